@@ -42,6 +42,7 @@ except ModuleNotFoundError as error:
 
 if TYPE_CHECKING:
     from ludus.sandbox import Limits, RunResult, Sandbox, SandboxSettings
+    from ludus.server.authoring.mcp_servers import McpServer, connect_mcp
     from ludus.server.rewards import (
         Attempt,
         Box,
@@ -142,6 +143,7 @@ __all__ = [
     "Judge",
     "Limits",
     "MathEqual",
+    "McpServer",
     "Message",
     "NoErrors",
     "Node",
@@ -184,6 +186,7 @@ __all__ = [
     "WeightedSum",
     "call_function",
     "check",
+    "connect_mcp",
     "judged_by",
     "lint_checklist",
     "load_checklist",
@@ -194,6 +197,7 @@ __all__ = [
     "with_noise",
 ]
 
+_MCP: Final = frozenset({"McpServer", "connect_mcp"})
 _SANDBOX: Final = frozenset({"Limits", "RunResult", "Sandbox", "SandboxSettings"})
 
 
@@ -201,6 +205,8 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = "ludus.sandbox" if name in _SANDBOX else "ludus.server.rewards"
+    if name in _MCP:
+        home = "ludus.server.authoring.mcp_servers"
     value = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value

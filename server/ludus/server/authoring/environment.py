@@ -16,6 +16,7 @@ from ludus.protocol.tasks import Task
 from ludus.sandbox import EpisodeSandboxes, Sandbox, SandboxSettings, VerifierPlace
 from ludus.server.authoring.noise import Noise
 from ludus.server.authoring.splits import Split
+from ludus.server.authoring.tools import ToolBase
 from ludus.server.rewards.attempt import attempt_of
 from ludus.server.rewards.binding import SCORING, Binding, Declared, GroupScorer, bind
 
@@ -151,8 +152,8 @@ class Environment(Generic[TaskT]):
         scoring.binding.record(attempt, reward)
         return reward
 
-    def task_tools(self) -> Sequence[Callable[..., Any]]:
-        """Return further tools for this task: bound methods or functions marked with `@tool`."""
+    def task_tools(self) -> Sequence[Callable[..., Any] | ToolBase]:
+        """Return further tools for this task: bound methods or functions marked with `@tool`, or `McpServer.tools`."""
         return ()
 
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -99,13 +100,50 @@ class InvalidArguments(Exception):
     """The arguments do not fit the schema; the message is for the agent."""
 
 
-class Tool:
-    """A tool that can be called: its specification, its argument validator and how to run it."""
+class ToolBase(ABC):
+    """A tool that can be called: its specification, its argument validator and how to run it.
 
-    __slots__ = (
-        "_model", "_names", "_searched", "_takes_any_number", "_whole", "attribute", "concurrent", "context", "ends",
-        "function", "name", "offload", "owner", "spec",
-    )  # fmt: skip
+    Attributes:
+        name: the name under which the agent calls it.
+        attribute: the method's name on its owner, if there is no `function`.
+        function: the function to call; None for a method, which is looked up by `attribute` on its owner.
+        owner: the position of the toolset that the tool belongs to; None for a tool of the environment itself.
+        ends: whether every successful call completes the episode.
+        concurrent: whether calls may overlap with other concurrent calls of the same episode.
+        offload: whether it runs in a thread.
+        context: the parameter that takes the `StepContext`; None if there is none.
+        spec: the tool as an agent sees it.
+    """
+
+    __slots__ = ("attribute", "concurrent", "context", "ends", "function", "name", "offload", "owner", "spec")
+
+    name: str
+    attribute: str
+    function: Callable[..., Any] | None
+    owner: int | None
+    ends: bool
+    concurrent: bool
+    offload: bool
+    context: str | None
+    spec: ToolSpec
+
+    @abstractmethod
+    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return validated keyword arguments for the function, without its `context`.
+
+        Raises:
+            InvalidArguments: the arguments do not fit the schema.
+        """
+
+    @abstractmethod
+    def received(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the arguments as the function received them, as JSON values."""
+
+
+class Tool(ToolBase):
+    """A tool made of a function, whose parameters are the schema."""
+
+    __slots__ = ("_model", "_names", "_searched", "_takes_any_number", "_whole")
 
     def __init__(
         self, function: Callable[..., Any], options: ToolOptions, *, owner: int | None, bound: bool, blocking: bool
@@ -113,20 +151,16 @@ class Tool:
         self.name = options.name or function.__name__
         self.attribute = function.__name__
         self.function = None if bound else function
-        """The function to call; None for a method, which is looked up by `attribute` on its owner."""
         self.owner = owner
-        """The position of the toolset that the tool belongs to; None for a tool of the environment itself."""
         self.ends = options.ends
         self.concurrent = options.concurrent
         inline = not blocking if options.inline is None else options.inline
         self.offload = not inline and not inspect.iscoroutinefunction(function)
-        """Whether it runs in a thread."""
-        _check_name(self.name)
+        check_name(self.name)
         description, parameter_docs = _read_docstring(function)
         parameters = _parameters(function, bound=bound)
         hints = _hints(function)
         self.context = next((name for name in parameters if hints.get(name) is StepContext), None)
-        """The parameter that takes the `StepContext`; None if there is none."""
         visible = {name: p for name, p in parameters.items() if name != self.context}
         self._whole: str | None = None
         self._names: dict[str, str] = {}
@@ -285,7 +319,8 @@ def _without_non_finite(schema: Any) -> Any:
     return [_without_non_finite(item) for item in schema] if isinstance(schema, list) else schema
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
+    """Raise `AuthoringError` if a tool cannot have this name."""
     if name in RESERVED_TOOL_NAMES:
         raise AuthoringError(f"the tool name {name!r} is taken by Ludus itself; choose another with @tool(name=…)")
     if not name.replace("_", "a").replace("-", "a").isalnum() or not name.isascii() or len(name) > _NAME_LIMIT:

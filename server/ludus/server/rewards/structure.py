@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import math
 import re
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextvars import ContextVar
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, ClassVar, Final
-
-import regex
 
 from ludus.protocol.errors import AuthoringError
 from ludus.server.rewards.attempt import Attempt, Selector, answer_of, resolve
 from ludus.server.rewards.nodes import Check
-from ludus.server.rewards.text import TooLong, normalize, search_within, short
+from ludus.server.rewards.schema import BoundedSchema
+from ludus.server.rewards.text import TooLong, normalize, short
 from ludus.server.rewards.verdict import Verdict
 
 JSON_CHARS: Final = 200_000
@@ -78,10 +74,6 @@ def fenced(text: str) -> list[str]:
     return blocks
 
 
-_until: Final[ContextVar[float]] = ContextVar("_until")
-"""The time at which validation has to end, in seconds of the thread's processor time."""
-
-
 @dataclass(frozen=True)
 class JsonSchema(Check):
     """1 when the answer is JSON that a JSON Schema (2020-12) accepts; references to other documents are refused.
@@ -100,34 +92,14 @@ class JsonSchema(Check):
     seconds: float = 5.0
     """Processor time for validation."""
     of: Selector[str] = answer_of
-    _validator: Any = field(init=False, repr=False, compare=False, default=None)
+    _schema: BoundedSchema = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        from jsonschema import Draft202012Validator, validators
-        from jsonschema.exceptions import SchemaError
-        from referencing import Registry
-
         try:
-            Draft202012Validator.check_schema(self.schema)
-        except SchemaError as error:
-            raise AuthoringError(f"not a JSON Schema: {error.message} at {error.json_path}") from None
-        schema = _without_dialects(self.schema)
-        text = json.dumps(schema)
-        if '"patternProperties"' in text and '"unevaluatedProperties"' in text:
-            raise AuthoringError(
-                f"{self.label}: the schema has both patternProperties and unevaluatedProperties; "
-                "close its objects with additionalProperties instead"
-            )
-        registry: Any = Registry()
-        extend: Any = validators.extend
-        own = {
-            "pattern": _pattern, "patternProperties": _pattern_properties,
-            "additionalProperties": _additional_properties, "uniqueItems": _unique_items,
-        }  # fmt: skip
-        keywords = {name: _within_time(keyword) for name, keyword in {**Draft202012Validator.VALIDATORS, **own}.items()}
-        bounded = extend(Draft202012Validator, keywords)
-        object.__setattr__(self, "_validator", bounded(schema, registry=registry))
+            object.__setattr__(self, "_schema", BoundedSchema(self.schema))
+        except AuthoringError as error:
+            raise AuthoringError(f"{self.label}: {error.message}") from None
 
     def check(self, attempt: Attempt) -> Verdict:
         """Validate the answer."""
@@ -136,106 +108,20 @@ class JsonSchema(Check):
         except NotJson as error:
             return Verdict(0.0, str(error))
         try:
-            errors = self._errors(value)
+            errors = self._schema.errors(value, self.seconds)
         except TooLong:
             return Verdict(0.0, f"validating it took longer than {self.seconds:g} s of processor time")
         except OverflowError:
             return Verdict(0.0, "a number is too large")
         except RecursionError:
-            self._errors(None)  # raises here too if the schema refers to itself endlessly: not the answer's fault
+            # This raises too if the schema refers to itself endlessly, which is not the answer's fault.
+            self._schema.errors(None, self.seconds)
             return Verdict(0.0, "it is nested too deeply for the schema")
         said = [
             f"{cut(error.json_path)}: {short(str(error.instance))} fails {error.validator or 'false'}"
             for error in errors
         ]
         return Verdict(float(not errors), "; ".join(said))
-
-    def _errors(self, value: object) -> list[Any]:
-        _until.set(time.thread_time() + self.seconds)
-        return list(islice(self._validator.iter_errors(value), 5))
-
-
-def _without_dialects(schema: Any) -> Any:
-    """Return the schema without `$schema`, which would make jsonschema continue with its own unbounded validator."""
-    if isinstance(schema, Mapping):
-        return {
-            key: value if key in ("const", "enum") else _without_dialects(value)
-            for key, value in schema.items()
-            if key != "$schema" or not isinstance(value, str)
-        }
-    return [_without_dialects(one) for one in schema] if isinstance(schema, list | tuple) else schema
-
-
-Keyword = Callable[[Any, Any, Any, Any], Any]
-
-
-def _within_time(keyword: Keyword) -> Keyword:
-    def bounded(validator: Any, wanted: Any, instance: Any, schema: Any) -> Any:
-        _seconds_left()
-        return keyword(validator, wanted, instance, schema)
-
-    return bounded
-
-
-def _seconds_left() -> float:
-    left = _until.get() - time.thread_time()
-    if left <= 0:
-        raise TooLong
-    return left
-
-
-def _found(pattern: str, text: str) -> bool:
-    """Return whether a pattern is found. The search is limited in time, since a policy may have chosen the text."""
-    return search_within(lambda **limit: regex.search(pattern, text, **limit), _seconds_left) is not None
-
-
-def _pattern(validator: Any, pattern: str, instance: object, schema: object) -> Iterator[Any]:
-    from jsonschema.exceptions import ValidationError
-
-    if isinstance(instance, str) and not _found(pattern, instance):
-        yield ValidationError("does not match")
-
-
-def _pattern_properties(validator: Any, patterns: Any, instance: object, schema: object) -> Iterator[Any]:
-    if isinstance(instance, dict):
-        for pattern, below in patterns.items():
-            for key, value in instance.items():
-                if _found(pattern, key):
-                    yield from validator.descend(value, below, path=key, schema_path=pattern)
-
-
-def _additional_properties(validator: Any, wanted: Any, instance: object, schema: Any) -> Iterator[Any]:
-    from jsonschema.exceptions import ValidationError
-
-    if not isinstance(instance, dict):
-        return
-    named, patterns = schema.get("properties", ()), schema.get("patternProperties", ())
-    for key, value in instance.items():
-        if key in named or any(_found(pattern, key) for pattern in patterns):
-            continue
-        if wanted is False:
-            yield ValidationError("is not allowed", path=[key], instance=value)
-        else:
-            yield from validator.descend(value, wanted, path=key)
-
-
-def _unique_items(validator: Any, wanted: bool, instance: object, schema: object) -> Iterator[Any]:
-    """Compare the items by their JSON texts: jsonschema compares all pairs if items cannot be sorted."""
-    from jsonschema.exceptions import ValidationError
-
-    if wanted and isinstance(instance, list):
-        texts = {json.dumps(_whole(one), sort_keys=True) for one in instance}
-        if len(texts) < len(instance):
-            yield ValidationError("has non-unique elements")
-
-
-def _whole(value: Any) -> Any:
-    """Return the same JSON with 1.0 written as 1, which it equals."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, dict):
-        return {key: _whole(one) for key, one in value.items()}
-    return [_whole(one) for one in value] if isinstance(value, list) else value
 
 
 Place = tuple[str | int, ...]

@@ -27,7 +27,7 @@ from ludus.protocol.rewards import Reward, RewardEntry, total
 from ludus.sandbox import EpisodeSandboxes
 from ludus.server.auth.principal import Principal
 from ludus.server.authoring.environment import Toolset
-from ludus.server.authoring.tools import Tool
+from ludus.server.authoring.tools import ToolBase
 from ludus.server.rewards.attempt import Attempt, TakenStep, TakenTurn
 from ludus.server.runtime.clock import Clock
 from ludus.server.runtime.journal import Journal
@@ -188,7 +188,7 @@ class Episode:
         self.attempt: Attempt | None = None
         """The attempt as a rubric saw it last; its steps are not described again."""
         self.prompt: tuple[Message, ...] = ()
-        self.tools: Mapping[str, Tool] = published.tools
+        self.tools: Mapping[str, ToolBase] = published.tools
         self.specs: tuple[ToolSpec, ...] = published.specs
         self.status = EpisodeStatus.STARTING
         self.end_reason: EndReason | None = None

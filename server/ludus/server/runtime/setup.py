@@ -14,7 +14,7 @@ from ludus.protocol.errors import AuthoringError, EpisodeFailed, InvalidParams, 
 from ludus.protocol.lifecycle import Event
 from ludus.sandbox import EpisodeSandboxes, Sandboxes, SandboxUnsupported
 from ludus.server.authoring.results import ToolError, read_messages
-from ludus.server.authoring.tools import Tool, options_of
+from ludus.server.authoring.tools import Tool, ToolBase, options_of
 from ludus.server.runtime import user_code
 from ludus.server.runtime.clock import time_limit
 from ludus.server.runtime.episode import Episode
@@ -135,12 +135,14 @@ class EpisodeSetup:
     def _add_task_tools(self, episode: Episode, functions: object) -> None:
         if not isinstance(functions, Sequence):
             raise TypeError(f"task_tools must return a list of tools, not {type(functions).__name__}")
-        tools = dict(episode.published.tools)
+        tools: dict[str, ToolBase] = dict(episode.published.tools)
         for function in functions:
-            options = options_of(function)
-            if options is None:
+            if isinstance(function, ToolBase):
+                tool = function
+            elif (options := options_of(function)) is not None:
+                tool = Tool(function, options, owner=None, bound=False, blocking=episode.published.cls.blocking)
+            else:
                 raise AuthoringError(f"task_tools returned {function!r}, which is not marked with @tool")
-            tool = Tool(function, options, owner=None, bound=False, blocking=episode.published.cls.blocking)
             if tool.name in tools:
                 raise AuthoringError(f"task_tools returned a second tool called {tool.name!r}")
             tools[tool.name] = tool

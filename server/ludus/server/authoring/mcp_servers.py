@@ -1,0 +1,257 @@
+"""`connect_mcp`: the tools of an MCP server that runs inside a sandbox, for an episode's agent."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final
+
+import mcp_types as types
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from pydantic import TypeAdapter, ValidationError
+
+from ludus.protocol.bounds import short
+from ludus.protocol.content import Content, ImageBlock, TextBlock
+from ludus.protocol.errors import AuthoringError
+from ludus.sandbox import Limits, Sandbox, SandboxFileError, SandboxLimitReached
+from ludus.server.authoring.mcp_stdio import Connection, McpServerEnded, Revision
+from ludus.server.authoring.results import ToolError
+from ludus.server.authoring.schema_tool import SchemaTool
+from ludus.server.authoring.tools import StepContext
+
+_TOOLS: Final = 256
+_PAGES: Final = 32
+_BLOCKS: Final = 256
+_ERROR_CHARS: Final = 4_000
+_MARGIN_SECONDS: Final = 1.0
+"""Time that a call leaves before the step's deadline, so that a server which hangs is the agent's error to see."""
+_LEAST_SECONDS: Final = 0.05
+_IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+
+_RESULT: Final = TypeAdapter[types.CallToolResult | types.InputRequiredResult](
+    types.CallToolResult | types.InputRequiredResult
+)
+
+
+class McpServer:
+    """An MCP server inside a sandbox, as returned by `connect_mcp`. It ends with its sandbox at the latest.
+
+    Attributes:
+        tools: its tools, to return from `Environment.task_tools`.
+        instructions: the server's own text on how to use it; None if it has none. Nothing shows it to the agent.
+        restarts: how often it may be started again.
+    """
+
+    def __init__(self, start: Callable[[], Coroutine[Any, Any, Connection]], seconds: float, restarts: int) -> None:
+        self._start = start
+        self._seconds = seconds
+        self._connection: Connection | None = None
+        self._reported: Connection | None = None
+        """The last connection whose end the agent has seen."""
+        self._starting = asyncio.Lock()
+        self.restarts = restarts
+        self.tools: tuple[SchemaTool, ...] = ()
+        self.instructions: str | None = None
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], *, seconds: float | None = None) -> list[Content]:
+        """Call a tool by its name on the server, whether or not the agent has it, and return what it shows.
+
+        Args:
+            tool: the name.
+            arguments: its arguments; they are not checked here.
+            seconds: for how long to wait; by default `seconds` of `connect_mcp`.
+
+        Raises:
+            ToolError: the tool or the server refused, did not answer in time, or the server has ended.
+            SandboxFailed: the sandbox is gone.
+        """
+        seconds = self._seconds if seconds is None else seconds
+        until = asyncio.get_running_loop().time() + seconds
+        try:
+            async with asyncio.timeout(seconds):
+                connection = await self._connected()
+            left = max(_LEAST_SECONDS, until - asyncio.get_running_loop().time())
+            result = await connection.request(lambda client: _call(client, tool, dict(arguments)), left)
+        except TimeoutError:
+            raise ToolError(f"{tool} did not answer within {seconds:.3g} s") from None
+        except McpServerEnded as error:
+            self._reported = self._connection
+            raise ToolError(self._ended(error)) from None
+        except MCPError as error:
+            raise ToolError(f"{tool} failed: {error.error.message[:_ERROR_CHARS]}") from None
+        except (ValidationError, ValueError, TypeError, RecursionError):
+            raise ToolError(f"{tool} answered with something that is no result of a tool") from None
+        if isinstance(result, types.InputRequiredResult):
+            raise ToolError(f"{tool} asked for further input, which there is nobody to give")
+        content = _content(result)
+        if result.is_error:
+            text = "\n".join(block.text for block in content if isinstance(block, TextBlock))
+            raise ToolError(text or f"{tool} failed without a message")
+        return content
+
+    async def aclose(self) -> None:
+        """End the server; it may be called more than once."""
+        self.restarts = 0
+        if self._connection is not None:
+            await self._connection.aclose()
+
+    async def _connected(self) -> Connection:
+        async with self._starting:
+            connection = self._connection
+            assert connection is not None
+            if connection.is_open:
+                return connection
+            ended = connection.ended()
+            if self._reported is not connection or self.restarts == 0 or not isinstance(ended, McpServerEnded):
+                self._reported = connection  # the agent must see that the server's state is lost
+                raise ended
+            self.restarts -= 1
+            self._connection = await self._start()
+            return self._connection
+
+    def _ended(self, error: McpServerEnded) -> str:
+        further = "; the next call starts it again, without its state" if self.restarts > 0 else ""
+        return f"the program behind this tool is gone: {error.message[:_ERROR_CHARS]}{further}"
+
+    async def _open(self, chosen: Mapping[str, str] | None, prefix: str, concurrent: bool) -> None:
+        self._connection = await self._start()
+        listed = await _list_tools(self._connection, self._seconds)
+        instructions = self._connection.client.instructions
+        self.instructions = None if instructions is None else instructions[:_ERROR_CHARS]
+        self.tools = tuple(self._tool(tool, name, concurrent) for tool, name in _chosen(listed, chosen, prefix))
+
+    def _tool(self, tool: types.Tool, name: str, concurrent: bool) -> SchemaTool:
+        async def run(arguments: dict[str, Any], context: StepContext) -> list[Content]:
+            left = context.deadline - asyncio.get_running_loop().time()
+            margin = min(_MARGIN_SECONDS, left / 4)
+            return await self.call(tool.name, arguments, seconds=max(_LEAST_SECONDS, min(self._seconds, left - margin)))
+
+        return SchemaTool(name, tool.description or tool.title or "", tool.input_schema, run, concurrent=concurrent)
+
+
+async def connect_mcp(
+    sandbox: Sandbox, command: Sequence[str], *, tools: Sequence[str] | Mapping[str, str] | None = None,
+    prefix: str = "", env: Mapping[str, str] | None = None, cwd: str = ".", limits: Limits | None = None,
+    seconds: float = 20.0, start_seconds: float = 30.0, restarts: int = 0, concurrent: bool = False,
+    revision: Revision = "auto",
+) -> McpServer:  # fmt: skip
+    """Start an MCP server on standard input and output inside a sandbox. Call it in `setup`.
+
+    The agent's commands run as the same user as the server, so they can end it or answer in its place. That is a tool
+    error, and never makes the episode unscored. Do not grade by what it reports.
+
+    Args:
+        sandbox: the sandbox, for example `self.sandbox`.
+        command: the server's program and arguments.
+        tools: the tools to take; or, as a mapping, their names on the server with the names for the agent. By default
+            all.
+        prefix: text in front of every name.
+        env, cwd, limits: as in `Sandbox.spawn`.
+        seconds: for how long to wait for the answer to a call. A step's own deadline shortens it.
+        start_seconds: for how long to wait until the server has started.
+        restarts: how often to start the server again, without its state, if it has ended.
+        concurrent: whether calls of its tools may overlap.
+        revision: how to agree on a revision of MCP: "auto", "legacy", or "2026-07-28".
+
+    Raises:
+        AuthoringError: the server does not start, does not answer as MCP asks, or has tools that cannot be used: two
+            with one name, or a name, description or schema beyond the bounds of `SchemaTool`.
+        SandboxFailed, SandboxUnsupported: as in `Sandbox.spawn`.
+    """
+    what = f"the MCP server {short(list(command), 200)}"
+
+    async def start() -> Connection:
+        try:
+            process = await sandbox.spawn(command, env=env, cwd=cwd, limits=limits)
+        except (SandboxFileError, SandboxLimitReached) as error:
+            raise McpServerEnded(f"it cannot be started: {error.message}") from None
+        return await Connection.open(process, revision, start_seconds)
+
+    server = McpServer(start, seconds, restarts)
+    chosen = tools if tools is None or isinstance(tools, Mapping) else {name: name for name in tools}
+    try:
+        await server._open(chosen, prefix, concurrent)
+    except BaseException as error:
+        await server.aclose()
+        if isinstance(error, McpServerEnded):
+            raise AuthoringError(f"{what} does not start: {error.message}") from None
+        if isinstance(error, TimeoutError):
+            raise AuthoringError(f"{what} did not list its tools within {seconds:g} s") from None
+        if isinstance(error, MCPError | ValidationError | ValueError | RecursionError):
+            raise AuthoringError(f"{what} does not list its tools: {str(error)[:_ERROR_CHARS]}") from None
+        if isinstance(error, AuthoringError):
+            raise AuthoringError(f"{what} has tools that cannot be used: {error.message}") from None
+        raise
+    return server
+
+
+async def _call(client: Client, tool: str, arguments: dict[str, Any]) -> types.CallToolResult | types.InputRequiredResult:
+    # Not `call_tool`, which validates results with a schema of the server's own, and without a limit of time.
+    params = types.CallToolRequestParams(name=tool, arguments=arguments)
+    return await client.session.send_request(types.CallToolRequest(params=params), _RESULT)
+
+
+async def _list_tools(connection: Connection, seconds: float) -> list[types.Tool]:
+    listed: list[types.Tool] = []
+    cursor: str | None = None
+    for _ in range(_PAGES):
+        params = types.PaginatedRequestParams(cursor=cursor)
+        request = types.ListToolsRequest(params=params)
+        page: types.ListToolsResult = await connection.request(
+            lambda client, request=request: client.session.send_request(request, types.ListToolsResult), seconds
+        )
+        listed += page.tools
+        cursor = page.next_cursor
+        if cursor is None or len(listed) > _TOOLS:
+            break
+    if cursor is not None or len(listed) > _TOOLS:
+        raise AuthoringError(f"it lists more than {_TOOLS} tools, or more than {_PAGES} pages of them")
+    return listed
+
+
+def _chosen(
+    listed: Sequence[types.Tool], chosen: Mapping[str, str] | None, prefix: str
+) -> list[tuple[types.Tool, str]]:
+    """Return the tools to take, each with its name for the agent."""
+    by_name: dict[str, types.Tool] = {}
+    for tool in listed:
+        if tool.name in by_name:
+            raise AuthoringError(f"it lists two tools called {tool.name[:100]!r}")
+        by_name[tool.name] = tool
+    names = chosen if chosen is not None else {name: name for name in by_name}
+    missing = [name for name in names if name not in by_name]
+    if missing:
+        have = ", ".join(map(repr, by_name))[:1000]
+        raise AuthoringError(f"it has no tool {missing[0]!r}; it has {have or 'none'}")
+    return [(by_name[name], prefix + shown) for name, shown in names.items()]
+
+
+def _content(result: types.CallToolResult) -> list[Content]:
+    content = [_block(block) for block in result.content[:_BLOCKS]]
+    if (more := len(result.content) - _BLOCKS) > 0:
+        content.append(TextBlock(text=f"[{more} further blocks left out]"))
+    if not content and result.structured_content is not None:
+        content.append(TextBlock(text=json.dumps(result.structured_content, ensure_ascii=False)))
+    return content
+
+
+def _block(block: types.ContentBlock) -> Content:
+    if isinstance(block, types.TextContent):
+        return TextBlock(text=block.text)
+    if isinstance(block, types.ImageContent):
+        if block.mime_type not in _IMAGES:
+            return TextBlock(text=f"[an image of type {block.mime_type[:100]!r}, which is not shown]")
+        try:
+            base64.b64decode(block.data, validate=True)
+        except (binascii.Error, ValueError):
+            return TextBlock(text="[an image that is not base64]")
+        return ImageBlock(data=block.data, mime_type=block.mime_type)
+    if isinstance(block, types.EmbeddedResource) and isinstance(block.resource, types.TextResourceContents):
+        return TextBlock(text=block.resource.text)
+    if isinstance(block, types.ResourceLink):
+        return TextBlock(text=f"[resource {str(block.uri)[:1000]}]")
+    return TextBlock(text=f"[content of type {block.type!r}, which is not shown]")
