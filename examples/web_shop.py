@@ -18,7 +18,7 @@ from typing import Any, Final
 from ludus.environments.computer import browser_settings, open_browser
 from ludus.protocol import text_of
 from ludus.sandbox import SandboxPortClosed
-from ludus.server import Answer, Call, Environment, EpisodeLimits, Private, Split, StepResult, Task
+from ludus.server import Answer, Call, Environment, EpisodeLimits, Split, StepResult, Task
 
 COUNTS: Final = {"train": 500, "validation": 50, "test": 50}
 ITEMS: Final = ("blue mug", "green plate", "red bowl", "white jug", "grey pan", "oak spoon")

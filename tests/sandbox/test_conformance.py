@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -51,14 +52,14 @@ class TestUnsafeLocal(Conformance):
     __test__ = True
     provider = partial(find_provider, "unsafe-local")
     settings = SandboxSettings(provider="unsafe-local")
-    cannot: ClassVar[dict[Ability, str]] = {"isolation": "commands run as the server's user"}
+    cannot: ClassVar[Mapping[Ability, str]] = {"isolation": "commands run as the server's user"}
 
 
 class TestDocker(Conformance):
     __test__ = True
     provider = partial(find_provider, "docker")
     settings = SandboxSettings(provider="docker", image=IMAGE)
-    cannot: ClassVar[dict[Ability, str]] = {
+    cannot: ClassVar[Mapping[Ability, str]] = {
         "background": "containers have no program of ours inside",
         "terminals": "containers have no program of ours inside",
         "ports": "containers have no program of ours inside",
@@ -84,10 +85,10 @@ def test_a_backend_that_breaks_its_word_fails_the_suite() -> None:
     """One that says that it cannot do what it can, or that names nothing known."""
 
     class Modest(TestUnsafeLocal):
-        cannot: ClassVar[dict[Ability, str]] = {"forks": "untrue"}
+        cannot: ClassVar[Mapping[Ability, str]] = {"forks": "untrue"}
 
     class Confused(TestUnsafeLocal):
-        cannot: ClassVar[dict[Ability, str]] = {"flying": "no wings"}  # type: ignore[dict-item]
+        cannot: ClassVar[Mapping[Ability, str]] = {"flying": "no wings"}  # type: ignore[dict-item]
 
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         Modest().test_what_the_backend_declares_is_known_and_refused()

@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cutting import CuttingProxy
@@ -122,7 +123,8 @@ async def test_a_client_that_stays_away_loses_its_sandboxes_and_can_have_new_one
         proxy.refusing = True
         proxy.cut()
         await until_empty(daemon)
-        for one in (running, asyncio.create_task(process.wait())):
+        waiting: list[asyncio.Task[Any]] = [running, asyncio.create_task(process.wait())]
+        for one in waiting:
             with pytest.raises(SandboxFailed, match=r"its host ws://.* was lost"):
                 await asyncio.wait_for(one, 20)
         with pytest.raises(SandboxFailed, match="was lost"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sysconfig
 
-PLAIN = '''
+PLAIN = """
 import json, os, sys
 cells = {}
 TOOLS = [
@@ -46,7 +46,7 @@ for line in sys.stdin:
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "no"}}), flush=True)
         continue
     print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
-'''
+"""
 """A server without any package, for revisions up to 2025-11-25."""
 
 PACKAGED = '''
@@ -78,7 +78,7 @@ server.run("stdio")
 PACKAGES = sysconfig.get_path("purelib")
 """Where the `mcp` package and what it needs are installed."""
 
-HOSTILE = '''
+HOSTILE = """
 import json, os, signal, sys, time
 mode, counted = sys.argv[1], 0
 
@@ -182,5 +182,5 @@ for line in sys.stdin:
         answer(id, {"tools": tools(), **({"nextCursor": "x"} if mode == "pages" else {})})
     elif method == "tools/call": work(id)
     else: send({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no"}})
-'''
+"""
 """A server whose first argument names what it does wrong."""

@@ -85,7 +85,7 @@ class SandboxConformance:
             asyncio.run(self._with_provider(refuse))
 
     async def _with_provider(self, run: Callable[[Bench], Any]) -> None:
-        provider = type(self).provider()
+        provider = type(self).provider()  # pyright: ignore[reportAttributeAccessIssue]  # the subclass has it
         try:
             await provider.open()
         except SandboxUnavailable as error:

@@ -19,21 +19,25 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ludus.environments.computer.showing import command, packages, programs
 from ludus.protocol.errors import AuthoringError
-from ludus.sandbox import Limits, Sandbox, SandboxSettings
+from ludus.sandbox import Sandbox, SandboxSettings
 from ludus.server import McpServer, ToolError, connect_mcp
 
-_CHROMIUM: Final = ("/usr/lib/chromium/chromium", "/usr/lib64/chromium-browser/chromium-browser", "/opt/google/chrome/chrome")
+_CHROMIUM: Final = (
+    "/usr/lib/chromium/chromium",
+    "/usr/lib64/chromium-browser/chromium-browser",
+    "/opt/google/chrome/chrome",
+)
 """Programs of the packages of Debian, Fedora and Google; `/usr/bin/chromium` is a script that needs more of a system."""
 _POLICIES: Final = ("/etc/chromium/policies/managed", "/etc/opt/chrome/policies/managed")
 _SHOWN: Final = ("/etc/fonts",)
 _MIB: Final = 2**20
 _NO_GROUPS: Final = (
     "if the server may create no control groups, bubblewrap refuses the shared memory that Chromium needs: see "
-    "\"Without control groups\" in docs/sandboxes.md"
+    '"Without control groups" in docs/sandboxes.md'
 )
 
 
@@ -115,5 +119,3 @@ def _chromium() -> str | None:
         if Path(place).is_file():
             return place
     return shutil.which("chromium") or shutil.which("google-chrome")
-
-

@@ -172,7 +172,7 @@ class Daemon:
         finally:
             if known is not None and known.socket is socket:
                 known.socket = known.carrying = None
-                known.waiting = asyncio.create_task(self._wait_for_return(hello.session, known))
+                known.waiting = asyncio.create_task(self._wait_for_return(hello.session, known))  # pyright: ignore[reportPossiblyUnboundVariable]
                 self._endings.add(known.waiting)
                 known.waiting.add_done_callback(self._endings.discard)
             with suppress(ConnectionError):

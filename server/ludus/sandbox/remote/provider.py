@@ -145,6 +145,7 @@ def _check_url(text: str) -> str:
         SandboxUnavailable: it is not the address of a host.
     """
     url = text.strip().rstrip("/")
+    parts = urlsplit("")
     try:
         parts = urlsplit(url)
         sound = parts.scheme in ("ws", "wss") and bool(parts.hostname) and (parts.port or 1) > 0

@@ -86,7 +86,7 @@ class McpServer:
         except (ValidationError, ValueError, TypeError, RecursionError):
             raise ToolError(f"{tool} answered with something that is no result of a tool") from None
         if isinstance(result, types.InputRequiredResult):
-            raise ToolError(f"{tool} asked for further input, which there is nobody to give")
+            raise ToolError(f"{tool} asked for further input, and there is no person who could give it")
         content = _content(result)
         if result.is_error:
             text = "\n".join(block.text for block in content if isinstance(block, TextBlock))
@@ -189,7 +189,9 @@ async def connect_mcp(
     return server
 
 
-async def _call(client: Client, tool: str, arguments: dict[str, Any]) -> types.CallToolResult | types.InputRequiredResult:
+async def _call(
+    client: Client, tool: str, arguments: dict[str, Any]
+) -> types.CallToolResult | types.InputRequiredResult:
     # Not `call_tool`, which validates results with a schema of the server's own, and without a limit of time.
     params = types.CallToolRequestParams(name=tool, arguments=arguments)
     return await client.session.send_request(types.CallToolRequest(params=params), _RESULT)
@@ -201,9 +203,11 @@ async def _list_tools(connection: Connection, seconds: float) -> list[types.Tool
     for _ in range(_PAGES):
         params = types.PaginatedRequestParams(cursor=cursor)
         request = types.ListToolsRequest(params=params)
-        page: types.ListToolsResult = await connection.request(
-            lambda client, request=request: client.session.send_request(request, types.ListToolsResult), seconds
-        )
+
+        async def ask(client: Client, request: types.ListToolsRequest = request) -> types.ListToolsResult:
+            return await client.session.send_request(request, types.ListToolsResult)
+
+        page = await connection.request(ask, seconds)
         listed += page.tools
         cursor = page.next_cursor
         if cursor is None or len(listed) > _TOOLS:

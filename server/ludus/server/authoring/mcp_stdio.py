@@ -36,7 +36,7 @@ Revision = Literal["auto", "legacy", "2026-07-28"]
 _MESSAGE_BYTES: Final = 8 * 1024 * 1024
 _LINE_BYTES: Final = 64 * 1024
 _UNASKED: Final = 1_000
-"""Notifications, requests and other lines that a server may send for one request of ours."""
+"""Notifications, requests and other lines that a server may send for one request."""
 _UNANSWERED: Final = 8
 """Calls in a row without an answer, after which a server counts as hung."""
 _STDERR_BYTES: Final = 4096

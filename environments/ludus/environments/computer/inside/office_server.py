@@ -133,7 +133,9 @@ class Office:
                     raise Refused(f"that took longer than {_SECONDS:g} s; what was not saved is lost") from None
                 if process.poll() is not None or "Disposed" in type(error).__name__:
                     self.stop()
-                    raise Refused("LibreOffice has ended; what was not saved is lost, the next call starts it") from None
+                    raise Refused(
+                        "LibreOffice has ended; what was not saved is lost, the next call starts it"
+                    ) from None
                 raise
             finally:
                 timer.cancel()
