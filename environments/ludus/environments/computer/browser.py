@@ -29,7 +29,6 @@ from ludus.server import McpServer, ToolError, connect_mcp
 _CHROMIUM: Final = (
     "/usr/lib/chromium/chromium",
     "/usr/lib64/chromium-browser/chromium-browser",
-    "/opt/google/chrome/chrome",
 )
 """Programs of the packages of Debian, Fedora and Google; `/usr/bin/chromium` is a script that needs more of a system."""
 _POLICIES: Final = ("/etc/chromium/policies/managed", "/etc/opt/chrome/policies/managed")

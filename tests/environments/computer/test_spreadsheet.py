@@ -1,4 +1,4 @@
-"""Tests of `spreadsheet.py`. Run with `pytest examples/test_spreadsheet.py`."""
+"""LibreOffice in a sandbox, driven by an oracle in a spreadsheet."""
 
 from __future__ import annotations
 

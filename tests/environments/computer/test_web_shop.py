@@ -1,4 +1,4 @@
-"""Tests of `web_shop.py`. Run with `pytest examples/test_web_shop.py`."""
+"""A browser in a sandbox, driven by an oracle on the pages of a small shop."""
 
 from __future__ import annotations
 
