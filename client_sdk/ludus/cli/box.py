@@ -39,6 +39,7 @@ _TASK_BYTES: Final = 64 * _MIB
 _SHOWN_OUTPUT: Final = 64 * 1024
 _PASSED: Final = ("LUDUS_MODEL", "LUDUS_PROMPT", "OPENAI_API_KEY", "ANTHROPIC_API_KEY")
 """The variables of a harness that the agent gets unchanged. Its addresses are those of the relay."""
+_OWN_FOLDERS: Final = ("/tmp", "/box", "/proc", "/dev")
 _PARENT_DEATH_SIGNAL: Final = 1
 
 
@@ -50,8 +51,10 @@ def register(app: typer.Typer) -> None:
 def box(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND…", help="The agent and its arguments.")],
     show: Annotated[
-        list[Path] | None,
-        typer.Option("--show", help="File or folder that the agent sees, read-only, such as its venv. Repeatable."),
+        list[str] | None,
+        typer.Option(
+            "--show", metavar="PATH[:INSIDE]", help="What the agent sees, read-only, such as its venv. Repeatable."
+        ),
     ] = None,
     provider: Annotated[str, typer.Option("--provider", help="Kind of sandbox: bubblewrap or docker.")] = "bubblewrap",
     image: Annotated[str | None, typer.Option("--image", help="Container image, for docker.")] = None,
@@ -214,18 +217,25 @@ def _variables(given: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _shown(paths: Sequence[Path]) -> Iterator[tuple[str, str]]:
+def _shown(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield what to show of this machine: paths, what they lead to, and the Python of a virtual environment.
 
     Raises:
-        BadParameter: there is no such path.
+        BadParameter: there is no such path, or the sandbox has a folder of its own there.
     """
     for path in paths:
-        place = Path(os.path.abspath(path.expanduser()))
+        here, _, inside = path.partition(":")
+        place = Path(os.path.abspath(Path(here).expanduser()))
         if not place.exists():
             raise typer.BadParameter(f"--show {path}: there is no such file or folder")
         real = place.resolve()
-        yield from ((str(real), str(inside)) for inside in dict.fromkeys((place, real)))
+        for shown in [Path(inside)] if inside else dict.fromkeys((place, real)):
+            if not shown.is_absolute() or any(shown.is_relative_to(own) for own in _OWN_FOLDERS):
+                raise typer.BadParameter(
+                    f"--show {path}: {shown} is not a place that can be shown, since the sandbox has folders of its own "
+                    f"at {' and '.join(_OWN_FOLDERS)}; choose another with --show {here}:/opt/{place.name}"
+                )
+            yield str(real), str(shown)
         settings = real / "pyvenv.cfg"
         if settings.is_file():
             yield from ((base, base) for base in _bases(settings))
