@@ -1,4 +1,4 @@
-"""mini-swe-agent as a harness: its commands run in the sandbox of the episode, by the episode's tool `shell`."""
+"""mini-swe-agent as a harness: its commands run in the sandbox of the episode, by the episode's tool `bash`."""
 
 import json
 import os
@@ -20,7 +20,7 @@ class EpisodeShell(LocalEnvironment):
         """Run one command; the command that ends the work submits the answer instead."""
         command = action.get("command", "")
         done = DONE in command
-        text = call("submit_answer", {"answer": ""}) if done else call("shell", {"command": command})
+        text = call("submit_answer", {"answer": ""}) if done else call("bash", {"command": command})
         output = {"output": DONE if done else text, "returncode": 0, "exception_info": ""}
         self._check_finished(output)
         return output
@@ -42,10 +42,15 @@ def main() -> None:
     model = LitellmModel(
         model_name=f"openai/{task['model']}", cost_tracking="ignore_errors", observation_template="{{ output.output }}"
     )
-    instance = f"{{{{ task }}}}\n\nWhen you are done, run: echo {DONE}"
-    system = "You solve tasks with bash commands."
-    agent = DefaultAgent(model, EpisodeShell(), system_template=system, instance_template=instance, step_limit=1000)
-    agent.run(task["prompt"])
+    system = f"You solve tasks with bash commands. When you are done, run: echo {DONE}"
+    if task["messages"][0]["role"] == "system":
+        system = task["messages"].pop(0)["content"]
+    # A reply without a command ends the work, as in the trainer's own loop.
+    agent = DefaultAgent(
+        model, EpisodeShell(), system_template="{{ system_text }}", instance_template="{{ task }}", step_limit=0,
+        max_consecutive_format_errors=1,
+    )  # fmt: skip
+    agent.run("\n\n".join(message["content"] for message in task["messages"]), system_text=system)
 
 
 if __name__ == "__main__":
