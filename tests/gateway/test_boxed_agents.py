@@ -121,8 +121,7 @@ async def play_coding(tmp_path: Path, renderer: Renderer, tasks: range, at_once:
             (None, None, "submitted", 1.0)
         }
         assert await asyncio.to_thread(running_episodes, server.url) == 0
-        owner = server.owner
-    assert (boxes_of(os.getpid()), remains(owner)) == ([], [])
+    assert boxes_of(os.getpid()) == []
 
 
 async def test_mini_swe_agent_plays_in_a_sandbox_and_its_tokens_are_exact(tmp_path: Path, renderer: Renderer) -> None:
@@ -219,15 +218,13 @@ async def test_a_host_that_may_be_asked_in_vain_is_no_end(play: Play) -> None:
     [
         ("seconds", "import time; time.sleep(600)", ("--seconds", "1")),
         ("memory", "x = []\nwhile True: x.append(bytearray(b'x' * 2**20))", ("--memory", "64")),
-        ("processes", "import os, time\nwhile True:\n    os.fork() or time.sleep(600)", ("--processes", "8")),
-        ("output", "while True: print('x' * 4096)", ("--output", "1")),
+        ("processes", "import time\nwhile True:\n    if not os.fork(): time.sleep(600)", ("--processes", "8")),
+        ("seconds", "while True: print('x' * 4096)", ("--seconds", "2", "--output", "1")),
     ],
 )
 async def test_a_limit_of_the_sandbox_is_an_end_with_its_name(
     name: str, program: str, options: tuple[str, ...], play: Play
 ) -> None:
-    if name == "processes":  # a failed fork ends the program, which the limit explains
-        program = "import os, time\nwhile True:\n    if not os.fork(): time.sleep(600)"
     kind, error, message = failure_of(await play(ASK + program, *options))
     assert (kind, error) == ("policy", "HarnessLimitReached")
     assert message == f"the agent was ended by its limit on {name} of its sandbox"
@@ -265,7 +262,7 @@ async def test_an_agent_that_repeats_its_request_loops(play: Play) -> None:
     [
         "os.close(0); os.close(1); os.close(2)",
         "import signal; [signal.signal(n, signal.SIG_IGN) for n in (1, 2, 15)]",
-        "if not os.fork():\n    os.setsid()\n    if not os.fork():\n        import time; time.sleep(600)\n    os._exit(0)",
+        "import time\nif not os.fork():\n    os.setsid()\n    if not os.fork(): time.sleep(600)\n    os._exit(0)",
         "import signal\ntry: os.kill(os.getppid(), signal.SIGKILL)\nexcept PermissionError: pass",
         'print(json.dumps({"id": task["id"], "error": None}))',
     ],
@@ -297,7 +294,7 @@ ATTACKS = {
     "another-episode": "found = ask('OTHER')",
     "control-plane": "found = ask('ORIGIN/mcp', 'POST', b'{}')",
     "control-plane-through-the-relay": "found = ask(f'http://{relay.netloc}/mcp', 'POST', b'{}')",
-    "control-plane-below-the-secret": "found = ask(task['play_url'].replace('/play', '/play/../../mcp'), 'POST', b'{}')",
+    "control-plane-below-the-secret": "found = ask(task['play_url'] + '/../../mcp', 'POST', b'{}')",
     "rewards": "found = ask(task['play_url'] + '/rewards')",
     "channel": "found = ask(task['play_url'].replace('/play', '/channel'))",
     "gateway-without-its-key": "found = ask(task['openai_base_url'].replace('/model', '/../model') + '/models')",
@@ -312,10 +309,15 @@ ATTACKS = {
 }
 SILENT = {
     "names": "found = 0\ntry: found = bool(socket.getaddrinfo('example.org', 80))\nexcept OSError: pass",
-    "machine": "found = 0\ntry: socket.create_connection((target.hostname, target.port)); found = 1\nexcept OSError: pass",
+    "machine": (
+        "found = 0\ntry: found = bool(socket.create_connection((target.hostname, target.port)))\nexcept OSError: pass"
+    ),
     "files": "found = sum(os.path.exists(p) for p in ('/root/.ssh', '/etc/shadow', 'SECRET'))",
     "variables": "found = sum(n in os.environ for n in ('LUDUS_TOKEN', 'AWS_SECRET_ACCESS_KEY'))",
-    "processes": "found = sum(b'serve' in open(f'/proc/{p}/cmdline','rb').read() for p in os.listdir('/proc') if p.isdigit())",
+    "processes": (
+        "files = (f'/proc/{p}/cmdline' for p in os.listdir('/proc') if p.isdigit())\n"
+        "found = sum(b'\\0box\\0' in open(file, 'rb').read() for file in files)"
+    ),
 }
 
 
@@ -389,7 +391,7 @@ def sleepers(mark: str) -> list[int]:
 
 async def until(found: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
-        while not found():
+        while not found():  # noqa: ASYNC110  a process of others gives no event
             await asyncio.sleep(0.05)
 
 

@@ -24,7 +24,8 @@ class Problem(Task):
 
 def problem(n: int) -> Problem:
     question = f"Write answer.py with a function f(a) that returns a + {n}."
-    return Problem(id=f"add-{n}", question=question, tests=[FunctionTest([2], 2 + n), FunctionTest([-1], n - 1, hidden=True)])
+    tests = [FunctionTest([2], 2 + n), FunctionTest([-1], n - 1, hidden=True)]
+    return Problem(id=f"add-{n}", question=question, tests=tests)
 
 
 class Coding(Environment[Problem]):

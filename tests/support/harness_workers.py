@@ -2,7 +2,6 @@
 
 import textwrap
 
-
 COMMON = """
 import json, os, sys, urllib.request
 task = json.loads(sys.stdin.readline())

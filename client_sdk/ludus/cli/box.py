@@ -62,7 +62,7 @@ def box(
     memory: Annotated[int, typer.Option("--memory", help="Most memory, in MiB.", min=16)] = 2048,
     processes: Annotated[int, typer.Option("--processes", help="Most processes and threads.", min=1)] = 128,
     disk: Annotated[int, typer.Option("--disk", help="Most bytes of files, in MiB.", min=1)] = 512,
-    output: Annotated[int, typer.Option("--output", help="Most bytes that it may print, in MiB.", min=1)] = 16,
+    output: Annotated[int, typer.Option("--output", help="Most output that is kept, in MiB.", min=1)] = 16,
     traffic: Annotated[int, typer.Option("--traffic", help="Most bytes to and from servers, in MiB.", min=1)] = 8192,
     env: Annotated[
         list[str] | None, typer.Option("--env", help="Variable that the agent gets, NAME or NAME=VALUE. Repeatable.")
