@@ -391,7 +391,7 @@ def sleepers(mark: str) -> list[int]:
 
 async def until(found: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
-        while not found():  # noqa: ASYNC110  a process of others gives no event
+        while not found():  # noqa: ASYNC110 - the processes of others give no event
             await asyncio.sleep(0.05)
 
 
