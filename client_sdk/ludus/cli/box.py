@@ -232,7 +232,7 @@ def _shown(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
         for shown in [Path(inside)] if inside else dict.fromkeys((place, real)):
             if not shown.is_absolute() or any(shown.is_relative_to(own) for own in _OWN_FOLDERS):
                 raise typer.BadParameter(
-                    f"--show {path}: {shown} is not a place that can be shown, since the sandbox has folders of its own "
+                    f"--show {path}: {shown} cannot be shown, since the sandbox has folders of its own "
                     f"at {' and '.join(_OWN_FOLDERS)}; choose another with --show {here}:/opt/{place.name}"
                 )
             yield str(real), str(shown)
