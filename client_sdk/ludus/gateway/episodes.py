@@ -2,6 +2,8 @@
 
 The end of an episode is one of these, in this order:
 
+    the harness called something else   a harness in a sandbox asked for another destination than the gateway and the
+                                        episode: a failure of the kind `policy`, whatever else happened
     the environment ended it            its reward counts, however the harness ended afterwards
     the harness loops                   it used up its calls or its time, mostly by sending one conversation again and
                                         again: a failure of the kind `policy`, unscored, never a reward of 0
@@ -21,7 +23,13 @@ from typing import Any, Final
 
 from ludus.client.driver import failure_of
 from ludus.client.episode import Episode
-from ludus.gateway.harness import Harness, HarnessFailed, HarnessTask
+from ludus.gateway.harness import (
+    Harness,
+    HarnessFailed,
+    HarnessNetworkRefused,
+    HarnessSandboxLost,
+    HarnessTask,
+)
 from ludus.gateway.requests import AssistantEntry, CallText, OutputEntry, TextEntry
 from ludus.gateway.server import Gateway
 from ludus.gateway.session import EpisodeSession, GatewayLimits, ModelCall, TimeLimit
@@ -31,7 +39,7 @@ from ludus.protocol.episodes import EpisodeInfo
 from ludus.protocol.items import CallItem, Item, OutputItem, parse_arguments, text_message, to_json
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
 from ludus.protocol.rewards import Reward
-from ludus.protocol.trajectory import Failure, Stop, Trajectory, Usage, tool_records
+from ludus.protocol.trajectory import Failure, FailureKind, Stop, Trajectory, Usage, tool_records
 
 POLICY: Final = "ludus.gateway"
 GRACE_SECONDS: Final = 10.0
@@ -74,6 +82,7 @@ class HarnessEpisode:
     session: EpisodeSession = field(init=False)
     """The model calls and the samples."""
     _failure: Failure | None = None
+    _refused: bool = False
     _stopped: Stop | None = None
     _info: EpisodeInfo | None = None
     _grade: Reward | None = None
@@ -121,7 +130,9 @@ class HarnessEpisode:
             async with self.limit(self.episode_seconds) as whole:
                 await self._until_over(self.harness.run(self._task()))
         except HarnessFailed as error:
-            self._failure = failure_of(error, self.episode.id, "policy")
+            kind: FailureKind = "infrastructure" if isinstance(error, HarnessSandboxLost) else "policy"
+            self._failure = failure_of(error, self.episode.id, kind)
+            self._refused = isinstance(error, HarnessNetworkRefused)
         except TimeoutError:
             if whole is None or not whole.expired():
                 raise
@@ -185,7 +196,7 @@ class HarnessEpisode:
                 f"the {stopped.replace('_', ' ')}"
             )
             self._failure = failure_of(problem, self.episode.id, "policy")
-        elif info.end_reason is not None or stopped is not None:
+        elif not self._refused and (info.end_reason is not None or stopped is not None):
             self._failure = None
             self._stopped = stopped if info.end_reason is None else None
         elif self._failure is None and self.session.error is None:

@@ -1,11 +1,12 @@
 """Programs of others that play episodes: one process for each episode, or one process for many.
 
 A harness is trusted code: it gets a scrubbed environment, but no sandbox. It can read the files of the user that runs
-the trainer, and nothing keeps it from asking another model than the policy.
+the trainer, and nothing keeps it from asking another model than the policy. `ludus box` is a command that runs another
+one in a sandbox.
 
     command    runs once for each episode. Its variables and one JSON object on its input say where to play. It ends
                with exit code 0 when the agent has stopped, for whatever reason; another exit code says that the harness
-               itself broke, and the episode is then unscored.
+               itself broke, and the episode is then unscored. Those of `HarnessExit` name the reason.
     worker     runs once and plays many episodes at the same time, which saves the start of a process for each. It reads
                one JSON object per line, and writes `{"id": …, "error": null}` when that episode is done; an `error` of
                text says that the harness broke. A line `{"cancel": id}` asks it to stop an episode.
@@ -28,11 +29,14 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from ludus.gateway.server import MODEL
+from ludus.protocol.harness import HarnessExit
 
 KEPT_VARIABLES: Final = ("PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "SYSTEMROOT")
 """The variables that a harness inherits. All others, such as tokens of clouds and trackers, are left out."""
 STOP_SECONDS: Final = 3.0
 """How long a harness may take to end after SIGTERM."""
+DRAIN_SECONDS: Final = 1.0
+"""How long the output of a harness that has failed is read, if processes that it has left hold it open."""
 TAIL: Final = 4_000
 """How many characters of a harness's output a message shows."""
 LONGEST_VARIABLE: Final = 100_000
@@ -42,6 +46,28 @@ LONGEST_LINE: Final = 1 << 20
 
 class HarnessFailed(Exception):
     """A harness crashed, hung, or called no model. It says nothing about the policy, so the episode is unscored."""
+
+
+class HarnessNetworkRefused(HarnessFailed):
+    """A harness in a sandbox asked for a destination other than the gateway and its episode: another model, perhaps.
+
+    The episode is unscored even if the environment has ended it.
+    """
+
+
+class HarnessLimitReached(HarnessFailed):
+    """A limit of the sandbox that a harness runs in has ended it. The message has the limit's name."""
+
+
+class HarnessSandboxLost(HarnessFailed):
+    """The sandbox of a harness could not be started, or was lost: a failure of the kind `infrastructure`."""
+
+
+_FAILURES: Final[Mapping[int, type[HarnessFailed]]] = {
+    HarnessExit.NETWORK: HarnessNetworkRefused,
+    HarnessExit.LIMIT: HarnessLimitReached,
+    HarnessExit.SANDBOX: HarnessSandboxLost,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +119,7 @@ class Harness(Protocol):
         """Play one episode until the agent stops. Cancellation ends the play.
 
         Raises:
-            HarnessFailed: the harness itself broke.
+            HarnessFailed: the harness itself broke; its subclasses name reasons.
         """
         ...
 
@@ -126,10 +152,14 @@ class CommandHarness:
             try:
                 await _give(process, task.to_json(), close=True)
                 code = await process.wait()
+                if code:  # its last line may name the reason
+                    await asyncio.wait({reading}, timeout=DRAIN_SECONDS)
             finally:
                 await _end(process)
                 reading.cancel()
                 await asyncio.gather(reading, return_exceptions=True)
+            if code in _FAILURES:
+                raise _FAILURES[code](_shown(tail).rpartition("\n")[2])
             if code:
                 how = f"signal {-code}" if code < 0 else f"exit code {code}"
                 raise HarnessFailed(f"{self._arguments[0]} ended with {how}: {_shown(tail)}")
