@@ -261,6 +261,10 @@ async def test_folders_of_the_host_are_shown_only_if_it_allows_them(tmp_path: Pa
         for place in (secret, shown / "way", tmp_path, Path("/etc"), shown / ".." / "secret"):
             with pytest.raises(SandboxUnsupported, match="does not show"):
                 await provider.create(plain.model_copy(update={"readonly": ((str(place), "/data/set"),)}))
+        with pytest.raises(SandboxUnsupported, match="cannot build images from folders"):
+            await provider.create(plain.but(build=str(secret)))
+        with pytest.raises(SandboxUnsupported, match="image"):
+            await provider.create(plain.but(image="debian:12"))
         await provider.aclose()
 
 

@@ -306,12 +306,13 @@ _ERRORS: Final[dict[str, type[LudusError] | type[ValueError]]] = {
     "failed": SandboxFailed, "full": HostFull, "file": SandboxFileError, "limit": SandboxLimitReached,
     "port": SandboxPortClosed, "input": SandboxInputClosed, "unsupported": SandboxUnsupported, "value": ValueError,
 }  # fmt: skip
-_NAMES: Final[dict[type[Exception], str]] = {kind: name for name, kind in _ERRORS.items()}
+_NAMES: Final[dict[type[Any], str]] = {kind: name for name, kind in _ERRORS.items()}
 
 
 def describe_error(error: Exception) -> dict[str, Any]:
     """Return the reply that reports an error."""
-    return {"error": _NAMES.get(type(error), "failed"), "message": getattr(error, "message", None) or str(error)}
+    name = next((_NAMES[kind] for kind in type(error).__mro__ if kind in _NAMES), "failed")
+    return {"error": name, "message": getattr(error, "message", None) or str(error)}
 
 
 def raise_reported(reply: dict[str, Any]) -> None:

@@ -205,8 +205,12 @@ class Session:
         """Return the settings for this host's own backend.
 
         Raises:
-            SandboxUnsupported: they show a folder of this host that its clients may not see.
+            SandboxUnsupported: they name a folder of this host that its clients may not see.
         """
+        if settings.build is not None:
+            raise SandboxUnsupported(
+                "sandboxd cannot build images from folders of its clients: push the image to a registry and set `image`"
+            )
         for place, _ in settings.readonly:
             real = os.path.realpath(place)
             if not any(real == one or real.startswith(f"{one.rstrip('/')}/") for one in self._host.limits.readonly):
