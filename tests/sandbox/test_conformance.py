@@ -18,7 +18,7 @@ from sandboxing import leftovers
 from ludus.sandbox import SandboxSettings, find_provider
 from ludus.sandbox.bubblewrap import Bubblewrap
 from ludus.sandbox.cgroups import Groups
-from ludus.testing.sandboxes import Ability, SandboxConformance
+from ludus.testing.sandboxes import SandboxConformance
 
 
 class Conformance(SandboxConformance):
@@ -68,6 +68,17 @@ class TestDocker(Conformance):
     @pytest.fixture(autouse=True)
     def engine(self, engine_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("DOCKER_HOST", engine_address)
+
+
+class TestPodman(Conformance):
+    __test__ = True
+    provider = partial(find_provider, "podman")
+    settings = SandboxSettings(provider="podman", image=IMAGE)
+    cannot: ClassVar[Mapping[Ability, str]] = TestDocker.cannot
+
+    @pytest.fixture(autouse=True)
+    def engine(self, podman_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("CONTAINER_HOST", podman_address)
 
 
 class TestSandboxd(Conformance):

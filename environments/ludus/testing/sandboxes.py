@@ -53,9 +53,9 @@ class SandboxConformance:
         cannot: what the backend cannot do, and the reason.
     """
 
-    provider: ClassVar[Callable[[], SandboxProvider]]
+    provider: ClassVar[Any]
     settings: ClassVar[SandboxSettings]
-    cannot: ClassVar[Mapping[Ability, str]] = {}
+    cannot: ClassVar[Mapping[str, str]] = {}
 
     def left_behind(self) -> list[str]:
         """Return what closed sandboxes have left. It is called after each check, and must return nothing."""
@@ -85,7 +85,7 @@ class SandboxConformance:
             asyncio.run(self._with_provider(refuse))
 
     async def _with_provider(self, run: Callable[[Bench], Any]) -> None:
-        provider = type(self).provider()  # pyright: ignore[reportAttributeAccessIssue]  # the subclass has it
+        provider: SandboxProvider = type(self).provider()
         try:
             await provider.open()
         except SandboxUnavailable as error:

@@ -13,8 +13,8 @@ _PROGRAMS: Final[dict[LimitName, tuple[str, tuple[Ability, ...]]]] = {
     "cpu_seconds": ("while :; do :; done", ()),
     "memory": ("exec python3 -c 'a = bytearray(b\"x\" * 300_000_000)'", ("python",)),
     "processes": ("i=0; while [ $i -lt 100 ]; do sleep 20 & i=$((i+1)); done; wait; exit 1", ()),
-    "file_size": ("exec head -c 16000000 /dev/zero > large", ()),
-    "disk": ("set -e; for i in 1 2 3 4 5 6 7 8; do head -c 6000000 /dev/zero > $i; done; sleep 20", ()),
+    "file_size": ("exec head -c 16000000 /dev/full > large", ()),
+    "disk": ("set -e; for i in 1 2 3 4 5 6 7 8; do head -c 6000000 /dev/full > $i; done; sleep 20", ()),
     "output": ("yes", ()),
 }
 

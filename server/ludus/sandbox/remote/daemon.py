@@ -45,6 +45,7 @@ class SandboxdError(AuthoringError):
 class _Known:
     """A session, with the connection that carries it, or the task that waits for the next one."""
 
+    name: str
     session: Session
     socket: web.WebSocketResponse | None = None
     carrying: asyncio.Task[None] | None = None
@@ -172,7 +173,7 @@ class Daemon:
         finally:
             if known is not None and known.socket is socket:
                 known.socket = known.carrying = None
-                known.waiting = asyncio.create_task(self._wait_for_return(hello.session, known))  # pyright: ignore[reportPossiblyUnboundVariable]
+                known.waiting = asyncio.create_task(self._wait_for_return(known))
                 self._endings.add(known.waiting)
                 known.waiting.add_done_callback(self._endings.discard)
             with suppress(ConnectionError):
@@ -189,7 +190,7 @@ class Daemon:
             clients = sum(not one.session.ended.is_set() for one in self._known.values())
             if clients >= self.limits.clients:
                 raise m.WireError(f"{clients} clients are connected, as many as this host allows")
-            known = self._known[hello.session] = _Known(Session(self, hello.session))
+            known = self._known[hello.session] = _Known(hello.session, Session(self, hello.session))
         known.socket = socket
         carrying, known.carrying = known.carrying, None
         if carrying is not None:
@@ -216,13 +217,13 @@ class Daemon:
                 task.cancel()
             await asyncio.gather(carrying, ended, return_exceptions=True)
 
-    async def _wait_for_return(self, name: str, known: _Known) -> None:
+    async def _wait_for_return(self, known: _Known) -> None:
         """End a session whose client does not come back in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._grace):
                 await known.session.ended.wait()
-        if self._known.get(name) is known:
-            del self._known[name]
+        if self._known.get(known.name) is known:
+            del self._known[known.name]
         await known.session.aclose()
         log.info("client %s: the session has ended", known.session.name)
 

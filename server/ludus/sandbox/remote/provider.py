@@ -148,10 +148,11 @@ def _check_url(text: str) -> str:
     parts = urlsplit("")
     try:
         parts = urlsplit(url)
-        sound = parts.scheme in ("ws", "wss") and bool(parts.hostname) and (parts.port or 1) > 0
+        more = parts.username or parts.query or parts.fragment
+        sound = parts.scheme in ("ws", "wss") and bool(parts.hostname) and (parts.port or 1) > 0 and not more
     except ValueError:
         sound = False
-    if not sound or parts.username or parts.query or parts.fragment:
+    if not sound:
         raise SandboxUnavailable(
             f"{url!r} in {HOSTS_VARIABLE} is not the address of a host: it must be like wss://box1.example.org:8765"
         )
