@@ -52,7 +52,10 @@ class TestUnsafeLocal(Conformance):
     __test__ = True
     provider = partial(find_provider, "unsafe-local")
     settings = SandboxSettings(provider="unsafe-local")
-    cannot: ClassVar[Mapping[Ability, str]] = {"isolation": "commands run as the server's user"}
+    cannot: ClassVar[Mapping[Ability, str]] = {
+        "isolation": "commands run as the server's user",
+        "limit: disk": "files are on the machine's own disk",
+    }
 
 
 class TestDocker(Conformance):
