@@ -230,6 +230,11 @@ async def test_a_limit_of_the_sandbox_is_an_end_with_its_name(
     assert message == f"the agent was ended by its limit on {name} of its sandbox"
 
 
+async def test_output_beyond_the_limit_is_dropped_and_is_no_end(play: Play) -> None:
+    played = await play(ASK + "\nprint('x' * 2**21)\ntool('say', {'number': 0})\n", "--output", "1")
+    assert (played.trajectory().failure, played.trajectory().value) == (None, 1.0)
+
+
 @pytest.mark.parametrize(
     ("program", "code"),
     [
@@ -312,7 +317,7 @@ SILENT = {
     "machine": (
         "found = 0\ntry: found = bool(socket.create_connection((target.hostname, target.port)))\nexcept OSError: pass"
     ),
-    "files": "found = sum(os.path.exists(p) for p in ('/root/.ssh', '/etc/shadow', 'SECRET'))",
+    "files": "found = sum(os.path.exists(p) for p in ('/etc/shadow', '/root', 'SECRET'))",
     "variables": "found = sum(n in os.environ for n in ('LUDUS_TOKEN', 'AWS_SECRET_ACCESS_KEY'))",
     "processes": (
         "files = (f'/proc/{p}/cmdline' for p in os.listdir('/proc') if p.isdigit())\n"

@@ -85,7 +85,7 @@ def box(
         seconds=seconds, cpu_seconds=seconds * (os.cpu_count() or 1), memory=memory * _MIB, processes=processes,
         file_size=disk * _MIB, disk=disk * _MIB, output=output * _MIB, traffic=traffic * _MIB,
     )  # fmt: skip
-    agent = Agent(command, _task(), _variables(env or ()), tuple(ignore or ()))
+    agent = Agent(command, _task(), _variables(env or ()), tuple(ignore or ()), limits)
     settings = SandboxSettings(
         provider=provider, image=image, limits=limits, readonly=tuple(_shown(show or ())), warm=0
     )
@@ -117,12 +117,14 @@ class Agent:
         task: the object of the harness.
         variables: further environment variables.
         ignored: patterns of hosts whose refusal is no end.
+        limits: the limits of the sandbox.
     """
 
     command: list[str]
     task: HarnessInput
     variables: Mapping[str, str]
     ignored: tuple[str, ...]
+    limits: Limits
 
     async def run(self, settings: SandboxSettings) -> tuple[int, str]:
         """Run the agent until it ends. Return the exit code and the sentence for it, "" if the agent just ended.
@@ -166,7 +168,10 @@ class Agent:
             return HarnessExit.NETWORK, f"the agent called {names}, which is neither the policy gateway nor the episode"
         if relay.refused:
             return HarnessExit.NETWORK, f"the agent asked its servers for {relay.refused[0]!r}, which is not its own"
-        if result.limit is not None:
+        if result.limit == "output":  # the rest of its output was dropped, and the agent went on
+            if result.seconds >= self.limits.seconds:
+                return HarnessExit.LIMIT, "the agent was ended by its limit on seconds of its sandbox"
+        elif result.limit is not None:
             return HarnessExit.LIMIT, f"the agent was {result.ending} of its sandbox"
         if result.signal is not None:
             return 128 + result.signal, f"the agent was {result.ending}"
