@@ -223,7 +223,8 @@ async def test_what_a_tampered_shell_leaves_running_ends_before_the_next_command
     box = await made(("docker", provider))
     with monkeypatch.context() as tampered:
         tampered.setattr(shell_scripts, "END_ALL", ":")
-        assert (await box.run(["sh", "-c", f"setsid sleep {LONG} > /dev/null 2>&1 & :"])).ok
+        left = f"setsid sleep {LONG} > /dev/null 2>&1 & until grep -q '^sleep' /proc/$!/cmdline; do :; done"
+        assert (await box.run(["sh", "-c", left])).ok
     assert len(sleeping()) == 1
     assert (await box.run(["true"])).ok
     assert sleeping() == []
