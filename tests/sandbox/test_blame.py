@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hosting import SandboxHost
 from sandboxing import TIGHT, leftovers, opened, settings_of
 
 from ludus.sandbox import Limits, RunResult, Sandbox, SandboxFailed, SandboxProvider
@@ -124,11 +125,17 @@ async def test_what_stops_or_kills_its_runner_where_nothing_isolates_it_is_ended
     assert leftovers() == []
 
 
-async def test_a_box_lost_by_the_machine_is_not_rebuilt(isolating: Backend) -> None:
+async def test_a_box_lost_by_the_machine_is_not_rebuilt(isolating: Backend, request: pytest.FixtureRequest) -> None:
     """Its files may be gone through no fault of the policy's."""
     box = await made(isolating)
     if isolating[0] in ("docker", "podman"):
         await asyncio.to_thread(box._api.remove_container, box._id, force=True)
+    elif isolating[0] == "sandboxd":
+        host: SandboxHost = request.getfixturevalue("sandbox_host")
+        runners = [left.split()[1] for left in leftovers(host.owner) if left.startswith("process")]
+        assert runners
+        for runner in runners:
+            os.kill(int(runner), signal.SIGKILL)
     else:
         os.kill(box._process._pid, signal.SIGKILL)
     with pytest.raises(SandboxFailed):

@@ -21,7 +21,6 @@ from enum import IntEnum
 from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic_core import from_json
 
 from ludus.protocol.errors import LudusError
 from ludus.protocol.messages import describe_invalid
@@ -125,8 +124,9 @@ def unpack(data: bytes) -> tuple[dict[str, Any], bytes]:
     if end > len(data) or end > _MAX_JSON:
         raise WireError(f"a message of {len(data):,} bytes cannot have a JSON object of {end - _SIZE.size:,} bytes")
     try:
-        head = from_json(data[_SIZE.size : end])
-    except ValueError:
+        # Not pydantic's reader: it refuses lone surrogates, which stand for the bytes of a file name that is not text.
+        head = json.loads(data[_SIZE.size : end])
+    except (ValueError, RecursionError):
         raise WireError("the head of a message is not JSON") from None
     if not isinstance(head, dict):
         raise WireError("the head of a message is not a JSON object")
