@@ -16,14 +16,14 @@ from sandboxing import leftovers, opened
 from ludus.sandbox import SandboxProvider
 from ludus.sandbox.stale import OWNER
 
-SAMPLED = {"test_attacks.py": 12, "test_network.py": 6, "test_conformance.py": 6}
-"""Files whose tests run over bubblewrap in `make test`; over the other backends, only every nth test runs there."""
-SAMPLED_REMOTE = 6
-"""Every how many tests of the other files run over sandboxd in `make test`: its sandboxes are those of bubblewrap."""
+SAMPLED = {"test_attacks.py": 16, "test_process_attacks.py": 8, "test_conformance.py": 8}
+"""Every how many tests of a file run in `make test` over another backend than bubblewrap, which runs them all."""
+SAMPLED_OTHERWISE = 6
+"""The same for the other files."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put most attacks over other backends than bubblewrap into the suite `sandbox`, which runs all of them."""
+    """Put most tests over other backends than bubblewrap into the suite `sandbox`, which runs all of them."""
     counts: dict[tuple[str, str], int] = {}
     for item in items:
         if item.path.parent != Path(__file__).parent:
@@ -31,10 +31,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
         fixtures = ("isolating", "networked", "proxied_here", "any_backend", "spawning", "isolating_spawn")
         backend = next((parameters[name] for name in fixtures if name in parameters), "bubblewrap")
-        if (kind := getattr(item, "cls", None)) is not None and kind.__name__ != "TestBubblewrap":
+        if (kind := getattr(item, "cls", None)) is not None:
             backend = kind.__name__
-        every = SAMPLED.get(item.path.name) or (SAMPLED_REMOTE if backend in ("sandboxd", "podman") else None)
-        if every is None or backend == "bubblewrap":
+        every = SAMPLED.get(item.path.name, SAMPLED_OTHERWISE)
+        if backend in ("bubblewrap", "TestBubblewrap"):
             continue
         number = counts[item.path.name, backend] = counts.get((item.path.name, backend), -1) + 1
         if number % every or "flood" in item.name:

@@ -56,6 +56,8 @@ def py(name: str, program: str, *ends: str, limits: Limits = TIGHT) -> Attack:
 
 SHORT = TIGHT.but(seconds=0.5)
 BUSY = TIGHT.but(cpu_seconds=0.4)
+LOUD = TIGHT.but(cpu_seconds=1)
+"""What is over the limit on output is dropped, and the command goes on to this one."""
 
 EXHAUSTION = [
     sh("fork bomb in the shell", "f() { f | f & }; f; sleep 5", "processes", "seconds", limits=SHORT),
@@ -139,12 +141,12 @@ EXHAUSTION = [
     py("directories, one in the other", "n = 0\nwhile n < 300_000:\n  os.mkdir('d'); os.chdir('d'); n += 1\n"
        "print('BREACH')", "disk"),
     py("descriptors", "held = []\nwhile len(held) < 100_000: held.append(os.open('/dev/null', 0))\nprint('BREACH')"),
-    sh("endless output", "yes", "output"),
-    sh("endless errors", "yes >&2", "output"),
-    sh("endless binary output", "cat /dev/urandom", "output"),
+    sh("endless output", "yes", "output", limits=LOUD),
+    sh("endless errors", "yes >&2", "output", limits=LOUD),
+    sh("endless binary output", "cat /dev/urandom", "output", limits=LOUD),
     sh("endless output by a child left behind", "yes & exit 0", "output", ""),
-    sh("endless output to both, from many", "for n in 1 2 3 4; do yes & yes >&2 & done; wait", "output"),
-    py("one line without end", "while True: os.write(1, b'x' * 65536)", "output"),
+    sh("endless output to both, from many", "for n in 1 2 3 4; do yes & yes >&2 & done; wait", "output", limits=LOUD),
+    py("one line without end", "while True: os.write(1, b'x' * 65536)", "output", limits=LOUD),
     sh("endless loop", "while :; do :; done", "cpu_seconds", limits=BUSY),
     py("endless loop that ignores what can be ignored",
        "for n in range(1, 65):\n  try: signal.signal(n, signal.SIG_IGN)\n  except (OSError, ValueError): pass\n"
@@ -476,7 +478,7 @@ async def test_processor_time_of_children_is_counted_once(isolating: Backend, ch
 
 async def test_many_attacks_at_once_leave_the_server_answering(isolating: Backend) -> None:
     kind, provider = isolating
-    bombs = ["while :; do :; done", "f() { f | f & }; f; wait", "yes", "sleep 100"]
+    bombs = ["while :; do :; done", "f() { f | f & }; f; wait", "yes | head -c 9000000", "sleep 100"]
     other, *boxes = [await provider.create(settings_of(kind, TIGHT.but(cpu_seconds=30))) for _ in range(5)]
     running = [asyncio.create_task(box.run(["sh", "-c", bomb])) for box, bomb in zip(boxes, bombs, strict=True)]
     for _ in range(5):

@@ -50,6 +50,7 @@ async def tighter_limits_hold_for_one_command_and_looser_ones_do_not(bench: Benc
     limits = bench.settings.limits
     short = await box.run(["sleep", "60"], limits=limits.but(seconds=0.1))
     assert (short.limit, short.exit_code, short.signal) == ("seconds", None, signal.SIGKILL)
-    long = await box.run(["yes"], limits=limits.but(output=100 * MIB))
+    loud = ["sh", "-c", f"yes | head -c {2 * limits.output}"]
+    long = await box.run(loud, limits=limits.but(output=100 * MIB))
     assert (long.limit, len(long.stdout)) == ("output", limits.output)
     assert (await box.run(["true"])).ok
