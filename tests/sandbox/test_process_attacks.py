@@ -177,6 +177,8 @@ async def settled(box: Sandbox, attack: Attack) -> tuple[bytes, ProcessEnd]:
 async def test_a_background_process_that_attacks_is_contained(isolating_spawn: Backend, attack: Attack) -> None:
     async with await made(isolating_spawn) as box:
         witness = await box.spawn(["cat"])
+        await witness.write(b"begun\n")  # once it answers, it is smaller than any attacker that takes memory
+        assert await asyncio.wait_for(witness.stdout.read_line(), 30) == b"begun\n"
         written, end = await settled(box, attack)
         assert b"BREACH" not in written
         if attack.ends:
