@@ -40,13 +40,13 @@ import requests.exceptions
 from ludus.sandbox import rescue
 from ludus.sandbox import shell_scripts as scripts
 from ludus.sandbox.base import Command, SandboxBase
-from ludus.sandbox.cgroups import Group, Usage, is_in_group
+from ludus.sandbox.cgroups import Group, Usage
 from ludus.sandbox.container_files import ContainerFiles
 from ludus.sandbox.endings import LimitName
 from ludus.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnsupported
 from ludus.sandbox.model import Limits, RunResult, SandboxSettings
 from ludus.sandbox.network.netns_listener import SocketHandoff, listen_in_netns
-from ludus.sandbox.process_watch import ProcessWatch
+from ludus.sandbox.process_watch import ProcessWatch, is_first_process
 
 T = TypeVar("T")
 
@@ -158,7 +158,7 @@ class ContainerBox(ContainerFiles):
             self._group = watch() if self._watched else Group.of(process, self._id)
             if self.settings.network and self._group is not None:
                 self._group.bound_tcp(self.limits.memory)
-            if is_in_group(process, self._id):
+            if is_first_process(process, self._id):
                 self._home = rescue.open_home(process, scripts.HOME)
         finally:
             if self._closed.is_set():
@@ -169,7 +169,7 @@ class ContainerBox(ContainerFiles):
         """Return a listening socket in the container's network."""
         if handoff is None:
             process = self._api.inspect_container(self._id)["State"]["Pid"]
-            if not is_in_group(process, self._id):
+            if not is_first_process(process, self._id):
                 raise SandboxUnsupported("an allowlist needs a Docker engine on this machine; this one runs elsewhere")
             try:
                 return listen_in_netns(process)

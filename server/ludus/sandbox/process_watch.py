@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
-from ludus.sandbox.cgroups import Usage
+from ludus.sandbox.cgroups import Usage, is_in_group
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+def is_first_process(pid: int, container: str) -> bool:
+    """Return whether a process of this machine belongs to a container, by its control group or its mounted files.
+
+    An engine on another machine, or in a virtual machine, reports process ids that belong to other processes here.
+    Rootless Podman may have no control groups, but mounts files such as /etc/hostname from the container's folder.
+    """
+    if is_in_group(pid, container):
+        return True
+    try:
+        return container in Path(f"/proc/{pid}/mountinfo").read_text("utf-8", "replace")
+    except OSError:
+        return False
 
 
 class ProcessWatch:
