@@ -29,7 +29,7 @@ import socket
 import struct
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -292,11 +292,11 @@ class ContainerBox(ContainerFiles):
             raise EOFError("it has been closed")
         shell = await self._next
         self._next = None
-        self._reap_zombies()  # processes of the last command, which the new shell has killed
         output = _Output(allowed.output)
-        before, met = self._usage(), self._met()
-        began = time.monotonic()
         try:
+            self._reap_zombies()  # processes of the last command, which the new shell has killed
+            before, met = self._usage(), self._met()
+            began = time.monotonic()
             limit, usage = await self._attend(shell, line, stdin, allowed, output, before)
             took = time.monotonic() - began
             if self._closing is not None:
@@ -414,7 +414,8 @@ class ContainerBox(ContainerFiles):
             if self._runs():
                 return False
             about = {"container": self._id, "event": "oom"}
-            return any(self._api.events(since=1, until=time.time(), filters=about))
+            with closing(self._api.events(since=1, until=time.time(), filters=about)) as events:
+                return any(events)
         except _ERRORS:
             return False
 
