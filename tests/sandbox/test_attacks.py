@@ -57,7 +57,7 @@ def py(name: str, program: str, *ends: str, limits: Limits = TIGHT) -> Attack:
 SHORT = TIGHT.but(seconds=0.5)
 BUSY = TIGHT.but(cpu_seconds=0.4)
 LOUD = TIGHT.but(cpu_seconds=1)
-"""What is over the limit on output is dropped, and the command goes on to this one."""
+"""Output above its limit is dropped, and the command goes on until this limit ends it."""
 
 EXHAUSTION = [
     sh("fork bomb in the shell", "f() { f | f & }; f; sleep 5", "processes", "seconds", limits=SHORT),
