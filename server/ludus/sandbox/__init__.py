@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from ludus.sandbox.cassettes.settings import Cassette
 from ludus.sandbox.endings import LIMIT_NAMES, LimitName
 from ludus.sandbox.errors import (
+    CassetteError,
+    CassetteMiss,
     SandboxFailed,
     SandboxFileError,
     SandboxImageError,
@@ -32,6 +35,9 @@ from ludus.sandbox.registry import find_provider
 
 __all__ = [
     "LIMIT_NAMES",
+    "Cassette",
+    "CassetteError",
+    "CassetteMiss",
     "EpisodeSandboxes",
     "FileInfo",
     "ImageProvider",

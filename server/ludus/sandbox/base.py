@@ -18,6 +18,7 @@ from ludus.sandbox.ports import Port, wait_for_port
 from ludus.sandbox.processes import Process
 
 if TYPE_CHECKING:
+    from ludus.sandbox.cassettes.tape import Tape
     from ludus.sandbox.network.proxy import EgressProxy
     from ludus.sandbox.terminal import Terminal
 
@@ -168,6 +169,7 @@ class SandboxBase(Sandbox, ABC):
 
     async def _start_background(self, command: Command) -> Process | Terminal:
         await self._wait_until_usable()
+        self.check_cassette()
         running = len(self._background)
         if running >= self.limits.spawned:
             raise SandboxLimitReached(
@@ -215,11 +217,30 @@ class SandboxBase(Sandbox, ABC):
             raise
         self._lost = False
 
+    @property
+    def tape(self) -> Tape | None:
+        """The cassette that answers the requests of its programs, if its settings name one."""
+        return None if self._egress is None else self._egress.tape
+
+    def check_cassette(self) -> None:
+        """Raise an error if its programs have requested what its cassette does not have.
+
+        Raises:
+            CassetteMiss: so that the episode is unscored.
+        """
+        if self.tape is not None and self.tape.failure is not None:
+            raise self.tape.failure
+
     def _open_egress(self, listener: socket.socket) -> None:
         """Create the egress proxy to the hosts of the allowlist, on a listening socket in the sandbox's own network."""
         from ludus.sandbox.network.proxy import EgressProxy  # imported here because few environments need it
 
-        self._egress = EgressProxy(listener, Allowlist(self.settings.network), self.limits.traffic)
+        tape = None
+        if self.settings.cassette is not None:
+            from ludus.sandbox.cassettes.tape import Tape
+
+            tape = Tape(self.settings.cassette)
+        self._egress = EgressProxy(listener, Allowlist(self.settings.network), self.limits.traffic, tape=tape)
 
     async def _run_watched(self, command: Command) -> RunResult:
         """Run one command while the egress proxy accepts connections; add the network use to its result."""
@@ -239,6 +260,7 @@ class SandboxBase(Sandbox, ABC):
         for use in used:
             if use.refused is not None:
                 log.info("%s", use)
+        self.check_cassette()
         failed = result.limit is None and result.exit_code != 0
         met = failed and had_room and egress.spent
         return replace(result, network=used, limit="traffic" if met else result.limit)
@@ -273,6 +295,8 @@ class SandboxBase(Sandbox, ABC):
         snapshot = await self.snapshot()
         other = await self._another(self.settings)
         try:
+            if self._egress is not None and self._egress.tape is not None and other._egress is not None:
+                other._egress.tape = self._egress.tape.again()
             await other.restore(snapshot)
         except BaseException:
             await other.aclose()

@@ -1,12 +1,14 @@
 """Errors of sandboxes, as part of the tree in `ludus.protocol.errors`.
 
 AuthoringError
-└── SandboxUnavailable        at startup: a backend cannot work here; the message names what to install or use instead
+├── SandboxUnavailable        at startup: a backend cannot work here; the message names what to install or use instead
+└── CassetteError             a cassette cannot be read or recorded, or was changed; the message names file and line
 Unsupported
 └── SandboxUnsupported        a backend cannot do what the settings ask for
     └── SandboxImageError     an image does not exist, cannot be built, is too large, or cannot be run here
 InfrastructureFailed
-└── SandboxFailed             a sandbox died or does not answer: the episode is unscored
+├── SandboxFailed             a sandbox died or does not answer: the episode is unscored
+└── CassetteMiss              a cassette has no answer to a request: the episode is unscored
 LudusError
 ├── SandboxFileError          a path is missing, leads outside the work directory, or is too large
 ├── SandboxLimitReached       a limit leaves no room for another process
@@ -23,6 +25,10 @@ class SandboxUnavailable(AuthoringError):
     """A backend cannot work on this machine; raised when it is opened."""
 
 
+class CassetteError(AuthoringError):
+    """A cassette cannot be read or recorded: its file is missing, was changed, or is for another version."""
+
+
 class SandboxUnsupported(Unsupported):
     """This backend cannot do what the settings ask for."""
 
@@ -33,6 +39,10 @@ class SandboxImageError(SandboxUnsupported):
 
 class SandboxFailed(InfrastructureFailed):
     """The sandbox has ended or does not answer."""
+
+
+class CassetteMiss(InfrastructureFailed):
+    """A cassette has no recorded answer to a request."""
 
 
 class SandboxFileError(LudusError):

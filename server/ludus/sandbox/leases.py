@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Final, Literal, Self
 
 from ludus.protocol.errors import LudusError
-from ludus.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnavailable, SandboxUnsupported
+from ludus.sandbox.base import SandboxBase
+from ludus.sandbox.errors import CassetteError, SandboxFailed, SandboxFileError, SandboxUnavailable, SandboxUnsupported
 from ludus.sandbox.model import ImageProvider, Sandbox, SandboxProvider, SandboxSettings
 from ludus.sandbox.registry import find_provider
 
@@ -30,7 +31,7 @@ class Sandboxes:
         self._providers: dict[str, SandboxProvider] = {}
         self._opening = asyncio.Lock()
         self._closed = False
-        self.refusal: SandboxUnavailable | SandboxUnsupported | None = None
+        self.refusal: SandboxUnavailable | SandboxUnsupported | CassetteError | None = None
         """The error that kept a provider from opening; None before `open`, or if all opened."""
 
     async def open(self, wanted: Iterable[SandboxSettings | None]) -> None:
@@ -52,18 +53,22 @@ class Sandboxes:
             if isinstance(error, SandboxFailed):  # such as a registry that does not answer
                 self.refusal = SandboxUnavailable(error.message)
                 raise self.refusal from None
-            if isinstance(error, SandboxUnavailable | SandboxUnsupported):
+            if isinstance(error, SandboxUnavailable | SandboxUnsupported | CassetteError):
                 self.refusal = error
             raise
 
-    async def lease(self, settings: SandboxSettings) -> EpisodeSandboxes:
+    async def lease(self, settings: SandboxSettings, secrets: Iterable[str] = ()) -> EpisodeSandboxes:
         """Return the sandboxes of one episode; the agent's sandbox has started when this returns.
+
+        Args:
+            settings: those of the sandboxes.
+            secrets: the episode's, which a cassette must not keep.
 
         Raises:
             SandboxFailed: the agent's sandbox could not be started.
         """
         provider = await self._provider(settings.provider)
-        return EpisodeSandboxes(provider, await provider.create(settings))
+        return EpisodeSandboxes(provider, await provider.create(settings), tuple(secrets))
 
     async def obtain(self, wanted: Iterable[SandboxSettings]) -> dict[SandboxSettings, LudusError]:
         """Obtain the images of settings ahead, several at a time, and open their providers.
@@ -125,9 +130,12 @@ class Sandboxes:
 class EpisodeSandboxes:
     """The sandboxes of one episode."""
 
-    def __init__(self, provider: SandboxProvider, agent: Sandbox) -> None:
+    def __init__(self, provider: SandboxProvider, agent: Sandbox, secrets: Sequence[str] = ()) -> None:
         self._provider = provider
+        self._secrets = secrets
         self._boxes: set[Sandbox] = set()
+        self._taped: list[SandboxBase] = []
+        """Those that have played a cassette; one that is closed may have missed an answer, too."""
         self._closed = False
         self.agent: Sandbox = self._hold(agent)
         """The sandbox that the agent's tools use."""
@@ -136,6 +144,9 @@ class EpisodeSandboxes:
         """Wrap a sandbox so that it and its forks are closed with the episode."""
         held = _Leased(box, self._adopt, self._boxes.discard)
         self._boxes.add(held)
+        if isinstance(box, SandboxBase) and box.tape is not None:
+            self._taped.append(box)
+            box.tape.secrets = tuple(self._secrets)
         return held
 
     async def _adopt(self, fork: Sandbox) -> Sandbox:
@@ -169,6 +180,15 @@ class EpisodeSandboxes:
             yield box
         finally:
             await box.aclose()
+
+    def check_cassettes(self) -> None:
+        """Raise an error if a program in a sandbox has requested what the cassette does not have.
+
+        Raises:
+            CassetteMiss: so that the episode is unscored.
+        """
+        for box in self._taped:
+            box.check_cassette()
 
     async def aclose(self) -> None:
         """Close all sandboxes of the episode, forks included."""

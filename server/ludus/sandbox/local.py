@@ -31,6 +31,7 @@ class UnsafeLocal(PooledProvider):
     """The provider of sandboxes without isolation; it is used only if named explicitly."""
 
     name = "unsafe-local"
+    has_cassettes = False
 
     async def open(self) -> None:
         """See `SandboxProvider.open`."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, runtime_c
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from ludus.sandbox.cassettes.settings import Cassette
 from ludus.sandbox.endings import Ending, LimitName
 from ludus.sandbox.network.allowlist import Allowlist
 
@@ -106,6 +107,9 @@ class SandboxSettings(BaseModel):
     network: tuple[str, ...] = ()
     """Hosts that commands may reach, through a proxy named in the environment variables: `pypi.org`, `*.example.org`,
     `192.0.2.7:8080`, `10.1.0.0/16`. An entry without a port allows 80 and 443. Without entries there is no network."""
+    cassette: Cassette | None = None
+    """A file of recorded answers to the requests to `network`, by HTTP and HTTPS. Without it, requests reach their
+    hosts."""
     loopback: bool = False
     """Whether commands may open sockets within the sandbox, so that they can serve its ports: see `Sandbox.expose`.
     An allowlist includes it."""
@@ -132,6 +136,8 @@ class SandboxSettings(BaseModel):
     def _check_origin(self) -> Self:
         if self.image is not None and self.build is not None:
             raise ValueError(f"`image` ({self.image!r}) and `build` ({self.build!r}) exclude each other; remove one")
+        if self.cassette is not None and not self.network:
+            raise ValueError("`cassette` has the answers of the hosts in `network`, which is empty: name the hosts")
         if self.build is not None and (not self.build.strip() or "\0" in self.build):
             raise ValueError("`build` must name a folder")
         return self

@@ -9,11 +9,14 @@ import secrets
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from ludus.sandbox.base import SandboxBase
 from ludus.sandbox.errors import SandboxFailed, SandboxUnsupported
 from ludus.sandbox.model import SandboxSettings
+
+if TYPE_CHECKING:
+    from ludus.sandbox.cassettes.authority import AuthorityFile
 
 log = logging.getLogger("ludus.sandbox")
 
@@ -153,9 +156,12 @@ class PooledProvider(ABC):
     """A `SandboxProvider` without `open`: it checks the settings, then takes a sandbox from a pool."""
 
     name: str
+    has_cassettes: ClassVar[bool] = True
+    """Whether the network of its sandboxes passes through a proxy of this process, which can answer requests."""
 
     def __init__(self, *, at_once: int = _AT_ONCE) -> None:
         self._pool = Pool(self._start, at_once)
+        self._authority: AuthorityFile | None = None
 
     @abstractmethod
     async def _check(self, settings: SandboxSettings) -> None:
@@ -167,17 +173,43 @@ class PooledProvider(ABC):
 
     async def create(self, settings: SandboxSettings) -> SandboxBase:
         """See `SandboxProvider.create`."""
+        settings = await self._with_authority(settings)
         await self._check(settings)
         return await self._pool.take(settings)
 
     async def prepare(self, settings: SandboxSettings) -> None:
         """See `SandboxProvider.prepare`."""
+        settings = await self._with_authority(settings)
         await self._check(settings)
         await self._pool.fill(settings)
 
     async def aclose(self) -> None:
         """See `SandboxProvider.aclose`."""
         await self._pool.aclose()
+        if self._authority is not None:
+            await asyncio.to_thread(self._authority.remove)
+            self._authority = None
+
+    async def _with_authority(self, settings: SandboxSettings) -> SandboxSettings:
+        """Return the settings with the certificate that the programs of a sandbox with a cassette must trust.
+
+        Raises:
+            SandboxUnsupported: this backend has no cassettes.
+            CassetteError: the cassette cannot be used.
+        """
+        if settings.cassette is None:
+            return settings
+        if not self.has_cassettes:
+            raise SandboxUnsupported(
+                f"{self.name} sandboxes have no cassettes; use `bubblewrap`, or `docker` or `podman` on this machine"
+            )
+        from ludus.sandbox.cassettes.authority import AuthorityFile  # imported here because few servers need it
+        from ludus.sandbox.cassettes.library import open_library
+
+        await asyncio.to_thread(open_library, settings.cassette)
+        if self._authority is None:
+            self._authority = AuthorityFile()
+        return self._authority.shown_in(settings)
 
 
 def unused_user() -> int:

@@ -41,7 +41,7 @@ except ModuleNotFoundError as error:
     raise missing_extra(error, "server") from None
 
 if TYPE_CHECKING:
-    from ludus.sandbox import Limits, RunResult, Sandbox, SandboxSettings
+    from ludus.sandbox import Cassette, CassetteMiss, Limits, RunResult, Sandbox, SandboxSettings
     from ludus.server.authoring.mcp_servers import McpServer, connect_mcp
     from ludus.server.rewards import (
         Attempt,
@@ -113,6 +113,8 @@ __all__ = [
     "Call",
     "CallOrder",
     "CallResult",
+    "Cassette",
+    "CassetteMiss",
     "Candidate",
     "Cap",
     "Check",
@@ -198,7 +200,7 @@ __all__ = [
 ]
 
 _MCP: Final = frozenset({"McpServer", "connect_mcp"})
-_SANDBOX: Final = frozenset({"Limits", "RunResult", "Sandbox", "SandboxSettings"})
+_SANDBOX: Final = frozenset({"Cassette", "CassetteMiss", "Limits", "RunResult", "Sandbox", "SandboxSettings"})
 
 
 def __getattr__(name: str) -> Any:

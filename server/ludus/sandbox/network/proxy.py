@@ -14,7 +14,8 @@ How this works:
 - `CONNECT host:port` opens a tunnel (`_tunnel`). Other requests, such as `GET http://host/…`, are forwarded
   (`_carry_out`), one per connection. h11 parses requests and responses and writes them again, so that the proxy and
   the origin cannot read the same bytes as different requests.
-- A refused request gets an HTTP response whose text gives the reason (`_explain`).
+- With a cassette, `recorded` answers both kinds of requests, and nothing is connected except to record.
+- A refused request gets an HTTP response whose text gives the reason (`explain`).
 - There are limits on the connections of a command in total and at one time, on the bytes of a sandbox
   (`Limits.traffic`), on the time until the head of a request is complete, and on the share of the event loop's time
   that parsing takes (`FairReader`).
@@ -26,18 +27,21 @@ import asyncio
 import logging
 import re
 import socket
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache, partial
 from ipaddress import ip_address
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import h11
 
 from ludus.sandbox.model import NetworkUse
 from ludus.sandbox.network.allowlist import Address, Allowlist, Destination, is_public, parse_destination
+from ludus.sandbox.network.http_peer import CHUNK, HEADERS, FairReader, Peer, Refused, end_to_end, explain
+
+if TYPE_CHECKING:
+    from ludus.sandbox.cassettes.tape import Tape
 
 log = logging.getLogger("ludus.sandbox")
 
@@ -49,30 +53,9 @@ _HEAD_BYTES: Final = 16 * 1024
 _HEAD_SECONDS: Final = 10.0
 _DIAL_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.5
-_LINGER_SECONDS: Final = 1.0
-_CHUNK: Final = 64 * 1024
-_HEADERS: Final = 128
-_SLICE_SECONDS: Final = 0.001
-"""For how long a connection parses requests and responses before other work has its turn."""
 _REMEMBERED: Final = 100
 """How many destinations a result lists separately."""
-_HOP_BY_HOP: Final = frozenset({
-    b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
-    b"trailer", b"transfer-encoding", b"upgrade", b"expect", b"host", b"via",
-})  # fmt: skip
 _ABSOLUTE: Final = re.compile(r"http://([^/?#@\\]*)([/?][^#]*)?", re.IGNORECASE)
-_REASONS: Final = {
-    400: "Bad Request", 403: "Refused", 408: "Request Timeout", 431: "Head Too Large", 501: "Not Implemented",
-    502: "Bad Gateway", 503: "Limit Reached", 504: "Gateway Timeout", 505: "HTTP Version Not Supported",
-}  # fmt: skip
-
-
-class _Refused(Exception):
-    """A request that the proxy answers itself; the text of the error is the response."""
-
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
-        self.status = status
 
 
 class EgressProxy:
@@ -83,16 +66,19 @@ class EgressProxy:
         allowed: the destinations that it may connect to.
         traffic: bytes that may pass in the sandbox's lifetime, in both directions together.
         resolve: returns the addresses of a name; by default the system's resolver.
+        tape: a cassette that answers all requests, or records them.
     """
 
     def __init__(
-        self, listener: socket.socket, allowed: Allowlist, traffic: int, resolve: Resolve | None = None
-    ) -> None:
+        self, listener: socket.socket, allowed: Allowlist, traffic: int, resolve: Resolve | None = None,
+        tape: Tape | None = None,
+    ) -> None:  # fmt: skip
         listener.setblocking(False)
         self._listener = listener
         self._allowed = allowed
         self._room = traffic
         self._resolve = resolve if resolve is not None else look_up
+        self.tape = tape
         self._turns = FairReader()
         self._tasks: dict[asyncio.Task[None], socket.socket] = {}
         self._used: dict[tuple[str, str | None], int] = {}
@@ -190,8 +176,8 @@ class EgressProxy:
         try:
             try:
                 await self._answer(self._peer(h11.Connection(h11.SERVER, _HEAD_BYTES), reader, writer))
-            except _Refused as refused:
-                await _explain(reader, writer, refused)
+            except Refused as refused:
+                await explain(reader, writer, refused)
             writer.close()
             await writer.wait_closed()
         except (OSError, EOFError, h11.ProtocolError):
@@ -199,30 +185,33 @@ class EgressProxy:
         finally:
             writer.transport.abort()
 
-    def _peer(self, http: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Peer:
-        return _Peer(http, reader, writer, self._count, self._turns)
+    def _peer(self, http: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Peer:
+        return Peer(http, reader, writer, self._count, self._turns)
 
-    async def _answer(self, client: _Peer) -> None:
+    async def _answer(self, client: Peer) -> None:
         if self.spent:
-            raise _Refused(503, "the traffic limit was reached")
+            raise Refused(503, "the traffic limit was reached")
         try:
             async with asyncio.timeout(_HEAD_SECONDS):
                 request = await client.next()
         except TimeoutError:
-            raise _Refused(408, f"the request was not complete within {_HEAD_SECONDS:g} s") from None
+            raise Refused(408, f"the request was not complete within {_HEAD_SECONDS:g} s") from None
         except h11.RemoteProtocolError as error:
-            raise _Refused(error.error_status_hint, f"not a request that the proxy can forward: {error}") from None
+            raise Refused(error.error_status_hint, f"not a request that the proxy can forward: {error}") from None
         if not isinstance(request, h11.Request):
             return
         wanted, path = _target(request)
+        if self.tape is not None:
+            await self._answer_recorded(client, request, wanted, path, self.tape)
+            return
         try:
             reader, writer = await self._dial(wanted)
-        except _Refused as refused:
+        except Refused as refused:
             if refused.status != 403:
                 self._note(str(wanted), None)
-                raise _Refused(refused.status, f"{wanted}: {refused}") from None
+                raise Refused(refused.status, f"{wanted}: {refused}") from None
             self._note(str(wanted), str(refused))
-            raise _Refused(403, f"refused {wanted}: {refused}") from None
+            raise Refused(403, f"refused {wanted}: {refused}") from None
         self._note(str(wanted), None)
         try:
             if path is None:
@@ -233,14 +222,27 @@ class EgressProxy:
         finally:
             writer.transport.abort()
 
+    async def _answer_recorded(
+        self, client: Peer, request: h11.Request, wanted: Destination, path: str | None, tape: Tape
+    ) -> None:
+        """Answer a request from a cassette; only to record does it leave this machine."""
+        from ludus.sandbox.network.recorded import RecordedRequest  # imported here because few environments need it
+
+        if not self._allowed.names(wanted):
+            why = "it is not on the allowlist"
+            self._note(str(wanted), why)
+            raise Refused(403, f"refused {wanted}: {why}")
+        self._note(str(wanted), None)
+        await RecordedRequest(client, wanted, tape, self._dial, self._note).answer(request, path)
+
     async def _dial(self, wanted: Destination) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to one of the destination's permitted addresses.
 
         Raises:
-            _Refused: the destination is not permitted, has no address, or does not answer.
+            Refused: the destination is not permitted, has no address, or does not answer.
         """
         if not self._allowed.names(wanted):
-            raise _Refused(403, "it is not on the allowlist")
+            raise Refused(403, "it is not on the allowlist")
         try:
             async with asyncio.timeout(_DIAL_SECONDS):
                 found = [wanted.address] if wanted.address is not None else await self._resolve(wanted.host)
@@ -250,25 +252,25 @@ class EgressProxy:
                 ]  # fmt: skip
                 if found and not fit:
                     inner = ", ".join(map(str, found))
-                    raise _Refused(
+                    raise Refused(
                         403, f"it resolves to {inner}, which is neither a public address nor on the allowlist"
                     )
                 for address in fit:
                     with suppress(OSError):
                         return await asyncio.open_connection(str(address), wanted.port)
         except TimeoutError:
-            raise _Refused(504, "it does not answer") from None
+            raise Refused(504, "it does not answer") from None
         except OSError as error:
-            raise _Refused(502, f"its name has no address: {error.strerror}") from None
-        raise _Refused(502, "it is unreachable")
+            raise Refused(502, f"its name has no address: {error.strerror}") from None
+        raise Refused(502, "it is unreachable")
 
-    async def _tunnel(self, client: _Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _tunnel(self, client: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         client.writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         writer.write(client.http.trailing_data[0])
         await _both(self._relay(client.reader, writer), self._relay(reader, client.writer))
 
     async def _relay(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        while data := await source.read(_CHUNK):
+        while data := await source.read(CHUNK):
             self._count(len(data))
             target.write(data)
             await target.drain()
@@ -281,95 +283,27 @@ class EgressProxy:
             raise EOFError("the traffic limit was reached")
 
 
-class FairReader:
-    """A lock with pauses, under which the connections of one sandbox parse their input.
-
-    However small the pieces of input are, at least half of the event loop's time is left to other work.
-    """
-
-    def __init__(self) -> None:
-        self._lock = asyncio.Lock()
-        self._spent = 0.0
-
-    async def take(self, read: Callable[[], Any]) -> Any:
-        """Call `read` when it is its turn, and return its result."""
-        async with self._lock:
-            if self._spent > _SLICE_SECONDS:
-                await asyncio.sleep(self._spent)
-                self._spent = 0.0
-            began = time.perf_counter()
-            try:
-                return read()
-            finally:
-                self._spent += time.perf_counter() - began
-
-
-class _Peer:
-    """One side of a connection that speaks HTTP."""
-
-    def __init__(
-        self, http: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
-        count: Callable[[int], None], turns: FairReader,
-    ) -> None:  # fmt: skip
-        self.http = http
-        self.reader = reader
-        self.writer = writer
-        self._count = count
-        self._turns = turns
-        self._ahead: Any = None
-        """The event that followed the joined pieces of a body."""
-
-    async def next(self) -> Any:
-        """Return the next event from this side; pieces of a body that arrived together are joined into one."""
-        while True:
-            event, self._ahead = self._ahead, None
-            if event is None:
-                event = await self._turns.take(self._read)
-            if event is not h11.NEED_DATA:
-                return event
-            data = await self.reader.read(_CHUNK)
-            self._count(len(data))
-            self.http.receive_data(data)
-
-    def _read(self) -> Any:
-        enough = time.perf_counter() + _SLICE_SECONDS
-        body = bytearray()
-        while isinstance(event := self.http.next_event(), h11.Data):
-            body += event.data
-            if time.perf_counter() > enough:
-                return h11.Data(data=bytes(body))
-        if body:
-            self._ahead = None if event is h11.NEED_DATA else event
-            return h11.Data(data=bytes(body))
-        return event
-
-    async def send(self, event: Any) -> None:
-        """Send an event to this side."""
-        self.writer.write(self.http.send(event) or b"")
-        await self.writer.drain()
-
-
 def _target(request: h11.Request) -> tuple[Destination, str | None]:
     """Return the destination of a request and the path there; the path is None for a tunnel.
 
     Raises:
-        _Refused: the request is not one that the proxy forwards.
+        Refused: the request is not one that the proxy forwards.
     """
     if request.http_version not in (b"1.0", b"1.1"):
-        raise _Refused(505, "the proxy speaks HTTP/1.1")
-    if len(request.headers) > _HEADERS:
-        raise _Refused(431, f"there are more than {_HEADERS} headers")
+        raise Refused(505, "the proxy speaks HTTP/1.1")
+    if len(request.headers) > HEADERS:
+        raise Refused(431, f"there are more than {HEADERS} headers")
     target = request.target.decode("ascii")
     names = [name for name, _ in request.headers]
     if b"transfer-encoding" in names and b"content-length" in names:
-        raise _Refused(400, "a body is either chunked or has a length")
+        raise Refused(400, "a body is either chunked or has a length")
     if request.method == b"CONNECT":
         if b"transfer-encoding" in names or b"content-length" in names:
-            raise _Refused(400, "CONNECT has no body")
+            raise Refused(400, "CONNECT has no body")
         return _destination(target, None), None
     match = _ABSOLUTE.fullmatch(target)
     if match is None:
-        raise _Refused(400, "this is a proxy, which accepts CONNECT host:port and full http:// addresses")
+        raise Refused(400, "this is a proxy, which accepts CONNECT host:port and full http:// addresses")
     path = match[2] or "/"
     return _destination(match[1], 80), path if path.startswith("/") else f"/{path}"
 
@@ -378,26 +312,18 @@ def _destination(text: str, default_port: int | None) -> Destination:
     try:
         return parse_destination(text, default_port)
     except ValueError as error:
-        raise _Refused(400, f"not a host: {error}") from None
-
-
-def _end_to_end(headers: Any) -> list[tuple[bytes, bytes]]:
-    """Return the headers without the hop-by-hop ones."""
-    named = {word.strip().lower() for name, value in headers if name == b"connection" for word in value.split(b",")} - {
-        b"content-length"
-    }
-    return [(name, value) for name, value in headers if name not in _HOP_BY_HOP and name not in named]
+        raise Refused(400, f"not a host: {error}") from None
 
 
 def _forwarded(request: h11.Request, wanted: Destination, path: str) -> h11.Request:
     host = str(wanted).removesuffix(":80")
-    headers = [(b"host", host.encode()), *_end_to_end(request.headers)]
+    headers = [(b"host", host.encode()), *end_to_end(request.headers)]
     headers += [(name, value) for name, value in request.headers if name == b"transfer-encoding"]
     headers += [(b"via", b"1.1 ludus"), (b"connection", b"close")]
     return h11.Request(method=request.method, target=path.encode("ascii"), headers=headers)
 
 
-async def _carry_out(client: _Peer, origin: _Peer, request: h11.Request) -> None:
+async def _carry_out(client: Peer, origin: Peer, request: h11.Request) -> None:
     """Forward one request, and its response back."""
     await origin.send(request)
     uploading = asyncio.create_task(_upload(client, origin))
@@ -410,12 +336,12 @@ async def _carry_out(client: _Peer, origin: _Peer, request: h11.Request) -> None
         await asyncio.gather(uploading, return_exceptions=True)
 
 
-def _give_up(origin: _Peer, upload: asyncio.Task[None]) -> None:
+def _give_up(origin: Peer, upload: asyncio.Task[None]) -> None:
     if not upload.cancelled() and upload.exception() is not None:
         origin.writer.transport.abort()
 
 
-async def _upload(client: _Peer, origin: _Peer) -> None:
+async def _upload(client: Peer, origin: Peer) -> None:
     if client.http.they_are_waiting_for_100_continue:
         await client.send(h11.InformationalResponse(status_code=100, headers=[]))
     while True:
@@ -427,16 +353,16 @@ async def _upload(client: _Peer, origin: _Peer) -> None:
             return
 
 
-async def _download(client: _Peer, origin: _Peer) -> None:
+async def _download(client: Peer, origin: Peer) -> None:
     begun = False
     try:
         while True:
             event = await origin.next()
             if isinstance(event, h11.Response):
-                if len(event.headers) > _HEADERS:
-                    raise _Refused(502, f"the reply has more than {_HEADERS} headers")
+                if len(event.headers) > HEADERS:
+                    raise Refused(502, f"the reply has more than {HEADERS} headers")
                 begun = True
-                headers = [*_end_to_end(event.headers), (b"connection", b"close")]
+                headers = [*end_to_end(event.headers), (b"connection", b"close")]
                 status, reason = event.status_code, event.reason
                 await client.send(h11.Response(status_code=status, headers=headers, reason=reason))
             elif isinstance(event, h11.Data):
@@ -447,7 +373,7 @@ async def _download(client: _Peer, origin: _Peer) -> None:
     except h11.RemoteProtocolError as error:
         if begun:
             raise
-        raise _Refused(502, f"the reply is not HTTP: {error}") from None
+        raise Refused(502, f"the reply is not HTTP: {error}") from None
 
 
 async def _both(*halves: Awaitable[None]) -> None:
@@ -459,20 +385,6 @@ async def _both(*halves: Awaitable[None]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _explain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, refused: _Refused) -> None:
-    """Answer a refused request. Then read on for a moment: closing with unread input would discard the response."""
-    text = f"network: {refused}\n".encode()
-    head = f"HTTP/1.1 {refused.status} {_REASONS.get(refused.status, 'Refused')}\r\n"
-    head += f"Content-Type: text/plain; charset=utf-8\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n"
-    writer.write(head.encode() + text)
-    await writer.drain()
-    writer.write_eof()
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_LINGER_SECONDS):
-            while await reader.read(_CHUNK):
-                pass
 
 
 def _is_own(address: Address) -> bool:

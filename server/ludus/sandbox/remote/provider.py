@@ -37,6 +37,7 @@ class Sandboxd(PooledProvider):
     """
 
     name = "sandboxd"
+    has_cassettes = False
 
     def __init__(
         self, hosts: Sequence[str] | None = None, *, token: str | None = None, timing: Timing | None = None

@@ -14,6 +14,8 @@ from ludus.protocol.episodes import Candidate, EpisodeLimits, StepResult
 from ludus.protocol.rewards import Reward
 from ludus.protocol.tasks import Task
 from ludus.sandbox import EpisodeSandboxes, Sandbox, SandboxSettings, VerifierPlace
+from ludus.sandbox.cassettes import Cassette, Tape
+from ludus.server.authoring.cassettes import located_cassette
 from ludus.server.authoring.noise import Noise
 from ludus.server.authoring.splits import Split
 from ludus.server.authoring.tools import ToolBase
@@ -71,6 +73,9 @@ class Environment(Generic[TaskT]):
     """The sandbox that each episode gets; None for none. `sandbox_for` can choose another one for each task."""
     verifier_sandbox: ClassVar[VerifierPlace] = "shared"
     """The sandbox of `verifier`: "shared", the episode's own; "separate", a fresh one with only the `artifacts`."""
+    cassette_settings: ClassVar[Cassette | None] = None
+    """The file with recorded results of calls that are not deterministic, which `cassette` replays. The requests of a
+    sandbox have theirs in `sandbox_settings`; both may name the same file."""
     artifacts: ClassVar[Sequence[str]] = ()
     """The files that a separate verifier gets, as paths in the work directory."""
     rubric: ClassVar[Declared | None] = None
@@ -86,6 +91,7 @@ class Environment(Generic[TaskT]):
     sandboxes: EpisodeSandboxes | None = None
     """The episode's sandboxes, from which `sandbox` and `verifier` take theirs; None without `sandbox_settings`."""
     _rng: random.Random | None = None
+    _tape: Tape | None = None
     _binding: ClassVar[Binding | None] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -102,6 +108,16 @@ class Environment(Generic[TaskT]):
         if self._rng is None:
             self._rng = random.Random(self.seed)
         return self._rng
+
+    @property
+    def cassette(self) -> Tape:
+        """The recorded results of the episode's calls: `await self.cassette.call("search", {"query": query}, live)`."""
+        if self._tape is None:
+            if self.cassette_settings is None:
+                raise RuntimeError(f"{type(self).__name__} has no cassette: give the class `cassette_settings`")
+            settings = located_cassette(type(self), self.cassette_settings, "cassette_settings")
+            self._tape = Tape(settings, getattr(self, "secrets", {}).values())
+        return self._tape
 
     @property
     def sandbox(self) -> Sandbox:

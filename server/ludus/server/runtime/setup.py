@@ -113,7 +113,7 @@ class EpisodeSetup:
         if settings is None:
             return None
         try:
-            return await self._sandboxes.lease(settings)
+            return await self._sandboxes.lease(settings, (episode.secrets or {}).values())
         except SandboxUnsupported as error:
             raise type(error)(f"task {episode.row.id!r} has no sandbox: {error.message}") from None
 

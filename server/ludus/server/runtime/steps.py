@@ -228,6 +228,8 @@ class StepRunner:
         try:
             try:
                 outcome = await (handlers.call if record.tool is not None else handlers.grade)(episode, record)
+                if episode.sandboxes is not None:
+                    episode.sandboxes.check_cassettes()
             except BaseException as error:
                 if user_code.from_host(error, own):
                     raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any, Final
 
 from ludus.protocol.errors import AuthoringError
 from ludus.sandbox import Sandboxes, SandboxSettings, SandboxUnsupported
+from ludus.sandbox.cassettes.library import open_library
+from ludus.server.authoring.cassettes import folder_of, located_cassette
 from ludus.server.authoring.environment import Environment
 from ludus.server.authoring.splits import Split
 from ludus.server.tasks.catalog import Published
@@ -21,6 +22,8 @@ TASKS_READ: Final = 100_000
 """How many tasks of a split are asked for their image at startup; the images of the others are obtained later."""
 
 _SHOWN: Final = 20
+_DECLARING: Final = ("sandbox_for", "sandbox_settings")
+"""The attributes of the class whose file relative paths start at."""
 
 
 def sandbox_of(cls: type[Environment[Any]], task: Any) -> SandboxSettings | None:
@@ -50,37 +53,34 @@ def sandbox_of(cls: type[Environment[Any]], task: Any) -> SandboxSettings | None
 
 
 def _located(cls: type[Environment[Any]], settings: SandboxSettings) -> SandboxSettings:
-    """Return settings in which a folder to build is an absolute path."""
+    """Return settings in which a folder to build, and a cassette, have absolute paths."""
+    if settings.cassette is not None:
+        settings = settings.but(cassette=located_cassette(cls, settings.cassette, *_DECLARING))
     if settings.build is None or Path(settings.build).is_absolute():
         return settings
-    return settings.but(build=str(_folder(cls) / settings.build))
-
-
-def _folder(cls: type[Environment[Any]]) -> Path:
-    """Return the folder of the file in which a class says what its sandboxes are."""
-    named = [one for one in cls.__mro__ if {"sandbox_for", "sandbox_settings"} & set(vars(one))]
-    for one in (*named, *cls.__mro__):
-        if one is Environment:
-            break
-        try:
-            return Path(inspect.getfile(one)).resolve().parent
-        except (OSError, TypeError):  # a class made without a file, such as a variant
-            continue
-    raise SandboxUnsupported(
-        f"{cls.__qualname__} is in no file, so `build` cannot be relative to one; give it an absolute path"
-    )
+    folder = folder_of(cls, *_DECLARING)
+    if folder is None:
+        raise SandboxUnsupported(
+            f"{cls.__qualname__} is in no file, so `build` cannot be relative to one; give it an absolute path"
+        )
+    return settings.but(build=str(folder / settings.build))
 
 
 async def open_sandboxes(sandboxes: Sandboxes, published: Iterable[Published]) -> None:
-    """Open the sandboxes of environments, and obtain the images of their tasks.
+    """Open the cassettes and sandboxes of environments, and obtain the images of their tasks.
 
     An image that cannot be used keeps only its tasks from starting, unless no image of the environment can be used.
 
     Raises:
+        CassetteError: a cassette cannot be used.
         SandboxUnavailable: a provider cannot work here.
         SandboxUnsupported: a provider cannot do what its settings ask for, for the whole environment.
     """
     every = tuple(published)
+    for one in every:
+        if one.cls.cassette_settings is not None:
+            cassette = located_cassette(one.cls, one.cls.cassette_settings, "cassette_settings")
+            await asyncio.to_thread(open_library, cassette)
     fixed = [one.cls for one in every if not one.cls.chooses_sandboxes()]
     try:
         await sandboxes.open([sandbox_of(cls, None) for cls in fixed])
