@@ -317,7 +317,7 @@ SILENT = {
     "machine": (
         "found = 0\ntry: found = bool(socket.create_connection((target.hostname, target.port)))\nexcept OSError: pass"
     ),
-    "files": "found = sum(os.path.exists(p) for p in ('/etc/shadow', '/root', 'SECRET'))",
+    "files": "found = sum(os.path.exists(p) for p in ('/etc/shadow', '/etc/passwd-', 'SECRET'))",
     "variables": "found = sum(n in os.environ for n in ('LUDUS_TOKEN', 'AWS_SECRET_ACCESS_KEY'))",
     "processes": (
         "files = (f'/proc/{p}/cmdline' for p in os.listdir('/proc') if p.isdigit())\n"

@@ -67,7 +67,7 @@ async def test_control_c_interrupts_the_program_in_the_foreground_and_not_the_sh
         await terminal.write("echo code $?\n")
         assert "code 130" in (await terminal.wait_for("code 130")).text
         await terminal.write("sleep 1000 &\n jobs; kill %1; wait; echo done\n")
-        assert "Running" in (await terminal.wait_for("done\n")).text
+        assert "Running" in (await terminal.wait_for("\ndone\n")).text
         assert terminal.end is None
 
 

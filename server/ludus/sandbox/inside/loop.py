@@ -145,7 +145,9 @@ class Loop:
         self.reap(False)
         if job.keeper in self.census.keepers:
             self.census.end(job.keeper)
-        elif self.run is None:  # its keeper was killed, so its processes have none; during a run they end with that
+        # A command can kill its keeper, at any moment up to here. Then its processes have none, and those that have
+        # none belong to the run; without a run nothing else would end them.
+        if self.run is None:
             self.census.end(RUN)
 
     def used_by_others(self) -> float:
