@@ -45,6 +45,8 @@ OTHERS = {
     "backend_conformance.py",
     "terminal_session.py",
     "served_page.py",
+    "recorded_search.py",
+    "recorded_web.py",
     "Caddyfile",
     "coding.py",
     "eval.toml",

@@ -79,7 +79,7 @@ def secure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ssl.SSLContext:
 
 
 def settings(kind: str, url: str, path: Path, **changes: object) -> SandboxSettings:
-    cassette = Cassette(path=str(path), **changes)  # type: ignore[arg-type]
+    cassette = Cassette(path=str(path), **changes)
     host = url.partition("//")[2]
     return settings_of(kind, TIGHT.but(seconds=30)).but(network=(host,), cassette=cassette)
 
@@ -290,7 +290,7 @@ ODD = {
     "two lengths": "POST http://{host}/a HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
     "no slash": "GET http://{host}?x HTTP/1.1\r\nHost: {host}\r\n\r\n",
     "nothing": "",
-    "an upgrade": "GET http://{host}/never HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
+    "an upgrade": "GET http://{host}/no HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
 }
 SEND = """
 import socket, sys
@@ -330,7 +330,9 @@ async def test_the_key_of_the_authority_is_nowhere_in_the_sandbox(tmp_path: Path
     path = tmp_path / "web.cassette"
     async with web() as (url, _):
         box = await provider.create(settings("bubblewrap", url, path, mode="record"))
-        found = await box.run(["sh", "-c", "cat $SSL_CERT_FILE; grep -c PRIVATE $SSL_CERT_FILE; echo x > $SSL_CERT_FILE"])
+        found = await box.run(
+            ["sh", "-c", "cat $SSL_CERT_FILE; grep -c PRIVATE $SSL_CERT_FILE; echo x > $SSL_CERT_FILE"]
+        )
         assert "BEGIN CERTIFICATE" in found.text
         assert found.text.splitlines()[-1] == "0"
         assert not found.ok, "the file is read-only"

@@ -1,13 +1,20 @@
-"""The environments that docs/sandboxes.md shows, played over a real server."""
+"""The environments that docs/sandboxes.md and docs/cassettes.md show, played over a real server."""
 
 from __future__ import annotations
 
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
 from sandboxing import opened
 from serving import served
 
 from ludus.client import connect
+from ludus.protocol import text_of
 
 SNIPPETS = Path(__file__).parents[2] / "docs" / "snippets"
 
@@ -42,3 +49,63 @@ async def test_a_server_that_the_agent_writes_is_graded_by_its_answers() -> None
                 reward = (await episode.grade("")).reward
                 values.append(reward and reward.value)
     assert values == [1.0, 0.0, 0.0]
+
+
+@contextmanager
+def web() -> Iterator[tuple[int, list[str]]]:
+    """A site on this machine whose answers all differ: its port, and the paths that were asked for."""
+    asked: list[str] = []
+
+    class Site(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            results = json.dumps([f"Reykjavik, result {len(asked)}"])
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write((results if self.path.startswith("/search") else f"hello {len(asked)}\n").encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Site) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port, asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+async def observed(world: Path, variables: dict[str, str], name: str, tool: str, **arguments: str) -> tuple[str, float]:
+    """What a tool shows in an episode on a server of its own, and the reward of repeating it."""
+    async with served(world, variables, name) as server, connect(server.url) as client:
+        async with client.environment(name.lower()).episode() as episode:
+            shown = text_of((await episode.call(tool, **arguments)).content)
+            reward = (await episode.grade(shown)).reward
+    assert reward is not None
+    assert reward.value is not None
+    return shown, reward.value
+
+
+@pytest.mark.parametrize(
+    ("snippet", "name", "tool", "arguments"),
+    [
+        ("recorded_search.py", "Research", "search", {"query": "capital of Iceland"}),
+        ("recorded_web.py", "Web", "shell",
+         {"command": "python3 -c \"import urllib.request as u; print(u.urlopen('http://127.0.0.1:8010/').read())\""}),
+    ],
+)  # fmt: skip
+async def test_what_a_server_recorded_is_replayed_by_others_without_the_site(
+    snippet: str, name: str, tool: str, arguments: dict[str, str], tmp_path: Path
+) -> None:
+    await (await opened("bubblewrap-rlimits")).aclose()
+    with web() as (port, asked):
+        world = tmp_path / snippet
+        world.write_text((SNIPPETS / snippet).read_text(encoding="utf-8").replace("8010", str(port)), encoding="utf-8")
+        arguments = {key: value.replace("8010", str(port)) for key, value in arguments.items()}
+        recorded = await observed(world, {"LUDUS_CASSETTE": "record"}, name, tool, **arguments)
+        assert recorded[1] == 1.0, recorded
+        assert len(asked) == 1
+    for _ in range(2):
+        assert await observed(world, {}, name, tool, **arguments) == recorded
