@@ -1,19 +1,22 @@
-"""The environments that docs/sandboxes.md and docs/cassettes.md show, played over a real server."""
+"""The environments that docs/sandboxes.md, docs/computer.md and docs/cassettes.md show, played over a real server."""
 
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sandboxing import opened
 from serving import served
 
 from ludus.client import connect
+from ludus.environments.computer import missing_for_browser, missing_for_office
 from ludus.protocol import text_of
 
 SNIPPETS = Path(__file__).parents[2] / "docs" / "snippets"
@@ -109,3 +112,44 @@ async def test_what_a_server_recorded_is_replayed_by_others_without_the_site(
         assert len(asked) == 1
     for _ in range(2):
         assert await observed(world, {}, name, tool, **arguments) == recorded
+
+
+BROWSER = pytest.mark.skipif(missing_for_browser() is not None, reason=str(missing_for_browser()))
+OFFICE = pytest.mark.skipif(missing_for_office() is not None, reason=str(missing_for_office()))
+LETTER = {"file": "letter.odt"}
+
+
+@pytest.mark.parametrize(
+    ("snippet", "name", "steps"),
+    [
+        ("mcp_inside.py", "Notes", [("add_note", {"text": "buy milk"})]),
+        pytest.param(
+            "browser_inside.py", "Door",
+            [("type", {"ref": 'textbox "Code"', "text": "4711"}), ("click", {"ref": 'button "Open"'})], marks=BROWSER,
+        ),
+        pytest.param(
+            "office_inside.py", "Letter",
+            [("create", LETTER), ("insert_text", {**LETTER, "text": "Dear Ada"}), ("save", LETTER),
+             ("export", {**LETTER, "format": "txt"})], marks=OFFICE,
+        ),
+    ],
+)  # fmt: skip
+async def test_the_tools_of_programs_in_the_sandbox_earn_the_reward(
+    snippet: str, name: str, steps: list[tuple[str, dict[str, Any]]]
+) -> None:
+    await (await opened("bubblewrap-rlimits")).aclose()
+    async with served(SNIPPETS / snippet, {}, name) as server, connect(server.url) as client:
+        values = []
+        for taken in ([], steps):
+            async with client.environment(name.lower()).episode() as episode:
+                for tool, arguments in taken:
+                    if "ref" in arguments:  # elements of the page have references, which change with it
+                        page = text_of((await episode.call("look")).content)
+                        element = re.search(rf"\[(\w+)\] {re.escape(arguments['ref'])}", page)
+                        assert element is not None, page
+                        arguments = {**arguments, "ref": element[1]}
+                    result = await episode.call(tool, **arguments)
+                    assert result.error is None, text_of(result.content)
+                reward = (await episode.grade("done")).reward
+                values.append(reward and reward.value)
+    assert values == [0.0, 1.0]
