@@ -112,14 +112,14 @@ async def any_backend(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str
         yield backend
 
 
-@pytest.fixture(params=["bubblewrap", "bubblewrap-rlimits", "unsafe-local", "sandboxd"])
+@pytest.fixture(params=["bubblewrap", "bubblewrap-rlimits", "unsafe-local", "docker", "podman", "sandboxd"])
 async def spawning(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
     """A backend that has background processes; nothing is left when the test ends."""
     async with _backend(request) as backend:
         yield backend
 
 
-@pytest.fixture(params=["bubblewrap", "bubblewrap-rlimits", "sandboxd"])
+@pytest.fixture(params=["bubblewrap", "bubblewrap-rlimits", "docker", "podman", "sandboxd"])
 async def isolating_spawn(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
     """A backend that has background processes and holds those that attack it; nothing is left when the test ends."""
     async with _backend(request) as backend:

@@ -38,14 +38,16 @@ from ludus.sandbox.stale import OWNER
 
 _INSIDE: Final = Path(__file__).with_name("inside")
 _HEAD: Final = struct.Struct("!II")
+_MARSHAL_VERSION: Final = 4
+"""The format that every supported Python reads."""
 START_SECONDS: Final = 30.0
 _CLEAN_UP_SECONDS: Final = 10.0
 """How long the program inside may take to end a command's processes if they have no namespace of their own."""
 _END_SECONDS: Final = 60.0
 """How long the kernel may take to end killed processes."""
 
-_PACKAGE: Final = "ludus.sandbox.inside"
-_MODULES: Final = ("messages", "confine", "processes", "start", "command", "loop", "dialing", "files", "runner")
+PACKAGE: Final = "ludus.sandbox.inside"
+MODULES: Final = ("messages", "confine", "processes", "start", "command", "loop", "dialing", "files", "runner")
 """The modules inside, each after those that it imports."""
 
 _BOOT: Final = f"""
@@ -58,23 +60,34 @@ def take(size):
         data += part
     return data
 control = int(sys.argv[1])
-sys.modules["{_PACKAGE}"] = type(sys)("{_PACKAGE}")
+sys.modules["{PACKAGE}"] = type(sys)("{PACKAGE}")
 for name, code in marshal.loads(take(int.from_bytes(take(4), "big"))):
     module = sys.modules[name] = type(sys)(name)
     exec(code, module.__dict__)
-sys.modules["{_PACKAGE}.runner"].main(control)
+sys.modules["{PACKAGE}.runner"].main(control)
 """
 """The code that starts in a sandbox. It receives compiled modules, so that no sandbox has to find or compile them."""
 
 
 @cache
-def _program() -> bytes:
+def program() -> bytes:
     """Return the modules inside, compiled without their docstrings, after their size."""
-    parts = [
-        (f"{_PACKAGE}.{name}", compile((_INSIDE / f"{name}.py").read_bytes(), f"<{name}>", "exec", optimize=2))
-        for name in _MODULES
-    ]
-    data = marshal.dumps(parts)
+    return _sized(
+        [
+            (f"{PACKAGE}.{name}", compile((_INSIDE / f"{name}.py").read_bytes(), f"<{name}>", "exec", optimize=2))
+            for name in MODULES
+        ]
+    )
+
+
+@cache
+def program_source() -> bytes:
+    """Return the modules inside as source, for another version of Python, after their size."""
+    return _sized([(f"{PACKAGE}.{name}", (_INSIDE / f"{name}.py").read_bytes()) for name in MODULES])
+
+
+def _sized(parts: list[tuple[str, Any]]) -> bytes:
+    data = marshal.dumps(parts, _MARSHAL_VERSION)
     return len(data).to_bytes(4, "big") + data
 
 
@@ -168,7 +181,7 @@ class BoxProcess:
             self._listening = asyncio.create_task(self._listen(reader))
             async with asyncio.timeout(START_SECONDS):
                 await self._enter_group(process.pid)
-                self._writer.write(_program())
+                self._writer.write(program())
                 reply, _ = await self.exchange(launch.config, b"")
             if "error" in reply:
                 raise SandboxFailed(f"confining a sandbox failed: {reply['error']}")
@@ -355,7 +368,7 @@ class BoxProcess:
 
     def _post(self, asked: dict[str, Any], blob: bytes) -> None:
         assert self._writer is not None
-        header = marshal.dumps(asked)
+        header = marshal.dumps(asked, _MARSHAL_VERSION)
         self._writer.write(_HEAD.pack(len(header), len(blob)) + header)
         if blob:
             self._writer.write(blob)

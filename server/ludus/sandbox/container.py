@@ -50,7 +50,7 @@ from ludus.sandbox.process_watch import ProcessWatch, is_first_process
 
 T = TypeVar("T")
 
-_ENVIRONMENT: Final = {
+ENVIRONMENT: Final = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": scripts.HOME, "TMPDIR": "/tmp",
     "LANG": "C.UTF-8",
 }  # fmt: skip
@@ -84,7 +84,7 @@ class _Shell:
 
     def close(self) -> None:
         """Close the connection to the shell."""
-        _shut(self.stream)
+        shut(self.stream)
 
 
 @dataclass(slots=True)
@@ -114,7 +114,7 @@ class ContainerBox(ContainerFiles):
         another: Callable[[SandboxSettings], Awaitable[SandboxBase]], on_close: Callable[[SandboxBase], None],
         restart: Callable[[ContainerBox], Awaitable[None]], watched: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(settings, _ENVIRONMENT, another, on_close)
+        super().__init__(settings, ENVIRONMENT, another, on_close)
         self._api = api
         self.user = user
         self._restart = restart
@@ -218,7 +218,7 @@ class ContainerBox(ContainerFiles):
         stream = self._api.exec_start(made["Id"], socket=True)
         raw = getattr(stream, "_sock", stream)
         raw.setblocking(False)
-        return _Shell(made["Id"], stream, raw, _buffered(stream))
+        return _Shell(made["Id"], stream, raw, buffered(stream))
 
     @property
     def alive(self) -> bool:
@@ -477,7 +477,7 @@ class ContainerBox(ContainerFiles):
         if folder >= 0:
             os.close(folder)
         if self._input is not None:
-            _shut(self._input)
+            shut(self._input)
             self._input = None
 
     def _remove(self) -> None:
@@ -500,7 +500,7 @@ async def _to_thread(work: Callable[..., T], *values: Any) -> T:
         raise
 
 
-def _buffered(stream: Any) -> bytes:
+def buffered(stream: Any) -> bytes:
     """Return output that arrived with the head of the response: the SDK has it in a buffer above the raw socket."""
     try:
         return bytes(stream._response.raw._fp.fp.peek())
@@ -508,7 +508,7 @@ def _buffered(stream: Any) -> bytes:
         return b""
 
 
-def _shut(stream: Any) -> None:
+def shut(stream: Any) -> None:
     """Close a stream that the SDK took over from an HTTP response, together with the response and the socket."""
     raw, response = getattr(stream, "_sock", stream), getattr(stream, "_response", None)
     for part in (response, stream, raw):

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import posixpath
 import socket
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -26,15 +28,21 @@ import requests.exceptions
 
 from ludus.sandbox import filters
 from ludus.sandbox.base import SandboxBase
-from ludus.sandbox.container import ContainerBox
+from ludus.sandbox.box import RunnerBox
+from ludus.sandbox.box_process import Launch
+from ludus.sandbox.container import ENVIRONMENT, ContainerBox
+from ludus.sandbox.container_process import BOOT, ContainerProcess, Unfit
 from ludus.sandbox.errors import SandboxFailed, SandboxImageError, SandboxUnavailable, SandboxUnsupported
 from ludus.sandbox.image_record import ImageRecord
 from ludus.sandbox.images import Image, Images
 from ludus.sandbox.model import SandboxSettings
+from ludus.sandbox.network import netns_listener
 from ludus.sandbox.network.netns_listener import SocketHandoff
 from ludus.sandbox.pool import PooledProvider, check_shown, unused_user
 from ludus.sandbox.shell_scripts import HOME
 from ludus.sandbox.stale import OWNER, is_alive, remove_left_behind
+
+log = logging.getLogger("ludus.sandbox")
 
 LABEL: Final = "dev.ludus.owner"
 """The label with the name of the server process that a container belongs to."""
@@ -42,10 +50,24 @@ LABEL: Final = "dev.ludus.owner"
 BOOT_LABEL: Final = "dev.ludus.boot"
 _HEADROOM: Final = 24
 """Tasks beyond the limit on processes, for the engine's own tasks that start commands and count toward the limit."""
+_THREAD_RESERVE: Final = 144 * 2**20
+"""The address space that a thread reserves for its stack and heap."""
 _EVICTIONS: Final = 3
 """How often a sandbox may find that its image was removed between being found and being used."""
 _WAIT: Final = "while read -r _; do (:) & wait $!; done"
 """The first process. It runs until its input ends, and reaps the zombies it has inherited for every line of input."""
+
+
+class ContainerRunnerBox(RunnerBox):
+    """A sandbox in a container, whose program inside runs the commands.
+
+    Args:
+        user: the user id of its processes.
+    """
+
+    def __init__(self, user: int, *about: Any) -> None:
+        super().__init__(*about)
+        self.user = user
 
 
 class Docker(PooledProvider):
@@ -68,6 +90,10 @@ class Docker(PooledProvider):
         """The engine's images; None before `open`."""
         self._watched = False
         """Whether no control group limits containers, so that the server must watch their processes."""
+        self.unfit: dict[str, str] = {}
+        """Why our program cannot run in an image, by the image's id; a shell starts the commands there."""
+        self._foreign = False
+        """Whether the engine belongs to another user of this machine than the server."""
         self._complete: set[str] = set()
         """The ids of images that have the programs that sandboxes need."""
 
@@ -142,7 +168,54 @@ class Docker(PooledProvider):
                 except docker.errors.APIError:
                     continue
 
-    async def _start(self, settings: SandboxSettings) -> ContainerBox:
+    async def _start(self, settings: SandboxSettings) -> SandboxBase:
+        image = await self._image(settings)
+        if image.id not in self.unfit:
+            try:
+                return await self._start_inside(settings)
+            except Unfit as why:
+                self.unfit[image.id] = str(why)
+                log.info("sandboxes in the image %s have no background processes and no ports: %s", image.name, why)
+        return await self._start_with_shell(settings)
+
+    async def _start_inside(self, settings: SandboxSettings) -> ContainerRunnerBox:
+        """Start a sandbox whose program inside runs its commands.
+
+        Raises:
+            Unfit: the image or the engine cannot run that program.
+        """
+        user = self._new_user()
+        start = partial(self._start_process, settings, user)
+        try:
+            process = await start()
+        except BaseException as error:
+            self._release_user(user)
+            if isinstance(error, docker.errors.DockerException | requests.exceptions.RequestException | OSError):
+                raise SandboxFailed(f"starting a container failed: {error}") from None
+            raise
+        return ContainerRunnerBox(user, process, settings, ENVIRONMENT, self.create, self._gone, start)
+
+    async def _start_process(self, settings: SandboxSettings, user: int) -> ContainerProcess:
+        """Start the container of a new sandbox, or of one whose container is gone."""
+        assert self.images is not None
+        for _ in range(_EVICTIONS):
+            image = await self._image(settings)
+            await self.images.use(image)
+            handoff = SocketHandoff(tempfile.mkdtemp(prefix=f"{OWNER}-"))
+            launch = Launch(
+                [], inside_config(settings, user, self._watched), (), socket.socket(), bool(settings.network)
+            )
+            create = partial(self._container_inside, image, settings, user, handoff)
+            process = ContainerProcess(self._client.api, create, handoff, launch)
+            try:
+                await process.begin()
+            except docker.errors.ImageNotFound:  # removed in the meantime, by a person or beyond the cap
+                self.images.forget(settings)
+                continue
+            return process
+        raise SandboxFailed(f"the image {settings.image or settings.build!r} was removed again and again")
+
+    async def _start_with_shell(self, settings: SandboxSettings) -> ContainerBox:
         user = self._new_user()
         box = ContainerBox(
             self._client.api, settings, user, self.create, self._gone, self._start_container, self._watched
@@ -179,7 +252,7 @@ class Docker(PooledProvider):
         handoff = None
         try:
             if box.settings.network and not self._enters_netns:
-                handoff = SocketHandoff(tempfile.mkdtemp(prefix=f"{OWNER}-"))
+                handoff = SocketHandoff(tempfile.mkdtemp(prefix=f"{OWNER}-"), shared=self._foreign)
             await box.start(partial(self._container, image, box.settings, box.user, handoff), handoff)
             if image.id not in self._complete:
                 if missing := await asyncio.to_thread(box.missing_programs):
@@ -195,14 +268,19 @@ class Docker(PooledProvider):
     def _gone(self, box: SandboxBase) -> None:
         """Stop tracking a sandbox that was closed."""
         self._pool.forget(box)
+        if isinstance(box, ContainerBox | ContainerRunnerBox):
+            self._release_user(box.user)
+
+    def _release_user(self, user: int) -> None:
+        """Remove what belongs to a user id that no sandbox has any more."""
 
     def _new_user(self) -> int:
         """Return the user id of a sandbox's commands."""
         return unused_user()
 
-    def _security(self, settings: SandboxSettings) -> list[str]:
+    def _security(self, network: bool) -> list[str]:
         """Return the engine's security options: the system-call filter, if there is one for this architecture."""
-        profile = filters.profile(network=bool(settings.network)) if filters.supported() else None
+        profile = filters.profile(network=network) if filters.supported() else None
         return [] if profile is None else [f"seccomp={json.dumps(profile)}"]
 
     def _storage(self, image: Image, settings: SandboxSettings, user: int) -> tuple[dict[str, str], list[str]]:
@@ -221,35 +299,95 @@ class Docker(PooledProvider):
         Its first process runs as root, without capabilities, so that commands can neither end nor inspect it. Nothing
         that the image asks for runs: neither its entry point nor its health check, which would run as root, too.
         """
-        api = self._client.api
-        made = api.create_container(
-            image.id, ["-c", _WAIT], user="0:0", stdin_open=True, tty=False,
-            working_dir=HOME, network_disabled=True, labels={LABEL: OWNER, BOOT_LABEL: boot()},
-            hostname="sandbox", entrypoint=["/bin/sh"], healthcheck={"test": ["NONE"]},
-            host_config=_confinement(
-                api, settings, handoff, self._security(settings), self._storage(image, settings, user)
-            ),
+        confinement = _confinement(
+            self._client.api, settings, handoff, self._security(bool(settings.network)),
+            self._storage(image, settings, user), shell_tasks(settings),
+        )  # fmt: skip
+        return self._created(image, ["/bin/sh"], ["-c", _WAIT], "0:0", confinement)
+
+    def _container_inside(self, image: Image, settings: SandboxSettings, user: int, handoff: SocketHandoff) -> str:
+        """Create a container whose first process is our program, which runs as `user`, and return its id.
+
+        The engine's filter lets it open the socket for descriptors; it then installs the sandbox's own filter.
+        """
+        confinement = _confinement(
+            self._client.api, settings, handoff, self._security(True), self._storage(image, settings, user),
+            inside_tasks(settings),
+        )  # fmt: skip
+        command = ["-I", "-S", "-B", "-c", BOOT, OWNER]
+        return self._created(image, ["python3"], command, f"{user}:{user}", confinement)
+
+    def _created(self, image: Image, entrypoint: list[str], command: list[str], user: str, confinement: Any) -> str:
+        made = self._client.api.create_container(
+            image.id, command, user=user, stdin_open=True, tty=False, working_dir=HOME, network_disabled=True,
+            labels={LABEL: OWNER, BOOT_LABEL: boot()}, hostname="sandbox", entrypoint=entrypoint,
+            healthcheck={"test": ["NONE"]}, host_config=confinement,
         )  # fmt: skip
         return str(made["Id"])
 
 
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """The limits that differ with the way in which a container runs commands."""
+
+    per_user: int
+    per_container: int
+    file_size: int | None
+    """For all processes; None if each command gets its own."""
+
+
+def shell_tasks(settings: SandboxSettings) -> Tasks:
+    """Return the limits of a container whose commands the engine starts."""
+    limits = settings.limits
+    return Tasks(limits.processes + 16, limits.processes + _HEADROOM, limits.file_size)
+
+
+def inside_tasks(settings: SandboxSettings) -> Tasks:
+    """Return the limits of a container whose commands our program starts.
+
+    One more than allowed, so that exceeding the limit can be detected, one for that program, and one keeper for each
+    background process.
+    """
+    tasks = settings.limits.processes + 2 + settings.limits.spawned
+    return Tasks(tasks + 4, tasks, None)
+
+
+def inside_config(settings: SandboxSettings, user: int, watched: bool) -> dict[str, Any]:
+    """Return the configuration of the program inside a container.
+
+    Args:
+        settings: those of the sandbox.
+        user: the user id of its processes.
+        watched: whether no control group limits the container.
+    """
+    limits, sockets = settings.limits, bool(settings.network) or settings.loopback
+    return {
+        "alone": True, "home": HOME, "user": user, "disk": {"bytes": limits.disk, "inodes": limits.inodes},
+        "disks": (HOME, "/tmp"), "memory": limits.memory, "processes": limits.processes, "tcp": sockets, "terminals": 1,
+        "files": 256 if watched else 1024, "counted": not watched, "meter": -1,
+        "filter": filters.assemble(counted=not watched, own_user=True, network=sockets).hex(),
+        "address_space": 4 * limits.memory + limits.processes * _THREAD_RESERVE if watched else 0,
+        "count_tasks": inside_tasks(settings).per_user,
+        "address": (netns_listener.HOST, netns_listener.PORT) if settings.network else None,
+    }  # fmt: skip
+
+
 def _confinement(
     api: Any, settings: SandboxSettings, handoff: SocketHandoff | None, security: list[str],
-    storage: tuple[dict[str, str], list[str]],
+    storage: tuple[dict[str, str], list[str]], tasks: Tasks,
 ) -> Any:  # fmt: skip
     limits = settings.limits
     files, shown = storage[0], [*storage[1], *(f"{outside}:{inside}:ro" for outside, inside in settings.readonly)]
     if handoff is not None:
         shown.append(f"{handoff.path}:{SocketHandoff.PATH_INSIDE}:ro")
     ulimits = {
-        "nofile": 1024, "core": 0, "nproc": limits.processes + 16, "fsize": limits.file_size, "memlock": 65536,
-        "msgqueue": 0,
-    }  # fmt: skip
+        "nofile": 1024, "core": 0, "nproc": tasks.per_user, "memlock": 65536, "msgqueue": 0,
+    } | ({} if tasks.file_size is None else {"fsize": tasks.file_size})  # fmt: skip
     memory = limits.memory + limits.disk  # files are in memory and count toward its limit
     return api.create_host_config(
         network_mode="none", read_only=True, cap_drop=["ALL"], auto_remove=True,
         security_opt=["no-new-privileges", *security],
-        mem_limit=memory, memswap_limit=memory, pids_limit=limits.processes + _HEADROOM,
+        mem_limit=memory, memswap_limit=memory, pids_limit=tasks.per_container,
         ulimits=[docker.types.Ulimit(name=name, soft=value, hard=value) for name, value in ulimits.items()],
         tmpfs=files,
         binds=shown, ipc_mode="none",

@@ -31,8 +31,6 @@ import docker.errors
 import requests.exceptions
 
 from ludus.sandbox import filters
-from ludus.sandbox.base import SandboxBase
-from ludus.sandbox.container import ContainerBox
 from ludus.sandbox.docker import BOOT_LABEL, LABEL, Docker, boot, read_only_volumes
 from ludus.sandbox.errors import SandboxUnavailable
 from ludus.sandbox.images import Image
@@ -82,6 +80,7 @@ class Podman(Docker):
         await super()._connect(address)
         about = await asyncio.to_thread(self._about)
         self._rootless = bool(about["host"]["security"]["rootless"])
+        self._foreign = self._rootless and os.geteuid() == 0
         self._watched = self._rootless and not set(about["host"].get("cgroupControllers") or ()) >= _NEEDED
 
     def _about(self) -> dict[str, Any]:
@@ -167,12 +166,10 @@ class Podman(Docker):
             with suppress(docker.errors.APIError, requests.exceptions.RequestException):
                 self._client.api.remove_volume(name)
 
-    def _gone(self, box: SandboxBase) -> None:
-        super()._gone(box)
-        if isinstance(box, ContainerBox):
-            task = asyncio.get_running_loop().create_task(asyncio.to_thread(self._remove_volumes, box.user))
-            self._removing.add(task)
-            task.add_done_callback(self._removing.discard)
+    def _release_user(self, user: int) -> None:
+        task = asyncio.get_running_loop().create_task(asyncio.to_thread(self._remove_volumes, user))
+        self._removing.add(task)
+        task.add_done_callback(self._removing.discard)
 
     async def _settle(self) -> None:
         while self._removing:
@@ -187,8 +184,8 @@ class Podman(Docker):
                 with suppress(docker.errors.APIError):  # a container that ends right now still uses it
                     api.remove_volume(left["Name"])
 
-    def _security(self, settings: SandboxSettings) -> list[str]:
-        profile = self._filter_file(bool(settings.network), not self._watched)
+    def _security(self, network: bool) -> list[str]:
+        profile = self._filter_file(network, not self._watched)
         # Without its own control group, a container would see those of the machine.
         # Shared mappings of /dev/zero give memory that no process has, so it is empty where processes are only watched.
         hidden = "/sys:/dev/zero" if self._watched else "/sys"

@@ -58,7 +58,7 @@ class Command:
         shared = bool(loop.background)
         metered = self.keeper == RUN and config["meter"] >= 0
         self.account = Account(
-            config["meter"] if metered else -1, config["alone"] and config["meter"] < 0, config["tcp"]
+            config["meter"] if metered else -1, config["alone"] and not config["counted"], config["tcp"]
         )
         self.full = self._disk_is_full() if not shared else False
         self.began = time.monotonic()
@@ -85,8 +85,8 @@ class Command:
     def _disk_is_full(self) -> bool:
         if not self.config["alone"]:
             return False
-        room = os.statvfs(self.config["home"])
-        return room.f_bavail * room.f_frsize < PAGE or room.f_ffree == 0
+        rooms = [os.statvfs(place) for place in self.config.get("disks", (self.config["home"],))]
+        return any(room.f_bavail * room.f_frsize < PAGE or room.f_ffree == 0 for room in rooms)
 
     def _name_quiet_limits(self) -> None:
         """Set `limit` if the command failed because of a limit that the kernel enforces by a signal or an error."""

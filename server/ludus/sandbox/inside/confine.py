@@ -71,10 +71,15 @@ def drop_privileges(config: dict[str, Any]) -> None:
         os.setresuid(user, user, user)
     header = struct.pack("=Ii", 0x20080522, 0)
     _check(_LIBC.capset(header, bytes(24)), "dropping capabilities")
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    _prctl(_PR_SET_DUMPABLE, 0)
+    close_up(config)
     # Changing the user cleared the death signal that bubblewrap had set.
     _prctl(_PR_SET_PDEATHSIG, SIGKILL)
+
+
+def close_up(config: dict[str, Any]) -> None:
+    """Gain no more rights, stop being inspectable, and install the filter."""
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    _prctl(_PR_SET_DUMPABLE, 0)
     program = bytes.fromhex(config["filter"])
     if program:
         install_filter(program)

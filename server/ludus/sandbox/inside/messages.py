@@ -1,6 +1,7 @@
 """Messages between the server and the program inside a sandbox: two 32-bit lengths, a header, and raw bytes.
 
-The headers of requests are marshalled, which needs no import; the server is trusted and runs the same Python. Headers
+The headers of requests are marshalled, which needs no import; the server is trusted, and uses a format that every
+version of Python reads. Headers
 of replies are JSON, because the server must not unmarshal data from a sandbox. They are written without `json`, whose
 import would delay the start of every sandbox by several ms.
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 HEAD = struct.Struct("!II")
+OUT: dict[int, int] = {}
+"""The descriptor to write to, by that to read from, where the server is not at the other end of one socket."""
 PIECE = 1 << 20
 """How many bytes are read or written at a time."""
 
@@ -89,10 +92,11 @@ class Outgoing:
 def send(control: int, reply: dict[str, Any], blob: bytes = b"") -> None:
     """Send a reply: its header and its bytes."""
     text = _json(reply).encode("ascii")
+    out = OUT.get(control, control)
     for data in (HEAD.pack(len(text), len(blob)) + text, blob):
         view = memoryview(data)
         while view:
-            view = view[os.write(control, view) :]
+            view = view[os.write(out, view) :]
 
 
 def receive_descriptors(passing: int, count: int) -> list[int]:
@@ -108,6 +112,15 @@ def receive_descriptors(passing: int, count: int) -> list[int]:
     for end in found:
         os.set_inheritable(end, False)
     return found
+
+
+def open_passing(path: str) -> int:
+    """Connect to the server's Unix socket for descriptors, and return the connection."""
+    import _socket as sockets
+
+    one = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM)
+    one.connect(path)
+    return one.detach()
 
 
 def send_descriptor(passing: int, descriptor: int) -> None:

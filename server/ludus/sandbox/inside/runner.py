@@ -13,7 +13,16 @@ from ludus.sandbox.inside import confine, files
 from ludus.sandbox.inside.command import Background, Run, open_terminal, set_size
 from ludus.sandbox.inside.dialing import Dials
 from ludus.sandbox.inside.loop import Loop
-from ludus.sandbox.inside.messages import Incoming, NoRoom, Outgoing, Refused, receive, receive_descriptors, send
+from ludus.sandbox.inside.messages import (
+    Incoming,
+    NoRoom,
+    Outgoing,
+    Refused,
+    open_passing,
+    receive,
+    receive_descriptors,
+    send,
+)
 from ludus.sandbox.inside.processes import RUN, Census
 from ludus.sandbox.inside.start import absolute
 
@@ -78,6 +87,10 @@ class Runner:
         if op == "cancel":
             if self.loop.run is not None:
                 self.loop.run.finish()
+            return
+        if op == "meter":
+            config["meter"] = receive_descriptors(config["passing"], 1)[0]
+            self._reply(asked, ok=True)
             return
         os.chmod(config["home"], 0o700)
         outgoing = Outgoing(self._control, asked["id"])
@@ -166,11 +179,21 @@ def main(control: int) -> None:
     if first is None:
         return
     config = first[0]
-    os.set_inheritable(config["passing"], False)
     os.umask(0o022)
     confine.default_signals(confine.SIGINT)
     try:
-        if config["alone"]:
+        if config.get("socket"):
+            config["passing"] = open_passing(config["socket"])
+    except OSError as error:
+        send(control, {"id": config["id"], "unfit": str(error)})
+        return
+    os.set_inheritable(config["passing"], False)
+    try:
+        if config.get("prepared"):
+            if config["address"] is not None:
+                confine.open_listener(config["passing"], config["address"])
+            confine.close_up(config)
+        elif config["alone"]:
             confine.make_disk(config)
             confine.drop_privileges(config)
             if config["address"] is not None:

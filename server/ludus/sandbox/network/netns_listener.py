@@ -7,8 +7,10 @@ server that enters the container's network namespace, which requires a server th
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
+import secrets
 import socket
 import threading
 from contextlib import suppress
@@ -73,6 +75,10 @@ class SocketHandoff:
     """A Unix socket through which a program in a container hands its listening socket to the server.
 
     The socket is in a directory that only the server can enter, and is mounted in the container.
+
+    Args:
+        folder: the directory, which is empty.
+        shared: whether an engine of another user must find the socket; then only its name is secret.
     """
 
     PATH_INSIDE: Final = "/.ludus-handoff"
@@ -85,13 +91,26 @@ class SocketHandoff:
     )
     """The program for the container's Python: it creates the listening socket and sends it."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, *, shared: bool = False) -> None:
         self._folder = Path(folder)
-        self.path = self._folder / "handoff"
+        self.path = self._folder / secrets.token_hex(16)
+        if shared:
+            self._folder.chmod(0o711)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self.path))
         self.path.chmod(0o666)
         self._listener.listen(1)
+
+    async def accept(self) -> socket.socket:
+        """Wait for a connection from the container, and accept no other.
+
+        Raises:
+            OSError: the socket was closed.
+        """
+        self._listener.setblocking(False)
+        connection, _ = await asyncio.get_running_loop().sock_accept(self._listener)
+        self.close()
+        return connection
 
     def receive(self, seconds: float) -> socket.socket:
         """Wait for the listening socket.

@@ -1,0 +1,341 @@
+"""The processes of a container that has our own program inside, as its first process.
+
+How this works:
+
+- The engine starts Python in the container with a few lines of code (`BOOT`). These write the number of this Python's
+  bytecode to standard output, receive the program, compiled or as source, from standard input, and run it.
+- The engine carries standard input and output over one connection, and puts 8 bytes in front of each part of the
+  output. Two tasks (`_feed`, `_drain`) join it to a pair of sockets, so that for `BoxProcess` it is a socket as that of
+  any other sandbox.
+- Descriptors travel on a Unix socket that is mounted in the container (`SocketHandoff`). The program inside connects
+  to it before anything untrusted runs; the server then removes it.
+- The container ends with its first process, and that one ends when its standard input closes: also when the server is
+  killed.
+- `Unfit` is raised if the image cannot run the program, for example without Python. Such an image gets a
+  `ContainerBox`, which works with a shell alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import os
+import signal
+import socket
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import docker.errors
+import requests.exceptions
+
+from ludus.sandbox import rescue
+from ludus.sandbox.box_process import MODULES, PACKAGE, START_SECONDS, BoxProcess, Launch, program, program_source
+from ludus.sandbox.cgroups import Group
+from ludus.sandbox.container import buffered, shut
+from ludus.sandbox.errors import SandboxFailed
+from ludus.sandbox.network import netns_listener
+from ludus.sandbox.network.netns_listener import SocketHandoff
+from ludus.sandbox.process_watch import is_first_process
+
+log = logging.getLogger("ludus.sandbox")
+
+OLDEST: Final = (3, 9)
+"""The oldest Python that can run the program inside."""
+_ERRORS: Final = (docker.errors.DockerException, requests.exceptions.RequestException, OSError)
+_MAGIC: Final = importlib.util.MAGIC_NUMBER
+_CHUNK: Final = 1 << 18
+_SAID: Final = 4000
+
+BOOT: Final = f"""
+import sys
+if sys.version_info < {OLDEST}: sys.exit(3)
+import marshal, os
+from importlib._bootstrap_external import MAGIC_NUMBER
+def take(size):
+    data = b""
+    while len(data) < size:
+        part = os.read(control, size - len(data))
+        if not part: os._exit(0)
+        data += part
+    return data
+control, out = os.dup(0), os.dup(1)
+os.write(out, MAGIC_NUMBER)
+sys.modules["{PACKAGE}"] = type(sys)("{PACKAGE}")
+compiled = take(1) == b"c"
+for name, code in marshal.loads(take(int.from_bytes(take(4), "big"))):
+    module = sys.modules[name] = type(sys)(name)
+    exec(code if compiled else compile(code, name, "exec", optimize=2), module.__dict__)
+sys.modules["{PACKAGE}.messages"].OUT[control] = out
+sys.modules["{PACKAGE}.runner"].main(control)
+"""
+"""The code that starts in a container."""
+assert MODULES[0] == "messages"
+
+
+class Unfit(Exception):
+    """The image or the engine cannot run the program inside; the text says why."""
+
+
+class ContainerProcess(BoxProcess):
+    """The processes of one container.
+
+    Args:
+        api: the engine's client.
+        create: creates the container and returns its id.
+        handoff: the socket for descriptors, which is mounted in the container.
+        launch: the configuration; its `passing` is replaced by the connection through `handoff`.
+    """
+
+    def __init__(self, api: Any, create: Callable[[], str], handoff: SocketHandoff, launch: Launch) -> None:
+        super().__init__(launch)
+        self._api = api
+        self._create = create
+        self._handoff = handoff
+        self._id = ""
+        self._stream: Any = None
+        self._connection: socket.socket | None = None
+        self._relays: list[asyncio.Task[None]] = []
+        self._counters: Group | None = None
+        """The container's control group, if it is visible here."""
+        self._errors = bytearray()
+        self._gone = False
+
+    async def begin(self) -> None:
+        """Create and start the container, and wait until the program inside is confined.
+
+        Raises:
+            Unfit: the image or the engine cannot run the program inside.
+            SandboxFailed: it could not be started.
+            docker.errors.APIError: the engine refused to create or start it.
+        """
+        ours, theirs = socket.socketpair()
+        for end in (ours, theirs):
+            end.setblocking(False)
+        self._control = ours
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await self._in_thread(self._begin)
+                connection = self._connection
+                assert connection is not None
+                await self._boot(connection)
+                self._relays = [
+                    asyncio.create_task(self._feed(theirs, connection)),
+                    asyncio.create_task(self._drain(connection, theirs)),
+                ]
+                reader, self._writer = await asyncio.open_unix_connection(sock=ours)
+                self._listening = asyncio.create_task(self._listen(reader))
+                await self._configure()
+        except BaseException as error:
+            if self._writer is None:
+                ours.close()
+            if not self._relays:
+                theirs.close()
+            try:
+                await self.end()
+            finally:
+                self.release()
+            if isinstance(error, (OSError, EOFError, TimeoutError)):
+                said = bytes(self._errors).decode("utf-8", "replace").strip()
+                raise SandboxFailed(f"starting a container failed: {said or error or type(error).__name__}") from None
+            raise
+
+    async def _configure(self) -> None:
+        """Send the configuration, receive the connection for descriptors, and wait until the program is confined.
+
+        Raises:
+            Unfit: the program inside does not reach the socket for descriptors.
+        """
+        launch = self._launch
+        config = {**launch.config, "prepared": True, "passing": -1, "socket": SocketHandoff.PATH_INSIDE}
+        reply, _ = await self.exchange(config, b"")
+        if "unfit" in reply:
+            raise Unfit(f"it cannot connect to a socket of the server ({reply['unfit']})")
+        if "error" in reply:
+            raise SandboxFailed(f"confining a sandbox failed: {reply['error']}")
+        launch.passing.close()
+        launch.passing = await self._handoff.accept()
+        if launch.has_listener:
+            launch.passing.setblocking(True)
+            launch.passing.settimeout(START_SECONDS)
+            self._listener = netns_listener.receive(launch.passing)
+        launch.passing.setblocking(False)
+        if self._counters is not None:
+            meter = self._counters.open_meter()
+            try:
+                self.pass_descriptors(meter)
+            finally:
+                os.close(meter)
+            await self.exchange({"op": "meter"}, b"")
+
+    async def _in_thread(self, work: Callable[[], None]) -> None:
+        """Run work in a thread; a canceled caller still waits for it, so that what it created can be removed."""
+        task = asyncio.create_task(asyncio.to_thread(work))
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.wait((task,), timeout=START_SECONDS)
+            raise
+
+    def _begin(self) -> None:
+        self._id = self._create()
+        # Attach before the start: the container ends as soon as its input is closed.
+        parameters = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+        self._stream = self._api.attach_socket(self._id, params=parameters)
+        self._connection = getattr(self._stream, "_sock", self._stream)
+        self._connection.setblocking(False)
+        try:
+            self._api.start(self._id)
+        except docker.errors.APIError as error:
+            if _lacks_python(error):
+                raise Unfit("it has no `python3`") from None
+            raise
+        process = int(self._api.inspect_container(self._id)["State"]["Pid"])
+        if process <= 0 or not is_first_process(process, self._id):
+            return  # it has ended already, or the engine runs on another machine
+        with suppress(ProcessLookupError):
+            self._first = os.pidfd_open(process)
+            self._counters = Group.of(process, self._id)
+            self._home = rescue.open_home(process, self._launch.config["home"])
+            if self._counters is not None and self._launch.config["tcp"]:
+                self._counters.bound_tcp(self._launch.config["memory"])
+
+    async def _boot(self, connection: socket.socket) -> None:
+        """Send the program, compiled if the container has the Python of this server.
+
+        Raises:
+            Unfit: there is no Python in the container, or it is too old.
+        """
+        said = bytearray(buffered(self._stream))
+        parts = _Parts(self._errors)
+        loop = asyncio.get_running_loop()
+        magic = parts.take(bytes(said))
+        while len(magic) < len(_MAGIC):
+            data = await loop.sock_recv(connection, _CHUNK)
+            if not data:
+                raise await self._unfit()
+            magic += parts.take(data)
+        self._parts = parts
+        body = b"c" + program() if magic == _MAGIC else b"s" + program_source()
+        await loop.sock_sendall(connection, body)
+
+    async def _unfit(self) -> Unfit | SandboxFailed:
+        """Return why the first process has ended before it said anything."""
+        said = bytes(self._errors).decode("utf-8", "replace").strip()[-200:]
+        try:
+            code = int((await asyncio.to_thread(self._api.wait, self._id, timeout=10)).get("StatusCode", -1))
+        except _ERRORS:  # it removes itself
+            code = -1
+        if code == 3:
+            return Unfit(f"its Python is older than {'.'.join(map(str, OLDEST))}")
+        if code in (126, 127) or "not found" in said or "Error" in said:
+            return Unfit(f"its `python3` does not start: {said or f'exit code {code}'}")
+        return SandboxFailed(f"starting a container failed: it ended at once ({said or f'exit code {code}'})")
+
+    async def _feed(self, source: socket.socket, target: socket.socket) -> None:
+        """Send what the server writes to the container's standard input."""
+        loop = asyncio.get_running_loop()
+        with suppress(OSError):
+            while data := await loop.sock_recv(source, _CHUNK):
+                await loop.sock_sendall(target, data)
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+    async def _drain(self, source: socket.socket, target: socket.socket) -> None:
+        """Pass on what the container writes to its standard output."""
+        loop = asyncio.get_running_loop()
+        try:
+            with suppress(OSError):
+                while data := await loop.sock_recv(source, _CHUNK):
+                    if kept := self._parts.take(data):
+                        await loop.sock_sendall(target, kept)
+        finally:
+            self._gone = True
+            with suppress(OSError):
+                target.shutdown(socket.SHUT_RDWR)
+            target.close()
+
+    @property
+    def alive(self) -> bool:
+        """See `BoxProcess.alive`."""
+        return self._ending is None and bool(self._id) and not self._gone
+
+    def broken(self) -> tuple[int, int]:
+        """See `BoxProcess.broken`."""
+        return (0, 0) if self._counters is None else self._counters.broken()
+
+    def kill(self) -> None:
+        """See `BoxProcess.kill`."""
+        if self._first >= 0:
+            # Rootless: the process belongs to a user of which this server has no rights; it ends with its input.
+            with suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(self._first, signal.SIGKILL)
+        if self._connection is not None:
+            with suppress(OSError):
+                self._connection.shutdown(socket.SHUT_WR)
+
+    async def _end(self) -> None:
+        try:
+            if self._writer is not None:
+                self._writer.transport.abort()
+            if self._id:
+                await asyncio.to_thread(self._remove)
+            for task in (*self._relays, *([] if self._listening is None else [self._listening])):
+                task.cancel()
+            await asyncio.gather(*self._relays, *([] if self._listening is None else [self._listening]),
+                                 return_exceptions=True)  # fmt: skip
+        finally:
+            if self._stream is not None:
+                shut(self._stream)
+            self._launch.passing.close()
+            self._handoff.close()
+            self._until_started.close()
+            first, self._first = self._first, -1
+            if first >= 0:
+                os.close(first)
+            if self._listener is not None:
+                self._listener.close()
+
+    def _remove(self) -> None:
+        try:
+            self._api.remove_container(self._id, v=True, force=True)
+        except docker.errors.NotFound:
+            return
+        except docker.errors.APIError as error:
+            if error.status_code != 409:  # 409: the container ended by itself and is being removed already
+                raise
+
+
+class _Parts:
+    """Takes the engine's stream apart: an 8-byte header before each part names its stream and size.
+
+    Args:
+        errors: where the beginning of standard error is kept.
+    """
+
+    def __init__(self, errors: bytearray) -> None:
+        self._errors = errors
+        self._buffer = bytearray()
+
+    def take(self, data: bytes) -> bytes:
+        """Return what `data` completes of standard output."""
+        self._buffer += data
+        found = bytearray()
+        while len(self._buffer) >= 8:
+            stream, size = struct.unpack(">BxxxI", bytes(self._buffer[:8]))
+            if len(self._buffer) < 8 + size:
+                break
+            part = self._buffer[8 : 8 + size]
+            if stream == 1:
+                found += part
+            else:
+                self._errors += part[: max(0, _SAID - len(self._errors))]
+            del self._buffer[: 8 + size]
+        return bytes(found)
+
+
+def _lacks_python(error: docker.errors.APIError) -> bool:
+    said = str(error.explanation or error)
+    return "python3" in said and any(text in said for text in ("no such file", "not found", "executable file"))
