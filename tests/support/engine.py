@@ -109,12 +109,17 @@ def _service(docker: Any, program: str, name: str, folder: Path) -> Iterator[str
     address = f"unix://{run}/podman.sock"
     runc = shutil.which("runc", path=f"{os.environ['PATH']}:/usr/sbin")
     mixed = runc is not None and not Path("/sys/fs/cgroup/cgroup.controllers").exists()
-    argv = [program, *(["--runtime", str(runc)] if mixed else []), "system", "service", "--time=0", address]
+    env = {"PATH": f"{os.environ['PATH']}:/usr/sbin", "HOME": str(folder / "home"), "XDG_RUNTIME_DIR": str(run)}
+    argv = [program, *(["--runtime", str(runc)] if mixed else [])]
+    # Without a configuration, Podman may choose `vfs`, which copies the whole image for each container.
+    overlay = [*argv, "--storage-driver", "overlay"]
+    found = subprocess.run([*overlay, "info"], capture_output=True, check=False, cwd=folder, env=env,
+                           user=user.pw_uid, group=user.pw_gid, extra_groups=[])  # fmt: skip
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, cwd=folder,
-            user=user.pw_uid, group=user.pw_gid, extra_groups=[],
-            env={"PATH": f"{os.environ['PATH']}:/usr/sbin", "HOME": str(folder / "home"), "XDG_RUNTIME_DIR": str(run)},
+            [*(overlay if found.returncode == 0 else argv), "system", "service", "--time=0", address], stdout=log,
+            stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, cwd=folder, user=user.pw_uid,
+            group=user.pw_gid, extra_groups=[], env=env,
         )  # fmt: skip
     try:
         _answering(docker, address, process, folder / "log").close()

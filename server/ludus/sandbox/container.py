@@ -29,7 +29,7 @@ import socket
 import struct
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -43,6 +43,7 @@ from ludus.sandbox.base import Command, SandboxBase
 from ludus.sandbox.cgroups import Group, Usage
 from ludus.sandbox.container_files import ContainerFiles
 from ludus.sandbox.endings import LimitName
+from ludus.sandbox.engine_calls import close_stream, read_buffered, remove_container
 from ludus.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnsupported
 from ludus.sandbox.model import Limits, RunResult, SandboxSettings
 from ludus.sandbox.network.netns_listener import SocketHandoff, listen_in_netns
@@ -84,7 +85,7 @@ class _Shell:
 
     def close(self) -> None:
         """Close the connection to the shell."""
-        shut(self.stream)
+        close_stream(self.stream)
 
 
 @dataclass(slots=True)
@@ -162,7 +163,7 @@ class ContainerBox(ContainerFiles):
                 self._home = rescue.open_home(process, scripts.HOME)
         finally:
             if self._closed.is_set():
-                self._remove()
+                remove_container(self._api, self._id)
                 self._let_go()
 
     def _open_listener(self, handoff: SocketHandoff | None) -> socket.socket:
@@ -218,7 +219,7 @@ class ContainerBox(ContainerFiles):
         stream = self._api.exec_start(made["Id"], socket=True)
         raw = getattr(stream, "_sock", stream)
         raw.setblocking(False)
-        return _Shell(made["Id"], stream, raw, buffered(stream))
+        return _Shell(made["Id"], stream, raw, read_buffered(stream))
 
     @property
     def alive(self) -> bool:
@@ -394,7 +395,7 @@ class ContainerBox(ContainerFiles):
     async def _lose(self) -> None:
         """Remove the container with all of its processes; it is rebuilt at its next use."""
         self._lost = True
-        await asyncio.to_thread(self._remove)
+        await asyncio.to_thread(remove_container, self._api, self._id)
         await self._close_next()
 
     def _runs(self) -> bool:
@@ -460,7 +461,7 @@ class ContainerBox(ContainerFiles):
         self._closed.set()  # the engine does not always end the output of a command whose container is removed
         await self._close_next()
         if self._id:
-            await asyncio.to_thread(self._remove)
+            await asyncio.to_thread(remove_container, self._api, self._id)
         self._let_go()
 
     async def _close_next(self) -> None:
@@ -477,17 +478,8 @@ class ContainerBox(ContainerFiles):
         if folder >= 0:
             os.close(folder)
         if self._input is not None:
-            shut(self._input)
+            close_stream(self._input)
             self._input = None
-
-    def _remove(self) -> None:
-        try:
-            self._api.remove_container(self._id, v=True, force=True)
-        except docker.errors.NotFound:
-            return
-        except docker.errors.APIError as error:
-            if error.status_code != 409:  # 409: the container ended by itself and is being removed already
-                raise
 
 
 async def _to_thread(work: Callable[..., T], *values: Any) -> T:
@@ -498,23 +490,6 @@ async def _to_thread(work: Callable[..., T], *values: Any) -> T:
     except asyncio.CancelledError:
         await asyncio.wait((task,), timeout=_START_SECONDS)
         raise
-
-
-def buffered(stream: Any) -> bytes:
-    """Return output that arrived with the head of the response: the SDK has it in a buffer above the raw socket."""
-    try:
-        return bytes(stream._response.raw._fp.fp.peek())
-    except (AttributeError, OSError):  # no such buffer (ssh), or an empty one (TLS)
-        return b""
-
-
-def shut(stream: Any) -> None:
-    """Close a stream that the SDK took over from an HTTP response, together with the response and the socket."""
-    raw, response = getattr(stream, "_sock", stream), getattr(stream, "_response", None)
-    for part in (response, stream, raw):
-        with suppress(ValueError, OSError):  # closing one part may close another, which then raises
-            if part is not None:
-                part.close()
 
 
 async def _feed(connection: socket.socket, data: bytes) -> None:

@@ -34,7 +34,7 @@ import requests.exceptions
 from ludus.sandbox import rescue
 from ludus.sandbox.box_process import MODULES, PACKAGE, START_SECONDS, BoxProcess, Launch, program, program_source
 from ludus.sandbox.cgroups import Group
-from ludus.sandbox.container import buffered, shut
+from ludus.sandbox.engine_calls import close_stream, read_buffered, remove_container
 from ludus.sandbox.errors import SandboxFailed
 from ludus.sandbox.network import netns_listener
 from ludus.sandbox.network.netns_listener import SocketHandoff
@@ -208,7 +208,7 @@ class ContainerProcess(BoxProcess):
         Raises:
             Unfit: there is no Python in the container, or it is too old.
         """
-        said = bytearray(buffered(self._stream))
+        said = bytearray(read_buffered(self._stream))
         parts = _Parts(self._errors)
         loop = asyncio.get_running_loop()
         magic = parts.take(bytes(said))
@@ -281,14 +281,14 @@ class ContainerProcess(BoxProcess):
             if self._writer is not None:
                 self._writer.transport.abort()
             if self._id:
-                await asyncio.to_thread(self._remove)
+                await asyncio.to_thread(remove_container, self._api, self._id)
             for task in (*self._relays, *([] if self._listening is None else [self._listening])):
                 task.cancel()
             await asyncio.gather(*self._relays, *([] if self._listening is None else [self._listening]),
                                  return_exceptions=True)  # fmt: skip
         finally:
             if self._stream is not None:
-                shut(self._stream)
+                close_stream(self._stream)
             self._launch.passing.close()
             self._handoff.close()
             self._until_started.close()
@@ -297,15 +297,6 @@ class ContainerProcess(BoxProcess):
                 os.close(first)
             if self._listener is not None:
                 self._listener.close()
-
-    def _remove(self) -> None:
-        try:
-            self._api.remove_container(self._id, v=True, force=True)
-        except docker.errors.NotFound:
-            return
-        except docker.errors.APIError as error:
-            if error.status_code != 409:  # 409: the container ended by itself and is being removed already
-                raise
 
 
 class _Parts:

@@ -201,7 +201,7 @@ class Docker(PooledProvider):
         for _ in range(_EVICTIONS):
             image = await self._image(settings)
             await self.images.use(image)
-            handoff = SocketHandoff(tempfile.mkdtemp(prefix=f"{OWNER}-"))
+            handoff = SocketHandoff(tempfile.mkdtemp(prefix=f"{OWNER}-"), shared=self._foreign)
             launch = Launch(
                 [], inside_config(settings, user, self._watched), (), socket.socket(), bool(settings.network)
             )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -37,6 +38,8 @@ from ludus.sandbox.images import Image
 from ludus.sandbox.model import SandboxSettings
 from ludus.sandbox.shell_scripts import HOME
 from ludus.sandbox.stale import OWNER, is_alive
+
+log = logging.getLogger("ludus.sandbox")
 
 _IDLE_SECONDS: Final = 5
 """How long a service that a server started goes on without a connection."""
@@ -81,6 +84,11 @@ class Podman(Docker):
         about = await asyncio.to_thread(self._about)
         self._rootless = bool(about["host"]["security"]["rootless"])
         self._foreign = self._rootless and os.geteuid() == 0
+        if about.get("store", {}).get("graphDriverName") == "vfs":
+            log.warning(
+                "Podman uses the storage driver `vfs`, which copies the whole image for each sandbox: starts take "
+                'seconds. Set `driver = "overlay"` below `[storage]` in storage.conf.'
+            )
         self._watched = self._rootless and not set(about["host"].get("cgroupControllers") or ()) >= _NEEDED
 
     def _about(self) -> dict[str, Any]:
@@ -101,8 +109,8 @@ class Podman(Docker):
         if program is None:
             raise FileNotFoundError("there is no program `podman`")
         path = f"{self._folder}/podman.sock"
-        log = Path(self._folder) / "log"
-        with log.open("wb") as output:
+        said_in = Path(self._folder) / "log"
+        with said_in.open("wb") as output:
             self._service = subprocess.Popen(  # noqa: ASYNC220 - asyncio's would need its loop until the end
                 [program, *_runtime(), "system", "service", f"--time={_IDLE_SECONDS}", f"unix://{path}"],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, cwd="/",
@@ -113,7 +121,7 @@ class Podman(Docker):
                 self._held = _held(path)
                 return f"unix://{path}"
             if self._service.poll() is not None or time.monotonic() > deadline:
-                said = log.read_text("utf-8", "replace").strip()[-300:]
+                said = said_in.read_text("utf-8", "replace").strip()[-300:]
                 raise OSError(f"`podman system service` does not start: {said or 'no reason given'}")
             await asyncio.sleep(0.05)
 

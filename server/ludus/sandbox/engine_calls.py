@@ -1,0 +1,50 @@
+"""What containers of both kinds ask of their engine: the removal of a container, and the raw streams of the SDK."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Any, Final
+
+import docker.errors
+
+_REMOVE_SECONDS: Final = 20.0
+"""How long an engine may take to notice that a container has ended."""
+
+
+def remove_container(api: Any, container: str) -> None:
+    """End a container and remove it; this blocks. One that is gone, or that is being removed, counts as removed.
+
+    Raises:
+        docker.errors.APIError: the engine cannot remove it.
+    """
+    deadline = time.monotonic() + _REMOVE_SECONDS
+    while True:
+        try:
+            return api.remove_container(container, v=True, force=True)  # type: ignore[no-any-return]
+        except docker.errors.NotFound:
+            return None
+        except docker.errors.APIError as error:
+            if error.status_code == 409:  # it ended by itself and is being removed already
+                return None
+            # Podman refuses while it notices itself that the container has ended.
+            if "state improper" not in str(error.explanation) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
+
+
+def read_buffered(stream: Any) -> bytes:
+    """Return output that arrived with the head of the response: the SDK has it in a buffer above the raw socket."""
+    try:
+        return bytes(stream._response.raw._fp.fp.peek())
+    except (AttributeError, OSError):  # no such buffer (ssh), or an empty one (TLS)
+        return b""
+
+
+def close_stream(stream: Any) -> None:
+    """Close a stream that the SDK took over from an HTTP response, together with the response and the socket."""
+    raw, response = getattr(stream, "_sock", stream), getattr(stream, "_response", None)
+    for part in (response, stream, raw):
+        with suppress(ValueError, OSError):  # closing one part may close another, which then raises
+            if part is not None:
+                part.close()
