@@ -62,8 +62,8 @@ def sandbox_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxHo
         yield host
 
 
-HERE = ("bubblewrap", "bubblewrap-rlimits", "docker", "podman")
-"""Backends whose sandboxes this process looks after itself."""
+HERE = ("bubblewrap", "bubblewrap-rlimits", "docker", "docker-shell", "podman", "podman-shell")
+"""Backends whose sandboxes this process looks after itself; with `-shell`, those in images without Python."""
 ISOLATING = (*HERE, "sandboxd")
 
 
@@ -71,7 +71,7 @@ ISOLATING = (*HERE, "sandboxd")
 async def _backend(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
     if request.param.startswith("docker"):
         request.getfixturevalue("monkeypatch").setenv("DOCKER_HOST", request.getfixturevalue("engine_address"))
-    if request.param == "podman":
+    if request.param.startswith("podman"):
         request.getfixturevalue("monkeypatch").setenv("CONTAINER_HOST", request.getfixturevalue("podman_address"))
     owners = [OWNER]
     if request.param == "sandboxd":
@@ -91,14 +91,14 @@ async def isolating(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, 
         yield backend
 
 
-@pytest.fixture(params=[*ISOLATING, "docker-python"])
+@pytest.fixture(params=ISOLATING)
 async def networked(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
-    """A backend that keeps to an allowlist, containers also as a server that is not root has them."""
+    """A backend that keeps to an allowlist."""
     async with _backend(request) as backend:
         yield backend
 
 
-@pytest.fixture(params=[*HERE, "docker-python"])
+@pytest.fixture(params=HERE)
 async def proxied_here(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, SandboxProvider]]:
     """A backend that keeps to an allowlist by a proxy in this process."""
     async with _backend(request) as backend:

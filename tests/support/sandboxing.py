@@ -33,14 +33,14 @@ async def opened(kind: str) -> SandboxProvider:
         provider = UnsafeLocal()
     elif kind in ("docker", "sandboxd"):
         provider = find_provider(kind)
-    elif kind == "podman":
+    elif kind.startswith("podman"):
         from ludus.sandbox.podman import Podman  # an extra
 
-        provider = Podman()
-    elif kind == "docker-python":
+        provider = Podman(runs_program=not kind.endswith("-shell"))
+    elif kind == "docker-shell":
         from ludus.sandbox.docker import Docker  # an extra
 
-        provider = Docker(enters_netns=False)
+        provider = Docker(runs_program=False)
     elif kind == "bubblewrap":
         if Groups.find() is None:
             pytest.skip("this machine lets us make no control groups; bubblewrap-rlimits runs the same tests")
@@ -55,8 +55,8 @@ async def opened(kind: str) -> SandboxProvider:
 
 
 def settings_of(kind: str, limits: Limits = TIGHT, *, warm: int = 0) -> SandboxSettings:
-    image = IMAGE if kind.startswith("docker") else f"localhost/{IMAGE}" if kind == "podman" else None
-    provider = kind.removesuffix("-rlimits").removesuffix("-python")
+    image = IMAGE if kind.startswith("docker") else f"localhost/{IMAGE}" if kind.startswith("podman") else None
+    provider = kind.removesuffix("-rlimits").removesuffix("-shell")
     return SandboxSettings(provider=provider, limits=limits, image=image, warm=warm)
 
 

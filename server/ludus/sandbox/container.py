@@ -46,7 +46,7 @@ from ludus.sandbox.endings import LimitName
 from ludus.sandbox.engine_calls import close_stream, read_buffered, remove_container
 from ludus.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnsupported
 from ludus.sandbox.model import Limits, RunResult, SandboxSettings
-from ludus.sandbox.network.netns_listener import SocketHandoff, listen_in_netns
+from ludus.sandbox.network.netns_listener import listen_in_netns
 from ludus.sandbox.process_watch import ProcessWatch, is_first_process
 
 T = TypeVar("T")
@@ -55,11 +55,12 @@ ENVIRONMENT: Final = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": scripts.HOME, "TMPDIR": "/tmp",
     "LANG": "C.UTF-8",
 }  # fmt: skip
+OLDEST_PYTHON: Final = "3.9"
+"""The oldest Python that can run our program inside, which images without it do without."""
 _READY: Final = b"\1\0\0\0\0\0\0\1\n"
 _DISK_FULL: Final = b"\0ludus: disk full\0"
 _CROWDED: Final = b"\0ludus: processes\0"
 _LARGE_FILE: Final = b"\0ludus: large file\0"
-_HANDOFF_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.1
 _WATCH_SECONDS: Final = 0.02
 """How often a container is looked at if no control group limits it."""
@@ -131,7 +132,7 @@ class ContainerBox(ContainerFiles):
         self._closed = asyncio.Event()
         """Set when it is closed. A thread of a canceled start that finds it set removes the container it created."""
 
-    async def start(self, create: Callable[[], str], handoff: SocketHandoff | None) -> None:
+    async def start(self, create: Callable[[], str]) -> None:
         """Start the container, its egress proxy if the settings allow a network, and a first shell.
 
         Raises:
@@ -139,7 +140,7 @@ class ContainerBox(ContainerFiles):
         """
         await _to_thread(self._begin, create)
         if self.settings.network:
-            listener = await _to_thread(self._open_listener, handoff)
+            listener = await _to_thread(self._open_listener)
             if self._egress is None:
                 self._open_egress(listener)
             else:
@@ -166,30 +167,22 @@ class ContainerBox(ContainerFiles):
                 remove_container(self._api, self._id)
                 self._let_go()
 
-    def _open_listener(self, handoff: SocketHandoff | None) -> socket.socket:
-        """Return a listening socket in the container's network."""
-        if handoff is None:
-            process = self._api.inspect_container(self._id)["State"]["Pid"]
-            if not is_first_process(process, self._id):
-                raise SandboxUnsupported("an allowlist needs a Docker engine on this machine; this one runs elsewhere")
-            try:
-                return listen_in_netns(process)
-            except PermissionError:
-                raise SandboxUnsupported(
-                    "an allowlist requires the right to enter a container's network (CAP_SYS_ADMIN), which "
-                    "this server lacks although it is root; grant that right, or run the server as an ordinary user, "
-                    "with `python3` in the image"
-                ) from None
-        argv = ["python3", "-I", "-S", "-c", SocketHandoff.PROGRAM]
-        made = self._api.exec_create(self._id, argv, user=f"{self.user}:{self.user}")
-        said = bytes(self._api.exec_start(made["Id"])).decode("utf-8", "replace")
+    def _open_listener(self) -> socket.socket:
+        """Return a listening socket in the container's network.
+
+        Raises:
+            SandboxUnsupported: this server may not create one there.
+        """
+        process = self._api.inspect_container(self._id)["State"]["Pid"]
+        if not is_first_process(process, self._id):
+            raise SandboxUnsupported("an allowlist needs a container engine on this machine; this one runs elsewhere")
         try:
-            return handoff.receive(_HANDOFF_SECONDS)
-        except OSError:
+            return listen_in_netns(process)
+        except PermissionError:
             raise SandboxUnsupported(
-                f"the image {self.settings.image!r} cannot open the listener that an allowlist needs, which requires "
-                f"`python3` in the image and an engine on this machine ({said.strip()[-200:] or 'no answer'}); install "
-                "Python in the image, run the server as root, or use bubblewrap"
+                f"the image {self.settings.image or self.settings.build!r} cannot open the listener that an allowlist "
+                f"needs: install Python {OLDEST_PYTHON} or newer as `python3` in the image, run the server as root "
+                "with the right to enter a container's network (CAP_SYS_ADMIN), or use bubblewrap"
             ) from None
 
     def _open_shell(self) -> _Shell:

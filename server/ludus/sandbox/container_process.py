@@ -34,6 +34,7 @@ import requests.exceptions
 from ludus.sandbox import rescue
 from ludus.sandbox.box_process import MODULES, PACKAGE, START_SECONDS, BoxProcess, Launch, program, program_source
 from ludus.sandbox.cgroups import Group
+from ludus.sandbox.container import OLDEST_PYTHON
 from ludus.sandbox.engine_calls import close_stream, read_buffered, remove_container
 from ludus.sandbox.errors import SandboxFailed
 from ludus.sandbox.network import netns_listener
@@ -42,8 +43,6 @@ from ludus.sandbox.process_watch import is_first_process
 
 log = logging.getLogger("ludus.sandbox")
 
-OLDEST: Final = (3, 9)
-"""The oldest Python that can run the program inside."""
 _ERRORS: Final = (docker.errors.DockerException, requests.exceptions.RequestException, OSError)
 _MAGIC: Final = importlib.util.MAGIC_NUMBER
 _CHUNK: Final = 1 << 18
@@ -51,7 +50,7 @@ _SAID: Final = 4000
 
 BOOT: Final = f"""
 import sys
-if sys.version_info < {OLDEST}: sys.exit(3)
+if sys.version_info < ({OLDEST_PYTHON.replace(".", ", ")}): sys.exit(3)
 import marshal, os
 from importlib._bootstrap_external import MAGIC_NUMBER
 def take(size):
@@ -195,6 +194,7 @@ class ContainerProcess(BoxProcess):
         process = int(self._api.inspect_container(self._id)["State"]["Pid"])
         if process <= 0 or not is_first_process(process, self._id):
             return  # it has ended already, or the engine runs on another machine
+        self._pid = process
         with suppress(ProcessLookupError):
             self._first = os.pidfd_open(process)
             self._counters = Group.of(process, self._id)
@@ -229,7 +229,7 @@ class ContainerProcess(BoxProcess):
         except _ERRORS:  # it removes itself
             code = -1
         if code == 3:
-            return Unfit(f"its Python is older than {'.'.join(map(str, OLDEST))}")
+            return Unfit(f"its Python is older than {OLDEST_PYTHON}")
         if code in (126, 127) or "not found" in said or "Error" in said:
             return Unfit(f"its `python3` does not start: {said or f'exit code {code}'}")
         return SandboxFailed(f"starting a container failed: it ended at once ({said or f'exit code {code}'})")

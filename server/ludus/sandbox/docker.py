@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import posixpath
 import socket
 import tempfile
@@ -74,15 +73,14 @@ class Docker(PooledProvider):
     """The Docker provider.
 
     Args:
-        enters_netns: False lets Python in the container create the egress proxy's listening socket, even if the server
-            is root and could do so itself by entering the container's network.
+        runs_program: False lets the engine start the commands in every image, as in one that has no Python.
     """
 
     name = "docker"
 
-    def __init__(self, *, enters_netns: bool = True) -> None:
+    def __init__(self, *, runs_program: bool = True) -> None:
         super().__init__()
-        self._enters_netns = enters_netns and os.geteuid() == 0
+        self._runs_program = runs_program
         self._client: Any = None
         self._engine: dict[str, Any] = {}
         """The arguments with which clients of the engine are created."""
@@ -170,7 +168,7 @@ class Docker(PooledProvider):
 
     async def _start(self, settings: SandboxSettings) -> SandboxBase:
         image = await self._image(settings)
-        if image.id not in self.unfit:
+        if self._runs_program and image.id not in self.unfit:
             try:
                 return await self._start_inside(settings)
             except Unfit as why:
@@ -249,21 +247,14 @@ class Docker(PooledProvider):
     async def _start_from(self, box: ContainerBox, image: Image) -> None:
         assert self.images is not None
         await self.images.use(image)
-        handoff = None
-        try:
-            if box.settings.network and not self._enters_netns:
-                handoff = SocketHandoff(tempfile.mkdtemp(prefix=f"{OWNER}-"), shared=self._foreign)
-            await box.start(partial(self._container, image, box.settings, box.user, handoff), handoff)
-            if image.id not in self._complete:
-                if missing := await asyncio.to_thread(box.missing_programs):
-                    raise SandboxImageError(
-                        f"the image {image.name!r} lacks programs that sandboxes need: {', '.join(missing)}; install "
-                        "them in it (packages `coreutils`, `findutils`, `grep`, `tar`, or `busybox`)"
-                    )
-                self._complete.add(image.id)
-        finally:
-            if handoff is not None:
-                handoff.close()
+        await box.start(partial(self._container, image, box.settings, box.user))
+        if image.id not in self._complete:
+            if missing := await asyncio.to_thread(box.missing_programs):
+                raise SandboxImageError(
+                    f"the image {image.name!r} lacks programs that sandboxes need: {', '.join(missing)}; install "
+                    "them in it (packages `coreutils`, `findutils`, `grep`, `tar`, or `busybox`)"
+                )
+            self._complete.add(image.id)
 
     def _gone(self, box: SandboxBase) -> None:
         """Stop tracking a sandbox that was closed."""
@@ -291,16 +282,14 @@ class Docker(PooledProvider):
         own = {place: f"size={size},{files}" for place, size in sizes.items()}
         return {**read_only_volumes(image, settings, "nr_inodes=64"), **own}, []
 
-    def _container(
-        self, image: Image, settings: SandboxSettings, user: int, handoff: SocketHandoff | None
-    ) -> str:  # fmt: skip
+    def _container(self, image: Image, settings: SandboxSettings, user: int) -> str:
         """Create a container whose commands run as `user`, and return its id.
 
         Its first process runs as root, without capabilities, so that commands can neither end nor inspect it. Nothing
         that the image asks for runs: neither its entry point nor its health check, which would run as root, too.
         """
         confinement = _confinement(
-            self._client.api, settings, handoff, self._security(bool(settings.network)),
+            self._client.api, settings, None, self._security(bool(settings.network)),
             self._storage(image, settings, user), shell_tasks(settings),
         )  # fmt: skip
         return self._created(image, ["/bin/sh"], ["-c", _WAIT], "0:0", confinement)

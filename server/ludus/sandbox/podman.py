@@ -54,8 +54,8 @@ class Podman(Docker):
 
     name = "podman"
 
-    def __init__(self, *, enters_netns: bool = True) -> None:
-        super().__init__(enters_netns=enters_netns)
+    def __init__(self, *, runs_program: bool = True) -> None:
+        super().__init__(runs_program=runs_program)
         self._service: subprocess.Popen[bytes] | None = None
         self._held: socket.socket | None = None
         """A connection that keeps the service from ending."""

@@ -1,8 +1,8 @@
 """Listening sockets in a sandbox's own network, on which the server's egress proxy accepts connections.
 
 A socket belongs to the network namespace in which it was created, whichever process holds it. So it is created inside
-and handed to the server: by the program inside a bubblewrap sandbox; by Python in a container; or by a thread of the
-server that enters the container's network namespace, which requires a server that runs as root.
+and handed to the server: by the program inside; or, in a container without Python, by a thread of the server that
+enters the container's network namespace, which requires a server that runs as root.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def listen_in_netns(process: int) -> socket.socket:
 
 
 class SocketHandoff:
-    """A Unix socket through which a program in a container hands its listening socket to the server.
+    """A Unix socket through which the program inside a container and the server pass descriptors.
 
     The socket is in a directory that only the server can enter, and is mounted in the container.
 
@@ -83,13 +83,6 @@ class SocketHandoff:
 
     PATH_INSIDE: Final = "/.ludus-handoff"
     """The path of the Unix socket in the container."""
-    PROGRAM: Final = (
-        "import array, socket as s\n"
-        f"l = s.create_server(({HOST!r}, {PORT}), backlog={BACKLOG})\n"
-        f"c = s.socket(s.AF_UNIX)\nc.connect({PATH_INSIDE!r})\n"
-        "c.sendmsg([b'x'], [(s.SOL_SOCKET, s.SCM_RIGHTS, array.array('i', [l.fileno()]))])\n"
-    )
-    """The program for the container's Python: it creates the listening socket and sends it."""
 
     def __init__(self, folder: str, *, shared: bool = False) -> None:
         self._folder = Path(folder)
@@ -111,18 +104,6 @@ class SocketHandoff:
         connection, _ = await asyncio.get_running_loop().sock_accept(self._listener)
         self.close()
         return connection
-
-    def receive(self, seconds: float) -> socket.socket:
-        """Wait for the listening socket.
-
-        Raises:
-            OSError: no socket arrived within `seconds`.
-        """
-        self._listener.settimeout(seconds)
-        connection, _ = self._listener.accept()
-        with connection:
-            connection.settimeout(seconds)
-            return receive(connection)
 
     def close(self) -> None:
         """Close the Unix socket and remove its directory."""
