@@ -127,7 +127,7 @@ EXHAUSTION = [
        "z = zlib.compressobj(9); s = b''.join(z.compress(bytes(1 << 20)) for _ in range(64)) + z.flush()\n"
        "d = zlib.decompressobj(); f = open('out', 'wb', buffering=0)\nsignal.signal(signal.SIGXFSZ, signal.SIG_DFL)\n"
        "while s: f.write(d.decompress(s, 1 << 20)); s = d.unconsumed_tail\nprint('BREACH')", "file_size"),
-    sh("one large file", "exec dd if=/dev/zero of=large bs=1048576 count=4000", "file_size"),
+    sh("one large file", "exec dd if=/dev/full of=large bs=1048576 count=4000", "file_size"),
     sh("many files", "for n in 1 2 3 4 5 6 7 8 9; do head -c 7000000 /dev/full > f$n || exit 1; done; echo BREACH",
        "disk"),
     sh("many files in /tmp", "for n in 1 2 3 4 5 6 7 8 9; do head -c 7000000 /dev/full > /tmp/f$n || exit 1; done;"
@@ -162,7 +162,7 @@ EXHAUSTION = [
        "  try: os.wait()\n  except ChildProcessError: pass", "cpu_seconds", limits=BUSY),
     py("slow pattern", "import re; re.match('(a+)+$', 'a' * 60 + 'b')", "cpu_seconds", limits=BUSY),
     sh("endless sleep", "sleep 1000", "seconds", limits=SHORT),
-    sh("waits for input", "cat; cat /dev/zero > /dev/null & wait", "seconds", "cpu_seconds", limits=SHORT),
+    sh("waits for input", "cat; cat /dev/full > /dev/null & wait", "seconds", "cpu_seconds", limits=SHORT),
     sh("stops itself", "kill -STOP $$", "seconds", limits=SHORT),
     sh("stops its parent", "kill -STOP $PPID; :", "seconds", "", limits=SHORT),
     py("raises its own limits",

@@ -283,7 +283,7 @@ ATTACKS = {
     "stop": (f"kill -STOP {PID}", "work did not answer within"),
     "answers through its standard output": (
         f"printf '%s\\n' '{{\"jsonrpc\": \"2.0\", \"id\": 1, \"result\": {{}}}}' > /proc/{PID}/fd/1; echo $?", "1"),
-    "writes garbage to its standard input": (f"head -c 100000 /dev/zero > /proc/{PID}/fd/0", None),
+    "writes garbage to its standard input": (f"head -c 100000 /dev/full > /proc/{PID}/fd/0", None),
     "fills its standard output": (f"timeout 2 yes > /proc/{PID}/fd/1", None),
 }  # fmt: skip
 

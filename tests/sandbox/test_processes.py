@@ -124,7 +124,7 @@ async def test_a_process_that_kills_its_own_keeper_leaves_nothing(spawning: Back
         ("output", "yes >&2", {"spawned_output": 100_000}),
         ("processes", "while :; do sleep 50 & done", {}),
         ("memory", "python3 -c 'a = bytearray(b\"x\" * 300_000_000); input()'; exit 1", {}),
-        ("file_size", "exec head -c 10000000 /dev/zero > large", {}),
+        ("file_size", "exec head -c 10000000 /dev/full > large", {}),
     ],
 )
 async def test_a_process_ends_by_the_limit_that_it_exceeds(
