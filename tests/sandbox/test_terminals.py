@@ -58,7 +58,7 @@ async def test_programs_see_a_terminal_of_the_requested_size_and_of_each_new_one
 
 
 async def test_control_c_interrupts_the_program_in_the_foreground_and_not_the_shell(spawning: Backend) -> None:
-    async with await made(spawning) as box, await box.open_terminal(["bash", "--norc"], env=PROMPT) as terminal:
+    async with await made(spawning) as box, await box.open_terminal(["sh"], env=PROMPT) as terminal:
         await terminal.wait_for("> ")
         await terminal.write("sh -c 'echo up; exec sleep 1000'\n")
         await terminal.wait_for("\nup\n")

@@ -50,8 +50,6 @@ _OPEN_FILES: Final = 1024
 _UNCOUNTED_FILES: Final = 256
 _LEAST_FILES: Final = 64
 _WATCHES_SHARE: Final = 16
-_TERMINALS: Final = 4
-"""Terminals that commands may open themselves."""
 _THREAD_RESERVE: Final = 144 * 1024 * 1024
 
 
@@ -186,7 +184,7 @@ def _config(settings: SandboxSettings, user: int, *, counted: bool) -> dict[str,
         "processes": limits.processes,
         "tcp": sockets,
         # Only root can mount a file system of terminals.
-        "terminals": limits.spawned + _TERMINALS if os.geteuid() == 0 else 0,
+        "terminals": limits.terminals if os.geteuid() == 0 else 0,
         # One more than allowed, so that exceeding the limit can be detected, one for the program inside, and one keeper
         # for each background process.
         "tasks": limits.processes + 2 + limits.spawned,

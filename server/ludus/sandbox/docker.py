@@ -14,7 +14,7 @@ import posixpath
 import socket
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -274,13 +274,14 @@ class Docker(PooledProvider):
         profile = filters.profile(network=network) if filters.supported() else None
         return [] if profile is None else [f"seccomp={json.dumps(profile)}"]
 
-    def _storage(self, image: Image, settings: SandboxSettings, user: int) -> tuple[dict[str, str], list[str]]:
-        """Return the options of the file systems in memory by their path, and the mounts of other places."""
+    def _storage(self, image: Image, settings: SandboxSettings, user: int) -> Storage:
         limits = settings.limits
         files = f"nr_inodes={limits.inodes},mode=0700,uid={user},gid={user},nosuid,nodev,exec"
         sizes = {HOME: limits.disk, "/tmp": limits.disk // 4}
         own = {place: f"size={size},{files}" for place, size in sizes.items()}
-        return {**read_only_volumes(image, settings, "nr_inodes=64"), **own}, []
+        described = docker.types.DriverConfig("local", terminal_options(settings))
+        terminals = docker.types.Mount("/dev/pts", None, type="volume", driver_config=described)
+        return Storage({**read_only_volumes(image, settings, "nr_inodes=64"), **own}, mounts=[terminals])
 
     def _container(self, image: Image, settings: SandboxSettings, user: int) -> str:
         """Create a container whose commands run as `user`, and return its id.
@@ -313,6 +314,22 @@ class Docker(PooledProvider):
             healthcheck={"test": ["NONE"]}, host_config=confinement,
         )  # fmt: skip
         return str(made["Id"])
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The file systems of a container."""
+
+    files: dict[str, str]
+    """The options of file systems in memory, by their path."""
+    binds: list[str] = field(default_factory=list)
+    mounts: list[Any] = field(default_factory=list)
+
+
+def terminal_options(settings: SandboxSettings) -> dict[str, str]:
+    """Return the options of a volume for terminals, whose number is otherwise limited for the whole machine."""
+    options = f"newinstance,ptmxmode=0666,mode=0620,max={settings.limits.terminals}"
+    return {"type": "devpts", "device": "devpts", "o": options}
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +369,8 @@ def inside_config(settings: SandboxSettings, user: int, watched: bool) -> dict[s
     limits, sockets = settings.limits, bool(settings.network) or settings.loopback
     return {
         "alone": True, "home": HOME, "user": user, "disk": {"bytes": limits.disk, "inodes": limits.inodes},
-        "disks": (HOME, "/tmp"), "memory": limits.memory, "processes": limits.processes, "tcp": sockets, "terminals": 1,
+        "disks": (HOME, "/tmp"), "memory": limits.memory, "processes": limits.processes, "tcp": sockets,
+        "terminals": limits.terminals,
         "files": 256 if watched else 1024, "counted": not watched, "meter": -1,
         "filter": filters.assemble(counted=not watched, own_user=True, network=sockets).hex(),
         "address_space": 4 * limits.memory + limits.processes * _THREAD_RESERVE if watched else 0,
@@ -363,10 +381,10 @@ def inside_config(settings: SandboxSettings, user: int, watched: bool) -> dict[s
 
 def _confinement(
     api: Any, settings: SandboxSettings, handoff: SocketHandoff | None, security: list[str],
-    storage: tuple[dict[str, str], list[str]], tasks: Tasks,
+    storage: Storage, tasks: Tasks,
 ) -> Any:  # fmt: skip
     limits = settings.limits
-    files, shown = storage[0], [*storage[1], *(f"{outside}:{inside}:ro" for outside, inside in settings.readonly)]
+    shown = [*storage.binds, *(f"{outside}:{inside}:ro" for outside, inside in settings.readonly)]
     if handoff is not None:
         shown.append(f"{handoff.path}:{SocketHandoff.PATH_INSIDE}:ro")
     ulimits = {
@@ -378,8 +396,7 @@ def _confinement(
         security_opt=["no-new-privileges", *security],
         mem_limit=memory, memswap_limit=memory, pids_limit=tasks.per_container,
         ulimits=[docker.types.Ulimit(name=name, soft=value, hard=value) for name, value in ulimits.items()],
-        tmpfs=files,
-        binds=shown, ipc_mode="none",
+        tmpfs=storage.files, binds=shown, mounts=storage.mounts, ipc_mode="none",
         log_config=docker.types.LogConfig(type="none"), shm_size=None,
     )  # fmt: skip
 

@@ -78,6 +78,11 @@ class Limits(BaseModel):
         """The number of files and directories that `disk` allows."""
         return max(1024, self.disk // (16 * 1024))
 
+    @property
+    def terminals(self) -> int:
+        """How many terminals can be open in the sandbox: one for each background process, and four of programs."""
+        return self.spawned + 4
+
 
 class SandboxSettings(BaseModel):
     """The settings of an environment's sandboxes."""

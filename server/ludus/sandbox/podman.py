@@ -32,7 +32,7 @@ import docker.errors
 import requests.exceptions
 
 from ludus.sandbox import filters
-from ludus.sandbox.docker import BOOT_LABEL, LABEL, Docker, boot, read_only_volumes
+from ludus.sandbox.docker import BOOT_LABEL, LABEL, Docker, Storage, boot, read_only_volumes, terminal_options
 from ludus.sandbox.errors import SandboxUnavailable
 from ludus.sandbox.images import Image
 from ludus.sandbox.model import SandboxSettings
@@ -151,23 +151,22 @@ class Podman(Docker):
         self._last_user = (self._last_user + 1) % _RANGE
         return _LOWEST_USER + self._last_user
 
-    def _storage(self, image: Image, settings: SandboxSettings, user: int) -> tuple[dict[str, str], list[str]]:
+    def _storage(self, image: Image, settings: SandboxSettings, user: int) -> Storage:
         """Return volumes in memory: Podman's own `tmpfs` mounts take neither an owner nor a limit on files."""
         limits = settings.limits
         mounts = []
         self._remove_volumes(user)  # of a container that is gone, if this one takes its place
-        for name, (place, size) in zip(
-            _volume_names(user), ((HOME, limits.disk), ("/tmp", limits.disk // 4)), strict=True
-        ):
+        volumes = [("/dev/pts", terminal_options(settings), "nosuid,noexec,dev")]
+        for place, size in ((HOME, limits.disk), ("/tmp", limits.disk // 4)):
             options = f"nr_blocks={-(-size // _PAGE)},nr_inodes={limits.inodes},mode=0700,uid={user},gid={user}"
-            self._client.api.create_volume(
-                name, "local", {"type": "tmpfs", "device": "tmpfs", "o": f"{options},nosuid,nodev"},
-                {LABEL: OWNER, BOOT_LABEL: boot()},
-            )  # fmt: skip
-            mounts.append(f"{name}:{place}:nosuid,nodev,exec")
+            described = {"type": "tmpfs", "device": "tmpfs", "o": f"{options},nosuid,nodev"}
+            volumes.append((place, described, "nosuid,nodev,exec"))
+        for name, (place, described, flags) in zip(_volume_names(user), volumes, strict=True):
+            self._client.api.create_volume(name, "local", described, {LABEL: OWNER, BOOT_LABEL: boot()})
+            mounts.append(f"{name}:{place}:{flags}")
         # Podman would mount writable file systems without a limit there.
         closed = replace(image, volumes=(*image.volumes, "/run", "/var/tmp"))
-        return read_only_volumes(closed, settings, "notmpcopyup"), mounts
+        return Storage(read_only_volumes(closed, settings, "notmpcopyup"), mounts)
 
     def _remove_volumes(self, user: int) -> None:
         for name in _volume_names(user):
@@ -203,8 +202,8 @@ class Podman(Docker):
         return Path(self._folder) / f"filter-{'network' if network else 'alone'}-{'counted' if counted else 'watched'}"
 
 
-def _volume_names(user: int) -> tuple[str, str]:
-    return f"{OWNER}-{user}-box", f"{OWNER}-{user}-tmp"
+def _volume_names(user: int) -> list[str]:
+    return [f"{OWNER}-{user}-{place}" for place in ("terminals", "box", "tmp")]
 
 
 def _runtime() -> list[str]:
