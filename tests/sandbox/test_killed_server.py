@@ -19,7 +19,7 @@ from sandboxing import opened, remains
 from serving import Served, served
 
 from ludus.client import connect
-from ludus.sandbox.stale import is_alive
+from ludus.sandbox.stale import is_alive, kill_stale_processes
 
 WORLD = """
 import os
@@ -284,3 +284,25 @@ async def test_background_processes_and_terminals_do_not_outlive_a_killed_server
         await server.process.wait()
     assert remains(server.owner) == []
     assert sleepers() == set()
+
+
+async def test_a_server_that_starts_ends_all_commands_of_a_killed_one_that_isolated_nothing(tmp_path: Path) -> None:
+    """It may find the program inside before that has ended its commands; here it never would."""
+    world = tmp_path / "world.py"
+    world.write_text(KEEPING, encoding="utf-8")
+    command = f"trap '' HUP INT TERM; setsid sleep {MARK} & sleep {MARK}"
+    async with (
+        served(world, {"BACKEND": "unsafe-local"}) as server,
+        connect(server.url, reconnect_seconds=0.0) as client,
+    ):
+        episode = await client.environment("coding").start()
+        await episode.call("keep", command=command)
+        async with under_way(asyncio.Event().wait()) as running:
+            await until(lambda: len(sleepers()) == 4, running)
+        everything = boxes_of(server.owner) | sleepers()
+        for pid in boxes_of(server.owner):
+            os.kill(pid, signal.SIGSTOP)
+        server.process.kill()
+        await server.process.wait()
+        await asyncio.to_thread(kill_stale_processes)
+        await wait_for_the_end(everything)

@@ -442,7 +442,7 @@ class BoxProcess:
             await _ended(self._first, _END_SECONDS)
         elif self._first >= 0 and (self._forced or not await _ended(self._first, _CLEAN_UP_SECONDS)):
             first = process.pid if process.returncode is None else None
-            await asyncio.to_thread(rescue.end_tree, first, self._launch.config["home"])
+            await asyncio.to_thread(rescue.end_tree, first, f"={self._launch.config['home']}\0")
         if process.returncode is None and self._outer >= 0 and not await _ended(self._outer, _CLEAN_UP_SECONDS):
             process.kill()
             await _ended(self._outer, _END_SECONDS)

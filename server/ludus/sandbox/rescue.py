@@ -59,17 +59,17 @@ def save_files(folder: int, disk: int) -> Snapshot | None:
     return Snapshot(data.getvalue())
 
 
-def end_tree(first: int | None, home: str) -> None:
+def end_tree(first: int | None, marked: str) -> None:
     """End the processes of a sandbox that has no process namespace; block until they are gone, 10 s at most.
 
     Args:
         first: the first process, which is ended with all of its descendants; None if it has ended.
-        home: the work directory; processes that lost their parents are found by its path in their environment.
+        marked: a text in the environment of the sandbox's processes, by which those that lost their parents are found.
     """
     deadline = time.monotonic() + _END_SECONDS
     while time.monotonic() < deadline:
         found: set[int] = set()
-        while more := _tree(first, home) - found:
+        while more := _tree(first, marked.encode()) - found:
             # Stop all of them first, so that none starts another process while they are ended.
             _signal(more, signal.SIGSTOP)
             found |= more
@@ -79,9 +79,9 @@ def end_tree(first: int | None, home: str) -> None:
         time.sleep(_ROUND_SECONDS)
 
 
-def _tree(first: int | None, home: str) -> set[int]:
+def _tree(first: int | None, marked: bytes) -> set[int]:
     below: dict[int, list[int]] = {}
-    found, marked = set(), f"={home}\0".encode()
+    found: set[int] = set()
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
             try:

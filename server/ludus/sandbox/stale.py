@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ludus.sandbox.inside.files import clear
+from ludus.sandbox.rescue import end_tree
 
 log = logging.getLogger("ludus.sandbox")
 
@@ -59,7 +60,8 @@ def is_alive(owner: str) -> bool:
 def kill_stale_processes() -> None:
     """Kill the processes of sandboxes whose server, in this namespace, no longer runs.
 
-    A sandbox normally ends with its server. One can remain if its server was killed while starting it.
+    A sandbox normally ends with its server. One can remain if its server was killed while starting it. If its processes
+    share this namespace, none of them ends with the first one, so all of them are ended.
     """
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -70,11 +72,16 @@ def kill_stale_processes() -> None:
             continue
         owner = words[-1].decode("utf-8", "replace")
         ours = any(b"ludus.sandbox.inside" in word for word in words)
-        if ours and not is_alive(owner):
-            try:
+        if not ours or is_alive(owner):
+            continue
+        try:
+            shared = os.stat(entry / "ns/pid").st_ino == _NAMESPACE
+            if not shared:
                 os.kill(int(entry.name), signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                continue
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+        if shared:
+            end_tree(int(entry.name), f"/{owner}-")
 
 
 def remove_left_behind() -> None:
