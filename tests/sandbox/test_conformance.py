@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from engine import IMAGE
+from engine import BARE, IMAGE
 from hosting import SandboxHost, hosts_in
 from sandboxing import leftovers
 
@@ -66,6 +66,11 @@ class TestDocker(Conformance):
     @pytest.fixture(autouse=True)
     def engine(self, engine_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("DOCKER_HOST", engine_address)
+
+
+class TestDockerWithoutPython(TestDocker):
+    settings = SandboxSettings(provider="docker", image=BARE)
+    cannot: ClassVar[Mapping[str, str]] = dict.fromkeys(("background", "terminals", "ports"), "the image has no Python")
 
 
 class TestPodman(Conformance):

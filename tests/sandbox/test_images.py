@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import re
 import socket
 import tarfile
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -20,6 +21,7 @@ from registry import Registry, registry
 from sandboxing import MIB, TIGHT, leftovers, opened
 
 from ludus.sandbox import Sandbox, SandboxFailed, SandboxImageError, SandboxSettings, SandboxUnsupported
+from ludus.sandbox.box import RunnerBox
 
 docker = pytest.importorskip("docker", reason="the extra `docker` is not installed")
 
@@ -213,6 +215,30 @@ def _build_only_a_shell(api: Any, name: str) -> None:
     build(api, name, f"FROM scratch\nCOPY sh /bin/sh\n{copied}", sh=Path(shell).read_bytes(), mode=0o755, **files)
 
 
+@pytest.mark.parametrize(
+    ("name", "files", "why"),
+    [
+        ("no-python", {}, "it has no `python3`"),
+        (
+            "broken-python",
+            {"python3": b"#!/bin/sh\necho cannot >&2; exit 127\n"},
+            "its `python3` does not start: cannot",
+        ),
+        ("odd-python", {"python3": b"#!/no/such/loader\n"}, "its `python3` does not start: exec"),
+    ],
+)
+async def test_an_image_without_a_python_for_our_program_runs_commands_and_says_what_it_cannot_do(
+    api: Any, provider: Any, name: str, files: dict[str, bytes], why: str
+) -> None:
+    build(api, name, f"FROM {BARE}\n{''.join(f'COPY {one} /usr/bin/{one}' for one in files)}\n", mode=0o755, **files)
+    for _ in range(2):
+        async with await provider.create(BASE.but(image=name, loopback=True)) as box:
+            assert (await box.run(["echo", "here"])).text == "here\n"
+            for call in (box.spawn(["true"]), box.open_terminal(), box.connect(80)):
+                with pytest.raises(SandboxUnsupported, match=f"'{name}' cannot .*{re.escape(why)}.*install Python 3.9"):
+                    await call
+
+
 async def test_an_image_of_another_architecture_is_refused_by_name(api: Any, provider: Any) -> None:
     build(api, "foreign-base", f"FROM {BARE}\n")
     _load_for(api, "foreign-base", "foreign:latest", "arm64")
@@ -260,9 +286,9 @@ async def test_an_image_that_is_too_large_does_not_stay_after_its_pull(
     assert not has(api, name)
 
 
-HOSTILE = f"""
-FROM {IMAGE}
-ENV LD_PRELOAD=/nowhere.so ENV=/etc/profile PATH=/evil SECRET=image
+HOSTILE = """
+FROM {base}
+ENV LD_PRELOAD=/nowhere.so ENV=/etc/profile PYTHONPATH=/evil PATH={path} SECRET=image
 WORKDIR /work
 RUN ["/bin/busybox", "mkdir", "-p", "/data/deep", "/evil"]
 RUN ["/bin/busybox", "sh", "-c", "/bin/busybox chmod 777 /data /data/deep /work; echo kept > /data/file"]
@@ -277,9 +303,11 @@ ONBUILD RUN false
 """
 
 
-async def test_nothing_that_an_image_sets_weakens_its_box(api: Any, provider: Any) -> None:
-    build(api, "hostile", HOSTILE)
+@pytest.mark.parametrize(("path", "program"), [("/evil", False), ("/evil:/usr/bin", True)])
+async def test_nothing_that_an_image_sets_weakens_its_box(api: Any, provider: Any, path: str, program: bool) -> None:
+    build(api, "hostile", HOSTILE.format(base=IMAGE, path=path))
     box = await provider.create(BASE.but(image="hostile"))
+    assert isinstance(box, RunnerBox) == program  # our program runs if the image's own path leads to Python
     result = await box.run(["/bin/busybox", "env"])
     assert "SECRET" not in result.text
     assert "/nowhere" not in result.text
@@ -296,8 +324,8 @@ async def test_nothing_that_an_image_sets_weakens_its_box(api: Any, provider: An
     assert (await box.run(["ls", "/tmp/health"])).exit_code != 0
     (container,) = api.containers()
     about = api.inspect_container(container["Id"])
-    assert about["Mounts"] == []
-    assert api.volumes()["Volumes"] in (None, [])
+    assert {mount["Destination"] for mount in about["Mounts"]} <= {"/dev/pts", "/.ludus-handoff"}
+    assert len(api.volumes()["Volumes"]) == 1
     assert about["State"].get("Health", {"Status": "none"})["Status"] == "none"
     await box.aclose()
     assert api.volumes()["Volumes"] in (None, [])

@@ -32,7 +32,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import docker.errors
 import requests.exceptions
@@ -48,6 +48,10 @@ from ludus.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnsuppo
 from ludus.sandbox.model import Limits, RunResult, SandboxSettings
 from ludus.sandbox.network.netns_listener import listen_in_netns
 from ludus.sandbox.process_watch import ProcessWatch, is_first_process
+
+if TYPE_CHECKING:
+    from ludus.sandbox.processes import Process
+    from ludus.sandbox.terminal import Terminal
 
 T = TypeVar("T")
 
@@ -109,12 +113,21 @@ class _Output:
 
 
 class ContainerBox(ContainerFiles):
-    """A sandbox in a container, whose commands the engine starts."""
+    """A sandbox in a container, whose commands the engine starts.
+
+    Args:
+        api: the engine's client.
+        user: the user id of the commands.
+        restart: starts a container in place of one that is gone.
+        watched: whether no control group limits the container.
+        lacking: why the program inside, which background processes and ports need, cannot run in it.
+        settings, another, on_close: see `SandboxBase`.
+    """
 
     def __init__(
         self, api: Any, settings: SandboxSettings, user: int,
         another: Callable[[SandboxSettings], Awaitable[SandboxBase]], on_close: Callable[[SandboxBase], None],
-        restart: Callable[[ContainerBox], Awaitable[None]], watched: bool = False,
+        restart: Callable[[ContainerBox], Awaitable[None]], watched: bool, lacking: str,
     ) -> None:  # fmt: skip
         super().__init__(settings, ENVIRONMENT, another, on_close)
         self._api = api
@@ -123,6 +136,7 @@ class ContainerBox(ContainerFiles):
         self._id = ""
         self._input: Any = None
         self._watched = watched
+        self._lacking = lacking
         self._group: Group | ProcessWatch | None = None
         """Its control group, if it is visible here: the engine needs a second for its own figures of the usage."""
         self._next: asyncio.Task[_Shell] | None = None
@@ -218,6 +232,19 @@ class ContainerBox(ContainerFiles):
     def alive(self) -> bool:
         """See `SandboxBase.alive`."""
         return self._closing is None
+
+    async def _spawn(self, command: Command, on_end: Callable[[], None]) -> Process | Terminal:
+        raise SandboxUnsupported(self._cannot("run background processes"))
+
+    async def _connect(self, port: int) -> socket.socket:
+        raise SandboxUnsupported(self._cannot("connect to ports"))
+
+    def _cannot(self, what: str) -> str:
+        image = self.settings.image or self.settings.build
+        return (
+            f"sandboxes in the image {image!r} cannot {what}, since {self._lacking}; install Python {OLDEST_PYTHON} or "
+            "newer in it as `python3`"
+        )
 
     # ── running ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -50,7 +50,7 @@ _SAID: Final = 4000
 
 BOOT: Final = f"""
 import sys
-if sys.version_info < ({OLDEST_PYTHON.replace(".", ", ")}): sys.exit(3)
+if sys.version_info < ({OLDEST_PYTHON.replace(".", ", ")}): sys.exit("it is older than {OLDEST_PYTHON}")
 import marshal, os
 from importlib._bootstrap_external import MAGIC_NUMBER
 def take(size):
@@ -215,24 +215,18 @@ class ContainerProcess(BoxProcess):
         while len(magic) < len(_MAGIC):
             data = await loop.sock_recv(connection, _CHUNK)
             if not data:
-                raise await self._unfit()
+                raise self._unfit()
             magic += parts.take(data)
         self._parts = parts
         body = b"c" + program() if magic == _MAGIC else b"s" + program_source()
         await loop.sock_sendall(connection, body)
 
-    async def _unfit(self) -> Unfit | SandboxFailed:
-        """Return why the first process has ended before it said anything."""
+    def _unfit(self) -> Unfit | SandboxFailed:
+        """Return why the first process has ended before it wrote to standard output."""
         said = bytes(self._errors).decode("utf-8", "replace").strip()[-200:]
-        try:
-            code = int((await asyncio.to_thread(self._api.wait, self._id, timeout=10)).get("StatusCode", -1))
-        except _ERRORS:  # it removes itself
-            code = -1
-        if code == 3:
-            return Unfit(f"its Python is older than {OLDEST_PYTHON}")
-        if code in (126, 127) or "not found" in said or "Error" in said:
-            return Unfit(f"its `python3` does not start: {said or f'exit code {code}'}")
-        return SandboxFailed(f"starting a container failed: it ended at once ({said or f'exit code {code}'})")
+        if said:  # by the loader, the interpreter, or the first lines of `BOOT`
+            return Unfit(f"its `python3` does not start: {said}")
+        return SandboxFailed("starting a container failed: it ended at once")
 
     async def _feed(self, source: socket.socket, target: socket.socket) -> None:
         """Send what the server writes to the container's standard input."""

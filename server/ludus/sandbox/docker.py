@@ -174,7 +174,7 @@ class Docker(PooledProvider):
             except Unfit as why:
                 self.unfit[image.id] = str(why)
                 log.info("sandboxes in the image %s have no background processes and no ports: %s", image.name, why)
-        return await self._start_with_shell(settings)
+        return await self._start_with_shell(settings, image)
 
     async def _start_inside(self, settings: SandboxSettings) -> ContainerRunnerBox:
         """Start a sandbox whose program inside runs its commands.
@@ -213,10 +213,11 @@ class Docker(PooledProvider):
             return process
         raise SandboxFailed(f"the image {settings.image or settings.build!r} was removed again and again")
 
-    async def _start_with_shell(self, settings: SandboxSettings) -> ContainerBox:
+    async def _start_with_shell(self, settings: SandboxSettings, image: Image) -> ContainerBox:
         user = self._new_user()
         box = ContainerBox(
-            self._client.api, settings, user, self.create, self._gone, self._start_container, self._watched
+            self._client.api, settings, user, self.create, self._gone, self._start_container, self._watched,
+            self.unfit.get(image.id, "the engine starts their commands"),
         )  # fmt: skip
         try:
             await self._start_container(box)

@@ -13,7 +13,7 @@ _REMOVE_SECONDS: Final = 20.0
 
 
 def remove_container(api: Any, container: str) -> None:
-    """End a container and remove it; this blocks. One that is gone, or that is being removed, counts as removed.
+    """End a container and remove it, and block until it is removed. One that is gone counts as removed.
 
     Raises:
         docker.errors.APIError: the engine cannot remove it.
@@ -21,16 +21,17 @@ def remove_container(api: Any, container: str) -> None:
     deadline = time.monotonic() + _REMOVE_SECONDS
     while True:
         try:
-            return api.remove_container(container, v=True, force=True)  # type: ignore[no-any-return]
+            api.remove_container(container, v=True, force=True)
         except docker.errors.NotFound:
-            return None
+            return
         except docker.errors.APIError as error:
-            if error.status_code == 409:  # it ended by itself and is being removed already
-                return None
-            # Podman refuses while it notices itself that the container has ended.
-            if "state improper" not in str(error.explanation) or time.monotonic() > deadline:
+            # Docker is removing it already (409), since it ended by itself; Podman is just noticing that it has ended.
+            passing = error.status_code == 409 or "state improper" in str(error.explanation)
+            if not passing or time.monotonic() > deadline:
                 raise
-        time.sleep(0.02)
+        else:
+            return
+        time.sleep(0.01)
 
 
 def read_buffered(stream: Any) -> bytes:
