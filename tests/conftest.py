@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import AsyncExitStack
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 import pytest
@@ -73,6 +76,17 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     report = yield
     report.sections = replace_surrogates(report.sections)
     return report
+
+
+@pytest.fixture(scope="session")
+def installer() -> ModuleType:
+    """The scripts' own installer."""
+    spec = importlib.util.spec_from_file_location("installer", Path(__file__).parents[1] / "scripts" / "installer.py")
+    assert spec is not None
+    assert spec.loader is not None
+    installer = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(installer)
+    return installer
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import subprocess
 import sys
@@ -10,18 +9,6 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[2]
-INSTALLER = ROOT / "scripts" / "installer.py"
-
-
-@pytest.fixture(scope="session")
-def installer() -> ModuleType:
-    """The scripts' own installer."""
-    spec = importlib.util.spec_from_file_location("installer", INSTALLER)
-    assert spec is not None
-    assert spec.loader is not None
-    installer = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(installer)
-    return installer
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ import tarfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,7 +21,14 @@ from engine import BARE, IMAGE, libraries_of
 from registry import Registry, registry
 from sandboxing import MIB, TIGHT, leftovers, opened
 
-from ludus.sandbox import Sandbox, SandboxFailed, SandboxImageError, SandboxSettings, SandboxUnsupported
+from ludus.sandbox import (
+    Sandbox,
+    SandboxFailed,
+    SandboxImageError,
+    SandboxPortClosed,
+    SandboxSettings,
+    SandboxUnsupported,
+)
 from ludus.sandbox.box import RunnerBox
 
 docker = pytest.importorskip("docker", reason="the extra `docker` is not installed")
@@ -237,6 +245,44 @@ async def test_an_image_without_a_python_for_our_program_runs_commands_and_says_
             for call in (box.spawn(["true"]), box.open_terminal(), box.connect(80)):
                 with pytest.raises(SandboxUnsupported, match=f"'{name}' cannot .*{re.escape(why)}.*install Python 3.9"):
                     await call
+
+
+def find_python(installer: ModuleType, version: str) -> Path:
+    """A Python of that version on this machine, or a skip."""
+    try:
+        return Path(installer.find_python(version)).resolve()
+    except installer.InstallError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
+async def test_our_program_runs_on_the_python_of_the_image_which_is_not_that_of_the_server(
+    api: Any, provider: Any, installer: ModuleType, version: str
+) -> None:
+    python = find_python(installer, version)
+    prefix = str(python.parents[1])
+    build(
+        api, f"python-{version}", f'FROM {IMAGE}\nRUN ["/bin/busybox", "ln", "-sf", "{python}", "/usr/bin/python3"]\n'
+    )
+    settings = BASE.but(image=f"python-{version}", readonly=((prefix, prefix),), loopback=True)
+    async with await provider.create(settings) as box:
+        assert (await box.run(["python3", "-V"])).text.startswith(f"Python {version}")
+        await box.write("file", b"x" * 100_000)
+        assert len(await box.read("file")) == 100_000
+        if version == "3.8":
+            with pytest.raises(SandboxUnsupported, match="its `python3` does not start: it is older than 3.9"):
+                await box.spawn(["cat"])
+            return
+        async with await box.spawn(["cat"]) as process:
+            await process.write(b"here\n")
+            assert await process.stdout.read_line() == b"here\n"
+        limited = await box.run(["sleep", "50"], limits=box.limits.but(seconds=0.2))
+        assert limited.limit == "seconds"
+        (await (await box.fork()).aclose())
+        async with await box.open_terminal(["tty"]) as terminal:
+            await terminal.wait_for("/dev/pts/0")
+        with pytest.raises(SandboxPortClosed):
+            await box.connect(8000)
 
 
 async def test_an_image_of_another_architecture_is_refused_by_name(api: Any, provider: Any) -> None:

@@ -141,6 +141,6 @@ def _json(value: object) -> str:
         return encode_basestring_ascii(value)
     if isinstance(value, dict):
         return "{" + ",".join(f"{_json(str(key))}:{_json(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return "[" + ",".join(map(_json, value)) + "]"
     return repr(value)  # a number
