@@ -51,6 +51,9 @@ class Peer(NamedTuple):
     """Install it only if it is named, or with `--all`: it is large, or only a benchmark needs it."""
     newer_python: bool = False
     """One of its packages asks for a newer Python than this one, but what its tests import runs on this one."""
+    compiled: bool = False
+    """Compile its bytecode: it runs in sandboxes that see it read-only, where each process would compile all it
+    imports."""
 
 
 PYTHON_PEERS = {
@@ -115,6 +118,7 @@ PYTHON_PEERS = {
         ("mini-swe-agent==2.4.6", "litellm==1.106.2", "requests==2.34.2"),
         "mini-swe-agent without its terminal interface and data sets, for the agents in sandboxes",
         exact=True,
+        compiled=True,
     ),
     "trackers": Peer(("wandb==0.31.0", "mlflow==3.17.2", "trackio==0.43.0", "pytest"), "trackers of training runs"),
     "smollm2": Peer(
@@ -193,7 +197,8 @@ def _pins(name: str) -> Path:
 
 
 def _fingerprint(name: str) -> str:
-    return hashlib.sha256(_pins(name).read_bytes()).hexdigest()
+    compiled = b"compiled" if name in PYTHON_PEERS and PYTHON_PEERS[name].compiled else b""
+    return hashlib.sha256(_pins(name).read_bytes() + compiled).hexdigest()
 
 
 def _is_current(name: str) -> bool:
@@ -258,12 +263,20 @@ def _install_python(name: str, environment: Path) -> None:
         installer.install(environment, ["--no-deps", "-r", str(_pins(name))], uv=uv)
         if peer.stub:
             _write_stub(environment, peer.stub)
+        if peer.compiled:
+            _compile(environment)
         return
     try:
         installer.install(environment, ["-r", str(_pins(name))], uv=uv)
     except installer.InstallError:
         installer.say(f"{name}: the tested set does not fit this machine; installing the named versions alone")
         installer.install(environment, [*peer.requirements, "-c", str(installer.CONSTRAINTS)], uv=uv)
+
+
+def _compile(environment: Path) -> None:
+    """Compile the bytecode of an environment. Files that are no Python of this version are left as they are."""
+    python = str(installer.interpreter(environment))
+    subprocess.run([python, "-m", "compileall", "-q", "-j", "0", str(environment / "lib")], capture_output=True)
 
 
 def _write_stub(environment: Path, stub: str) -> None:

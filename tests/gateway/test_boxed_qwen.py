@@ -65,9 +65,7 @@ async def play(serve: Any, renderer: Renderer, engine: RecordingEngine) -> Async
         server = await serve(Saying)
         client = await stack.enter_async_context(connect(server.url))
 
-        async def played(
-            script: Script, *options: str, program: Path = QWEN_PROGRAM, **limits: Any
-        ) -> HarnessEpisode:
+        async def played(script: Script, *options: str, program: Path = QWEN_PROGRAM, **limits: Any) -> HarnessEpisode:
             engine.script, engine.context = script, 100_000
             harness = make_harness(harness_of_qwen(*options, program=program))
             gateway = await stack.enter_async_context(Gateway(engine, renderer, limits=GatewayLimits(**limits)))
@@ -154,8 +152,10 @@ async def test_a_limit_on_model_calls_truncates_qwen_code(play: Play, engine: Re
 
 
 @suite
-@pytest.mark.parametrize("text", ["x" * 100, '<tool_call>{"name": "mcp__</tool_call>'], ids=["cut-off", "malformed"])
+@pytest.mark.parametrize(
+    "text", ["x" * 100, '<tool_call>{"name": "mcp__ludus__say", "argum</tool_call>'], ids=["cut-off", "malformed"]
+)
 async def test_a_reply_that_qwen_code_cannot_use_is_asked_for_again_in_a_new_sample(text: str, play: Play) -> None:
-    played = await play(lambda prompt, rng: text, max_calls=2, max_tokens=40)
+    played = await play(lambda prompt, rng: text, max_calls=2, max_tokens=50)
     assert [call.sample for call in played.session.calls] == [0, 1]
     assert played.session.calls[0].start == played.session.calls[1].start
