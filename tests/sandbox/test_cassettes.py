@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from origins import origin
@@ -78,7 +79,7 @@ def secure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ssl.SSLContext:
     return authority.context("127.0.0.1")
 
 
-def settings(kind: str, url: str, path: Path, **changes: object) -> SandboxSettings:
+def settings(kind: str, url: str, path: Path, **changes: Any) -> SandboxSettings:
     cassette = Cassette(path=str(path), **changes)
     host = url.partition("//")[2]
     return settings_of(kind, TIGHT.but(seconds=30)).but(network=(host,), cassette=cassette)

@@ -67,7 +67,7 @@ def web() -> Iterator[tuple[int, list[str]]]:
             self.end_headers()
             self.wfile.write((results if self.path.startswith("/search") else f"hello {len(asked)}\n").encode())
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *arguments: object) -> None:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Site) as server:
