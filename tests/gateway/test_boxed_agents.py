@@ -15,18 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boxed_agents import CODING, LUDUS, harness_of_mini
+from boxed_agents import LUDUS, boxes_of, failure_of, harness_of_mini, play_coding
 from gateway_play import RecordingEngine, check_exact
 from harness_workers import COMMON
 from sandboxing import opened, remains
 from saying import Saying
 from scripted import call
-from serving import served
 from terminal import running_episodes
 
 from ludus.client import connect
 from ludus.gateway import Gateway, GatewayLimits, HarnessEpisode, make_harness
-from ludus.protocol.trajectory import Trajectory
 from ludus.rendering import Renderer
 from ludus.sandbox.stale import owner_of
 
@@ -65,29 +63,6 @@ async def play(serve: Any, renderer: Renderer, engine: RecordingEngine) -> Async
     assert boxes_of(os.getpid()) == []
 
 
-def boxes_of(parent: int) -> list[int]:
-    """The processes of `ludus box` that a process has started, and those that lost it."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-                above = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, IndexError):
-                continue
-            if b"box" in words[:4] and any(word.endswith(b"/ludus") for word in words[:3]) and above in (1, parent):
-                found.append(int(entry.name))
-    return found
-
-
-def failure_of(played: HarnessEpisode) -> tuple[str, str, str]:
-    """Kind, error and message of an episode that is unscored."""
-    trajectory = played.trajectory()
-    assert trajectory.failure is not None
-    assert (trajectory.value, trajectory.reward) == (None, None)
-    return trajectory.failure.kind, trajectory.failure.error, trajectory.failure.message
-
-
 # ── playing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -98,40 +73,14 @@ def solve(prompt: str, rng: Any) -> str:
     return "I write it." + call("bash", command=f"echo 'def f(a): return a + {number}' > answer.py")
 
 
-async def play_coding(tmp_path: Path, renderer: Renderer, tasks: range, at_once: int) -> None:
-    """Episodes of `Coding` by mini-swe-agent: all solved, all tokens exact, nothing left."""
-    world = tmp_path / "world.py"
-    world.write_text(CODING)
-    harness = make_harness(harness_of_mini())
-    room = asyncio.Semaphore(at_once)
-    async with served(world, {}) as server, connect(server.url) as client:
-
-        async def one(index: int) -> Trajectory:
-            engine = RecordingEngine(renderer.tokenizer, solve, context=100_000)
-            async with room, Gateway(engine, renderer, limits=GatewayLimits(max_calls=10)) as gateway:
-                episode = await client.environment("coding").start(split="train", index=index, seed=index)
-                played = HarnessEpisode(episode, gateway, harness, f"episode-{index}", episode_seconds=120.0)
-                await played.play()
-                check_exact(played.session, engine)
-                assert len(played.session.samples) == 1
-                return played.trajectory()
-
-        found = await asyncio.gather(*map(one, tasks))
-        assert {(one.failure, one.stopped, one.end_reason, one.value) for one in found} == {
-            (None, None, "submitted", 1.0)
-        }
-        assert await asyncio.to_thread(running_episodes, server.url) == 0
-    assert boxes_of(os.getpid()) == []
-
-
 async def test_mini_swe_agent_plays_in_a_sandbox_and_its_tokens_are_exact(tmp_path: Path, renderer: Renderer) -> None:
-    await play_coding(tmp_path, renderer, range(2), 2)
+    await play_coding(harness_of_mini(), solve, tmp_path, renderer, range(2), 2)
 
 
 @suite
 @pytest.mark.timeout(1500)
 async def test_mini_swe_agent_plays_64_episodes_in_sandboxes(tmp_path: Path, renderer: Renderer) -> None:
-    await play_coding(tmp_path, renderer, range(64), 4)
+    await play_coding(harness_of_mini(), solve, tmp_path, renderer, range(64), 4)
 
 
 LONG = (
