@@ -55,7 +55,7 @@ async def test_unreadable_and_read_only_files_are_copied_and_replaced(any_backen
     other = await box.fork()
     for one in (box, other):
         modes = (await one.run(["stat", "-c", "%a", "closed", "secret"])).text
-        assert modes == ("755\n400\n" if any_backend[0].startswith(("docker", "podman")) else "555\n0\n")
+        assert modes == ("755\n400\n" if any_backend[0].endswith("-shell") else "555\n0\n")
         assert await one.read("closed/file") == b"x"
 
 
@@ -139,8 +139,10 @@ async def test_what_a_backend_cannot_do_is_refused(isolating: Backend) -> None:
             await provider.create(plain.model_copy(update=change))
 
 
-async def test_further_paths_are_shown_read_only(isolating: Backend) -> None:
+async def test_further_paths_are_shown_read_only(isolating: Backend, tmp_path: Path) -> None:
     kind, provider = isolating
+    if kind == "sandboxd":  # its host shows what is below pytest's folder
+        return await _show(kind, provider, tmp_path)
     with tempfile.TemporaryDirectory(prefix="ludus-shown-") as place:  # not below pytest's, which only root may enter
         await _show(kind, provider, Path(place))
 

@@ -86,7 +86,7 @@ def start_with_keeper(asked: dict[str, Any], config: dict[str, Any], streams: St
         except OSError:
             os.kill(keeper, confine.SIGKILL)
             raise
-        os.write(go, b"\n")  # from now on the keeper waits for the command, so that its id may be used again
+        os.write(go, b"\n")  # now the command begins, and the keeper waits for it, so that its id may be used again
         opened.discard(status)
         return keeper, pid, pidfd, status
     finally:
@@ -102,16 +102,20 @@ def _keep(asked: dict[str, Any], config: dict[str, Any], streams: Streams, said:
     try:
         confine.set_child_subreaper()
         confine.end_with_parent()
+        gate, opening = os.pipe()
         pid = os.fork()
         if pid == 0:
+            # It begins once the program inside knows it: the command may kill the keeper at once.
+            os.close(opening)
+            if not os.read(gate, 1):
+                os._exit(0)
             _become(asked, config, streams)
         signals.pthread_sigmask(signals.SIG_BLOCK, range(1, 65))
-        low, high = sorted((said, waiting))
-        os.closerange(3, low)
-        os.closerange(low + 1, high)
-        os.closerange(high + 1, _ABOVE_ALL)
         os.write(said, b"%d\n" % pid)
         os.read(waiting, 1)
+        os.write(opening, b"\n")
+        os.closerange(3, said)
+        os.closerange(said + 1, _ABOVE_ALL)
         while True:
             found, status, used = os.wait3(0)
             if found == pid:
