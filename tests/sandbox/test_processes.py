@@ -111,6 +111,22 @@ async def test_a_process_that_kills_its_own_keeper_leaves_nothing(spawning: Back
         assert (sleeping(OURS), sleeping(OTHERS), other.end) == (0, 1, None)
 
 
+async def test_pages_that_processes_share_count_once_also_next_to_another_process(spawning: Backend) -> None:
+    sharing = "import os, time\ndata = b'x' * (30 << 20)\nif os.fork(): print('up', flush=True)\ntime.sleep(1000)"
+    other = "data = b'x' * (20 << 20)\nprint('up', flush=True)\ninput()\nprint('here', flush=True)"
+    async with (
+        await made(spawning) as box,
+        await box.spawn(["python3", "-c", sharing]) as first,
+    ):
+        assert await first.stdout.read_line() == b"up\n"
+        async with await box.spawn(["python3", "-c", other]) as second:
+            assert await second.stdout.read_line() == b"up\n"
+            assert (await box.run(["sh", "-c", "n=0; while [ $n -lt 20000 ]; do n=$((n+1)); done"])).ok  # looks go on
+            await second.write(b"\n")
+            assert await second.stdout.read_line() == b"here\n"
+            assert first.end is None
+
+
 # ── limits ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

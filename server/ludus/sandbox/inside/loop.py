@@ -214,6 +214,8 @@ class Loop:
         if len(commands) < 2:
             return []
         memory = sum(one.account.memory for one in commands)
+        if memory > self.config["memory"]:
+            memory = sum(one.account.count_shared_pages_once(one.keeper) for one in commands)
         counts_sockets = self.config["alone"] and not self.config["counted"]
         if counts_sockets:  # the kernel may hold as much for each of them, and no process's memory counts it
             memory += max(0, socket_memory(self.config["tcp"]) - self._sockets)

@@ -245,8 +245,7 @@ class Account:
         own = {pid: one for (pid, _), one in self._seen.items() if pid != keeper}
         memory = sum(one.memory for one in own.values())
         if memory > limits["memory"]:
-            # The sum counts shared pages once per process, so compute it again with proportional shares.
-            memory = sum(_proportional(pid, one) for pid, one in own.items())
+            memory = self.count_shared_pages_once(keeper)
         if (
             self._counts_sockets and not shared
         ):  # the kernel may hold as much for each socket, and no process's memory counts it
@@ -259,6 +258,11 @@ class Account:
         if self.tasks > limits["processes"]:
             return "processes"
         return "cpu_seconds" if self.cpu() > limits["cpu_seconds"] else None
+
+    def count_shared_pages_once(self, keeper: int) -> int:
+        """Compute `memory` again, with proportional shares: the sum of the processes counts shared pages repeatedly."""
+        self.memory = sum(_proportional(pid, one) for (pid, _), one in self._seen.items() if pid != keeper)
+        return self.memory
 
     def count_sockets(self) -> int:
         """Return how many sockets the processes of the last `note` hold; one that hides them counts as many."""
