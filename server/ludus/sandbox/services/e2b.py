@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
 
 import e2b
 
 from ludus.sandbox.errors import SandboxFailed, SandboxImageError, SandboxUnavailable
 from ludus.sandbox.model import SandboxSettings
 from ludus.sandbox.services.machine import Executed, Machine, Overdue
-from ludus.sandbox.services.provider import BOOT, Refusal, ServiceProvider
-from ludus.sandbox.stale import OWNER
+from ludus.sandbox.services.provider import BOOT_LABEL, Refusal, ServiceProvider
 
-_OWNER, _BOOT = "ludus-owner", "ludus-boot"
 _REQUEST_SECONDS = 60.0
 
 
@@ -63,15 +63,13 @@ class E2B(ServiceProvider):
     async def _connect(self) -> None:
         """See `ServiceProvider._connect`: E2B's client has no connection to open."""
 
-    async def _left(self) -> list[tuple[str, str, str]]:
-        query = e2b.SandboxQuery(metadata={_BOOT: BOOT})
-        found = []
+    async def _left(self, boot: str) -> list[tuple[str, Mapping[str, str]]]:
+        query = e2b.SandboxQuery(metadata={BOOT_LABEL: boot})
+        found: list[tuple[str, Mapping[str, str]]] = []
         try:
             pages = e2b.AsyncSandbox.list(query=query, request_timeout=_REQUEST_SECONDS)
             while pages.has_next:
-                for one in await pages.next_items():
-                    about = one.metadata or {}
-                    found.append((one.sandbox_id, about.get(_OWNER, ""), about.get(_BOOT, "")))
+                found += [(one.sandbox_id, one.metadata or {}) for one in await pages.next_items()]
         except e2b.AuthenticationException as error:
             raise Refusal(f"E2B refuses the key in E2B_API_KEY ({error})", SandboxUnavailable) from None
         return found
@@ -79,10 +77,10 @@ class E2B(ServiceProvider):
     async def _remove(self, name: str) -> None:
         await e2b.AsyncSandbox.kill(name, request_timeout=_REQUEST_SECONDS)
 
-    async def _launch(self, settings: SandboxSettings) -> Machine:
+    async def _launch(self, settings: SandboxSettings, labels: dict[str, str]) -> Machine:
         try:
             sandbox = await e2b.AsyncSandbox.create(
-                settings.image, timeout=self.lifetime, metadata={_OWNER: OWNER, _BOOT: BOOT},
+                settings.image, timeout=self.lifetime, metadata=labels,
                 allow_internet_access=False, request_timeout=_REQUEST_SECONDS,
             )  # fmt: skip
         except e2b.AuthenticationException as error:

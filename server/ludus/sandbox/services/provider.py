@@ -9,6 +9,7 @@ import os
 import secrets
 import time
 from abc import abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -37,6 +38,9 @@ def _boot() -> str:
 
 
 BOOT: Final = _boot()
+OWNER_LABEL: Final = "ludus-owner"
+BOOT_LABEL: Final = "ludus-boot"
+TOKEN_LABEL: Final = "ludus-token"
 
 
 class Refusal(Exception):
@@ -71,8 +75,8 @@ class ServiceProvider(PooledProvider):
         """Open the client."""
 
     @abstractmethod
-    async def _left(self) -> list[tuple[str, str, str]]:
-        """Return the sandboxes of Ludus at the service: the id, the owner and the boot id that they were labeled with.
+    async def _left(self, boot: str) -> list[tuple[str, Mapping[str, str]]]:
+        """Return the sandboxes at the service whose label `BOOT_LABEL` is `boot`: their ids and labels.
 
         It is also the check of the key.
         """
@@ -82,8 +86,8 @@ class ServiceProvider(PooledProvider):
         """End the sandbox with this id; one that is gone already is no error."""
 
     @abstractmethod
-    async def _launch(self, settings: SandboxSettings) -> Machine:
-        """Start a sandbox, labeled with `OWNER` and `BOOT`, without a network, which ends after `lifetime` seconds."""
+    async def _launch(self, settings: SandboxSettings, labels: dict[str, str]) -> Machine:
+        """Start a sandbox with these labels and without a network, which the service ends after `lifetime` seconds."""
 
     async def _disconnect(self) -> None:
         """Close the client."""
@@ -96,8 +100,8 @@ class ServiceProvider(PooledProvider):
         try:
             async with asyncio.timeout(_OPEN_SECONDS):
                 await self._connect()
-                for name, owner, boot in await self._left():
-                    if boot == BOOT and not is_alive(owner):
+                for name, labels in await self._left(BOOT):
+                    if labels.get(BOOT_LABEL) == BOOT and not is_alive(labels.get(OWNER_LABEL, "")):
                         log.info("removing the sandbox %s of a server that no longer runs", name)
                         await self._remove(name)
         except Refusal as error:
@@ -126,11 +130,12 @@ class ServiceProvider(PooledProvider):
 
     async def _start(self, settings: SandboxSettings) -> ServiceBox:
         token = secrets.token_hex(8)
+        labels = {OWNER_LABEL: OWNER, BOOT_LABEL: BOOT, TOKEN_LABEL: token}
         machine: Machine | None = None
         began = time.monotonic()
         try:
             async with asyncio.timeout(START_SECONDS):
-                machine = await self._launch(settings)
+                machine = await self._launch(settings, labels)
                 user = 20_000 + secrets.randbelow(40_000)
                 answer, _ = await request(machine, token, "start", seconds=60.0, user=user)
             if "refused" in answer:
@@ -140,9 +145,21 @@ class ServiceProvider(PooledProvider):
         except BaseException as error:
             if machine is not None:
                 await end_machine(machine)
+            elif not isinstance(error, Refusal):
+                await self._remove_unanswered(token)
             if not isinstance(error, Exception):
                 raise
             raise self._explain(error, settings) from error
+
+    async def _remove_unanswered(self, token: str) -> None:
+        """Remove the sandbox of a start that got no answer: the service may have started it all the same."""
+        try:
+            async with asyncio.timeout(_OPEN_SECONDS):
+                for name, labels in await self._left(BOOT):
+                    if labels.get(TOKEN_LABEL) == token:
+                        await self._remove(name)
+        except Exception as error:
+            log.warning("a sandbox of %s may have been left, and ends later: %s", self.name, describe(error))
 
     def _explain(self, error: Exception, settings: SandboxSettings) -> Exception:
         """Return the error for a sandbox that did not start."""
