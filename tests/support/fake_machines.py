@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import shutil
 import signal
 import tempfile
@@ -108,7 +109,6 @@ class FakeService:
         self.machines: dict[str, FakeMachine] = {}
         self.asked: list[tuple[str, str, Any]] = []
         self.faults: dict[str, int | str] = {}
-        self.count = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
@@ -126,8 +126,7 @@ class FakeService:
 
     def create(self, about: dict[str, Any]) -> str:
         """Start a machine and return its id."""
-        self.count += 1
-        name = f"sandbox{self.count}"
+        name = f"sandbox-{secrets.token_hex(8)}"
         self.machines[name] = FakeMachine(about)
         return name
 
