@@ -40,8 +40,8 @@ class FakeE2B(FakeService):
         if failed := await self.fault(request, "create"):
             return failed
         asked = await request.json()
-        if asked["templateID"] == "no-such-template":
-            return self.refuse(404, "template 'no-such-template' not found")
+        if asked["templateID"] == "no-such-image":
+            return self.refuse(404, "template no-such-image not found")
         name = self.create(asked)
         about = {
             "templateID": asked["templateID"], "sandboxID": name, "clientID": "client", "envdVersion": _VERSION,

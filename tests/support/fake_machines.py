@@ -94,6 +94,13 @@ def _descendants(pid: int) -> list[int]:
     return found
 
 
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
 class FakeService:
     """A service on loopback: subclasses add routes. `with FakeE2B() as fake: …`.
 
@@ -189,6 +196,7 @@ class FakeService:
         for name in tuple(self.machines):
             self.remove(name)
         self.call(self._runner.cleanup())
+        self.call(_cancel_others())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()

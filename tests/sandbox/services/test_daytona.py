@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import partial
-from typing import ClassVar
+from typing import Any
 
 import pytest
 
-pytest.importorskip("daytona", reason="needs the package daytona: pip install 'ludus-rl[daytona]'")
+pytest.importorskip("daytona", reason="needs Daytona's client: pip install 'ludus-rl[daytona]'")
 
 from fake_daytona import FakeDaytona
+from service_checks import ServiceChecks
 
 from ludus.sandbox import SandboxSettings
 from ludus.sandbox.services.daytona import Daytona
-from ludus.testing.sandboxes import SandboxConformance
 
 
-class TestDaytona(SandboxConformance):
+class TestDaytona(ServiceChecks):
+    fake = FakeDaytona
+    key = "DAYTONA_API_KEY"
     provider = Daytona
     settings = SandboxSettings(provider="daytona")
-    cannot: ClassVar[Mapping[str, str]] = {
-        "isolation": "the sandboxes of the fake run on one machine",
-        "background": "x", "terminals": "x", "ports": "x",
-    }
 
-    @pytest.fixture(autouse=True)
-    def service(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDaytona]:
-        with FakeDaytona() as fake:
-            for name, value in fake.environment().items():
-                monkeypatch.setenv(name, value)
-            yield fake
-            assert fake.machines == {}
+    def blocks_network(self, created: dict[str, Any]) -> bool:
+        return created["networkBlockAll"] is True and created["ttlMinutes"] == 60
+
+    def labeled(self, labels: dict[str, str]) -> dict[str, Any]:
+        return {"labels": labels}

@@ -1,34 +1,32 @@
-"""Prime's backend over a fake of the service, through Prime's own client."""
+"""Prime Intellect's backend over a fake of the service, through its own client."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import partial
-from typing import ClassVar
+from typing import Any
 
 import pytest
 
-pytest.importorskip("prime_sandboxes", reason="needs the package prime-sandboxes: pip install 'ludus-rl[prime]'")
+pytest.importorskip("prime_sandboxes", reason="needs Prime's client: pip install 'ludus-rl[prime]'")
 
 from fake_prime import FakePrime
+from service_checks import ServiceChecks
 
 from ludus.sandbox import SandboxSettings
 from ludus.sandbox.services.prime import Prime
-from ludus.testing.sandboxes import SandboxConformance
 
 
-class TestPrime(SandboxConformance):
+class TestPrime(ServiceChecks):
+    fake = FakePrime
+    key = "PRIME_API_KEY"
     provider = Prime
     settings = SandboxSettings(provider="prime")
-    cannot: ClassVar[Mapping[str, str]] = {
-        "isolation": "the sandboxes of the fake run on one machine",
-        "background": "x", "terminals": "x", "ports": "x",
-    }
+    quota = 403  # the client waits for 40 s after a 429
 
-    @pytest.fixture(autouse=True)
-    def service(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakePrime]:
-        with FakePrime() as fake:
-            for name, value in fake.environment().items():
-                monkeypatch.setenv(name, value)
-            yield fake
-            assert fake.machines == {}
+    def blocks_network(self, created: dict[str, Any]) -> bool:
+        return created["network_allowlist"] == [] and created["timeout_minutes"] == 60
+
+    def labeled(self, labels: dict[str, str]) -> dict[str, Any]:
+        return {
+            "labels": [f"{name}={value}" for name, value in labels.items()], "name": "other", "docker_image": "python",
+            "timeout_minutes": 60,
+        }  # fmt: skip

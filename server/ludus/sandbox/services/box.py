@@ -65,6 +65,8 @@ class ServiceBox(SandboxBase):
         self._expires = expires
         self._gone: SandboxFailed | None = None
         self._asking: asyncio.Task[Any] | None = None
+        self._stopped = False
+        """Whether the request in progress was given up."""
         self._numbers = itertools.count(1)
 
     @property
@@ -93,16 +95,17 @@ class ServiceBox(SandboxBase):
         if self._closing is not None or self._gone is not None:
             raise self._gone or SandboxFailed("the sandbox is gone: it was closed")
         asking = asyncio.get_running_loop().create_task(self._ask(op, data, **asked))
-        self._asking = asking
+        self._asking, self._stopped = asking, False
         try:
             return await asking
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, SandboxFailed, Overdue, _NoAnswer) as error:
             if self._closing is not None:
                 raise SandboxFailed("the sandbox is gone: it was closed") from None
-            await self._end_commands()
-            raise SandboxFailed("the operation was canceled") from None
-        except SandboxFailed as error:
-            await self._lose(error)
+            if self._stopped or isinstance(error, asyncio.CancelledError):  # some clients turn it into an error of theirs
+                await self._end_commands()
+                raise SandboxFailed("the operation was canceled") from None
+            if isinstance(error, SandboxFailed):
+                await self._lose(error)
             raise
         finally:
             self._asking = None
@@ -202,6 +205,7 @@ class ServiceBox(SandboxBase):
 
     def _stop(self) -> None:
         if self._asking is not None:
+            self._stopped = True
             self._asking.cancel()
 
     def _kill(self) -> None:
