@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SERVICES = {"e2b": "e2b", "daytona": "daytona", "prime": "prime-sandboxes"}
-QUICK = "environment_and_directory or limit_on_output or refused_key or as_recorded or no_network"
+QUICK = "environment_and_directory or refused_key or as_recorded or no_network"
 
 
 def _run(service: str, *more: str, seconds: float) -> None:
@@ -32,10 +32,10 @@ def _run(service: str, *more: str, seconds: float) -> None:
     assert " passed" in done.stdout
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("service", SERVICES)
 def test_the_main_checks_pass_over_the_service_s_own_client(service: str) -> None:
-    _run(service, "-k", QUICK, seconds=170)
+    _run(service, "-k", QUICK, seconds=290)
 
 
 @pytest.mark.suite("sandbox")
@@ -48,9 +48,9 @@ def test_every_check_passes_over_the_service_s_own_client(service: str) -> None:
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_missing_client_is_named_with_the_command_that_installs_it(service: str) -> None:
     code = (
-        "import sys; sys.modules[{0!r}] = None\n"
+        "import sys; sys.modules[{!r}] = None\n"
         "from ludus.sandbox import SandboxUnavailable, find_provider\n"
-        "try: find_provider({1!r})\n"
+        "try: find_provider({!r})\n"
         "except SandboxUnavailable as error: print(error.message)"
     ).format(SERVICES[service].replace("-", "_"), service)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -115,7 +115,8 @@ class FakeDaytona(FakeService):
             return failed
         (path,) = (await request.json())["paths"]
         with MultipartWriter("form-data") as writer:
-            part = writer.append(io.BytesIO(self._machine(request).read(path)), {"Content-Type": "application/octet-stream"})
+            data = io.BytesIO(self._machine(request).read(path))
+            part = writer.append(data, {"Content-Type": "application/octet-stream"})
             part.set_content_disposition("form-data", quote_fields=False, name="file", filename=path)
             return web.Response(body=writer)
 

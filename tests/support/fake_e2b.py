@@ -1,4 +1,4 @@
-"""A fake of E2B: its REST API, and the daemon of its sandboxes (Connect-RPC and files), for the client package `e2b`."""
+"""A fake of E2B: its REST API, and the daemon of its sandboxes (Connect-RPC and files), for the client `e2b`."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ class FakeE2B(FakeService):
 
     def _gone(self, request: web.Request) -> web.Response:
         """Answer as the proxy in front of a sandbox that does not exist."""
-        about = {"sandboxId": request.headers.get("E2b-Sandbox-Id"), "message": "The sandbox was not found", "code": 502}
+        name = request.headers.get("E2b-Sandbox-Id")
+        about = {"sandboxId": name, "message": "The sandbox was not found", "code": 502}
         return web.json_response(about, status=502)
 
     async def _health(self, request: web.Request) -> web.StreamResponse:

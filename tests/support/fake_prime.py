@@ -1,4 +1,4 @@
-"""A fake of Prime Intellect: its REST API and the gateway to its sandboxes, for the client package `prime-sandboxes`."""
+"""A fake of Prime Intellect: its REST API and the gateway to its sandboxes, for the client `prime-sandboxes`."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _END_SECONDS: Final = 30.0
 _CLOSE_SECONDS: Final = 60.0
 
 
-class _NoAnswer(Exception):
+class NoAnswer(Exception):
     """The program inside was ended before it could answer."""
 
 
@@ -80,12 +80,12 @@ class ServiceBox(SandboxBase):
         Raises:
             SandboxFailed: the service or the sandbox failed.
             Overdue: the service did not answer in time.
-            _NoAnswer: the program inside was ended.
+            NoAnswer: the program inside was ended.
         """
         asked |= {"home": self._home, "user": self._user, "disk": self.limits.disk, "number": next(self._numbers)}
         try:
             return await request(self._machine, self._token, op, data, seconds=seconds, **asked)
-        except (Overdue, _NoAnswer, SandboxFailed):
+        except (Overdue, NoAnswer, SandboxFailed):
             raise
         except Exception as error:
             raise SandboxFailed(f"the sandbox is gone: {self.settings.provider}: {describe(error)}") from error
@@ -98,10 +98,11 @@ class ServiceBox(SandboxBase):
         self._asking, self._stopped = asking, False
         try:
             return await asking
-        except (asyncio.CancelledError, SandboxFailed, Overdue, _NoAnswer) as error:
+        except (asyncio.CancelledError, SandboxFailed, Overdue, NoAnswer) as error:
             if self._closing is not None:
                 raise SandboxFailed("the sandbox is gone: it was closed") from None
-            if self._stopped or isinstance(error, asyncio.CancelledError):  # some clients turn it into an error of theirs
+            # Some clients turn a cancellation into an error of theirs.
+            if self._stopped or isinstance(error, asyncio.CancelledError):
                 await self._end_commands()
                 raise SandboxFailed("the operation was canceled") from None
             if isinstance(error, SandboxFailed):
@@ -118,7 +119,7 @@ class ServiceBox(SandboxBase):
         """
         try:
             await self._ask("end", seconds=_END_SECONDS)
-        except (Overdue, _NoAnswer, SandboxFailed) as error:
+        except (Overdue, NoAnswer, SandboxFailed) as error:
             failed = SandboxFailed(f"the sandbox is gone: it does not answer ({describe(error)})")
             await self._lose(failed)
             raise failed from None
@@ -135,7 +136,7 @@ class ServiceBox(SandboxBase):
                 "run", command.stdin, seconds=command.limits.seconds + MARGIN_SECONDS, argv=command.argv,
                 env=command.env, cwd=command.cwd, limits=command.limits.model_dump(),
             )  # fmt: skip
-        except (Overdue, _NoAnswer) as error:
+        except (Overdue, NoAnswer) as error:
             return await self._blame(error, command, time.monotonic() - began)
         _check(answer)
         try:
@@ -170,7 +171,7 @@ class ServiceBox(SandboxBase):
         async def work() -> tuple[dict[str, Any], bytes]:
             try:
                 return await self._ask_stoppable(op, data, seconds=_FILE_SECONDS, **asked)
-            except (Overdue, _NoAnswer) as error:
+            except (Overdue, NoAnswer) as error:
                 failed = SandboxFailed(f"the sandbox is gone: a file operation got no answer ({describe(error)})")
                 await self._lose(failed)
                 raise failed from None
@@ -222,7 +223,7 @@ async def request(
 
     Raises:
         Overdue: the service did not answer in time.
-        _NoAnswer: the program inside was ended.
+        NoAnswer: the program inside was ended.
         SandboxFailed: the answer cannot be read.
         Exception: whatever the service's client raises.
     """
@@ -246,7 +247,7 @@ async def request(
             raise SandboxFailed(f"the answer of the sandbox cannot be read: {error}") from None
     if done.exit_code == 0:
         raise SandboxFailed("the service reports success but returned no answer of the program in the sandbox")
-    raise _NoAnswer(_last_words(done))
+    raise NoAnswer(_last_words(done))
 
 
 def _last_words(done: Executed) -> str:
@@ -270,10 +271,6 @@ async def end_machine(machine: Machine) -> None:
             await machine.end()
     except Exception as error:
         log.warning("ending the sandbox %s failed; the service ends it later: %s", machine.id, describe(error))
-    try:
-        await machine.release()
-    except Exception as error:
-        log.debug("releasing the sandbox %s failed: %s", machine.id, describe(error))
 
 
 def describe(error: BaseException) -> str:

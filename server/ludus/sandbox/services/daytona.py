@@ -108,7 +108,9 @@ class Daytona(ServiceProvider):
         except daytona.DaytonaAuthenticationError as error:
             raise Refusal(f"the key in DAYTONA_API_KEY is refused ({error})", SandboxFailed) from None
         except (daytona.DaytonaRateLimitError, daytona.DaytonaForbiddenError) as error:
-            raise Refusal(f"the organization's limit is reached, or it may not do this ({error})", SandboxFailed) from None
+            raise Refusal(
+                f"the organization's limit is reached, or it may not do this ({error})", SandboxFailed
+            ) from None
         except (daytona.DaytonaBadRequestError, daytona.DaytonaNotFoundError) as error:
             if settings.image is None:
                 raise

@@ -43,6 +43,3 @@ class Machine(ABC):
     @abstractmethod
     async def end(self) -> None:
         """End and remove the sandbox; one that is gone already is no error."""
-
-    async def release(self) -> None:
-        """Close local connections to a sandbox that has ended."""

@@ -110,7 +110,9 @@ class Prime(ServiceProvider):
                 why = f"the image {asked.docker_image!r} or its size cannot be used: {error}"
                 raise Refusal(why, SandboxImageError) from None
             if str(error).startswith(("HTTP 403", "HTTP 429")):
-                raise Refusal(f"the account's limit is reached, or it may not do this ({error})", SandboxFailed) from None
+                raise Refusal(
+                    f"the account's limit is reached, or it may not do this ({error})", SandboxFailed
+                ) from None
             raise
         try:
             await self._client.wait_for_creation(name)

@@ -16,7 +16,7 @@ from typing import ClassVar, Final
 from ludus.sandbox.errors import SandboxFailed, SandboxImageError, SandboxUnavailable, SandboxUnsupported
 from ludus.sandbox.model import SandboxSettings
 from ludus.sandbox.pool import PooledProvider
-from ludus.sandbox.services.box import ServiceBox, _NoAnswer, describe, end_machine, request
+from ludus.sandbox.services.box import NoAnswer, ServiceBox, describe, end_machine, request
 from ludus.sandbox.services.machine import Machine, Overdue
 from ludus.sandbox.stale import OWNER, is_alive
 
@@ -167,7 +167,7 @@ class ServiceProvider(PooledProvider):
             return error
         if isinstance(error, Refusal):
             return error.kind(f"{self.name}: {error}")
-        if isinstance(error, _NoAnswer) and "127" in str(error):
+        if isinstance(error, NoAnswer) and "127" in str(error):
             named = f"the image {settings.image!r}" if settings.image else "the default image"
             return SandboxImageError(f"{named} of {self.name} cannot be used: it has no `python3` ({error})")
         if isinstance(error, Overdue | TimeoutError):
