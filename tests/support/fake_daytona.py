@@ -7,7 +7,7 @@ import io
 import json
 from typing import Any
 
-from aiohttp import MultipartWriter, web
+from aiohttp import BodyPartReader, MultipartWriter, web
 from fake_machines import FakeMachine, FakeService
 
 
@@ -103,11 +103,11 @@ class FakeDaytona(FakeService):
             return failed
         machine, path = self._machine(request), ""
         async for part in await request.multipart():
-            assert not isinstance(part, type(None))
+            assert isinstance(part, BodyPartReader)
             if str(part.name).endswith(".path"):
-                path = (await part.read()).decode()  # type: ignore[union-attr]
+                path = (await part.read()).decode()
             else:
-                machine.write(path, bytes(await part.read()))  # type: ignore[union-attr]
+                machine.write(path, bytes(await part.read()))
         return web.json_response({})
 
     async def _download(self, request: web.Request) -> web.StreamResponse:

@@ -8,9 +8,9 @@ import json
 from typing import Any
 
 from aiohttp import web
-from e2b.envd.process import process_pb as pb
+from e2b.envd.process import process_pb as pb  # pyright: ignore[reportMissingImports]
 from fake_machines import FakeMachine, FakeService
-from protobuf import Oneof
+from protobuf import Oneof  # pyright: ignore[reportMissingImports]
 
 _VERSION = "0.6.2"
 

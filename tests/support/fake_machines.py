@@ -119,6 +119,10 @@ class FakeService:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
+    def environment(self) -> dict[str, str]:
+        """Return the variables that lead the client to this fake."""
+        raise NotImplementedError
+
     def routes(self) -> list[web.RouteDef]:
         """Return the routes of the service."""
         raise NotImplementedError

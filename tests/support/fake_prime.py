@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 from fake_machines import FakeMachine, FakeService
-from prime_sandboxes._proto.command_session import command_session_pb2
+from prime_sandboxes._proto.command_session import command_session_pb2  # pyright: ignore[reportMissingImports]
 
 pb: Any = command_session_pb2
 
@@ -82,7 +82,7 @@ class FakePrime(FakeService):
 
     async def _policy(self, request: web.Request) -> web.StreamResponse:
         allowed = self.machines[request.match_info["id"]].about.get("network_allowlist")
-        policy = {"allowlist": allowed, "denylist": None if allowed is not None else []}
+        policy: dict[str, Any] = {"allowlist": allowed, "denylist": None if allowed is not None else []}
         return web.json_response({"policy": policy, "generation": 1, "applied_generation": 1, "applied": True})
 
     def _machine(self, request: web.Request) -> FakeMachine | None:

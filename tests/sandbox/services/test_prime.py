@@ -23,7 +23,7 @@ class TestPrime(ServiceChecks):
     quota = 403  # the client waits for 40 s after a 429
 
     def blocks_network(self, created: dict[str, Any]) -> bool:
-        return created["network_allowlist"] == [] and created["timeout_minutes"] == 60
+        return bool(created["network_allowlist"] == [] and created["timeout_minutes"] == 60)
 
     def labeled(self, labels: dict[str, str]) -> dict[str, Any]:
         return {

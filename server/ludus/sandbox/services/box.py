@@ -21,10 +21,11 @@ import logging
 import secrets
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 from ludus.sandbox.base import Command, SandboxBase
+from ludus.sandbox.endings import LimitName
 from ludus.sandbox.errors import SandboxFailed, SandboxFileError
 from ludus.sandbox.model import FileInfo, RunResult, SandboxSettings, Snapshot
 from ludus.sandbox.services.machine import Executed, Machine, Overdue
@@ -50,7 +51,7 @@ class ServiceBox(SandboxBase):
         machine: the service's sandbox.
         started: the answer to the request `start`: the work directory, the user of commands, and their environment.
         token: marks the processes of the program inside.
-        expires: when the service ends the sandbox, by `time.monotonic`.
+        expires: until when it can be handed out, by `time.monotonic`.
         settings, another, on_close: see `SandboxBase`.
     """
 
@@ -71,7 +72,7 @@ class ServiceBox(SandboxBase):
 
     @property
     def alive(self) -> bool:
-        """See `SandboxBase.alive`. One that has less than half of its time left is not handed out any more."""
+        """See `SandboxBase.alive`. It is not handed out after half of its lifetime."""
         return self._closing is None and self._gone is None and time.monotonic() < self._expires
 
     async def _ask(self, op: str, data: bytes = b"", *, seconds: float, **asked: Any) -> tuple[dict[str, Any], bytes]:
@@ -159,11 +160,10 @@ class ServiceBox(SandboxBase):
             SandboxFailed: the sandbox does not work any more.
         """
         await self._end_commands()
+        limit: LimitName | None = "memory" if self._user is not None else None
         if isinstance(error, Overdue):
             limit = "seconds"
-        else:
-            limit = "memory" if self._user is not None else None
-        return RunResult(b"", b"", None, signal.SIGKILL, limit, took, 0.0, 0, True, True)  # type: ignore[arg-type]
+        return RunResult(b"", b"", None, signal.SIGKILL, limit, took, 0.0, 0, True, True)
 
     async def _file(self, op: str, data: bytes = b"", **asked: Any) -> tuple[dict[str, Any], bytes]:
         """Carry out a file operation in turn."""
@@ -256,7 +256,7 @@ def _last_words(done: Executed) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _bounded(seconds: float) -> Any:
+async def _bounded(seconds: float) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(seconds):
             yield

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import daytona
+import daytona  # pyright: ignore[reportMissingImports]
 
 from ludus.sandbox.errors import SandboxFailed, SandboxImageError, SandboxUnavailable
 from ludus.sandbox.model import SandboxSettings

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import e2b
+import e2b  # pyright: ignore[reportMissingImports]
 
 from ludus.sandbox.errors import SandboxFailed, SandboxImageError, SandboxUnavailable
 from ludus.sandbox.model import SandboxSettings

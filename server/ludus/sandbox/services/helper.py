@@ -144,11 +144,12 @@ def _keep(asked: dict[str, Any], work: Any) -> tuple[dict[str, Any], bytes]:
         code = 0
         with open(sender, "wb") as out:
             try:
-                data = io.BytesIO()
-                work(data, _as_user(asked))
+                kept = io.BytesIO()
+                work(kept, _as_user(asked))
+                said = kept.getvalue()
             except (Refused, OSError) as error:
-                data, code = io.BytesIO(str(error).encode("utf-8", "replace")), 1
-            out.write(data.getbuffer())
+                said, code = str(error).encode("utf-8", "replace"), 1
+            out.write(said)
         os._exit(code)
     os.close(sender)
     with open(receiver, "rb") as come:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import prime_sandboxes as prime
+import prime_sandboxes as prime  # pyright: ignore[reportMissingImports]
 
 from ludus.sandbox.errors import SandboxFailed, SandboxImageError, SandboxUnavailable
 from ludus.sandbox.model import SandboxSettings
