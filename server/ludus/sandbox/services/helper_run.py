@@ -369,10 +369,10 @@ def run(asked: dict[str, Any], stdin: bytes) -> tuple[dict[str, Any], bytes]:
     Raises:
         Refused: there is no directory `cwd`.
     """
+    command = _Command(asked, stdin)
     if any("\0" in word for word in asked["argv"]):
         failed: tuple[int, str] | None = (126, "the command contains a NUL character\n")
     else:
-        command = _Command(asked, stdin)
         failed = command.start()
     if failed is not None:
         described = {
