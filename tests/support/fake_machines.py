@@ -114,6 +114,7 @@ class FakeService:
 
     def __init__(self) -> None:
         self.machines: dict[str, FakeMachine] = {}
+        self.roots: list[Path] = []
         self.asked: list[tuple[str, str, Any]] = []
         self.faults: dict[str, int | str] = {}
         self._loop = asyncio.new_event_loop()
@@ -139,6 +140,7 @@ class FakeService:
         """Start a machine and return its id."""
         name = f"sandbox-{secrets.token_hex(8)}"
         self.machines[name] = FakeMachine(about)
+        self.roots.append(self.machines[name].root)
         return name
 
     def remove(self, name: str) -> bool:
@@ -201,6 +203,8 @@ class FakeService:
             self.remove(name)
         self.call(self._runner.cleanup())
         self.call(_cancel_others())
+        for root in self.roots:  # what a command that was just starting has made again
+            shutil.rmtree(root, ignore_errors=True)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()

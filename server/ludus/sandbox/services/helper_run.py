@@ -318,10 +318,10 @@ class _Command:
         self._count(seen)
         if self.cpu > self.limits["cpu_seconds"]:
             self.limit = self.limit or "cpu_seconds"
+        elif seen.tasks > self.limits["processes"]:  # before memory: pages that many processes share count for each
+            self.limit = self.limit or "processes"
         elif seen.memory > self.limits["memory"]:
             self.limit = self.limit or "memory"
-        elif seen.tasks > self.limits["processes"]:
-            self.limit = self.limit or "processes"
         if now >= self.next_disk:
             self._look_at_disk()
             self.next_disk = time.monotonic() + max(_DISK_SECONDS, 10 * (time.monotonic() - now))
