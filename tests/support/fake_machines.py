@@ -52,9 +52,10 @@ class FakeMachine:
         try:
             async with asyncio.timeout(seconds):
                 out, err = await process.communicate()
-        except TimeoutError:
+        except BaseException:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+            await asyncio.shield(process.communicate())
             raise
         finally:
             self.running.discard(process)
