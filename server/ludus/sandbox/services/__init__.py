@@ -1,0 +1,1 @@
+"""Sandboxes of services elsewhere, each through the service's own client package."""
