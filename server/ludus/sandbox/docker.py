@@ -16,7 +16,6 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import docker
@@ -39,7 +38,7 @@ from ludus.sandbox.network import netns_listener
 from ludus.sandbox.network.netns_listener import SocketHandoff
 from ludus.sandbox.pool import PooledProvider, check_shown, unused_user
 from ludus.sandbox.shell_scripts import HOME
-from ludus.sandbox.stale import OWNER, is_alive, remove_left_behind
+from ludus.sandbox.stale import OWNER, boot, is_alive, remove_left_behind
 
 log = logging.getLogger("ludus.sandbox")
 
@@ -423,11 +422,3 @@ def connected(engine: Mapping[str, Any]) -> Any:
     client = docker.DockerClient(**engine, timeout=60)
     client.ping()
     return client
-
-
-def boot() -> str:
-    """Return the id of the machine's current boot: process ids are meaningless in another one."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return "unknown"

@@ -32,12 +32,12 @@ import docker.errors
 import requests.exceptions
 
 from ludus.sandbox import filters
-from ludus.sandbox.docker import BOOT_LABEL, LABEL, Docker, Storage, boot, read_only_volumes, terminal_options
+from ludus.sandbox.docker import BOOT_LABEL, LABEL, Docker, Storage, read_only_volumes, terminal_options
 from ludus.sandbox.errors import SandboxUnavailable
 from ludus.sandbox.images import Image
 from ludus.sandbox.model import SandboxSettings
 from ludus.sandbox.shell_scripts import HOME
-from ludus.sandbox.stale import OWNER, is_alive
+from ludus.sandbox.stale import OWNER, boot, is_alive
 
 log = logging.getLogger("ludus.sandbox")
 

@@ -45,6 +45,14 @@ OWNER: Final = owner_of(os.getpid())
 """The owner name of this process."""
 
 
+def boot() -> str:
+    """Return the id of the machine's current boot: process ids are meaningless in another one."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return "unknown"
+
+
 def is_alive(owner: str) -> bool:
     """Return whether the process that `owner` names may still run.
 

@@ -10,7 +10,6 @@ import secrets
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
-from pathlib import Path
 from typing import ClassVar, Final
 
 from ludus.sandbox.errors import SandboxFailed, SandboxImageError, SandboxUnavailable, SandboxUnsupported
@@ -18,7 +17,7 @@ from ludus.sandbox.model import SandboxSettings
 from ludus.sandbox.pool import PooledProvider
 from ludus.sandbox.services.box import NoAnswer, ServiceBox, describe, end_machine, request
 from ludus.sandbox.services.machine import Machine, Overdue
-from ludus.sandbox.stale import OWNER, is_alive
+from ludus.sandbox.stale import OWNER, boot, is_alive
 
 log = logging.getLogger("ludus.sandbox")
 
@@ -28,16 +27,7 @@ _OPEN_SECONDS: Final = 60.0
 START_SECONDS: Final = 300.0
 _GIB: Final = 1024**3
 
-
-def _boot() -> str:
-    """Return a name of this machine's kernel since it started: process ids of another one say nothing here."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return "unknown"
-
-
-BOOT: Final = _boot()
+BOOT: Final = boot()
 OWNER_LABEL: Final = "ludus-owner"
 BOOT_LABEL: Final = "ludus-boot"
 TOKEN_LABEL: Final = "ludus-token"
