@@ -183,8 +183,9 @@ class ContainerProcess(BoxProcess):
         # Attach before the start: the container ends as soon as its input is closed.
         parameters = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
         self._stream = self._api.attach_socket(self._id, params=parameters)
-        self._connection = getattr(self._stream, "_sock", self._stream)
-        self._connection.setblocking(False)
+        connection: socket.socket = getattr(self._stream, "_sock", self._stream)
+        connection.setblocking(False)
+        self._connection = connection
         try:
             self._api.start(self._id)
         except docker.errors.APIError as error:
