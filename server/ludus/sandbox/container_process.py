@@ -32,7 +32,7 @@ import docker.errors
 import requests.exceptions
 
 from ludus.sandbox import rescue
-from ludus.sandbox.box_process import MODULES, PACKAGE, START_SECONDS, BoxProcess, Launch, program, program_source
+from ludus.sandbox.box_process import MODULES, PACKAGE, BoxProcess, Launch, program, program_source
 from ludus.sandbox.cgroups import Group
 from ludus.sandbox.container import OLDEST_PYTHON
 from ludus.sandbox.engine_calls import close_stream, read_buffered, remove_container
@@ -45,6 +45,8 @@ log = logging.getLogger("ludus.sandbox")
 
 _ERRORS: Final = (docker.errors.DockerException, requests.exceptions.RequestException, OSError)
 _MAGIC: Final = importlib.util.MAGIC_NUMBER
+_START_SECONDS: Final = 60.0
+"""How long a container may take to start; the engine of an overloaded machine has taken more than twenty seconds."""
 _CHUNK: Final = 1 << 18
 _SAID: Final = 4000
 
@@ -115,7 +117,7 @@ class ContainerProcess(BoxProcess):
             end.setblocking(False)
         self._control = ours
         try:
-            async with asyncio.timeout(START_SECONDS):
+            async with asyncio.timeout(_START_SECONDS):
                 await self._in_thread(self._begin)
                 connection = self._connection
                 assert connection is not None
@@ -158,7 +160,7 @@ class ContainerProcess(BoxProcess):
         launch.passing = await self._handoff.accept()
         if launch.has_listener:
             launch.passing.setblocking(True)
-            launch.passing.settimeout(START_SECONDS)
+            launch.passing.settimeout(_START_SECONDS)
             self._listener = netns_listener.receive(launch.passing)
         launch.passing.setblocking(False)
         if self._counters is not None:
@@ -175,11 +177,21 @@ class ContainerProcess(BoxProcess):
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
-            await asyncio.wait((task,), timeout=START_SECONDS)
+            await asyncio.wait((task,), timeout=_START_SECONDS)
             raise
 
     def _begin(self) -> None:
+        """Create and start the container; runs in a thread that continues when its caller is canceled."""
         self._id = self._create()
+        try:
+            self._start_container()
+        finally:
+            if self._ending is not None:  # nobody waits for it any more, and `_end` has not seen all of it
+                remove_container(self._api, self._id)
+                if self._stream is not None:
+                    close_stream(self._stream)
+
+    def _start_container(self) -> None:
         # Attach before the start: the container ends as soon as its input is closed.
         parameters = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
         self._stream = self._api.attach_socket(self._id, params=parameters)
