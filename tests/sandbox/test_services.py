@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SERVICES = {"e2b": "e2b", "daytona": "daytona", "prime": "prime-sandboxes"}
+SERVICES = {"e2b": "e2b", "daytona": "daytona", "prime": "prime-sandboxes", "agent-sandbox": "agent-sandbox"}
+MODULES = {"prime": "prime_sandboxes", "agent-sandbox": "k8s_agent_sandbox"}
+"""The modules of the clients whose names are not those of the backends."""
 QUICK = "environment_and_directory or refused_key or as_recorded or no_network"
 
 
@@ -24,7 +26,7 @@ def _run(service: str, *more: str, seconds: float) -> None:
         pytest.skip(f"the peer {SERVICES[service]} is not installed: make peers")
     argv = [
         sys.executable, "-m", "pytest", "-q", "-rf", "--timeout", "120", "-p", "no:cacheprovider", *more,
-        f"tests/sandbox/services/test_{service}.py",
+        f"tests/sandbox/services/test_{service.replace('-', '_')}.py",
     ]  # fmt: skip
     env = {**os.environ, "PYTHONPATH": str(packages), "PYTEST_ADDOPTS": ""}
     done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=seconds, check=False)
@@ -48,10 +50,10 @@ def test_every_check_passes_over_the_service_s_own_client(service: str) -> None:
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_missing_client_is_named_with_the_command_that_installs_it(service: str) -> None:
     code = (
-        "import sys; sys.modules[{!r}] = None\n"
+        f"import sys; sys.modules[{MODULES.get(service, service)!r}] = None\n"
         "from ludus.sandbox import SandboxUnavailable, find_provider\n"
-        "try: find_provider({!r})\n"
+        f"try: find_provider({service!r})\n"
         "except SandboxUnavailable as error: print(error.message)"
-    ).format(SERVICES[service].replace("-", "_"), service)
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "pip install" in done.stdout

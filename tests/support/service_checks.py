@@ -200,4 +200,5 @@ def _without_chance(asked: Any, service: FakeService) -> Any:
     text = re.sub(r"python3 -I -S -c [^}]*?(?=\", \"|\"]|\"})", "PROGRAM", text)
     text = re.sub(r"sandbox-[0-9a-f]{16}", "SANDBOX", text)
     text = re.sub(r"\b[0-9a-f]{32}\b", "KEY", text)
+    text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)", "TIME", text)
     return json.loads(re.sub(r"[0-9a-f]{16}", "TOKEN", text))
