@@ -129,8 +129,9 @@ async def test_what_stops_or_kills_its_runner_where_nothing_isolates_it_is_ended
 async def test_a_box_lost_by_the_machine_is_not_rebuilt(isolating: Backend, request: pytest.FixtureRequest) -> None:
     """Its files may be gone through no fault of the policy's."""
     box = await made(isolating)
-    if isolating[0] in ("docker", "podman"):
-        await asyncio.to_thread(box._api.remove_container, box._id, force=True)
+    if isolating[0].startswith(("docker", "podman")):
+        inside = box if isolating[0].endswith("-shell") else box._process
+        await asyncio.to_thread(inside._api.remove_container, inside._id, force=True)
     elif isolating[0] == "sandboxd":
         host: SandboxHost = request.getfixturevalue("sandbox_host")
         runners = [left.split()[1] for left in leftovers(host.owner) if left.startswith("process")]
@@ -174,8 +175,8 @@ async def test_a_container_outlives_that_what_was_to_end_a_command_is_ended_by_t
     engine_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", engine_address)
-    provider = await opened("docker")
-    box = await made(("docker", provider), SHORT)
+    provider = await opened("docker-shell")
+    box = await made(("docker-shell", provider), SHORT)
     await box.write("file", b"kept")
     ended, codes = box._exit_code, [137, 137, 137]
     monkeypatch.setattr(box, "_exit_code", lambda shell: codes.pop() if codes else ended(shell))
@@ -192,8 +193,8 @@ async def test_a_container_in_which_nothing_can_be_ended_is_ended_itself_and_mad
 
     monkeypatch.setenv("DOCKER_HOST", engine_address)
     monkeypatch.setattr(container, "_END_SECONDS", 0.2)
-    provider = await opened("docker")
-    box = await made(("docker", provider))
+    provider = await opened("docker-shell")
+    box = await made(("docker-shell", provider))
     first = box._id
 
     async def cannot() -> bool:
@@ -228,8 +229,8 @@ async def test_what_a_tampered_shell_leaves_running_ends_before_the_next_command
     from ludus.sandbox import shell_scripts
 
     monkeypatch.setenv("DOCKER_HOST", engine_address)
-    provider = await opened("docker")
-    box = await made(("docker", provider))
+    provider = await opened("docker-shell")
+    box = await made(("docker-shell", provider))
     with monkeypatch.context() as tampered:
         tampered.setattr(shell_scripts, "END_ALL", ":")
         left = f"setsid sleep {LONG} > /dev/null 2>&1 & until grep -q '^sleep' /proc/$!/cmdline; do :; done"

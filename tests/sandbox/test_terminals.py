@@ -129,8 +129,8 @@ async def test_programs_open_a_few_terminals_themselves_and_not_all_of_the_machi
     box = await provider.create(settings_of(kind, LIMITS.but(spawned=2)))
     async with box, await box.spawn(["python3", "-c", program]) as process:
         line = await process.stdout.read_line()
-        if os.geteuid() != 0:
-            assert line == b"0\n"  # only a server that is root can give its sandboxes terminals of their own
+        if kind == "podman" or (os.geteuid() != 0 and kind != "docker"):
+            assert line == b"0\n"  # all terminals come from the server
             return
         assert int(line) == 6
         with pytest.raises(SandboxLimitReached, match="terminals"):

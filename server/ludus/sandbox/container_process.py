@@ -194,11 +194,11 @@ class ContainerProcess(BoxProcess):
     def _start_container(self) -> None:
         # Attach before the start: the container ends as soon as its input is closed.
         parameters = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-        self._stream = self._api.attach_socket(self._id, params=parameters)
-        connection: socket.socket = getattr(self._stream, "_sock", self._stream)
-        connection.setblocking(False)
-        self._connection = connection
         try:
+            self._stream = self._api.attach_socket(self._id, params=parameters)
+            connection: socket.socket = getattr(self._stream, "_sock", self._stream)
+            connection.setblocking(False)
+            self._connection = connection
             self._api.start(self._id)
         except docker.errors.APIError as error:
             if _lacks_python(error):
@@ -263,6 +263,11 @@ class ContainerProcess(BoxProcess):
             with suppress(OSError):
                 target.shutdown(socket.SHUT_RDWR)
             target.close()
+
+    @property
+    def user(self) -> int:
+        """See `BoxProcess.user`; -1, since the ids of a container may have another meaning on this machine."""
+        return -1
 
     @property
     def alive(self) -> bool:

@@ -76,6 +76,8 @@ class Docker(PooledProvider):
     """
 
     name = "docker"
+    has_terminals = True
+    """Whether its sandboxes can create terminals themselves."""
 
     def __init__(self, *, runs_program: bool = True) -> None:
         super().__init__()
@@ -199,9 +201,7 @@ class Docker(PooledProvider):
             image = await self._image(settings)
             await self.images.use(image)
             handoff = SocketHandoff(tempfile.mkdtemp(prefix=f"{OWNER}-"), shared=self._foreign)
-            launch = Launch(
-                [], inside_config(settings, user, self._watched), (), socket.socket(), bool(settings.network)
-            )
+            launch = Launch([], self._config(settings, user), (), socket.socket(), bool(settings.network))
             create = partial(self._container_inside, image, settings, user, handoff)
             process = ContainerProcess(self._client.api, create, handoff, launch)
             try:
@@ -211,6 +211,11 @@ class Docker(PooledProvider):
                 continue
             return process
         raise SandboxFailed(f"the image {settings.image or settings.build!r} was removed again and again")
+
+    def _config(self, settings: SandboxSettings, user: int) -> dict[str, Any]:
+        """Return the configuration of the program inside."""
+        terminals = settings.limits.terminals if self.has_terminals else 0
+        return {**inside_config(settings, user, self._watched), "terminals": terminals}
 
     async def _start_with_shell(self, settings: SandboxSettings, image: Image) -> ContainerBox:
         user = self._new_user()
@@ -370,7 +375,6 @@ def inside_config(settings: SandboxSettings, user: int, watched: bool) -> dict[s
     return {
         "alone": True, "home": HOME, "user": user, "disk": {"bytes": limits.disk, "inodes": limits.inodes},
         "disks": (HOME, "/tmp"), "memory": limits.memory, "processes": limits.processes, "tcp": sockets,
-        "terminals": limits.terminals,
         "files": 256 if watched else 1024, "counted": not watched, "meter": -1,
         "filter": filters.assemble(counted=not watched, own_user=True, network=sockets).hex(),
         "address_space": 4 * limits.memory + limits.processes * _THREAD_RESERVE if watched else 0,

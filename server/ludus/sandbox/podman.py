@@ -32,7 +32,7 @@ import docker.errors
 import requests.exceptions
 
 from ludus.sandbox import filters
-from ludus.sandbox.docker import BOOT_LABEL, LABEL, Docker, Storage, read_only_volumes, terminal_options
+from ludus.sandbox.docker import BOOT_LABEL, LABEL, Docker, Storage, read_only_volumes
 from ludus.sandbox.errors import SandboxUnavailable
 from ludus.sandbox.images import Image
 from ludus.sandbox.model import SandboxSettings
@@ -53,6 +53,7 @@ class Podman(Docker):
     """The Podman provider."""
 
     name = "podman"
+    has_terminals = False
 
     def __init__(self, *, runs_program: bool = True) -> None:
         super().__init__(runs_program=runs_program)
@@ -156,14 +157,12 @@ class Podman(Docker):
         limits = settings.limits
         mounts = []
         self._remove_volumes(user)  # of a container that is gone, if this one takes its place
-        volumes = [("/dev/pts", terminal_options(settings), "nosuid,noexec,dev")]
-        for place, size in ((HOME, limits.disk), ("/tmp", limits.disk // 4)):
+        sizes = ((HOME, limits.disk), ("/tmp", limits.disk // 4))
+        for name, (place, size) in zip(_volume_names(user), sizes, strict=True):
             options = f"nr_blocks={-(-size // _PAGE)},nr_inodes={limits.inodes},mode=0700,uid={user},gid={user}"
             described = {"type": "tmpfs", "device": "tmpfs", "o": f"{options},nosuid,nodev"}
-            volumes.append((place, described, "nosuid,nodev,exec"))
-        for name, (place, described, flags) in zip(_volume_names(user), volumes, strict=True):
             self._client.api.create_volume(name, "local", described, {LABEL: OWNER, BOOT_LABEL: boot()})
-            mounts.append(f"{name}:{place}:{flags}")
+            mounts.append(f"{name}:{place}:nosuid,nodev,exec")
         # Podman would mount writable file systems without a limit there.
         closed = replace(image, volumes=(*image.volumes, "/run", "/var/tmp"))
         return Storage(read_only_volumes(closed, settings, "notmpcopyup"), mounts)
@@ -193,9 +192,10 @@ class Podman(Docker):
 
     def _security(self, network: bool) -> list[str]:
         profile = self._filter_file(network, not self._watched)
-        # Without its own control group, a container would see those of the machine.
-        # Shared mappings of /dev/zero give memory that no process has, so it is empty where processes are only watched.
-        hidden = "/sys:/dev/zero" if self._watched else "/sys"
+        # Without its own control group, a container would see those of the machine. Terminals come from the server:
+        # Podman's own file system of terminals has no limit. Shared mappings of /dev/zero give memory that no process
+        # has, so it is empty where processes are only watched.
+        hidden = "/sys:/dev/pts/ptmx:/dev/zero" if self._watched else "/sys:/dev/pts/ptmx"
         return [f"mask={hidden}", *([f"seccomp={profile}"] if filters.supported() else [])]
 
     def _filter_file(self, network: bool, counted: bool) -> Path:
@@ -203,7 +203,7 @@ class Podman(Docker):
 
 
 def _volume_names(user: int) -> list[str]:
-    return [f"{OWNER}-{user}-{place}" for place in ("terminals", "box", "tmp")]
+    return [f"{OWNER}-{user}-{place}" for place in ("box", "tmp")]
 
 
 def _runtime() -> list[str]:
