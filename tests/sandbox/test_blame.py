@@ -126,6 +126,23 @@ async def test_what_stops_or_kills_its_runner_where_nothing_isolates_it_is_ended
     assert leftovers() == []
 
 
+@pytest.mark.parametrize("kind", ["bubblewrap", "bubblewrap-rlimits"])
+async def test_a_box_that_the_machine_loses_while_nothing_uses_it_is_closed(kind: str) -> None:
+    provider = await opened(kind)
+    box = await made((kind, provider))
+    os.kill(box._process._pid, signal.SIGKILL)
+    async with asyncio.timeout(30):
+        await asyncio.wait((box._process._listening,))
+        if box._losing is not None:
+            await box._losing
+        assert box._closing is not None
+        await box.aclose()
+    with pytest.raises(SandboxFailed):
+        await box.run(["true"])
+    await provider.aclose()
+    assert leftovers() == []
+
+
 async def test_a_box_lost_by_the_machine_is_not_rebuilt(isolating: Backend, request: pytest.FixtureRequest) -> None:
     """Its files may be gone through no fault of the policy's."""
     box = await made(isolating)

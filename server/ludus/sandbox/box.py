@@ -219,6 +219,8 @@ class RunnerBox(SandboxBase):
         ran_out = self._memory_ran_out(process, began) is not None
         caused = ran_out or (bool(self._jobs) and not process.isolated)
         if self._closing is not None or not caused:
+            if asyncio.current_task() is self._losing:
+                self._losing = None  # otherwise `_close` would wait for this task, which waits for it
             await self.aclose()
             raise SandboxFailed(f"the sandbox is gone: {why}")
         await self._start_over(process)
