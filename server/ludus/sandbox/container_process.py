@@ -186,7 +186,7 @@ class ContainerProcess(BoxProcess):
         try:
             self._start_container()
         finally:
-            if self._ending is not None:  # nobody waits for it any more, and `_end` has not seen all of it
+            if self._ending is not None:  # the caller gave up, and `_end` has not seen all of it
                 remove_container(self._api, self._id)
                 if self._stream is not None:
                     close_stream(self._stream)
