@@ -29,7 +29,6 @@ from contextlib import suppress
 from typing import Any, Final
 
 import docker.errors
-import requests.exceptions
 
 from ludus.sandbox import rescue
 from ludus.sandbox.box_process import MODULES, PACKAGE, BoxProcess, Launch, program, program_source
@@ -43,7 +42,6 @@ from ludus.sandbox.process_watch import is_first_process
 
 log = logging.getLogger("ludus.sandbox")
 
-_ERRORS: Final = (docker.errors.DockerException, requests.exceptions.RequestException, OSError)
 _MAGIC: Final = importlib.util.MAGIC_NUMBER
 _START_SECONDS: Final = 60.0
 """How long a container may take to start; the engine of an overloaded machine has taken more than twenty seconds."""

@@ -1,9 +1,8 @@
 """Messages between the server and the program inside a sandbox: two 32-bit lengths, a header, and raw bytes.
 
 The headers of requests are marshalled, which needs no import; the server is trusted, and uses a format that every
-version of Python reads. Headers
-of replies are JSON, because the server must not unmarshal data from a sandbox. They are written without `json`, whose
-import would delay the start of every sandbox by several ms.
+version of Python reads. Headers of replies are JSON, because the server must not unmarshal data from a sandbox. They
+are written without `json`, whose import would delay the start of every sandbox by several ms.
 
 A request has an `id`, and so have all parts of its reply; a part that is not the last one has `more`. A request with a
 `job` concerns a background command, named by the id of the request that started it, and has no reply. Messages with a
