@@ -17,6 +17,9 @@ GROUP: Final = "ludus.environments"
 _BARE_ADDRESS: Final = re.compile(r"[\w.-]+:\d+(/.*)?")
 """Matches a host and a port without a scheme."""
 
+_ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+"""Matches the scheme at the beginning of an address; a spec of a format may contain an address further on."""
+
 
 def is_address(target: str) -> bool:
     """Return whether a target is the address of a server; otherwise it names an environment.
@@ -26,7 +29,7 @@ def is_address(target: str) -> bool:
     """
     if _BARE_ADDRESS.fullmatch(target):
         raise ValueError(f"{target!r} is no address, which begins with http://; did you mean http://{target}?")
-    return "://" in target
+    return _ADDRESS.match(target) is not None
 
 
 def source_of(target: str) -> str:

@@ -10,12 +10,13 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from ludus.protocol.actions import Answer, Call
 from ludus.protocol.content import Content, Message
-from ludus.protocol.episodes import Candidate, EpisodeLimits, StepResult
+from ludus.protocol.episodes import Candidate, EpisodeLimits, StepResult, ToolSpec
 from ludus.protocol.rewards import Reward
 from ludus.protocol.tasks import Task
 from ludus.sandbox import EpisodeSandboxes, Sandbox, SandboxSettings, VerifierPlace
 from ludus.sandbox.cassettes import Cassette, Tape
 from ludus.server.authoring.cassettes import located_cassette
+from ludus.server.authoring.contexts import OwnedContexts
 from ludus.server.authoring.noise import Noise
 from ludus.server.authoring.splits import Split
 from ludus.server.authoring.tools import ToolBase
@@ -23,6 +24,7 @@ from ludus.server.rewards.attempt import attempt_of
 from ludus.server.rewards.binding import SCORING, Binding, Declared, GroupScorer, bind
 
 TaskT = TypeVar("TaskT", bound=Task)
+T = TypeVar("T")
 
 Prompt = str | Content | Sequence[Content] | Sequence[Message]
 """The start of an episode: text or blocks become one user message."""
@@ -92,6 +94,7 @@ class Environment(Generic[TaskT]):
     """The episode's sandboxes, from which `sandbox` and `verifier` take theirs; None without `sandbox_settings`."""
     _rng: random.Random | None = None
     _tape: Tape | None = None
+    _contexts: OwnedContexts | None = None
     _binding: ClassVar[Binding | None] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -136,6 +139,39 @@ class Environment(Generic[TaskT]):
                 f"{name} has no sandbox: give the class `sandbox_settings`, or return them from `sandbox_for`"
             )
         return self.sandboxes
+
+    async def enter(self, context: AbstractAsyncContextManager[T]) -> T:
+        """Enter a context that is left after `teardown`, however the episode ends; the last one entered is left first.
+
+        One task of the episode enters and leaves all of them, as contexts that hold an anyio task group require. So
+        `setup` and any tool may call this method.
+
+        Raises:
+            Exception: whatever entering the context raises.
+            RuntimeError: the episode has ended, or an earlier context broke off.
+        """
+        if self._contexts is None:
+            self._contexts = OwnedContexts()
+        return await self._contexts.enter(context)
+
+    @classmethod
+    def startup(cls) -> None | Awaitable[None]:
+        """Prepare what all episodes share; runs once in each server process, before the server is ready.
+
+        A variant is a class too: with variants, the method runs for each of them.
+        """
+
+    @classmethod
+    def shutdown(cls) -> None | Awaitable[None]:
+        """Free what `startup` prepared; runs once when the server process stops, after the last `teardown`."""
+
+    @classmethod
+    def catalog_tools(cls) -> Sequence[ToolSpec] | Awaitable[Sequence[ToolSpec]]:
+        """Return the specifications of tools that `task_tools` adds to every task, so that the catalog shows them.
+
+        It runs once, after `startup`, for tools that are known only at run time, such as those of another server.
+        """
+        return ()
 
     def setup(self) -> None | Awaitable[None]:
         """Prepare the episode."""

@@ -37,6 +37,7 @@ from ludus.server.runtime.limits import Capacity, ServerLimits
 from ludus.server.runtime.replay import repeat
 from ludus.server.runtime.scoring import score
 from ludus.server.runtime.setup import EpisodeSetup
+from ludus.server.runtime.startup import StartupHooks
 from ludus.server.runtime.steps import StepCounts, StepRunner
 from ludus.server.runtime.task_sandboxes import open_sandboxes
 from ludus.server.runtime.threads import Workers
@@ -95,6 +96,7 @@ class EpisodeHost:
         self._workers = Workers(self.limits.threads, self.catalog)
         self.task_service = TaskService(self.catalog, self._workers)
         self.sandboxes = Sandboxes()
+        self.startup = StartupHooks(self._workers, self.limits.startup_seconds)
         self._setup = EpisodeSetup(self._workers, self.sandboxes, self.limits.setup_seconds, self.limits.grace_seconds)
         self._capacity = Capacity(self.limits.max_episodes, self.limits.max_queue, self.limits.queue_seconds)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -104,7 +106,12 @@ class EpisodeHost:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        await open_sandboxes(self.sandboxes, self.catalog.values())
+        await self.startup.open(self.catalog.values())
+        try:
+            await open_sandboxes(self.sandboxes, self.catalog.values())
+        except BaseException:
+            await self.startup.aclose()
+            raise
         self.runner = StepRunner(self.catalog.values(), self._workers, self.journal, self._end, self.limits)
         ttl = self.limits.result_ttl_seconds
         store = self.store = EpisodeStore(self.journal, ttl)
@@ -133,6 +140,7 @@ class EpisodeHost:
         await asyncio.wait(waiting, timeout=self.limits.grace_seconds)
         for stray in (task for task in waiting if not task.done()):
             log.error("a task of environment code ignores its cancellation: %r", stray.get_name())
+        await self.startup.aclose()
         await self.sandboxes.aclose()
         self._workers.close()
 

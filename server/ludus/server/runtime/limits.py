@@ -36,6 +36,8 @@ class ServerLimits(BaseModel):
     arriving_bytes: int = Field(default=64 * 1024 * 1024, ge=64 * 1024)
     """Heads and bodies of requests that have not arrived completely, over all connections. A body that does not fit
     waits for room; one sender gets at most a quarter of it."""
+    startup_seconds: float = Field(default=300.0, gt=0)
+    """What an environment class does once when the server starts."""
     setup_seconds: float = Field(default=60.0, gt=0)
     """One episode's setup, including its prompt; the same for its teardown."""
     tool_seconds: float = Field(default=60.0, gt=0)

@@ -94,18 +94,31 @@ class EpisodeSetup:
             _, stray = await asyncio.wait(running, timeout=self._grace_seconds)
             for task in stray:
                 _break(task)
-        if episode.published.has_teardown and episode.instance is not None:
+        instance = episode.instance
+        if episode.published.has_teardown and instance is not None:
             try:
                 async with time_limit(self._setup_seconds):
-                    await self._run(episode, episode.instance.teardown)
+                    await self._run(episode, instance.teardown)
             except TimeoutError:
                 self._failure("teardown", episode, f"it took longer than {self._setup_seconds:g} s")
             except (user_code.UserCodeError, ToolError) as error:
                 self._failure("teardown", episode, error)
             finally:
+                await self._leave_contexts(episode)
                 if episode.sandboxes is not None:
                     await episode.sandboxes.aclose()
+        else:
+            await self._leave_contexts(episode)
         episode.release()
+
+    async def _leave_contexts(self, episode: Episode) -> None:
+        contexts = episode.instance._contexts if episode.instance is not None else None
+        if contexts is None:
+            return
+        try:
+            await contexts.aclose(self._setup_seconds)
+        except Exception as error:
+            self._failure("leaving a context", episode, error)
 
     async def _lease(self, episode: Episode) -> EpisodeSandboxes | None:
         """Return the sandboxes of an episode, if its task has any."""

@@ -68,9 +68,15 @@ class Published:
     group_scoring: bool
     judges_turns: bool = False
     specs: tuple[ToolSpec, ...] = ()
+    """The tools that the catalog shows: the class's own, then those of `Environment.catalog_tools`."""
     curricula: defaultdict[str, Curriculum] = field(default_factory=lambda: defaultdict(Curriculum))
     """The curriculum of each split, made when it is first used."""
     rows: dict[tuple[str, int], TaskRow] = field(default_factory=dict)
+
+    @property
+    def own_specs(self) -> tuple[ToolSpec, ...]:
+        """The tools that the class declares."""
+        return tuple(tool.spec for tool in self.tools.values())
 
     def split(self, name: str) -> Split[Any]:
         """Return the split with a name.
@@ -205,7 +211,7 @@ def publish(name: str, cls: type[Environment[Any]]) -> Published:
     )
     bases = [base for base in cls.__mro__ if issubclass(base, Environment)]
     _check_filters([name, *map(published_name, bases)], cls.version, published.splits)
-    published.specs = tuple(tool.spec for tool in tools.values())
+    published.specs = published.own_specs
     return published
 
 

@@ -1,6 +1,7 @@
-"""Loads environment classes by a specifier: `NAME`, `module:Class` or `file.py:Class`.
+"""Loads environment classes by a specifier: `NAME`, `module:Class`, `file.py:Class` or `FORMAT:TARGET`.
 
-Names come from the entry-point group `ludus.environments`, including those of Ludus itself.
+Names come from the entry-point group `ludus.environments`, including those of Ludus itself, and formats from the group
+`ludus.formats` (`ludus.server.tasks.formats`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any, Final
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound
 from ludus.protocol.text import shorten_traceback
 from ludus.server.authoring.environment import Environment
+from ludus.server.tasks.formats import formats, parse_source, resolve
 
 GROUP: Final = "ludus.environments"
 """The entry-point group in which packages publish environments: name → `module:Class`."""
@@ -30,17 +32,29 @@ _STAMPS: Final[dict[str, tuple[int, int]]] = {}
 
 
 def load_environments(specs: Sequence[str]) -> list[type[Environment[Any]]]:
-    """Return the classes that `specs` name, in order.
+    """Return the classes that `specs` name, in order; a spec of a format may name several.
 
     Raises:
         EnvironmentNotFound: a name, module, file or class does not exist; the message suggests the nearest one.
-        AuthoringError: importing failed, or the object found is not an environment.
+        AuthoringError: importing failed, the object found is not an environment, or a format cannot use its target.
     """
-    return [load_environment(spec) for spec in specs]
+    found: list[type[Environment[Any]]] = []
+    for spec in specs:
+        source = parse_source(spec)
+        found += [_load(spec)] if source is None else resolve(source)
+    return found
 
 
 def load_environment(spec: str) -> type[Environment[Any]]:
-    """Return the class that `spec` names; see `load_environments`."""
+    """Return the class that `spec` names, which must be a single one; see `load_environments`."""
+    found = load_environments([spec])
+    if len(found) != 1:
+        names = ", ".join(cls.name or cls.__name__ for cls in found)
+        raise AuthoringError(f"{spec!r} names {len(found)} environments, where one is expected: {names}")
+    return found[0]
+
+
+def _load(spec: str) -> type[Environment[Any]]:
     place, _, name = spec.rpartition(":") if ":" in spec else (spec, "", "")
     if place.endswith(".py"):
         return _pick(_import_file(Path(place), spec), name, spec)
@@ -59,7 +73,7 @@ def _by_name(name: str) -> type[Environment[Any]]:
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(published)) or 'none'}."
         raise EnvironmentNotFound(
             f"no environment is published as {name!r}; {hint} A class of your own is named as `module:Class` or "
-            "`file.py:Class`",
+            f"`file.py:Class`, and one of another system as FORMAT:TARGET (formats: {', '.join(sorted(formats()))})",
             environment=name,
         )
     return _pick(_import(entry.module, name, entry), entry.attr, name)

@@ -27,7 +27,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from ludus.protocol.errors import LudusError
+from ludus.protocol.errors import AuthoringError, LudusError
+from ludus.server.tasks.formats import parse_source
 from ludus.server.tasks.loading import GROUP, load_environment, load_environments
 from ludus.server.tasks.noisy import all_with_noise
 from ludus.server.web.serve import listen, run
@@ -93,8 +94,12 @@ def source_of(spec: str) -> Path:
 
     Raises:
         EnvironmentNotFound: there is no such file, module or published name.
-        AuthoringError: a parent package of the module cannot be imported.
+        AuthoringError: a parent package of the module cannot be imported, or a format's target is no file.
     """
+    if (source := parse_source(spec)) is not None:
+        if source.target and Path(source.target).exists():
+            return Path(source.target).resolve()
+        raise AuthoringError(f"--reload watches source files, and {spec!r} names none: leave out --reload")
     place = spec.rpartition(":")[0] or spec
     if place.endswith(".py"):
         if Path(place).is_file():

@@ -179,7 +179,8 @@ class LudusServer(uvicorn.Server):
         try:
             await super().startup(sockets)
         except SystemExit:  # uvicorn's only sign of an application that cannot start
-            if (refusal := self.app.context.host.sandboxes.refusal) is not None:
+            host = self.app.context.host
+            if (refusal := host.startup.refusal or host.sandboxes.refusal) is not None:
                 raise refusal from None
             raise
         if not self.started:

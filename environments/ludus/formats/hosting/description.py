@@ -1,0 +1,223 @@
+"""What an adapter says about its environments, its tasks and its outcomes, as checked by the server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from ludus.formats.hosting.errors import HostedCodeError
+from ludus.protocol.content import Content, ImageBlock, Message, TextBlock
+from ludus.protocol.episodes import SplitType
+from ludus.protocol.messages import describe_invalid
+from ludus.server import Private, Result, Task
+
+_NAME_CHARS = re.compile(r"[^a-z0-9_.-]+")
+_TOOL_CHARS = re.compile(r"[^A-Za-z0-9_-]+")
+_TOOL_NAME_LIMIT = 64
+_NAME_LIMIT = 100
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class HostedTool(_Strict):
+    """A tool of a hosted environment."""
+
+    name: str = Field(min_length=1)
+    description: str = ""
+    schema_: dict[str, Any] = Field(alias="schema")
+    """The JSON Schema of the arguments."""
+    ends: bool = False
+    concurrent: bool = False
+
+
+class HostedSplit(_Strict):
+    """A split of a hosted environment."""
+
+    name: str
+    count: int | None = Field(ge=1)
+    """The number of tasks; None if it is endless."""
+    type: SplitType | None = None
+
+
+class Description(_Strict):
+    """A hosted environment."""
+
+    name: str
+    description: str = ""
+    version: str = "0"
+    package: str = ""
+    """The hosted package and its version, such as `gymnasium 1.4.0`."""
+    splits: tuple[HostedSplit, ...] = Field(min_length=1)
+    tools: tuple[HostedTool, ...] = ()
+    task_tools: bool = False
+    """Whether a task may have other tools than these."""
+    gradable: bool = False
+    """Whether the agent's final message is graded."""
+    seedable: bool = True
+    forkable: bool = False
+    reward_range: tuple[float, float] | None = None
+    random_baseline: float | None = None
+    varies_by: Literal["task", "seed"] = "task"
+    not_promised: Mapping[str, str] = {}
+    """What the hosted package cannot promise, such as `seeds` or `isolation`, each with the reason."""
+
+    @property
+    def published_name(self) -> str:
+        """The name, with the characters that a published name may have."""
+        return _NAME_CHARS.sub("-", self.name.lower()).strip("-._")[:_NAME_LIMIT] or "hosted"
+
+    @property
+    def text(self) -> str:
+        """The description with the package and what it cannot promise, for the environment's info."""
+        parts = [self.description.strip()]
+        if self.package:
+            parts.append(f"Hosted package: {self.package}.")
+        parts += [f"Not promised: {subject} ({reason})." for subject, reason in self.not_promised.items()]
+        return "\n\n".join(part for part in parts if part)
+
+
+class HostedTask(Task):
+    """A task of a hosted environment."""
+
+    shown: dict[str, Any] = {}
+    """The fields that the agent may see."""
+    hidden: Private[dict[str, Any]] = {}
+    """What the hosted environment needs to begin the episode."""
+
+    def public(self) -> dict[str, Any]:
+        """Return the fields that the agent may see."""
+        return dict(self.shown)
+
+    def for_adapter(self) -> dict[str, Any]:
+        """Return the task as the adapter made it."""
+        return {"id": self.id, "public": self.shown, "private": self.hidden}
+
+
+class _TaskReply(_Strict):
+    id: str
+    public: dict[str, Any] = {}
+    private: dict[str, Any] = {}
+
+
+class _Outcome(_Strict):
+    content: list[dict[str, Any]]
+    reward: float | None = None
+    components: dict[str, float] = {}
+    finished: bool = False
+    truncated: bool = False
+    metadata: dict[str, Any] = {}
+
+
+class _PromptMessage(_Strict):
+    role: Literal["system", "user", "assistant"]
+    content: str | list[str | dict[str, Any]]
+
+
+class _Opened(_Strict):
+    prompt: str | list[_PromptMessage]
+    tools: list[HostedTool] | None = None
+
+
+_DESCRIPTIONS = TypeAdapter(tuple[Description, ...])
+_BLOCK: TypeAdapter[TextBlock | ImageBlock] = TypeAdapter(
+    Annotated[TextBlock | ImageBlock, Field(discriminator="type")]
+)
+
+
+def read_descriptions(value: object) -> tuple[Description, ...]:
+    """Return the descriptions that an adapter gave.
+
+    Raises:
+        HostedCodeError: they do not have the form of `Description`.
+    """
+    try:
+        found = _DESCRIPTIONS.validate_python(value)
+    except ValidationError as error:
+        raise _unusable("its description", error) from None
+    if not found:
+        raise HostedCodeError("the adapter describes no environment")
+    return found
+
+
+def read_task(value: object) -> HostedTask:
+    """Return the task that an adapter made.
+
+    Raises:
+        HostedCodeError: it does not have the form of a task.
+    """
+    try:
+        found = _TaskReply.model_validate(value)
+        return HostedTask(id=found.id, shown=found.public, hidden=found.private)
+    except ValidationError as error:
+        raise _unusable("a task", error) from None
+
+
+def read_opened(value: object) -> tuple[str | list[Message], list[HostedTool] | None]:
+    """Return the prompt and the tools of an episode.
+
+    Raises:
+        HostedCodeError: they do not have the form that `HostedEpisode` gives.
+    """
+    try:
+        found = _Opened.model_validate(value)
+        if isinstance(found.prompt, str):
+            return found.prompt, found.tools
+        messages = [
+            Message(role=one.role, content=_blocks([one.content] if isinstance(one.content, str) else one.content))
+            for one in found.prompt
+        ]
+    except ValidationError as error:
+        raise _unusable("the prompt", error) from None
+    return messages, found.tools
+
+
+def read_outcome(value: object) -> Result:
+    """Return the outcome of a step or of a final message.
+
+    Raises:
+        HostedCodeError: it does not have the form of `values.result`.
+    """
+    try:
+        found = _Outcome.model_validate(value)
+        content = _blocks(found.content)
+    except ValidationError as error:
+        raise _unusable("the outcome of a step", error) from None
+    return Result(
+        list(content),
+        reward=found.reward,
+        components=found.components or None,
+        finished=found.finished,
+        truncated=found.truncated,
+        metadata=found.metadata,
+    )
+
+
+def usable_names(names: Sequence[str]) -> dict[str, str]:
+    """Return names that tools may have, by the names that a hosted package gives; no two are equal."""
+    found: dict[str, str] = {}
+    for name in names:
+        usable = _TOOL_CHARS.sub("_", name)[:_TOOL_NAME_LIMIT].strip("_") or "tool"
+        number = 2
+        while usable in found.values():
+            suffix = f"_{number}"
+            usable = usable[: _TOOL_NAME_LIMIT - len(suffix)] + suffix
+            number += 1
+        found[name] = usable
+    return found
+
+
+def _blocks(content: Sequence[object]) -> tuple[Content, ...]:
+    return tuple(
+        TextBlock(text=block) if isinstance(block, str) else _BLOCK.validate_python(block) for block in content
+    )
+
+
+def _unusable(what: str, error: ValidationError) -> HostedCodeError:
+    first = error.errors(include_url=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return HostedCodeError(f"the adapter returned {what} that cannot be used: {place}: {describe_invalid(first)}")

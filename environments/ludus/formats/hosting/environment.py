@@ -1,0 +1,215 @@
+"""Environments whose episodes run in hosted code."""
+
+from __future__ import annotations
+
+import atexit
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from ludus.formats.hosting.description import (
+    Description,
+    HostedTask,
+    HostedTool,
+    read_opened,
+    read_outcome,
+    read_task,
+    usable_names,
+)
+from ludus.formats.hosting.local import LocalAdapter
+from ludus.formats.hosting.process import ForeignProcess, ForeignSession
+from ludus.formats.hosting.settings import HostingSettings
+from ludus.formats.inside import values
+from ludus.formats.inside.adapter import HostedEpisode
+from ludus.protocol.episodes import ToolSpec
+from ludus.protocol.rewards import Reward
+from ludus.server import Environment, Message, Result, Split, StepContext
+from ludus.server.authoring.schema_tool import SchemaTool
+
+_RUNNING: Final[weakref.WeakSet[ForeignProcess]] = weakref.WeakSet()
+"""The interpreters to end when this process ends."""
+
+
+class HostedEnvironment(Environment[HostedTask]):
+    """The base class of hosted environments; `host_environments` makes one for each that an adapter describes."""
+
+    described: ClassVar[Description]
+    """What the adapter said."""
+
+    _prompt: str | list[Message] = ""
+    _tools: Sequence[HostedTool] = ()
+
+    @classmethod
+    def catalog_tools(cls) -> Sequence[ToolSpec]:
+        """Return the tools of every task."""
+        names = usable_names([tool.name for tool in cls.described.tools])
+        return [
+            SchemaTool(names[tool.name], tool.description, tool.schema_, _no_run).spec for tool in cls.described.tools
+        ]
+
+    def prompt(self) -> str | list[Message]:
+        """Return the hosted environment's prompt."""
+        return self._prompt
+
+    def task_tools(self) -> Sequence[SchemaTool]:
+        """Return the tools of the task."""
+        names = usable_names([tool.name for tool in self._tools])
+        return [self._tool(tool, names[tool.name]) for tool in self._tools]
+
+    def _tool(self, tool: HostedTool, name: str) -> SchemaTool:
+        raise NotImplementedError
+
+    def _open(self, opened: object) -> None:
+        self._prompt, tools = read_opened(opened)
+        self._tools = self.described.tools if tools is None else tools
+
+
+class _ForeignEnvironment(HostedEnvironment):
+    """An environment in a foreign interpreter."""
+
+    blocking = False
+    process: ClassVar[ForeignProcess]
+    _session: ForeignSession | None = None
+
+    async def setup(self) -> None:
+        self._session = await self.process.connect()
+        task = self.task.for_adapter()
+        self._open(await self._session.call("open", environment=self.described.name, task=task, seed=self.seed))
+
+    async def teardown(self) -> None:
+        if self._session is not None:
+            await self._session.aclose()
+
+    def _tool(self, tool: HostedTool, name: str) -> SchemaTool:
+        session = self._session
+        assert session is not None
+
+        async def run(arguments: dict[str, Any], context: StepContext) -> Result:
+            return read_outcome(await session.call("call", tool=tool.name, arguments=arguments))
+
+        return _schema_tool(tool, name, run, offload=False)
+
+
+class _GradedForeignEnvironment(_ForeignEnvironment):
+    async def grade(self, answer: str) -> Reward | None:
+        assert self._session is not None
+        return _reward(read_outcome(await self._session.call("grade", answer=answer)))
+
+
+class _LocalEnvironment(HostedEnvironment):
+    """An environment in the server's own process."""
+
+    adapter: ClassVar[LocalAdapter]
+    _episode: HostedEpisode | None = None
+
+    def setup(self) -> None:
+        episode = self._episode = self.adapter.open(self.described.name, self.task.for_adapter(), self.seed)
+        prompt = self.adapter.run(
+            lambda: values.plain({"prompt": episode.prompt, "tools": episode.tools}, "the prompt")
+        )
+        self._open(prompt)
+
+    def teardown(self) -> None:
+        if self._episode is not None:
+            self.adapter.run(self._episode.close)
+
+    def _tool(self, tool: HostedTool, name: str) -> SchemaTool:
+        episode, adapter = self._episode, self.adapter
+        assert episode is not None
+
+        def run(arguments: dict[str, Any], context: StepContext) -> Result:
+            return read_outcome(adapter.run(lambda: episode.call(tool.name, arguments)))
+
+        return _schema_tool(tool, name, run, offload=True)
+
+
+class _GradedLocalEnvironment(_LocalEnvironment):
+    def grade(self, answer: str) -> Reward | None:
+        episode = self._episode
+        assert episode is not None
+        return _reward(read_outcome(self.adapter.run(lambda: episode.grade(answer))))
+
+
+def host_environments(format_name: str, target: str, settings: HostingSettings) -> list[type[Environment[Any]]]:
+    """Return the environments that an adapter describes. Blocks until the hosted package is imported.
+
+    Args:
+        format_name: the format; its adapter is the module `ludus/formats/inside/FORMAT_adapter.py`.
+        target: what the adapter serves.
+        settings: how to run it, with the format's own options.
+
+    Raises:
+        AuthoringError: the package is missing, or the target or an option cannot be used.
+    """
+    if settings.in_process:
+        adapter = LocalAdapter(format_name, target, settings)
+        found = adapter.start()
+        bases = (_LocalEnvironment, _GradedLocalEnvironment)
+        return [_class(one, bases[one.gradable], {"adapter": adapter}, adapter, settings, len(found)) for one in found]
+    process = ForeignProcess(format_name, target, settings)
+    found = process.start()
+    _RUNNING.add(process)
+    foreign = (_ForeignEnvironment, _GradedForeignEnvironment)
+    return [_class(one, foreign[one.gradable], {"process": process}, process, settings, len(found)) for one in found]
+
+
+def _class(
+    described: Description,
+    base: type[HostedEnvironment],
+    attributes: Mapping[str, Any],
+    source: LocalAdapter | ForeignProcess,
+    settings: HostingSettings,
+    count: int,
+) -> type[Environment[Any]]:
+    splits = {one.name: _split(source, described.name, one.name, one.count, one.type) for one in described.splits}
+    own = settings.name if count == 1 else None
+    fields = {
+        "__doc__": described.text,
+        "__module__": __name__,
+        "name": own or described.published_name,
+        "version": described.version,
+        "splits": splits,
+        "seedable": described.seedable,
+        "forkable": described.forkable,
+        "reward_range": described.reward_range,
+        "random_baseline": described.random_baseline,
+        "varies_by": described.varies_by,
+        "described": described,
+        **attributes,
+    }
+    if not described.tools and not described.task_tools:
+        fields["task_tools"] = Environment.task_tools
+        fields["catalog_tools"] = classmethod(Environment.catalog_tools.__func__)  # type: ignore[attr-defined]
+    return type("Hosted_" + described.published_name, (base,), fields)
+
+
+def _split(
+    source: LocalAdapter | ForeignProcess, environment: str, name: str, count: int | None, kind: Any
+) -> Split[HostedTask]:
+    def make(index: int) -> HostedTask:
+        return read_task(source.ask("task", environment=environment, split=name, index=index))
+
+    return Split.generated(make, kind) if count is None else Split.lazy(make, count, kind)
+
+
+def _schema_tool(tool: HostedTool, name: str, run: Any, *, offload: bool) -> SchemaTool:
+    made = SchemaTool(name, tool.description, tool.schema_, run, concurrent=tool.concurrent)
+    made.offload = offload
+    made.ends = tool.ends
+    return made
+
+
+def _reward(outcome: Result) -> Reward | None:
+    if outcome.reward is None or isinstance(outcome.reward, Reward):
+        return outcome.reward if isinstance(outcome.reward, Reward) else None
+    return Reward.of(float(outcome.reward), outcome.components)
+
+
+async def _no_run(arguments: dict[str, Any], context: StepContext) -> None:
+    raise NotImplementedError
+
+
+@atexit.register
+def _end_all() -> None:
+    for process in list(_RUNNING):
+        process.close()

@@ -1,0 +1,198 @@
+"""Gymnasium environments: one tool `act`, whose schema comes from the action space; a task is a reset seed."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import zlib
+from typing import Any
+
+from .adapter import Adapter, HostedEpisode, NotUsable, Refused, description, need, split, tool
+from .values import image, plain, result
+
+TEST_TASKS = 1000
+TEST_SEEDS = 1_000_000_000
+"""The first seed of the test split; those of the train split count from 0."""
+
+
+class GymnasiumAdapter(Adapter):
+    """An environment by its id, such as `FrozenLake-v1` or `minigrid:MiniGrid-Empty-5x5-v0`.
+
+    Options: `make`, the keyword arguments of `gymnasium.make`; `render`, what an observation shows in addition.
+    """
+
+    def __init__(self, target: str, options: dict[str, Any]) -> None:
+        super().__init__(target, options)
+        self.gymnasium = need("gymnasium")
+        self.arguments: dict[str, Any] = dict(options.get("make") or {})
+        self.render = options.get("render", "none")
+        if self.render != "none":
+            self.arguments["render_mode"] = self.render
+        sample = self.make()
+        try:
+            self.observed = str(sample.observation_space)
+            self.action = schema_of(sample.action_space)
+            self.acted = str(sample.action_space)
+            self.deterministic = not getattr(getattr(sample, "spec", None), "nondeterministic", False)
+            doc = (type(sample.unwrapped).__doc__ or "").strip()
+        finally:
+            sample.close()
+        self.about = doc.partition("\n\n## ")[0][:2000]
+
+    def make(self) -> Any:
+        """Make an instance of the environment."""
+        module = self.target.partition(":")[0] if ":" in self.target else None
+        if module:
+            need(module)
+        try:
+            return self.gymnasium.make(self.target, **self.arguments)
+        except self.gymnasium.error.Error as error:
+            raise NotUsable(f"gymnasium.make({self.target!r}) failed: {error}") from None
+
+    def describe(self) -> list[dict[str, Any]]:
+        act = tool("act", f"Take an action in {self.acted}.", {"action": self.action})
+        broken = {} if self.deterministic else {"seeds": "the package registers this environment as nondeterministic"}
+        return [
+            description(
+                self.target.partition(":")[2] or self.target,
+                f"The Gymnasium environment {self.target}. {self.about}",
+                [split("train", None), split("test", TEST_TASKS)],
+                [act],
+                package=f"gymnasium {self.gymnasium.__version__}",
+                version=str(self.gymnasium.__version__),
+                seedable=self.deterministic,
+                forkable=self.deterministic,
+                not_promised=broken,
+            )
+        ]
+
+    def task(self, environment: str, split: str, index: int) -> dict[str, Any]:
+        seed = index + (TEST_SEEDS if split == "test" else 0)
+        return {"id": f"seed-{seed}", "public": {"reset_seed": seed}}
+
+    def open(self, environment: str, task: dict[str, Any], seed: int) -> HostedEpisode:
+        return GymnasiumEpisode(self, int(task["public"]["reset_seed"]))
+
+
+class GymnasiumEpisode(HostedEpisode):
+    """One instance of an environment, from `reset` on."""
+
+    def __init__(self, adapter: GymnasiumAdapter, seed: int) -> None:
+        self.env = adapter.make()
+        self.render = adapter.render
+        observation, info = self.env.reset(seed=seed)
+        text = (
+            f"You act in the environment {adapter.target}. Call the tool `act` until the episode ends.\n"
+            f"Actions: {adapter.acted}\nObservations: {adapter.observed}\nThe first observation:"
+        )
+        self.prompt = [{"role": "user", "content": [text, *self.shown(observation)]}]
+
+    def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        action = value_of(self.env.action_space, arguments["action"])
+        if not self.env.action_space.contains(action):
+            raise Refused(f"the action {json.dumps(arguments['action'])} is not in {self.env.action_space}")
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return result(
+            self.shown(observation), reward=reward, finished=terminated, truncated=truncated, metadata={"info": info}
+        )
+
+    def shown(self, observation: Any) -> list[Any]:
+        """Return an observation as content, with what the environment renders."""
+        found = plain(observation, "the observation")
+        content: list[Any] = [found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)]
+        if self.render == "ansi":
+            content.append(str(self.env.render()))
+        elif self.render == "rgb_array":
+            content.append(image(png(self.env.render())))
+        return content
+
+    def close(self) -> None:
+        self.env.close()
+
+
+def schema_of(space: Any) -> dict[str, Any]:
+    """Return the JSON Schema of the actions of a space.
+
+    Raises:
+        NotUsable: there is none, as for graphs.
+    """
+    kind = type(space).__name__
+    if kind == "Discrete":
+        start = int(space.start)
+        return {"type": "integer", "minimum": start, "maximum": start + int(space.n) - 1}
+    if kind == "Box":
+        return _nested(space.shape, _number(space))
+    if kind == "MultiBinary":
+        return _nested(space.shape, {"type": "integer", "minimum": 0, "maximum": 1})
+    if kind == "MultiDiscrete":
+        return _nested(space.shape, {"type": "integer", "minimum": int(space.start.min())})
+    if kind == "Text":
+        return {"type": "string", "minLength": int(space.min_length), "maxLength": int(space.max_length)}
+    if kind == "Dict":
+        properties = {str(name): schema_of(part) for name, part in space.spaces.items()}
+        return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    if kind == "Tuple":
+        parts = [schema_of(part) for part in space.spaces]
+        return {"type": "array", "prefixItems": parts, "minItems": len(parts), "maxItems": len(parts)}
+    if kind == "OneOf":
+        parts = [schema_of(part) for part in space.spaces]
+        return {"type": "array", "prefixItems": [{"type": "integer", "minimum": 0, "maximum": len(parts) - 1}, {}],
+                "minItems": 2, "maxItems": 2}  # fmt: skip
+    raise NotUsable(f"actions of a {kind} space have no JSON form; wrap the environment to give it another space")
+
+
+def value_of(space: Any, given: Any) -> Any:
+    """Return an action of a space from its JSON form.
+
+    Raises:
+        Refused: it has another form.
+    """
+    numpy = need("numpy")
+    kind = type(space).__name__
+    try:
+        if kind == "Discrete":
+            return int(given)
+        if kind in ("Box", "MultiBinary", "MultiDiscrete"):
+            return numpy.asarray(given, dtype=space.dtype)
+        if kind == "Dict":
+            return {name: value_of(part, given[name]) for name, part in space.spaces.items()}
+        if kind == "Tuple":
+            return tuple(value_of(part, item) for part, item in zip(space.spaces, given))
+        if kind == "OneOf":
+            number, value = given
+            return int(number), value_of(space.spaces[number], value)
+    except (TypeError, ValueError, KeyError, IndexError, OverflowError) as error:
+        raise Refused(f"the action does not have the form of {space}: {error}") from None
+    return given
+
+
+def png(pixels: Any) -> bytes:
+    """Return an image of the shape (height, width, 3) and type uint8 as a PNG file."""
+    height, width, _ = pixels.shape
+    rows = b"".join(b"\0" + pixels[row].tobytes() for row in range(height))
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def _number(space: Any) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "integer" if space.dtype.kind in "iu" else "number"}
+    low, high = float(space.low.min()), float(space.high.max())
+    if math.isfinite(low):
+        schema["minimum"] = low
+    if math.isfinite(high):
+        schema["maximum"] = high
+    return schema
+
+
+def _nested(shape: Any, item: dict[str, Any]) -> dict[str, Any]:
+    for length in reversed(shape):
+        item = {"type": "array", "items": item, "minItems": int(length), "maxItems": int(length)}
+    return item
+
+
+ADAPTER = GymnasiumAdapter

@@ -1,0 +1,145 @@
+"""Formats: prefixes of specs, such as `gymnasium:FrozenLake-v1`, that publish environments written for other systems.
+
+A format is an entry point of the group `ludus.formats`: its name is the prefix, and its value a `Resolver`. A spec is
+
+    PREFIX:TARGET#OPTION=VALUE,OPTION=VALUE
+
+TARGET has the form that the format defines. Options are optional; a comma or a percent sign in a value is written as
+in URLs (`%2C`, `%25`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, unquote
+
+from pydantic import BaseModel, ValidationError
+
+from ludus.protocol.errors import AuthoringError
+from ludus.protocol.messages import describe_invalid, did_you_mean
+from ludus.server.authoring.environment import Environment
+
+GROUP: Final = "ludus.formats"
+"""The entry-point group of formats: prefix → `module:function`."""
+
+_PREFIX: Final = re.compile(r"([a-z][a-z0-9-]*):(.*)", re.DOTALL)
+_PLAIN: Final = "/:@ ._-+*[]{}"
+"""Characters of a value that are written as they are, in addition to letters and digits."""
+_OPTIONS: Final = re.compile(r"(.*)#([a-z][a-z0-9_-]*=[^#]*)", re.DOTALL)
+
+SettingsT = TypeVar("SettingsT", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class FormatSource:
+    """What a spec of a format names."""
+
+    format: str
+    """The prefix."""
+    target: str
+    """The text between the prefix and the options."""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.format}:{self.target}{_written(self.options)}"
+
+    def with_options(self, options: Mapping[str, str]) -> FormatSource:
+        """Return this source with further options.
+
+        Raises:
+            AuthoringError: an option is given twice.
+        """
+        if twice := [name for name in options if name in self.options]:
+            raise AuthoringError(f"the option {twice[0]!r} is given twice for {self!s}; give it once")
+        return FormatSource(self.format, self.target, {**self.options, **options})
+
+    def settings(self, model: type[SettingsT]) -> SettingsT:
+        """Return the options as settings of a format. Values are text, numbers, `true`, `false`, or JSON.
+
+        Raises:
+            AuthoringError: there is no such option, or a value does not fit; the message names it.
+        """
+        given = {name.replace("-", "_"): value for name, value in self.options.items()}
+        for name in given:
+            if name not in model.model_fields:
+                known = ", ".join(model.model_fields)
+                raise AuthoringError(
+                    f"the format {self.format!r} has no option {name!r}{did_you_mean(name, model.model_fields)}; "
+                    f"its options are: {known}"
+                )
+        try:
+            return model.model_validate_strings(given)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            name = ".".join(map(str, first["loc"][:1])) or "the options"
+            raise AuthoringError(f"{self!s}: option {name}: {describe_invalid(first)}") from None
+
+
+Resolver = Callable[[FormatSource], Sequence[type[Environment[Any]]]]
+"""Returns the environments that a source names.
+
+It runs once when a server loads its environments, and may block. It raises `AuthoringError` or `EnvironmentNotFound`
+with what to do: the package to install, the option to give.
+"""
+
+
+def formats() -> dict[str, EntryPoint]:
+    """Return the formats that are installed, by prefix. Nothing is imported."""
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def parse_source(spec: str) -> FormatSource | None:
+    """Return what a spec names if it begins with the prefix of a format; None otherwise.
+
+    Raises:
+        AuthoringError: the options cannot be read.
+    """
+    found = _PREFIX.fullmatch(spec)
+    if found is None or found[1] not in formats():
+        return None
+    target, text = found[2], ""
+    if (split := _OPTIONS.fullmatch(target)) is not None:
+        target, text = split[1], split[2]
+    options: dict[str, str] = {}
+    for part in text.split(",") if text else ():
+        name, separator, value = part.partition("=")
+        name = name.strip()
+        if not separator or not name:
+            raise AuthoringError(
+                f"{spec!r}: {part!r} is no option; write OPTION=VALUE, and a comma inside a value as %2C"
+            )
+        if name in options:
+            raise AuthoringError(f"{spec!r}: the option {name!r} is given twice; give it once")
+        options[name] = unquote(value)
+    return FormatSource(found[1], target, options)
+
+
+def resolve(source: FormatSource) -> list[type[Environment[Any]]]:
+    """Return the environments that a source names.
+
+    Raises:
+        AuthoringError: the format cannot be loaded or the source cannot be used.
+        EnvironmentNotFound: the target does not exist.
+    """
+    entry = formats()[source.format]
+    try:
+        resolver: Resolver = getattr(importlib.import_module(entry.module), entry.attr)
+    except ModuleNotFoundError as error:
+        raise AuthoringError(
+            f"the format {source.format!r} needs the package {error.name!r}; install it with: pip install {error.name}"
+        ) from error
+    found = list(resolver(source))
+    if not found:
+        raise AuthoringError(f"{source!s} names no environment")
+    return found
+
+
+def _written(options: Mapping[str, str]) -> str:
+    if not options:
+        return ""
+    return "#" + ",".join(f"{name}={quote(value, safe=_PLAIN)}" for name, value in options.items())
