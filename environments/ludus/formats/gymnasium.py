@@ -1,4 +1,4 @@
-"""`gymnasium:ID`: Gymnasium environments, such as `gymnasium:FrozenLake-v1` or `gymnasium:minigrid:MiniGrid-Empty-5x5-v0`."""
+"""`gymnasium:ID`: environments of Gymnasium, such as `FrozenLake-v1` or `minigrid:MiniGrid-Empty-5x5-v0`."""
 
 from __future__ import annotations
 

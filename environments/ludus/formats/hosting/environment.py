@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import weakref
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from ludus.formats.hosting.description import (
@@ -25,6 +26,8 @@ from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.rewards import Reward
 from ludus.server import Environment, Message, Result, Split, StepContext
 from ludus.server.authoring.schema_tool import SchemaTool
+
+_INSIDE: Final = Path(values.__file__).parent
 
 _RUNNING: Final[weakref.WeakSet[ForeignProcess]] = weakref.WeakSet()
 """The interpreters to end when this process ends."""
@@ -130,23 +133,28 @@ class _GradedLocalEnvironment(_LocalEnvironment):
         return _reward(read_outcome(self.adapter.run(lambda: episode.grade(answer))))
 
 
-def host_environments(format_name: str, target: str, settings: HostingSettings) -> list[type[Environment[Any]]]:
+def host_environments(
+    format_name: str, target: str, settings: HostingSettings, adapter: Path | None = None
+) -> list[type[Environment[Any]]]:
     """Return the environments that an adapter describes. Blocks until the hosted package is imported.
 
     Args:
-        format_name: the format; its adapter is the module `ludus/formats/inside/FORMAT_adapter.py`.
+        format_name: the format.
         target: what the adapter serves.
         settings: how to run it, with the format's own options.
+        adapter: the Python file of the adapter; `ludus/formats/inside/FORMAT_adapter.py` by default. It imports
+            `.adapter` and `.values` from that folder.
 
     Raises:
         AuthoringError: the package is missing, or the target or an option cannot be used.
     """
+    file = adapter or _INSIDE / f"{format_name.replace('-', '_')}_adapter.py"
     if settings.in_process:
-        adapter = LocalAdapter(format_name, target, settings)
-        found = adapter.start()
+        local = LocalAdapter(format_name, file, target, settings)
+        found = local.start()
         bases = (_LocalEnvironment, _GradedLocalEnvironment)
-        return [_class(one, bases[one.gradable], {"adapter": adapter}, adapter, settings, len(found)) for one in found]
-    process = ForeignProcess(format_name, target, settings)
+        return [_class(one, bases[one.gradable], {"adapter": local}, local, settings, len(found)) for one in found]
+    process = ForeignProcess(format_name, file, target, settings)
     found = process.start()
     _RUNNING.add(process)
     foreign = (_ForeignEnvironment, _GradedForeignEnvironment)

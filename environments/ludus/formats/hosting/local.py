@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from ludus.formats import inside
 from ludus.formats.hosting.description import Description, read_descriptions
 from ludus.formats.hosting.errors import HostedCodeError, error_of
 from ludus.formats.hosting.settings import HostingSettings
@@ -17,13 +21,15 @@ class LocalAdapter:
     """An adapter in this process. All its methods block, and may be called from any thread.
 
     Args:
-        format_name: the format; its adapter is the module `inside/FORMAT_adapter.py`.
+        format_name: the format, for messages.
+        adapter: the file of its adapter.
         target: what the adapter serves.
         settings: the format's options.
     """
 
-    def __init__(self, format_name: str, target: str, settings: HostingSettings) -> None:
+    def __init__(self, format_name: str, adapter: Path, target: str, settings: HostingSettings) -> None:
         self.format = format_name
+        self._file = adapter
         self.target = target
         self.settings = settings
         self._adapter: Adapter | None = None
@@ -35,7 +41,7 @@ class LocalAdapter:
             AuthoringError: a package is missing, or the target cannot be used.
         """
         try:
-            module = importlib.import_module(f"ludus.formats.inside.{self.format.replace('-', '_')}_adapter")
+            module = _load(self._file)
             self._adapter = module.ADAPTER(self.target, self.settings.for_adapter())
             return read_descriptions(values.plain(self._adapter.describe(), "the description"))
         except Exception as error:
@@ -50,8 +56,10 @@ class LocalAdapter:
         Raises:
             HostedCodeError: the adapter failed.
         """
-        assert self._adapter is not None and call == "task"
-        return self.run(lambda: values.plain(self._adapter.task(**parameters), "the task"))  # type: ignore[union-attr]
+        adapter = self._adapter
+        assert adapter is not None
+        assert call == "task"
+        return self.run(lambda: values.plain(adapter.task(**parameters), "the task"))
 
     def open(self, environment: str, task: dict[str, Any], seed: int) -> HostedEpisode:
         """Begin an episode.
@@ -82,3 +90,21 @@ class LocalAdapter:
 
     def _translated(self, error: BaseException) -> Exception:
         return error_of(self.format, self.settings.python, runner.explain(error))
+
+
+def _load(file: Path) -> ModuleType:
+    """Import an adapter as a module of the package `inside`, so that it may import its neighbors."""
+    name = f"{inside.__name__}.{file.stem}"
+    if name in sys.modules and getattr(sys.modules[name], "__file__", None) == str(file):
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise AuthoringError(f"{file} cannot be imported as Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

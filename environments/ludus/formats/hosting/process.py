@@ -55,13 +55,15 @@ class ForeignProcess:
     """An interpreter with one adapter, which serves any number of episodes.
 
     Args:
-        format_name: the format; its adapter is the module `inside/FORMAT_adapter.py`.
+        format_name: the format, for messages.
+        adapter: the file of its adapter.
         target: what the adapter serves.
         settings: how to run it, with the format's own options.
     """
 
-    def __init__(self, format_name: str, target: str, settings: HostingSettings) -> None:
+    def __init__(self, format_name: str, adapter: Path, target: str, settings: HostingSettings) -> None:
         self.format = format_name
+        self.adapter = adapter
         self.target = target
         self.settings = settings
         self.starts = 0
@@ -91,7 +93,7 @@ class ForeignProcess:
         self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         address = str(folder / "s")
         isolation = self.settings.isolation
-        command = [self.settings.python, "-u", str(_RUNNER), self.format, address, isolation]
+        command = [self.settings.python, "-u", str(_RUNNER), str(self.adapter), address, isolation]
         variables = {name: value for name, value in os.environ.items() if name not in _SECRET_VARIABLES}
         try:
             process = subprocess.Popen(
@@ -164,7 +166,8 @@ class ForeignProcess:
             self._catalog.close()
             self._catalog = None
         if process is not None:
-            assert process.stdin is not None and process.stdout is not None
+            assert process.stdin is not None
+            assert process.stdout is not None
             with contextlib.suppress(OSError):
                 process.stdin.close()
             try:

@@ -77,7 +77,7 @@ def receive(stream: socket.socket) -> dict[str, Any] | None:
 
 
 def _exactly(stream: socket.socket, count: int) -> bytes | None:
-    parts = []
+    parts: list[bytes] = []
     left = count
     while left:
         part = stream.recv(min(left, 1 << 20))

@@ -1,11 +1,12 @@
 """The program in the foreign interpreter: loads an adapter once, and serves each connection with it.
 
-    python runner.py FORMAT SOCKET ISOLATION < settings as a line of JSON
+    python runner.py ADAPTER SOCKET ISOLATION < settings as a line of JSON
 
 How this works:
 
-- The parent's first line on standard input holds the target and the options. The adapter's module is `FORMAT` with
-  underscores, plus `_adapter`. One line of JSON on standard output says "ready" with the descriptions, or why not.
+- The parent's first line on standard input holds the target and the options. The adapter is a Python file, loaded as a
+  module of the package `ludus_inside`, whose `ADAPTER` is a subclass of `adapter.Adapter`. One line of JSON on standard
+  output says "ready" with the descriptions, or why not.
 - Each connection to the Unix socket is one episode, or the catalog. With the isolation `process` it is served by a
   forked child, so that the package is imported once, and episodes share neither memory nor hangs nor crashes; with
   `thread`, by a thread.
@@ -29,8 +30,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Callable, List, Optional
 
 _PACKAGE = "ludus_inside"
 _TRACE_CHARS = 8000
@@ -39,19 +39,13 @@ _TRACE_CHARS = 8000
 def load_package() -> None:
     """Make the modules of this folder importable as a package, without a folder on the path that could hide others."""
     folder = os.path.dirname(os.path.abspath(__file__))
-    spec = importlib.util.spec_from_file_location(
-        _PACKAGE, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
-    )
-    assert spec is not None and spec.loader is not None
-    package = importlib.util.module_from_spec(spec)
-    sys.modules[_PACKAGE] = package
-    spec.loader.exec_module(package)
+    _load(_PACKAGE, os.path.join(folder, "__init__.py"), [folder])
     sys.path[:] = [place for place in sys.path if os.path.abspath(place or os.getcwd()) != folder]
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
 
 
-def main(name: str, address: str, isolation: str) -> int:
+def main(file: str, address: str, isolation: str) -> int:
     """Serve until the parent is gone; return the exit code."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -62,7 +56,7 @@ def main(name: str, address: str, isolation: str) -> int:
     load_package()
     settings = json.loads(_line(orders))
     try:
-        adapter, found = load_adapter(name, settings)
+        adapter, found = load_adapter(file, settings)
     except BaseException as error:
         out.write(json.dumps({"error": explain(error)}) + "\n")
         out.flush()
@@ -77,12 +71,22 @@ def main(name: str, address: str, isolation: str) -> int:
     return 0
 
 
-def load_adapter(name: str, settings: dict[str, Any]) -> Any:
+def load_adapter(file: str, settings: dict[str, Any]) -> Any:
     """Return an adapter and the descriptions of its environments."""
-    module = importlib.import_module(f"{_PACKAGE}.{name.replace('-', '_')}_adapter")
+    module = _load(f"{_PACKAGE}.{os.path.splitext(os.path.basename(file))[0]}", file, None)
     values = importlib.import_module(f"{_PACKAGE}.values")
     adapter = module.ADAPTER(settings["target"], settings["options"])
     return adapter, values.plain(adapter.describe(), "the description")
+
+
+def _load(name: str, file: str, folders: Optional[List[str]]) -> Any:
+    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=folders)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} cannot be imported as Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 class _Server:
@@ -103,7 +107,8 @@ class _Server:
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         while True:
-            ready, _, _ = select.select([self._listener, self._orders, reader], [], [])
+            waiting: List[Any] = [self._listener, self._orders, reader]
+            ready, _, _ = select.select(waiting, [], [])
             if reader in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(reader, 4096)

@@ -43,7 +43,8 @@ class OwnedContexts:
             self._owner = loop.create_task(self._own(), name="ludus-contexts")
         entered: asyncio.Future[T] = loop.create_future()
         self._requests.put_nowait((context, entered))
-        await asyncio.wait({entered, self._owner}, return_when=asyncio.FIRST_COMPLETED)
+        waiting: list[asyncio.Future[Any]] = [entered, self._owner]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         if not entered.done():
             raise RuntimeError("a context that was entered earlier broke off") from _error_of(self._owner)
         return entered.result()

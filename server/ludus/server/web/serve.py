@@ -179,8 +179,8 @@ class LudusServer(uvicorn.Server):
         try:
             await super().startup(sockets)
         except SystemExit:  # uvicorn's only sign of an application that cannot start
-            host = self.app.context.host
-            if (refusal := host.startup.refusal or host.sandboxes.refusal) is not None:
+            runtime = self.app.context.host
+            if (refusal := runtime.startup.refusal or runtime.sandboxes.refusal) is not None:
                 raise refusal from None
             raise
         if not self.started:
