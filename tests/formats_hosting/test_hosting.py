@@ -51,7 +51,7 @@ def hosted(target: str = "faults", **settings: Any) -> Any:
 
 @pytest.fixture(params=["process", "thread", "python3.8", "in_process"])
 def environment(request: pytest.FixtureRequest) -> Iterator[Any]:
-    found = host_environments("faults", "faults", settings_of(request.param), ADAPTER)[0]
+    found: Any = host_environments("faults", "faults", settings_of(request.param), ADAPTER)[0]
     yield found
     if hasattr(found, "process"):
         found.process.close()

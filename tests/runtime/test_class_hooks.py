@@ -133,7 +133,7 @@ class Scoped(Recording):
     """Enters contexts that only their own task may leave."""
 
     async def setup(self) -> None:
-        self.first = await self.enter(self.group("first"))
+        self.first = await self.enter_context(self.group("first"))
 
     @asynccontextmanager
     async def group(self, name: str) -> AsyncIterator[str]:
@@ -149,7 +149,7 @@ class Scoped(Recording):
     @tool
     async def more(self) -> str:
         """Enter another context."""
-        return await self.enter(self.group("second"))
+        return await self.enter_context(self.group("second"))
 
     @tool
     async def broken(self) -> str:
@@ -160,7 +160,7 @@ class Scoped(Recording):
             raise LookupError("no such server")
             yield ""
 
-        return await self.enter(fails())
+        return await self.enter_context(fails())
 
     async def teardown(self) -> None:
         self.calls.append("teardown")
@@ -208,7 +208,7 @@ async def test_contexts_are_left_without_a_teardown_of_the_class() -> None:
                 yield "open"
                 self.calls.append("left")
 
-            return await self.enter(noted())
+            return await self.enter_context(noted())
 
     async with play(Bare) as world:
         episode = await world.start()

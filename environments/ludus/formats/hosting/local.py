@@ -42,8 +42,9 @@ class LocalAdapter:
         """
         try:
             module = _load(self._file)
-            self._adapter = module.ADAPTER(self.target, self.settings.for_adapter())
-            return read_descriptions(values.plain(self._adapter.describe(), "the description"))
+            adapter: Adapter = module.ADAPTER(self.target, self.settings.for_adapter())
+            self._adapter = adapter
+            return read_descriptions(values.plain(adapter.describe(), "the description"))
         except Exception as error:
             found = error if isinstance(error, HostedCodeError) else self._translated(error)
             if isinstance(found, HostedCodeError):
