@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -127,3 +128,52 @@ def test_reload_of_a_format_without_files_is_refused() -> None:
     done = ludus("serve", "gymnasium:A-v1", "--reload", "--port", "0")
     assert done.returncode != 0
     assert "leave out --reload" in " ".join(done.stderr.split())
+
+
+def test_a_format_of_a_plugin_is_found_by_its_prefix_and_served(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    info = site / "mygame-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mygame\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[ludus.formats]\nmygame = mygame_format:resolve\n")
+    (site / "mygame_format.py").write_text(
+        """
+from pathlib import Path
+from ludus.formats.hosting import HostingSettings, host_environments
+
+def resolve(source):
+    settings = source.settings(HostingSettings)
+    return host_environments("mygame", source.target, settings, Path(__file__).with_name("mygame_adapter.py"))
+"""
+    )
+    (site / "mygame_adapter.py").write_text(
+        """
+from .adapter import Adapter, HostedEpisode, description, split
+from .values import result
+
+class MyGame(Adapter):
+    def describe(self):
+        return [description(self.target, "A game.", [split("train", 3)], gradable=True)]
+
+    def task(self, environment, split, index):
+        return {"id": str(index), "private": {"answer": index}}
+
+    def open(self, environment, task, seed):
+        episode = MyEpisode()
+        episode.prompt, episode.right = "Which?", str(task["private"]["answer"])
+        return episode
+
+class MyEpisode(HostedEpisode):
+    def grade(self, answer):
+        return result("", reward=answer == self.right)
+
+ADAPTER = MyGame
+"""
+    )
+    command = [sys.executable, "-m", "ludus.cli", "tasks", "mygame:riddle", "--json"]
+    variables = {**os.environ, "PYTHONPATH": str(site)}
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60, env=variables
+    )
+    assert [row["id"] for row in json.loads(done.stdout)] == ["0", "1", "2"], done.stderr
+    assert "answer" not in done.stdout
