@@ -75,6 +75,11 @@ async def test_an_episode_is_played_and_graded_in_hosted_code(environment: Any) 
         assert (episode.reward, episode.end_reason) == (1.5, EndReason.SUBMITTED)
 
 
+async def test_the_adapters_solution_is_the_oracle(environment: Any) -> None:
+    async with play(environment) as world:
+        assert (await world.oracle(index=3)).reward == 1.5
+
+
 async def test_a_step_ends_the_episode_as_finished_or_as_truncated(environment: Any) -> None:
     async with play(environment) as world:
         for what, reason, reward in (("finish", EndReason.COMPLETED, 1.0), ("cut", EndReason.TRUNCATED, 0.25)):

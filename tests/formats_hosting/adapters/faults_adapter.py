@@ -47,6 +47,7 @@ class FaultsAdapter(Adapter):
                     tool("odd.name", "A tool whose name no model provider accepts.", {}),
                 ],
                 gradable=True,
+                solvable=True,
                 package="faults 1.0",
                 not_promised={"seeds": "it never looks at them"},
             )
@@ -56,6 +57,9 @@ class FaultsAdapter(Adapter):
         if self.target == "bad-tasks":
             return {"name": index}
         return {"id": f"{split}-{index}", "public": {"index": index}, "private": {"answer": str(index)}}
+
+    def solution(self, environment: str, task: Dict[str, Any]) -> List[Dict[str, Any]]:
+        return [{"tool": "do", "arguments": {"what": "step"}}, {"answer": task["private"]["answer"]}]
 
     def open(self, environment: str, task: Dict[str, Any], seed: int) -> HostedEpisode:
         if self.target == "broken-start":

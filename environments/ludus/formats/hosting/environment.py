@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -15,6 +15,7 @@ from ludus.formats.hosting.description import (
     HostedTool,
     read_opened,
     read_outcome,
+    read_solution,
     read_task,
     usable_names,
 )
@@ -25,7 +26,7 @@ from ludus.formats.inside import values
 from ludus.formats.inside.adapter import HostedEpisode
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.rewards import Reward
-from ludus.server import Environment, Message, Result, Split, StepContext
+from ludus.server import Answer, Call, Environment, Message, Result, Split, StepContext, StepResult
 from ludus.server.authoring.schema_tool import SchemaTool
 
 _INSIDE: Final = Path(values.__file__).parent
@@ -194,6 +195,8 @@ def _class(
         "described": described,
         **attributes,
     }
+    if described.solvable:
+        fields["oracle"] = classmethod(_oracle_of(source, described.name))
     if not described.tools and not described.task_tools:
         fields["task_tools"] = Environment.task_tools
         fields["catalog_tools"] = classmethod(Environment.catalog_tools.__func__)  # type: ignore[attr-defined]
@@ -207,6 +210,14 @@ def _split(
         return read_task(source.ask("task", environment=environment, split=name, index=index))
 
     return Split.generated(make, kind) if count is None else Split.lazy(make, count, kind)
+
+
+def _oracle_of(source: LocalAdapter | ForeignProcess, environment: str) -> Any:
+    def oracle(cls: type[HostedEnvironment], task: HostedTask) -> Generator[Call | Answer, StepResult, None]:
+        """Play the adapter's solution of a task."""
+        yield from read_solution(source.ask("solution", environment=environment, task=task.for_adapter()))
+
+    return oracle
 
 
 def _schema_tool(tool: HostedTool, name: str, run: Any, *, offload: bool) -> SchemaTool:

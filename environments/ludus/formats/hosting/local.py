@@ -52,15 +52,15 @@ class LocalAdapter:
             raise found from None
 
     def ask(self, call: str, **parameters: Any) -> Any:
-        """Ask the adapter for a task.
+        """Ask the adapter for a task or its solution.
 
         Raises:
             HostedCodeError: the adapter failed.
         """
         adapter = self._adapter
         assert adapter is not None
-        assert call == "task"
-        return self.run(lambda: values.plain(adapter.task(**parameters), "the task"))
+        asked = {"task": adapter.task, "solution": adapter.solution}[call]
+        return self.run(lambda: values.plain(asked(**parameters), f"the {call}"))
 
     def open(self, environment: str, task: dict[str, Any], seed: int) -> HostedEpisode:
         """Begin an episode.

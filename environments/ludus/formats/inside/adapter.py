@@ -113,7 +113,7 @@ def description(
         text: what it is about, for people.
         splits: from `split`.
         tools: from `tool`; those of every task.
-        more: `version`, `gradable`, `seedable`, `forkable`, `reward_range`, `random_baseline`, `varies_by`, `package`
+        more: `version`, `gradable`, `solvable`, `seedable`, `forkable`, `reward_range`, `random_baseline`, `varies_by`, `package`
             (name and version of the hosted package) and `not_promised` (text by subject), as the server's model
             `Description` defines them.
     """

@@ -210,12 +210,15 @@ class _Session:
         self._adapter = adapter
         self._episode: Any = None
         self.methods: dict[str, Callable[..., Any]] = {
-            "task": self.task, "open": self.open, "call": self.call, "grade": self.grade, "close": self.close,
+            "task": self.task, "solution": self.solution, "open": self.open, "call": self.call, "grade": self.grade, "close": self.close,
         }  # fmt: skip
         self._plain = importlib.import_module(f"{_PACKAGE}.values").plain
 
     def task(self, environment: str, split: str, index: int) -> Any:
         return self._plain(self._adapter.task(environment, split, index), "the task")
+
+    def solution(self, environment: str, task: dict[str, Any]) -> Any:
+        return self._plain(self._adapter.solution(environment, task), "the solution")
 
     def open(self, environment: str, task: dict[str, Any], seed: int) -> Any:
         self._episode = self._adapter.open(environment, task, seed)
