@@ -98,6 +98,13 @@ class Adapter:
         """Begin an episode of a task."""
         raise NotImplementedError
 
+    def solution(self, environment: str, task: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return actions that solve a task, for validation: `{"tool": …, "arguments": {…}}` and `{"answer": …}`.
+
+        Only environments whose description has `solvable=True` need it.
+        """
+        raise NotImplementedError
+
 
 def description(
     name: str,
@@ -113,9 +120,9 @@ def description(
         text: what it is about, for people.
         splits: from `split`.
         tools: from `tool`; those of every task.
-        more: `version`, `gradable`, `solvable`, `seedable`, `forkable`, `reward_range`, `random_baseline`, `varies_by`, `package`
-            (name and version of the hosted package) and `not_promised` (text by subject), as the server's model
-            `Description` defines them.
+        more: `version`, `gradable`, `solvable`, `seedable`, `forkable`, `reward_range`, `random_baseline`,
+            `varies_by`, `package` (name and version of the hosted package) and `not_promised` (text by subject), as the
+            server's model `Description` defines them.
     """
     return {"name": name, "description": text, "splits": list(splits), "tools": list(tools), **more}
 

@@ -210,7 +210,8 @@ class _Session:
         self._adapter = adapter
         self._episode: Any = None
         self.methods: dict[str, Callable[..., Any]] = {
-            "task": self.task, "solution": self.solution, "open": self.open, "call": self.call, "grade": self.grade, "close": self.close,
+            "task": self.task, "solution": self.solution, "open": self.open, "call": self.call,
+            "grade": self.grade, "close": self.close,
         }  # fmt: skip
         self._plain = importlib.import_module(f"{_PACKAGE}.values").plain
 
