@@ -59,7 +59,7 @@ class LocalAdapter:
         """
         adapter = self._adapter
         assert adapter is not None
-        asked = {"task": adapter.task, "solution": adapter.solution}[call]
+        asked: Any = adapter.task if call == "task" else adapter.solution
         return self.run(lambda: values.plain(asked(**parameters), f"the {call}"))
 
     def open(self, environment: str, task: dict[str, Any], seed: int) -> HostedEpisode:
