@@ -215,7 +215,8 @@ def _split(
 def _oracle_of(source: LocalAdapter | ForeignProcess, environment: str) -> Any:
     def oracle(cls: type[HostedEnvironment], task: HostedTask) -> Generator[Call | Answer, StepResult, None]:
         """Play the adapter's solution of a task."""
-        for move in read_solution(source.ask("solution", environment=environment, task=task.for_adapter())):
+        moves = read_solution(source.ask("solution", environment=environment, task=task.for_adapter()))
+        for move in moves:  # noqa: UP028 (`yield from` would send the results of steps to the list)
             yield move
 
     return oracle
