@@ -180,11 +180,15 @@ def serve(adapter: Any, stream: socket.socket, pid: int) -> None:
     """Serve one connection to its end."""
     frames = importlib.import_module(f"{_PACKAGE}.frames")
     session = _Session(adapter)
+    own = os.getpid()
     with stream:
         try:
             frames.send(stream, {"pid": pid})
             while (request := frames.receive(stream)) is not None:
-                stream.sendall(answer(session, request))
+                reply = answer(session, request)
+                if os.getpid() != own:  # a process that hosted code forked, and that returned to here
+                    os._exit(0)
+                stream.sendall(reply)
         except (OSError, frames.FrameError):
             pass
         finally:
