@@ -11,7 +11,23 @@ import warnings
 
 from reasoning_gym.factory import DATASETS
 
-MALFORMED = ["", " ", "x", "1/0", "[[1,2],[3]]", "\x00", "{", "()", "-1", "nan", "inf", "None", "null", "9" * 60, "a\nb"]
+MALFORMED = [
+    "",
+    " ",
+    "x",
+    "1/0",
+    "[[1,2],[3]]",
+    "\x00",
+    "{",
+    "()",
+    "-1",
+    "nan",
+    "inf",
+    "None",
+    "null",
+    "9" * 60,
+    "a\nb",
+]
 
 
 def answers_of(dataset, entry, count, rng):

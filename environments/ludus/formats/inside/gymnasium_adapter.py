@@ -81,7 +81,9 @@ class GymnasiumAdapter(Adapter):
     def _require_render_mode(self, sample: Any) -> None:
         modes = [str(mode) for mode in sample.metadata.get("render_modes") or []]
         if self.render != "none" and self.render not in modes:
-            raise NotUsable(f"{self.target} does not render {self.render!r}; it renders: {', '.join(modes) or 'nothing'}")
+            raise NotUsable(
+                f"{self.target} does not render {self.render!r}; it renders: {', '.join(modes) or 'nothing'}"
+            )
 
     def describe(self) -> list[dict[str, Any]]:
         act = tool("act", f"Take an action in {self.acted}.", {"action": self.action})

@@ -49,7 +49,9 @@ class TextArenaAdapter(Adapter):
             raise NotUsable("the options make and players are for one game: write textarena:ID#…")
         for name, players in self.games.items():
             if self.player >= players and target != "all":
-                raise NotUsable(f"{name} has the players 0 to {players - 1}, so the option player cannot be {self.player}")
+                raise NotUsable(
+                    f"{name} has the players 0 to {players - 1}, so the option player cannot be {self.player}"
+                )
             if target != "all":
                 self._try(name, players)
         self.games = {name: players for name, players in self.games.items() if self.player < players}
