@@ -124,6 +124,8 @@ PYTHON_PEERS = {
         ("gymnasium==1.4.0", "minigrid==3.0.0", "reasoning-gym==0.1.25"),
         "Gymnasium, minigrid and reasoning-gym, which are hosted as formats",
     ),
+    "textarena": Peer(("textarena==0.7.4", "numpy==2.4.6"), "TextArena's games, which are hosted as a format"),
+    "aviary": Peer(("fhaviary==0.37.0",), "Aviary's environments, which are hosted as a format"),
     "trackers": Peer(("wandb==0.31.0", "mlflow==3.17.2", "trackio==0.43.0", "pytest"), "trackers of training runs"),
     # E2B's client and Prime's require different versions of connectrpc, so each service has its own environment.
     "e2b": Peer(("e2b==2.63.0",), "E2B's client, for its sandboxes"),

@@ -65,6 +65,8 @@ class Description(_Strict):
     reward_range: tuple[float, float] | None = None
     random_baseline: float | None = None
     varies_by: Literal["task", "seed"] = "task"
+    prepared: bool = False
+    """Whether the adapter's `prepare` runs before each episode."""
     not_promised: Mapping[str, str] = {}
     """What the hosted package cannot promise, such as `seeds` or `isolation`, each with the reason."""
 

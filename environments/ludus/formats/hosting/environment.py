@@ -85,8 +85,10 @@ class _ForeignEnvironment(HostedEnvironment):
         await asyncio.to_thread(cls.process.release)
 
     async def setup(self) -> None:
-        self._session = await self.process.connect()
         task = self.task.for_adapter()
+        if self.described.prepared:
+            await asyncio.to_thread(self.process.prepare, self.described.name, task)
+        self._session = await self.process.connect()
         self._open(await self._session.call("open", environment=self.described.name, task=task, seed=self.seed))
 
     async def teardown(self) -> None:

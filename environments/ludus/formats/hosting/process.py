@@ -266,6 +266,15 @@ class ForeignProcess:
 
     # ── episodes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def prepare(self, environment: str, task: Mapping[str, Any]) -> None:
+        """Let the adapter load what the episodes of a task share, before the next connection is accepted."""
+        process = self._process
+        if process is not None and process.stdin is not None:
+            order = json.dumps({"environment": environment, "task": task}).encode()
+            with contextlib.suppress(OSError, ValueError):
+                process.stdin.write(b"prepare " + order + b"\n")
+                process.stdin.flush()
+
     async def connect(self) -> ForeignSession:
         """Return a session for one episode.
 

@@ -11,8 +11,8 @@ How this works:
   forked child, so that the package is imported once, and episodes share neither memory nor hangs nor crashes; with
   `thread`, by a thread.
 - Whatever the package prints goes to standard error, and its standard input is empty.
-- Later lines on standard input are `kill PID`: the server gives up on the episode of that child. The end of the input
-  means that the server is gone: all children end, and then this process. They end too if this process is killed.
+- Later lines on standard input are `kill PID`: the server gives up on the episode of that child; and `prepare ORDER`:
+  the adapter loads what the next episode shares with others, before the fork. The end of the input means that the server is gone: all children end, and then this process. They end too if this process is killed.
 """
 
 from __future__ import annotations
@@ -133,6 +133,9 @@ class _Server:
             word, _, number = line.partition(b" ")
             if word == b"kill" and number.isdigit() and int(number) in self._children:
                 _kill_group(int(number))
+            elif word == b"prepare":
+                with contextlib.suppress(Exception):  # the episode meets the same error, and reports it
+                    self._adapter.prepare(**json.loads(number))
         return True
 
     def _collect(self) -> None:
@@ -180,11 +183,15 @@ def serve(adapter: Any, stream: socket.socket, pid: int) -> None:
     """Serve one connection to its end."""
     frames = importlib.import_module(f"{_PACKAGE}.frames")
     session = _Session(adapter)
+    own = os.getpid()
     with stream:
         try:
             frames.send(stream, {"pid": pid})
             while (request := frames.receive(stream)) is not None:
-                stream.sendall(answer(session, request))
+                reply = answer(session, request)
+                if os.getpid() != own:  # a process that hosted code forked, and that returned to here
+                    os._exit(0)
+                stream.sendall(reply)
         except (OSError, frames.FrameError):
             pass
         finally:
