@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import weakref
 from collections.abc import Mapping, Sequence
@@ -73,6 +74,14 @@ class _ForeignEnvironment(HostedEnvironment):
     blocking = False
     process: ClassVar[ForeignProcess]
     _session: ForeignSession | None = None
+
+    @classmethod
+    async def startup(cls) -> None:
+        await asyncio.to_thread(cls.process.acquire)
+
+    @classmethod
+    async def shutdown(cls) -> None:
+        await asyncio.to_thread(cls.process.release)
 
     async def setup(self) -> None:
         self._session = await self.process.connect()

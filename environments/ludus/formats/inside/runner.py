@@ -184,24 +184,23 @@ def serve(adapter: Any, stream: socket.socket, pid: int) -> None:
         try:
             frames.send(stream, {"pid": pid})
             while (request := frames.receive(stream)) is not None:
-                frames.send(stream, answer(session, request))
+                stream.sendall(answer(session, request))
         except (OSError, frames.FrameError):
             pass
         finally:
             session.close()
 
 
-def answer(session: _Session, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the reply to a request: its value, or why there is none."""
+def answer(session: _Session, request: dict[str, Any]) -> bytes:
+    """Return the reply to a request as a message: its value, or why there is none."""
     frames = importlib.import_module(f"{_PACKAGE}.frames")
     number = request.get("id")
     try:
         method: Callable[..., Any] = session.methods[request["call"]]
-        reply = {"id": number, "value": method(**request.get("with", {}))}
-        frames.pack(reply)
+        packed: bytes = frames.pack({"id": number, "value": method(**request.get("with", {}))})
     except BaseException as error:  # `SystemExit` of hosted code, too
-        return {"id": number, "error": explain(error)}
-    return reply
+        packed = frames.pack({"id": number, "error": explain(error)})
+    return packed
 
 
 class _Session:
