@@ -126,6 +126,9 @@ PYTHON_PEERS = {
     ),
     "textarena": Peer(("textarena==0.7.4", "numpy==2.4.6"), "TextArena's games, which are hosted as a format"),
     "aviary": Peer(("fhaviary==0.37.0",), "Aviary's environments, which are hosted as a format"),
+    "verifiers-v0": Peer(
+        ("verifiers==0.1.14",), "verifiers before its v1, with the environments of load_environment, for the formats"
+    ),
     "trackers": Peer(("wandb==0.31.0", "mlflow==3.17.2", "trackio==0.43.0", "pytest"), "trackers of training runs"),
     # E2B's client and Prime's require different versions of connectrpc, so each service has its own environment.
     "e2b": Peer(("e2b==2.63.0",), "E2B's client, for its sandboxes"),

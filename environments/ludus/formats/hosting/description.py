@@ -12,6 +12,7 @@ from ludus.formats.hosting.errors import HostedCodeError
 from ludus.protocol.content import Content, ImageBlock, Message, TextBlock
 from ludus.protocol.episodes import SplitType
 from ludus.protocol.messages import describe_invalid
+from ludus.protocol.rewards import Component
 from ludus.server import Answer, Call, Private, Result, Task
 
 _NAME_CHARS = re.compile(r"[^a-z0-9_.-]+")
@@ -111,7 +112,7 @@ class _TaskReply(_Strict):
 class _Outcome(_Strict):
     content: list[dict[str, Any]]
     reward: float | None = None
-    components: dict[str, float] = {}
+    components: dict[str, float | Component] = {}
     finished: bool = False
     truncated: bool = False
     metadata: dict[str, Any] = {}
