@@ -89,6 +89,12 @@ class OpenEnvServer:
         )
         return read_descriptions([described])
 
+    def acquire(self) -> None:
+        """Do nothing: the server runs elsewhere."""
+
+    def release(self) -> None:
+        """Do nothing: each episode has a connection of its own."""
+
     def ask(self, call: str, **parameters: Any) -> Any:
         """Return a task."""
         assert call == "task"

@@ -1,6 +1,6 @@
 """An OpenEnv environment with tasks of its own: walk through an orchard and pick the fruit before the day ends.
 
-    ludus serve 'openenv:examples/formats/openenv/orchard.py:Orchard#python=PATH,deterministic=true'
+ludus serve 'openenv:examples/formats/openenv/orchard.py:Orchard#python=PATH,deterministic=true'
 """
 
 from typing import Any, Literal, Optional

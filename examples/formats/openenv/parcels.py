@@ -1,6 +1,6 @@
 """An OpenEnv environment whose actions are MCP tools: read the labels of parcels and deliver them.
 
-    ludus serve 'openenv:examples/formats/openenv/parcels.py:app#python=PATH,deterministic=true'
+ludus serve 'openenv:examples/formats/openenv/parcels.py:app#python=PATH,deterministic=true'
 """
 
 from typing import Any, Optional

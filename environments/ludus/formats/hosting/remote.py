@@ -1,4 +1,4 @@
-"""What an environment needs from the place where its hosted episodes run: an interpreter here, or a server elsewhere."""
+"""What an environment needs from the place where its hosted episodes run: an interpreter, or a server elsewhere."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ class Session(Protocol):
 
 class EpisodeSource(Protocol):
     """Where hosted episodes run."""
+
+    def acquire(self) -> None:
+        """Prepare for episodes of one more environment; runs when the server starts. Blocks."""
+
+    def release(self) -> None:
+        """End the use by an environment; the last one frees everything. Blocks."""
 
     def ask(self, call: str, **parameters: Any) -> Any:
         """Return a task: `ask("task", environment=…, split=…, index=…)`. Blocks.

@@ -40,8 +40,10 @@ class OpenEnvAdapter(Adapter):
         self.shows_metadata = bool(options.get("metadata"))
         self.environment, self.application, self.module = self._find(target)
         self.seeded = None if self.environment is None else _accepts_seed(self.environment)
+        self.process = os.getpid()
         if self.environment is not None:
             self.action, self.observation = self._models(self.environment)
+            self.made = self._make()
         self.facts: dict[str, Any] = call_forked(self._probe)
 
     def _find(self, target: str) -> tuple[Any, Any, Any]:
@@ -97,12 +99,15 @@ class OpenEnvAdapter(Adapter):
         """Start the server: the application itself, or one of the class's own."""
         if self.application is not None:
             return App(self.application)
+        # A forked child has this application for itself; episodes in threads must not share one.
+        return App(self.made if os.getpid() != self.process else self._make())
+
+    def _make(self) -> Any:
         arguments = self.options.get("make") or {}
         factory = functools.partial(self.environment, **arguments) if arguments else self.environment
-        made = self.http.create_fastapi_app(
+        return self.http.create_fastapi_app(
             factory, self.action, self.observation, env_name=self.environment.__name__, mode="simulation"
         )
-        return App(made)
 
     def _probe(self) -> dict[str, Any]:
         """Return what the server says about itself; runs in a process of its own."""
