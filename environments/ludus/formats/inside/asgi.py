@@ -81,7 +81,7 @@ class Socket:
         if message["type"] != "websocket.send":
             raise AppFailed(f"the environment's server closed the connection{_reason(message)}")
         text = message.get("text")
-        return text if text is not None else message["bytes"].decode("utf-8")
+        return str(text) if text is not None else str(message["bytes"], "utf-8")
 
     def close(self) -> None:
         """Close the connection and wait until the application has freed the session."""

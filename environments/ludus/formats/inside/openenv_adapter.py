@@ -54,7 +54,7 @@ class OpenEnvAdapter(Adapter):
         base = need("openenv.core.env_server.interfaces", "openenv").Environment
         if inspect.isclass(found) and issubclass(found, base):
             if inspect.isabstract(found):
-                missing = ", ".join(sorted(found.__abstractmethods__))
+                missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
                 raise NotUsable(f"{target} is abstract; it lacks {missing}")
             return found, None, module
         if hasattr(found, "routes") and callable(found):

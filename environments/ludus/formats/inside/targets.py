@@ -76,7 +76,8 @@ def load_module(name: str) -> Any:
 def _import_alone(path: str) -> Any:
     name = "ludus_hosted_" + "".join(char if char.isalnum() else "_" for char in os.path.basename(path)[:-3])
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
