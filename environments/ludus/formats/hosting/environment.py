@@ -20,7 +20,8 @@ from ludus.formats.hosting.description import (
     usable_names,
 )
 from ludus.formats.hosting.local import LocalAdapter
-from ludus.formats.hosting.process import ForeignProcess, ForeignSession
+from ludus.formats.hosting.process import ForeignProcess
+from ludus.formats.hosting.remote import EpisodeSource, Session
 from ludus.formats.hosting.settings import HostingSettings
 from ludus.formats.inside import values
 from ludus.formats.inside.adapter import HostedEpisode
@@ -73,8 +74,8 @@ class _ForeignEnvironment(HostedEnvironment):
     """An environment in a foreign interpreter."""
 
     blocking = False
-    process: ClassVar[ForeignProcess]
-    _session: ForeignSession | None = None
+    process: ClassVar[EpisodeSource]
+    _session: Session | None = None
 
     @classmethod
     async def startup(cls) -> None:
@@ -169,15 +170,22 @@ def host_environments(
     process = ForeignProcess(format_name, file, target, settings)
     found = process.start()
     _RUNNING.add(process)
+    return environments_of(found, process, settings)
+
+
+def environments_of(
+    found: Sequence[Description], source: EpisodeSource, settings: HostingSettings
+) -> list[type[Environment[Any]]]:
+    """Return environments with these descriptions, whose episodes run in sessions of a source."""
     foreign = (_ForeignEnvironment, _GradedForeignEnvironment)
-    return [_class(one, foreign[one.gradable], {"process": process}, process, settings, len(found)) for one in found]
+    return [_class(one, foreign[one.gradable], {"process": source}, source, settings, len(found)) for one in found]
 
 
 def _class(
     described: Description,
     base: type[HostedEnvironment],
     attributes: Mapping[str, Any],
-    source: LocalAdapter | ForeignProcess,
+    source: LocalAdapter | EpisodeSource,
     settings: HostingSettings,
     count: int,
 ) -> type[Environment[Any]]:
@@ -206,7 +214,7 @@ def _class(
 
 
 def _split(
-    source: LocalAdapter | ForeignProcess, environment: str, name: str, count: int | None, kind: Any
+    source: LocalAdapter | EpisodeSource, environment: str, name: str, count: int | None, kind: Any
 ) -> Split[HostedTask]:
     def make(index: int) -> HostedTask:
         return read_task(source.ask("task", environment=environment, split=name, index=index))
