@@ -123,6 +123,10 @@ class Bubblewrap(PooledProvider):
                 f"bubblewrap sandboxes show this machine's own system, not the image {named!r}; "
                 'use provider="docker", or add paths with `readonly`'
             )
+        shown = [str(Path(PYTHON)), os.path.realpath(sys.base_prefix), *(inside for _, inside in settings.readonly)]
+        for place, _ in settings.links:
+            if any(path.startswith(f"{place}/") or path == place for path in shown):
+                raise SandboxUnsupported(f"`links` names {place}, where the sandbox shows a directory of this machine")
         await check_shown(settings)
 
     async def _start(self, settings: SandboxSettings) -> RunnerBox:
@@ -259,6 +263,8 @@ def _system(settings: SandboxSettings) -> list[str]:
             argv += ["--perms", "0755", "--dir", folder]
     for outside, inside in shown:
         argv += ["--ro-bind", outside, inside]
+    for place, inside in settings.links:
+        argv += ["--symlink", f"{HOME}/{inside}", place]
     for packages in _packages():
         # Hide the packages installed for this machine's Python: results would depend on them, and Python start slower.
         argv += ["--perms", "0555", "--tmpfs", packages, "--remount-ro", packages]
