@@ -123,9 +123,9 @@ class Bubblewrap(PooledProvider):
                 f"bubblewrap sandboxes show this machine's own system, not the image {named!r}; "
                 'use provider="docker", or add paths with `readonly`'
             )
-        shown = [str(Path(PYTHON)), os.path.realpath(sys.base_prefix), *(inside for _, inside in settings.readonly)]
+        shown = [*_prefixes(), *(inside for _, inside in settings.readonly)]
         for place, _ in settings.links:
-            if any(path.startswith(f"{place}/") or path == place for path in shown):
+            if any(f"{path}/".startswith(f"{place}/") for path in shown):
                 raise SandboxUnsupported(f"`links` names {place}, where the sandbox shows a directory of this machine")
         await check_shown(settings)
 
@@ -253,8 +253,7 @@ def _system(settings: SandboxSettings) -> list[str]:
             argv += ["--symlink", os.readlink(path), place]
         elif path.is_dir():
             argv += ["--ro-bind", place, place]
-    prefixes = dict.fromkeys((os.path.realpath(sys.base_prefix), str(Path(PYTHON).parents[1])))
-    own = [prefix for prefix in prefixes if not any(Path(prefix).is_relative_to(place) for place in _SYSTEM)]
+    own = [prefix for prefix in _prefixes() if not any(Path(prefix).is_relative_to(place) for place in _SYSTEM)]
     shown = [(place, place) for place in (*_CONFIGURATION, *own) if Path(place).exists()]
     shown += settings.readonly
     # Only root can enter the parent directories that bubblewrap creates by itself, so create them with other modes.
@@ -269,6 +268,11 @@ def _system(settings: SandboxSettings) -> list[str]:
         # Hide the packages installed for this machine's Python: results would depend on them, and Python start slower.
         argv += ["--perms", "0555", "--tmpfs", packages, "--remount-ro", packages]
     return argv
+
+
+def _prefixes() -> list[str]:
+    """Return the directories of this server's Python."""
+    return list(dict.fromkeys((os.path.realpath(sys.base_prefix), str(Path(PYTHON).parents[1]))))
 
 
 def _packages() -> list[str]:

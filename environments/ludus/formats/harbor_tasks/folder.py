@@ -48,7 +48,7 @@ class HarborSettings(BaseModel):
     verifier: Literal["task", "shared", "separate"] = "task"
     """Where tests run: as the task says (in the agent's sandbox by default), or always `shared` or `separate`."""
     reward: str | None = None
-    """The key of `reward.json` that is the reward, or `mean` of all keys. By default it is `reward`, or the only key."""
+    """The key of `reward.json` that is the reward, or `mean` of all keys; by default `reward`, or the only key."""
     failed_verifier: Literal["unscored", "zero"] = "unscored"
     """What an episode is worth whose tests left no reward that can be read."""
     command_seconds: float = Field(default=45.0, gt=0)

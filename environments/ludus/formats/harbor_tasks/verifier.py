@@ -15,6 +15,7 @@ from ludus.formats.harbor_tasks.folder import HarborFolder, files_of
 from ludus.protocol.rewards import Component, Reward
 from ludus.sandbox import Sandbox
 from ludus.sandbox.errors import SandboxFileError
+from ludus.sandbox.model import Snapshot
 
 LOGS: Final = "logs/verifier"
 _REWARD_BYTES: Final = 2**20
@@ -39,7 +40,7 @@ class AgentMisuse(Exception):
 async def prepare(box: Sandbox, folder: HarborFolder) -> dict[str, str]:
     """Fill a new sandbox with the task's files, and return the environment variables of its image."""
     if folder.image is not None:
-        await box.restore(_snapshot(folder.seed))
+        await box.restore(Snapshot(folder.seed))
         return {}
     copied = await box.run(
         ["sh", "-c", "cp -a /.ludus-seed/. . 2>/dev/null; mkdir -p logs/agent logs/verifier logs/artifacts"]
@@ -187,9 +188,3 @@ def reward_of(rewards: Mapping[str, float | int], key: str | None) -> Reward:
         chosen = "reward" if "reward" in rewards else next(iter(rewards), "reward")
     parts = {name: Component(value=value, weight=float(name == chosen)) for name, value in rewards.items()}
     return Reward.of(rewards.get(chosen, 0), parts)
-
-
-def _snapshot(data: bytes):  # noqa: ANN202
-    from ludus.sandbox.model import Snapshot
-
-    return Snapshot(data)

@@ -1,6 +1,6 @@
 #!/bin/bash
-cd /tests
-if PYTHONPATH=/app timeout 20 python3 -m unittest -v test_hidden; then
+# The repaired module runs in processes of its own; this one only compares what they print.
+if python3 /tests/check.py; then
     echo 1 > /logs/verifier/reward.txt
 else
     echo 0 > /logs/verifier/reward.txt

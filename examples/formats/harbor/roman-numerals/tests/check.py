@@ -1,6 +1,17 @@
 import subprocess
 
-CASES = {1: "I", 4: "IV", 9: "IX", 14: "XIV", 40: "XL", 90: "XC", 400: "CD", 1994: "MCMXCIV", 2024: "MMXXIV", 3999: "MMMCMXCIX"}
+CASES = {
+    1: "I",
+    4: "IV",
+    9: "IX",
+    14: "XIV",
+    40: "XL",
+    90: "XC",
+    400: "CD",
+    1994: "MCMXCIV",
+    2024: "MMXXIV",
+    3999: "MMMCMXCIX",
+}
 
 right = 0
 for number, numeral in CASES.items():
