@@ -129,6 +129,9 @@ PYTHON_PEERS = {
     "verifiers-v0": Peer(
         ("verifiers==0.1.14",), "verifiers before its v1, with the environments of load_environment, for the formats"
     ),
+    "harbor": Peer(
+        ("harbor==0.26.0",), "Harbor, whose task folders are hosted as a format", python="3.12", optional=True
+    ),
     "trackers": Peer(("wandb==0.31.0", "mlflow==3.17.2", "trackio==0.43.0", "pytest"), "trackers of training runs"),
     # E2B's client and Prime's require different versions of connectrpc, so each service has its own environment.
     "e2b": Peer(("e2b==2.63.0",), "E2B's client, for its sandboxes"),
