@@ -132,6 +132,9 @@ PYTHON_PEERS = {
     "harbor": Peer(
         ("harbor==0.26.0",), "Harbor, whose task folders are hosted as a format", python="3.12", optional=True
     ),
+    "mcp-servers": Peer(
+        ("mcp-server-sqlite==2025.4.25", "mcp==1.30.0"), "a stock MCP server from PyPI, for the format mcp"
+    ),
     "trackers": Peer(("wandb==0.31.0", "mlflow==3.17.2", "trackio==0.43.0", "pytest"), "trackers of training runs"),
     # E2B's client and Prime's require different versions of connectrpc, so each service has its own environment.
     "e2b": Peer(("e2b==2.63.0",), "E2B's client, for its sandboxes"),
@@ -157,6 +160,7 @@ PYTHON_PEERS = {
 }
 NODE_PEERS = {
     "node": "the MCP conformance suite and the MCP Inspector, with the Node 22 they need",
+    "mcp-servers-node": "stock MCP servers from npm with their Node, for the format mcp",
     "qwen-code": "the coding agent Qwen Code with its Node, for the agents in sandboxes",
 }
 """Packages of npm in one folder, with a Node of their own."""

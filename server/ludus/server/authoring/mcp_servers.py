@@ -18,7 +18,7 @@ from ludus.protocol.bounds import short
 from ludus.protocol.content import Content, ImageBlock, TextBlock
 from ludus.protocol.errors import AuthoringError
 from ludus.sandbox import Limits, Sandbox, SandboxFileError, SandboxLimitReached
-from ludus.server.authoring.mcp_stdio import Connection, McpServerEnded, Revision
+from ludus.server.authoring.mcp_stdio import Connection, McpConnection, McpServerEnded, Revision
 from ludus.server.authoring.results import ToolError
 from ludus.server.authoring.schema_tool import SchemaTool
 from ludus.server.authoring.tools import StepContext
@@ -32,6 +32,9 @@ _MARGIN_SECONDS: Final = 1.0
 _LEAST_SECONDS: Final = 0.05
 _IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
+ChosenTools = Sequence[str] | Mapping[str, str] | Callable[[Sequence[str]], Mapping[str, str]] | None
+"""The tools to take of a server, by their names or with the names for the agent; None for all."""
+
 _RESULT: Final = TypeAdapter[types.CallToolResult | types.InputRequiredResult](
     types.CallToolResult | types.InputRequiredResult
 )
@@ -40,17 +43,28 @@ _RESULT: Final = TypeAdapter[types.CallToolResult | types.InputRequiredResult](
 class McpServer:
     """An MCP server inside a sandbox, as returned by `connect_mcp`. It ends with its sandbox at the latest.
 
+    Args:
+        start: connects to the server, and starts it if need be.
+        seconds: for how long to wait for the answer to a request.
+        restarts: how often it may be started again.
+        raises_end: whether calls raise `McpServerEnded` when the server has ended, because no agent can end it. By
+            default that is the agent's error to see.
+
     Attributes:
         tools: its tools, to return from `Environment.task_tools`.
         instructions: the server's own text on how to use it; None if it has none. Nothing shows it to the agent.
         restarts: how often it may be started again.
     """
 
-    def __init__(self, start: Callable[[], Coroutine[Any, Any, Connection]], seconds: float, restarts: int) -> None:
+    def __init__(
+        self, start: Callable[[], Coroutine[Any, Any, McpConnection]], seconds: float, restarts: int = 0, *,
+        raises_end: bool = False,
+    ) -> None:  # fmt: skip
         self._start = start
         self._seconds = seconds
-        self._connection: Connection | None = None
-        self._reported: Connection | None = None
+        self._raises_end = raises_end
+        self._connection: McpConnection | None = None
+        self._reported: McpConnection | None = None
         """The last connection whose end the agent has seen."""
         self._starting = asyncio.Lock()
         self.restarts = restarts
@@ -67,18 +81,17 @@ class McpServer:
 
         Raises:
             ToolError: the tool or the server refused, did not answer in time, or the server has ended.
+            McpServerEnded: the server has ended, if this server `raises_end`.
             SandboxFailed: the sandbox is gone.
         """
         seconds = self._seconds if seconds is None else seconds
-        until = asyncio.get_running_loop().time() + seconds
         try:
-            async with asyncio.timeout(seconds):
-                connection = await self._connected()
-            left = max(_LEAST_SECONDS, until - asyncio.get_running_loop().time())
-            result = await connection.request(lambda client: _call(client, tool, dict(arguments)), left)
+            result = await self.result(tool, arguments, seconds=seconds)
         except TimeoutError:
             raise ToolError(f"{tool} did not answer within {seconds:.3g} s") from None
         except McpServerEnded as error:
+            if self._raises_end:
+                raise
             self._reported = self._connection
             raise ToolError(self._ended(error)) from None
         except MCPError as error:
@@ -93,13 +106,47 @@ class McpServer:
             raise ToolError(text or f"{tool} failed without a message")
         return content
 
+    async def result(
+        self, tool: str, arguments: Mapping[str, Any], *, seconds: float | None = None
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        """Call a tool as `call` does, and return its result as the server gave it, errors of the tool included.
+
+        Raises:
+            TimeoutError: there was no answer in time.
+            McpServerEnded, SandboxFailed: the server or its sandbox is gone.
+            MCPError: the server answered with an error.
+            ValidationError: the answer is no result of a tool.
+        """
+        found: types.CallToolResult | types.InputRequiredResult = await self.request(
+            lambda client: _call(client, tool, dict(arguments)), seconds=seconds
+        )
+        return found
+
+    async def request(self, make: Callable[[Client], Coroutine[Any, Any, Any]], *, seconds: float | None = None) -> Any:
+        """Send any request to the server, and return its result.
+
+        Raises:
+            TimeoutError, McpServerEnded, SandboxFailed, MCPError, ValidationError: as in `result`.
+        """
+        seconds = self._seconds if seconds is None else seconds
+        until = asyncio.get_running_loop().time() + seconds
+        async with asyncio.timeout(seconds):
+            connection = await self._connected()
+        left = max(_LEAST_SECONDS, until - asyncio.get_running_loop().time())
+        return await connection.request(make, left)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the server runs."""
+        return self._connection is not None and self._connection.is_open
+
     async def aclose(self) -> None:
         """End the server; it may be called more than once."""
         self.restarts = 0
         if self._connection is not None:
             await self._connection.aclose()
 
-    async def _connected(self) -> Connection:
+    async def _connected(self) -> McpConnection:
         async with self._starting:
             connection = self._connection
             assert connection is not None
@@ -117,7 +164,7 @@ class McpServer:
         further = "; the next call starts it again, without its state" if self.restarts > 0 else ""
         return f"the program behind this tool is gone: {error.message[:_ERROR_CHARS]}{further}"
 
-    async def _open(self, chosen: Mapping[str, str] | None, prefix: str, concurrent: bool) -> None:
+    async def _open(self, chosen: ChosenTools, prefix: str, concurrent: bool) -> None:
         self._connection = await self._start()
         listed = await _list_tools(self._connection, self._seconds)
         instructions = self._connection.client.instructions
@@ -172,21 +219,38 @@ async def connect_mcp(
         return await Connection.open(process, revision, start_seconds)
 
     server = McpServer(start, seconds, restarts)
-    chosen = tools if tools is None or isinstance(tools, Mapping) else {name: name for name in tools}
+    await open_mcp(server, what, tools=tools, prefix=prefix, concurrent=concurrent)
+    return server
+
+
+async def open_mcp(
+    server: McpServer, what: str, *, tools: ChosenTools = None, prefix: str = "", concurrent: bool = False
+) -> None:
+    """Start a server and list its tools; if that fails, it is closed.
+
+    Args:
+        server: the server.
+        what: what it is, for messages.
+        tools: as in `connect_mcp`, or a function that returns such a mapping for the names on the server.
+        prefix, concurrent: as in `connect_mcp`.
+
+    Raises:
+        AuthoringError: as in `connect_mcp`.
+        SandboxFailed, SandboxUnsupported: as in `Sandbox.spawn`.
+    """
     try:
-        await server._open(chosen, prefix, concurrent)
+        await server._open(tools, prefix, concurrent)
     except BaseException as error:
         await server.aclose()
         if isinstance(error, McpServerEnded):
             raise AuthoringError(f"{what} does not start: {error.message}") from None
         if isinstance(error, TimeoutError):
-            raise AuthoringError(f"{what} did not list its tools within {seconds:g} s") from None
+            raise AuthoringError(f"{what} did not list its tools within {server._seconds:g} s") from None
         if isinstance(error, MCPError | ValidationError | ValueError | RecursionError):
             raise AuthoringError(f"{what} does not list its tools: {str(error)[:_ERROR_CHARS]}") from None
         if isinstance(error, AuthoringError):
             raise AuthoringError(f"{what} has tools that cannot be used: {error.message}") from None
         raise
-    return server
 
 
 async def _call(
@@ -197,7 +261,7 @@ async def _call(
     return await client.session.send_request(types.CallToolRequest(params=params), _RESULT)
 
 
-async def _list_tools(connection: Connection, seconds: float) -> list[types.Tool]:
+async def _list_tools(connection: McpConnection, seconds: float) -> list[types.Tool]:
     listed: list[types.Tool] = []
     cursor: str | None = None
     for _ in range(_PAGES):
@@ -217,16 +281,16 @@ async def _list_tools(connection: Connection, seconds: float) -> list[types.Tool
     return listed
 
 
-def _chosen(
-    listed: Sequence[types.Tool], chosen: Mapping[str, str] | None, prefix: str
-) -> list[tuple[types.Tool, str]]:
+def _chosen(listed: Sequence[types.Tool], chosen: ChosenTools, prefix: str) -> list[tuple[types.Tool, str]]:
     """Return the tools to take, each with its name for the agent."""
     by_name: dict[str, types.Tool] = {}
     for tool in listed:
         if tool.name in by_name:
             raise AuthoringError(f"it lists two tools called {tool.name[:100]!r}")
         by_name[tool.name] = tool
-    names = chosen if chosen is not None else {name: name for name in by_name}
+    names = chosen(list(by_name)) if callable(chosen) else chosen
+    if not isinstance(names, Mapping):
+        names = {name: name for name in (by_name if names is None else names)}
     missing = [name for name in names if name not in by_name]
     if missing:
         have = ", ".join(map(repr, by_name))[:1000]

@@ -1,4 +1,4 @@
-"""One connection to an MCP server on the standard input and output of a process in a sandbox.
+"""Connections to MCP servers, such as one on the standard input and output of a process in a sandbox.
 
 How this works:
 
@@ -17,9 +17,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
-from typing import Any, Final, Literal
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final, Literal, Self
 
 import anyio
 import mcp_types as types
@@ -47,46 +48,53 @@ _QUEUE: Final = 64
 
 
 class McpServerEnded(LudusError):
-    """The MCP server in the sandbox has ended, or was ended because it exceeded a bound; the message says which."""
+    """An MCP server has ended, or was ended because it exceeded a bound; the message says which."""
 
 
-class Connection:
-    """A running MCP server and its client, as `Connection.open` returns it."""
+class McpConnection(ABC):
+    """An MCP server and its client. A subclass defines what carries the messages; `start` opens the connection."""
 
-    def __init__(self, process: Process) -> None:
-        self._process = process
-        self._pending: set[str | int] = set()
+    def __init__(self) -> None:
         self._unasked = 0
+        """Messages since the last request that are no answer to it."""
         self._fault: str | None = None
-        self._lost: SandboxFailed | None = None
-        self._stderr = bytearray()
         self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._closing = asyncio.Event()
         self._abandoned: set[asyncio.Task[Any]] = set()
         self._unanswered = 0
         self._task: asyncio.Task[None] | None = None
 
-    @classmethod
-    async def open(cls, process: Process, revision: Revision, seconds: float) -> Connection:
-        """Agree with the server on a revision of MCP.
+    async def start(self, revision: Revision, seconds: float) -> Self:
+        """Agree with the server on a revision of MCP, and return this connection.
 
         Raises:
             McpServerEnded: it ended, or did not answer as MCP asks within `seconds`.
             SandboxFailed: the sandbox is gone.
         """
-        connection = cls(process)
-        connection._task = asyncio.create_task(connection._run(revision))
+        self._task = asyncio.create_task(self._run(revision))
         try:
             async with asyncio.timeout(seconds):
-                await asyncio.shield(connection._ready)
+                await asyncio.shield(self._ready)
         except TimeoutError:
-            connection._fault = f"it did not answer within {seconds:g} s"
-            await connection.aclose()
-            raise connection.ended() from None
+            self._fault = f"it did not answer within {seconds:g} s"
+            await self.aclose()
+            raise self.ended() from None
         except BaseException:
-            await connection.aclose()
+            await self.aclose()
             raise
-        return connection
+        return self
+
+    @abstractmethod
+    def ended(self) -> LudusError:
+        """Return the error for a server that is gone: `McpServerEnded`, or `SandboxFailed` if its sandbox is gone."""
+
+    @abstractmethod
+    def _streams(self) -> AbstractAsyncContextManager[Any]:
+        """Return what carries the messages, as the `mcp` package's client wants it."""
+
+    @abstractmethod
+    async def _stop(self) -> None:
+        """End what the connection was made for."""
 
     @property
     def is_open(self) -> bool:
@@ -97,15 +105,6 @@ class Connection:
     def client(self) -> Client:
         """The client; calls to it go through `request`."""
         return self._ready.result()
-
-    def ended(self) -> LudusError:
-        """Return the error for a server that is gone: `McpServerEnded`, or `SandboxFailed` if the sandbox is gone."""
-        if self._lost is not None:
-            return self._lost
-        end = self._process.end
-        why = self._fault or (f"it has ended: {end.ending}" if end is not None else "it closed its standard output")
-        said = self._stderr.decode("utf-8", "replace").strip()
-        return McpServerEnded(f"{why}; it wrote to standard error: {said}" if said else why)
 
     async def request(self, make: Callable[[Client], Coroutine[Any, Any, Any]], seconds: float) -> Any:
         """Send one request, and return its result.
@@ -177,10 +176,38 @@ class Connection:
                 call.cancel()
             with contextlib.suppress(SandboxFailed):
                 async with asyncio.timeout(_CLOSE_SECONDS):
-                    await self._process.aclose()
+                    await self._stop()
             if not self._ready.done():
                 self._ready.set_exception(self.ended())
                 self._ready.exception()  # marks it as read, for a caller that was canceled
+
+
+class Connection(McpConnection):
+    """A connection to a server on the standard input and output of a process in a sandbox."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__()
+        self._process = process
+        self._pending: set[str | int] = set()
+        self._lost: SandboxFailed | None = None
+        self._stderr = bytearray()
+
+    @classmethod
+    async def open(cls, process: Process, revision: Revision, seconds: float) -> Connection:
+        """Return a connection to a process that was started; see `start`."""
+        return await cls(process).start(revision, seconds)
+
+    def ended(self) -> LudusError:
+        """See `McpConnection.ended`."""
+        if self._lost is not None:
+            return self._lost
+        end = self._process.end
+        why = self._fault or (f"it has ended: {end.ending}" if end is not None else "it closed its standard output")
+        said = self._stderr.decode("utf-8", "replace").strip()
+        return McpServerEnded(f"{why}; it wrote to standard error: {said}" if said else why)
+
+    async def _stop(self) -> None:
+        await self._process.aclose()
 
     # ── the streams ────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -57,7 +57,7 @@ def load_environment(spec: str) -> type[Environment[Any]]:
 def _load(spec: str) -> type[Environment[Any]]:
     place, _, name = spec.rpartition(":") if ":" in spec else (spec, "", "")
     if place.endswith(".py"):
-        return _pick(_import_file(Path(place), spec), name, spec)
+        return _pick(import_file(Path(place), spec), name, spec)
     if name:
         if "" not in sys.path and str(Path.cwd()) not in sys.path:
             sys.path.insert(0, str(Path.cwd()))
@@ -95,7 +95,17 @@ def _import(module: str, spec: str, entry: EntryPoint | None) -> ModuleType:
         raise _import_failed(spec, error) from error
 
 
-def _import_file(path: Path, spec: str) -> ModuleType:
+def import_file(path: Path, spec: str) -> ModuleType:
+    """Import a Python file, again only if it has changed.
+
+    Args:
+        path: the file.
+        spec: what names it, for messages.
+
+    Raises:
+        EnvironmentNotFound: there is no such file.
+        AuthoringError: importing it failed.
+    """
     if not path.is_file():
         near = difflib.get_close_matches(path.stem, [file.stem for file in path.parent.glob("*.py")], n=1)
         hint = f"; did you mean {path.with_name(near[0] + '.py')}?" if near else ""
