@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import datasets
+import datasets  # pyright: ignore[reportMissingImports]
 import pyarrow as pa
 from pyarrow import parquet
 
@@ -40,12 +40,9 @@ SUMS = [(17, 25), (140, 62), (999, 1), (38, 38), (512, 256), (75, 19), (1200, 34
 
 
 def main() -> None:
-    questions, choices, answers = zip(*PLANETS)
-    parquet.write_table(
-        pa.table({"question": questions, "choices": choices, "answer": pa.array(answers, pa.int64())}),
-        HERE / "planets.parquet",
-        row_group_size=4,
-    )
+    """Write the files."""
+    planets = [{"question": question, "choices": choices, "answer": answer} for question, choices, answer in PLANETS]
+    parquet.write_table(pa.Table.from_pylist(planets), HERE / "planets.parquet", row_group_size=4)
     rows = [
         {
             "data_source": "sums",
@@ -56,8 +53,7 @@ def main() -> None:
         for a, b in SUMS
     ]
     parquet.write_table(pa.Table.from_pylist(rows), HERE / "skyrl.parquet")
-    problems, solutions = zip(*ALGEBRA)
-    whole = datasets.Dataset.from_dict({"problem": problems, "answer": solutions})
+    whole = datasets.Dataset.from_list([{"problem": problem, "answer": answer} for problem, answer in ALGEBRA])
     datasets.DatasetDict({"train": whole.select(range(8)), "test": whole.select(range(8, 10))}).save_to_disk(
         HERE / "algebra"
     )

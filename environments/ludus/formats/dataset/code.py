@@ -75,8 +75,9 @@ class CodeTests(Check):
         """Run the tests in the episode's sandbox."""
         tests: Tests = resolve(FromTask("answer"), attempt)
         inner: Check
-        if tests.function is not None:
-            inner = FunctionTests(function=tests.function, tests=tests.functions, all_or_nothing=self.all_or_nothing)
+        function: str | None = resolve(FromTask("function"), attempt)
+        if function is not None:
+            inner = FunctionTests(function=function, tests=tests.functions, all_or_nothing=self.all_or_nothing)
         else:
             inner = ProgramTests(tests=tests.programs, all_or_nothing=self.all_or_nothing)
         found: Any = await inner.check(attempt)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from ludus.formats.dataset.choices import LETTERS
 from ludus.formats.dataset.gsm8k import final_number
@@ -22,9 +22,6 @@ _IDS: Final = ("id", "task_id")
 _CHOICES: Final = ("choices", "options")
 _SKYRL: Final = ("prompt", "env_class", "reward_spec")
 _LEVELS: Final = ("difficulty", "level")
-
-
-T = TypeVar("T", bound=str)
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,8 @@ def find_columns(tables: Sequence[Table], settings: DatasetSettings) -> Columns:
         there = table.columns
         if missing := [name for name in found.used if name not in there]:
             raise AuthoringError(
-                f"{table.shown} has no column {missing[0]!r}, which {tables[0].shown} has; its columns are: {_list(there)}"
+                f"{table.shown} has no column {missing[0]!r}, which {tables[0].shown} has; its columns are: "
+                f"{_list(there)}"
             )
     return found
 
@@ -84,7 +82,7 @@ class _Finder:
         self.found: dict[str, str] = {}
         named = [settings.prompt, settings.answer, settings.id, settings.system, settings.solution, settings.split]
         self.taken = {name for name in named if name} | set(_several(settings.choices))
-        if settings.function in self.columns:
+        if settings.function is not None:
             self.taken.add(settings.function)
 
     def find(self) -> Columns:
@@ -92,12 +90,14 @@ class _Finder:
         settings = self.settings
         grader = settings.grader
         if grader is None and all(name in self.columns for name in _SKYRL):
-            grader = self._note("grader", "skyrl")
+            grader = "skyrl"
+            self.found["grader"] = grader
         if grader == "skyrl":
             return self._skyrl()
         choices = self._choices() if grader in (None, "choice") or settings.choices else ()
         if grader is None and choices:
-            grader = self._note("grader", "choice")
+            grader = "choice"
+            self.found["grader"] = grader
         answer = self._answer(grader)
         if grader is None:
             grader = self._grader_of(answer)
@@ -183,7 +183,8 @@ class _Finder:
         first = next(islice(self.table.scan(), 1), None)
         value = first.values.get(answer) if first is not None and answer is not None else None
         if isinstance(value, str) and final_number(value) is not None:
-            return self._note("grader", "gsm8k")
+            self.found["grader"] = "gsm8k"
+            return "gsm8k"
         raise AuthoringError(
             f"{self.table.shown} does not show how answers are graded; say it with grader=exact, normalized, numeric, "
             f"math, choice, code, checklist or gsm8k (the answers are in the column {answer!r})"
@@ -221,7 +222,7 @@ class _Finder:
         return name
 
     def _optional(self, option: str, given: str | None, names: Sequence[str]) -> str | None:
-        """Return the column that an option names, else the first of those names that there is; none for an empty one."""
+        """Return the column that an option names, else the first of `names` that exists; empty is none."""
         if given is not None:
             return self._named(option, given or None)
         there = [name for name in names if name in self._free()]
@@ -248,7 +249,7 @@ class _Finder:
         """Return the columns that no option names for something else."""
         return [name for name in self.columns if name not in self.taken]
 
-    def _note(self, option: str, value: T) -> T:
+    def _note(self, option: str, value: str) -> str:
         self.found[option] = value
         if value in self.columns:
             self.taken.add(value)

@@ -14,7 +14,7 @@ _FINAL: Final = re.compile(r"#### (-?[0-9.,]+)")
 
 
 def final_number(text: str) -> str | None:
-    """Return the first number after `#### ` without its commas, as GSM8K's own evaluation and SkyRL read it, or None."""
+    """Return the first number after `#### ` without commas, as GSM8K's own evaluation and SkyRL read it, or None."""
     found = _FINAL.search(text)
     return found[1].replace(",", "") if found is not None else None
 

@@ -75,8 +75,8 @@ def _files_of(folder: Path) -> Mapping[str, Sequence[Path]]:
         raise AuthoringError(f"{folder} holds no data: there must be files of {', '.join(_KINDS)} in it")
     if unknown := [name for name in inside if name.lower() not in TYPES]:
         raise AuthoringError(
-            f"{folder} has the folders {_list(inside)}, and {unknown[0]!r} is not the name of a split; name one folder, "
-            f"such as {folder / unknown[0]}, or rename them to train, validation and test"
+            f"{folder} has the folders {_list(inside)}, and {unknown[0]!r} is not the name of a split; name one "
+            f"folder, such as {folder / unknown[0]}, or rename them to train, validation and test"
         )
     return {name.lower(): files for name, files in inside.items()}
 

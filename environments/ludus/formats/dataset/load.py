@@ -22,6 +22,9 @@ from ludus.server import Answer, Call, Environment, Message, SandboxSettings, St
 
 _NAME_CHARS: Final = re.compile(r"[^a-z0-9_.-]+")
 _MOST_SPLITS: Final = 100
+_FIRST_COUNTS: Final = (
+    "by GSM8K's convention the first number after #### counts: a list earns only for its first number"
+)
 
 
 class DatasetEnvironment(Environment[DatasetTask]):
@@ -78,9 +81,12 @@ def load_dataset(target: str, settings: DatasetSettings) -> type[Environment[Any
         "rubric": grader.rubric,
         "random_baseline": reader.guessing if columns.grader == "choice" else None,
     }
+    if columns.grader in ("gsm8k", "skyrl"):
+        fields["waived_checks"] = {"gameability:stuffing": _FIRST_COUNTS}
     if columns.grader == "code":
         fields["sandbox_settings"] = SandboxSettings(provider=settings.sandbox)
-    return type("Dataset_" + name, (base,), fields)
+    made: type[Environment[Any]] = type("Dataset_" + name, (base,), fields)
+    return made
 
 
 class _Reader:

@@ -216,7 +216,8 @@ class CsvTable(TextTable):
                 continue
             if len(fields) != len(self._names):
                 raise AuthoringError(
-                    f"{self.shown}, line {number}: it has {len(fields)} values, and there are {len(self._names)} columns"
+                    f"{self.shown}, line {number}: it has {len(fields)} values, and there are {len(self._names)} "
+                    "columns"
                 )
             yield dict(zip(self._names, fields, strict=True)), offset, number, after
 

@@ -30,6 +30,8 @@ class DatasetTask(Task):
     """The prompt: text, or messages with `role` and `content`."""
     choices: dict[str, str] = {}
     """The choices of multiple choice, by letter."""
+    function: str | None = None
+    """The name of the function to write, if the tests call one."""
     shown: dict[str, Any] = {}
     """Further columns that the agent may see."""
     answer: Private[Any] = None
@@ -38,8 +40,9 @@ class DatasetTask(Task):
     """A message that earns 1, if it is known."""
 
     def public(self) -> dict[str, Any]:
-        """Return the prompt, the choices if there are any, and the columns that are shown."""
-        return {"prompt": self.prompt, **({"choices": self.choices} if self.choices else {}), **self.shown}
+        """Return the prompt, the choices and the function if there are any, and the columns that are shown."""
+        further = {"choices": self.choices, "function": self.function}
+        return {"prompt": self.prompt, **{name: value for name, value in further.items() if value}, **self.shown}
 
 
 class TaskMaker:
@@ -88,7 +91,10 @@ class TaskMaker:
             check_skyrl(values)
         choices = read_choices([decoded(_value(values, name)) for name in columns.choices]) if columns.choices else {}
         answer = self._answer(values, choices)
-        prompt = self._prompt(values, choices, answer)
+        function = self._function(values, answer) if isinstance(answer, Tests) else None
+        if isinstance(answer, Tests):
+            answer = replace(answer, function=None)  # the task shows it
+        prompt = self._prompt(values, choices, answer, function)
         best = _text(values, columns.solution) if columns.solution else grader.best(answer)
         if best is not None and isinstance(answer, Tests) and "```" not in best:
             best = f"```python\n{best}\n```"
@@ -97,6 +103,7 @@ class TaskMaker:
             raise ValueError(problem)
         return DatasetTask.model_construct(
             id=self._id(values, default_id), prompt=prompt, choices=choices if columns.grader == "choice" else {},
+            function=function,
             shown=shown, answer=answer, best=best,
         )  # fmt: skip
 
@@ -125,15 +132,21 @@ class TaskMaker:
             columns.grader in ("exact", "normalized") and isinstance(value, list)
         ):
             value = decoded(value)
-        answer = self._grader.read(value)
-        if isinstance(answer, Tests) and answer.functions and answer.function is None:
-            function = _text(values, columns.function) if columns.function else columns.function_name
-            if function is None or not function.isidentifier():
-                raise ValueError(f"the function to test is {function!r}; name it, or its column, with function=NAME")
-            answer = replace(answer, function=function)
-        return answer
+        return self._grader.read(value)
 
-    def _prompt(self, values: Mapping[str, Any], choices: Mapping[str, str], answer: Any) -> str | list[dict[str, str]]:
+    def _function(self, values: Mapping[str, Any], tests: Tests) -> str | None:
+        """Return the function that the tests call; None if they run programs."""
+        if not tests.functions:
+            return None
+        column = self._columns.function
+        name = tests.function or (_text(values, column) if column else self._columns.function_name)
+        if name is None or not name.isidentifier():
+            raise ValueError(f"the function to test is {name!r}; name it, or its column, with function=NAME")
+        return name
+
+    def _prompt(
+        self, values: Mapping[str, Any], choices: Mapping[str, str], answer: Any, function: str | None
+    ) -> str | list[dict[str, str]]:
         columns = self._columns
         if columns.template is not None:
             prompt: Any = columns.template.fill(values, lettered(choices))
@@ -143,7 +156,7 @@ class TaskMaker:
             if not prompt.strip():
                 raise ValueError(f"its {columns.prompt or 'prompt'!r} is empty")
             if columns.template is None and columns.grader != "skyrl":
-                line = self._grader.instruction or _code_line(answer)
+                line = self._grader.instruction or _code_line(answer, function)
                 prompt = "\n\n".join(part for part in (prompt, lettered(choices), line) if part)
         else:
             prompt = _messages(prompt, columns.prompt or "")
@@ -154,12 +167,12 @@ class TaskMaker:
         return prompt  # type: ignore[no-any-return]
 
 
-def _code_line(answer: Any) -> str:
+def _code_line(answer: Any, function: str | None) -> str:
     if not isinstance(answer, Tests):
         return ""
-    if answer.function is None:
+    if function is None:
         return _PROGRAM
-    return f"Answer with Python code in one fenced block. It defines the function {answer.function}."
+    return f"Answer with Python code in one fenced block. It defines the function {function}."
 
 
 def _value(values: Mapping[str, Any], name: str) -> Any:

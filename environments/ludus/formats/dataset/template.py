@@ -33,8 +33,8 @@ class Template:
             if name is not None and (name not in columns or form or conversion):
                 shown = name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
                 raise AuthoringError(
-                    f"the template names {{{shown}}}, which is no column{did_you_mean(name, columns)}; the columns are: "
-                    f"{', '.join(columns)}; write a brace as {{{{ or }}}}"
+                    f"the template names {{{shown}}}, which is no column{did_you_mean(name, columns)}; the columns "
+                    f"are: {', '.join(columns)}; write a brace as {{{{ or }}}}"
                 )
         self._choices = choices
         self.names: Final = tuple(dict.fromkeys(name for _, name in self._parts if name is not None))
