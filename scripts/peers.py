@@ -124,6 +124,12 @@ PYTHON_PEERS = {
         ("gymnasium==1.4.0", "minigrid==3.0.0", "reasoning-gym==0.1.25"),
         "Gymnasium, minigrid and reasoning-gym, which are hosted as formats",
     ),
+    "aviary": Peer(("fhaviary==0.37.0",), "Aviary, whose environments are hosted as a format"),
+    "bfcl": Peer(
+        ("bfcl-eval==2026.3.23",),
+        "the Berkeley function calling leaderboard's tasks, simulators and checkers, without its models",
+        exact=True,
+    ),
     "trackers": Peer(("wandb==0.31.0", "mlflow==3.17.2", "trackio==0.43.0", "pytest"), "trackers of training runs"),
     # E2B's client and Prime's require different versions of connectrpc, so each service has its own environment.
     "e2b": Peer(("e2b==2.63.0",), "E2B's client, for its sandboxes"),
