@@ -135,6 +135,11 @@ PYTHON_PEERS = {
     "mcp-servers": Peer(
         ("mcp-server-sqlite==2025.4.25", "mcp==1.30.0"), "a stock MCP server from PyPI, for the format mcp"
     ),
+    "bfcl": Peer(
+        ("bfcl-eval==2026.3.23",),
+        "the Berkeley function calling leaderboard's tasks, simulators and checkers, without its models",
+        exact=True,
+    ),
     "trackers": Peer(("wandb==0.31.0", "mlflow==3.17.2", "trackio==0.43.0", "pytest"), "trackers of training runs"),
     # E2B's client and Prime's require different versions of connectrpc, so each service has its own environment.
     "e2b": Peer(("e2b==2.63.0",), "E2B's client, for its sandboxes"),
