@@ -87,7 +87,7 @@ class _ForeignEnvironment(HostedEnvironment):
 
     async def setup(self) -> None:
         task = self.task.for_adapter()
-        if self.described.prepared:
+        if self.described.prepared and isinstance(self.process, ForeignProcess):
             await asyncio.to_thread(self.process.prepare, self.described.name, task)
         self._session = await self.process.connect()
         self._open(await self._session.call("open", environment=self.described.name, task=task, seed=self.seed))
@@ -222,7 +222,7 @@ def _split(
     return Split.generated(make, kind) if count is None else Split.lazy(make, count, kind)
 
 
-def _oracle_of(source: LocalAdapter | ForeignProcess, environment: str) -> Any:
+def _oracle_of(source: LocalAdapter | EpisodeSource, environment: str) -> Any:
     def oracle(cls: type[HostedEnvironment], task: HostedTask) -> Generator[Call | Answer, StepResult, None]:
         """Play the adapter's solution of a task."""
         moves = read_solution(source.ask("solution", environment=environment, task=task.for_adapter()))
