@@ -75,7 +75,11 @@ PYTHON_PEERS = {
         "the MCP clients of six agent frameworks, whose pins agree",
     ),
     "trl": Peer(("trl==1.16.0", "torch==2.13.0", "openreward==0.1.167"), "TRL's OpenRewardSpec"),
-    "verifiers": Peer(("verifiers==0.4.0",), "verifiers, whose tasksets prime-rl trains on; it pins mcp 2.0.0"),
+    "verifiers": Peer(
+        ("verifiers==0.4.0",),
+        "verifiers, whose tasksets prime-rl trains on; it pins mcp 2.0.0, and starts a process for each tool server",
+        compiled=True,
+    ),
     "learners": Peer(
         (
             "verl==0.9.0",
@@ -125,7 +129,9 @@ PYTHON_PEERS = {
         "Gymnasium, minigrid and reasoning-gym, which are hosted as formats",
     ),
     "verifiers-v0": Peer(
-        ("verifiers==0.1.14",), "verifiers before its v1, with the environments of load_environment, for the formats"
+        ("verifiers==0.1.14",),
+        "verifiers before its v1, with the environments of load_environment, for the formats",
+        compiled=True,
     ),
     "trackers": Peer(("wandb==0.31.0", "mlflow==3.17.2", "trackio==0.43.0", "pytest"), "trackers of training runs"),
     # E2B's client and Prime's require different versions of connectrpc, so each service has its own environment.
@@ -277,14 +283,14 @@ def _install_python(name: str, environment: Path) -> None:
         installer.install(environment, ["--no-deps", "-r", str(_pins(name))], uv=uv)
         if peer.stub:
             _write_stub(environment, peer.stub)
-        if peer.compiled:
-            _compile(environment)
-        return
-    try:
-        installer.install(environment, ["-r", str(_pins(name))], uv=uv)
-    except installer.InstallError:
-        installer.say(f"{name}: the tested set does not fit this machine; installing the named versions alone")
-        installer.install(environment, [*peer.requirements, "-c", str(installer.CONSTRAINTS)], uv=uv)
+    else:
+        try:
+            installer.install(environment, ["-r", str(_pins(name))], uv=uv)
+        except installer.InstallError:
+            installer.say(f"{name}: the tested set does not fit this machine; installing the named versions alone")
+            installer.install(environment, [*peer.requirements, "-c", str(installer.CONSTRAINTS)], uv=uv)
+    if peer.compiled:
+        _compile(environment)
 
 
 def _compile(environment: Path) -> None:
