@@ -75,7 +75,11 @@ PYTHON_PEERS = {
         "the MCP clients of six agent frameworks, whose pins agree",
     ),
     "trl": Peer(("trl==1.16.0", "torch==2.13.0", "openreward==0.1.167"), "TRL's OpenRewardSpec"),
-    "verifiers": Peer(("verifiers==0.4.0",), "verifiers, whose tasksets prime-rl trains on; it pins mcp 2.0.0"),
+    "verifiers": Peer(
+        ("verifiers==0.4.0",),
+        "verifiers, whose tasksets prime-rl trains on; it pins mcp 2.0.0, and starts a process for each tool server",
+        compiled=True,
+    ),
     "learners": Peer(
         (
             "verl==0.9.0",
@@ -127,7 +131,9 @@ PYTHON_PEERS = {
     "textarena": Peer(("textarena==0.7.4", "numpy==2.4.6"), "TextArena's games, which are hosted as a format"),
     "aviary": Peer(("fhaviary==0.37.0",), "Aviary's environments, which are hosted as a format"),
     "verifiers-v0": Peer(
-        ("verifiers==0.1.14",), "verifiers before its v1, with the environments of load_environment, for the formats"
+        ("verifiers==0.1.14",),
+        "verifiers before its v1, with the environments of load_environment, for the formats",
+        compiled=True,
     ),
     "harbor": Peer(
         ("harbor==0.26.0",), "Harbor, whose task folders are hosted as a format", python="3.12", optional=True
@@ -291,14 +297,14 @@ def _install_python(name: str, environment: Path) -> None:
         installer.install(environment, ["--no-deps", "-r", str(_pins(name))], uv=uv)
         if peer.stub:
             _write_stub(environment, peer.stub)
-        if peer.compiled:
-            _compile(environment)
-        return
-    try:
-        installer.install(environment, ["-r", str(_pins(name))], uv=uv)
-    except installer.InstallError:
-        installer.say(f"{name}: the tested set does not fit this machine; installing the named versions alone")
-        installer.install(environment, [*peer.requirements, "-c", str(installer.CONSTRAINTS)], uv=uv)
+    else:
+        try:
+            installer.install(environment, ["-r", str(_pins(name))], uv=uv)
+        except installer.InstallError:
+            installer.say(f"{name}: the tested set does not fit this machine; installing the named versions alone")
+            installer.install(environment, [*peer.requirements, "-c", str(installer.CONSTRAINTS)], uv=uv)
+    if peer.compiled:
+        _compile(environment)
 
 
 def _compile(environment: Path) -> None:

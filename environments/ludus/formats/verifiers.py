@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import Json
+from pydantic import Field, Json
 
 from ludus.formats.hosting import HostingSettings, host_environments
 from ludus.protocol.errors import AuthoringError
@@ -16,6 +16,8 @@ from ludus.server.tasks.formats import FormatSource
 class VerifiersSettings(HostingSettings):
     """The options of `verifiers:`."""
 
+    start_seconds: float = Field(default=300.0, gt=0)
+    """How long verifiers may take to be imported and to load the environment; it takes many seconds."""
     args: Json[dict[str, Any]] | None = None
     """The arguments of `load_environment`, or the fields of a taskset's config, as JSON."""
     agent: Json[dict[str, Any]] | None = None

@@ -94,7 +94,12 @@ class LoadedTaskset:
                 context = self.vf.ModelContext(model="agent", client=client)
                 return await self.env.run_episode(task, context)
 
-        return RolloutEpisode(rollout, outcome, self.reply == "always")
+        return RolloutEpisode(rollout, outcome, self.replies())
+
+    def replies(self) -> bool:
+        """Return whether the agent can send messages that do not end the episode: an environment may answer them."""
+        alone = importlib.import_module("verifiers.v1.envs.single_agent").SingleAgentEnv
+        return self.reply == "always" or (self.reply == "auto" and type(self.env) is not alone)
 
 
 def outcome(episode: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
