@@ -107,9 +107,9 @@ def right_letter(answer: Any, choices: Mapping[str, str], form: Literal["letter"
 def chosen_letter(message: str, choices: Mapping[str, str]) -> str | None:
     r"""Return the letter that a message chooses, or None.
 
-    It is, in this order: the letter that is the whole message; the last letter in a \boxed; the last one after `answer
-    is` or `answer:`; the letter that its last line is or begins with, as in `B.` and `B) Rome`; the letter of the choice
-    whose text is the whole message.
+    It is, in this order: the letter that is the whole message; the last letter in a \boxed; the last one after
+    `answer is` or `answer:`; the letter that its last line is or begins with, as in `B.` and `B) Rome`; the letter of
+    the choice whose text is the whole message.
     """
     if len(message) > TEXT_CHARS:
         return None

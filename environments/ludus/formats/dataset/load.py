@@ -132,8 +132,8 @@ class _Reader:
         by_column, fraction = self._columns.split, self._settings.test_fraction
         if by_column is not None and fraction is not None:
             raise AuthoringError(
-                f"the column {by_column!r} and test_fraction both divide the rows; leave out one of them (split= is empty "
-                "to ignore the column)"
+                f"the column {by_column!r} and test_fraction both divide the rows; leave out test_fraction, or ignore "
+                "the column with split= (empty)"
             )
         if fraction is not None and (not alone or TYPES.get(name) == "test"):
             raise AuthoringError("test_fraction divides one set of rows, and the files show a test split or several")
