@@ -178,6 +178,16 @@ async def test_faults_of_hosted_code_end_one_episode_unscored_and_no_other(hoste
         assert (ended.ended, ended.reward, other.end_reason) == (True, 0.5, EndReason.COMPLETED)
 
 
+async def test_an_action_that_makes_the_peers_server_end_the_session_does_not_leave_the_episode_unscored(
+    golden: dict[str, Any],
+) -> None:
+    async with play(environment_of(golden["urls"]["faults"])) as world:
+        episode = await world.start()
+        await episode.step(what="go")
+        step = await episode.step(what="unknown")
+        assert (step.ended, episode.reward, episode.end_reason) == (True, 0.5, EndReason.COMPLETED)
+
+
 async def test_a_step_that_hangs_reaches_its_limit(hosted: Any) -> None:
     environment = hosted(f"{WORLD}:Faults")
     environment.limits = EpisodeLimits(tool_seconds=0.3)
@@ -277,9 +287,8 @@ class Scripted:
 
     async def start(self) -> web.AppRunner:
         app = web.Application()
-        action = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
-        app.router.add_get("/schema", lambda _: self.reply({"action": action, "observation": {}, "state": {}}))
-        app.router.add_get("/metadata", lambda _: self.reply({"name": "Scripted", "description": "A script."}))
+        app.router.add_get("/schema", self.schema)
+        app.router.add_get("/metadata", self.metadata)
         app.router.add_get("/ws", self.socket)
         runner = web.AppRunner(app)
         await runner.setup()
@@ -288,8 +297,12 @@ class Scripted:
         self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         return runner
 
-    async def reply(self, value: Any) -> web.Response:
-        return web.json_response(value)
+    async def schema(self, request: web.Request) -> web.Response:
+        action = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
+        return web.json_response({"action": action, "observation": {}, "state": {}})
+
+    async def metadata(self, request: web.Request) -> web.Response:
+        return web.json_response({"name": "Scripted", "description": "A script."})
 
     async def socket(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse()
