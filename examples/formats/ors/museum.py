@@ -1,6 +1,6 @@
 """An environment for openreward whose answer is the agent's final message: a question about a museum's rooms.
 
-    ludus serve 'ors:examples/formats/ors/museum.py:Museum#python=PATH,deterministic=true'
+ludus serve 'ors:examples/formats/ors/museum.py:Museum#python=PATH,deterministic=true'
 """
 
 from collections.abc import Sequence
@@ -54,7 +54,10 @@ class Museum(Environment):
 
     def get_prompt(self) -> list[TextBlock]:
         rooms = ", ".join(ROOMS)
-        return [TextBlock(text=self.task_spec["question"]), TextBlock(text=f"The rooms are: {rooms}. Reply in one word.")]
+        return [
+            TextBlock(text=self.task_spec["question"]),
+            TextBlock(text=f"The rooms are: {rooms}. Reply in one word."),
+        ]
 
     @tool
     async def visit(self, room: Room) -> ToolOutput:

@@ -1,6 +1,6 @@
 """An environment for ors-sdk: find the code of a safe from the sounds that it makes.
 
-    ludus serve 'ors:examples/formats/ors/safes.py:Safes#python=PATH,deterministic=true'
+ludus serve 'ors:examples/formats/ors/safes.py:Safes#python=PATH,deterministic=true'
 """
 
 from collections.abc import Sequence

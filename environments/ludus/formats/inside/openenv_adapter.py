@@ -12,7 +12,7 @@ import typing
 from typing import Any
 
 from . import openenv_wire as wire
-from .adapter import Adapter, HostedEpisode, NotUsable, need
+from .adapter import Adapter, HostedEpisode, NotUsable, Refused, need
 from .asgi import App
 from .forked import call as call_forked
 from .targets import load
@@ -170,8 +170,18 @@ class OpenEnvEpisode(HostedEpisode):
             raise
 
     def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        if self.adapter.environment is not None and self.adapter.facts["tools"] is None:
+            self._check(arguments)
         reply = self._ask(wire.step_message(self.adapter.facts, tool, arguments))
         return wire.outcome_of(reply, self.adapter.shows_metadata)
+
+    def _check(self, action: dict[str, Any]) -> None:
+        """Refuse an action that the model refuses: the server would end the session over a custom validator's error."""
+        pydantic = need("pydantic")
+        try:
+            self.adapter.action.model_validate(action)
+        except pydantic.ValidationError as error:
+            raise Refused(wire.refusal(error.errors())) from None
 
     def _ask(self, message: str) -> str:
         self.socket.send(message)

@@ -17,6 +17,12 @@ TEST_TASKS = 1000
 TEST_SEEDS = 1_000_000_000
 """The first seed of the test split; those of the train split count from 0."""
 
+_LOST_REFUSALS = (
+    "Unable to serialize unknown type: <class 'ValueError'>",
+    "Unable to serialize unknown type: <class 'AssertionError'>",
+)
+"""Of openenv 0.10: an error of a model's custom validator cannot be sent, and its server ends the session instead."""
+
 Request = Callable[[str, str, Any], "tuple[int, Any]"]
 """Makes an HTTP request with a JSON body; returns the status and the JSON of the reply."""
 
@@ -197,6 +203,8 @@ def outcome_of(reply: str, show_metadata: bool) -> dict[str, Any]:
         Refused: the server did not accept the action.
         ServerError: the environment failed.
     """
+    if '"SESSION_ERROR"' in reply and any(sign in reply for sign in _LOST_REFUSALS):
+        return result("The action is not valid, and the environment's server ended the episode over it.", finished=True)
     data = _observation(reply)
     content, metadata = _content(data, show_metadata)
     return result(content, reward=data.get("reward"), finished=bool(data.get("done")), metadata=metadata)
@@ -224,19 +232,20 @@ def _observation(text: str) -> dict[str, Any]:
         raise ServerError(f"the server sent a reply of the type {kind!r}")
     message = str(data.get("message", ""))
     if data.get("code") == "VALIDATION_ERROR":
-        raise Refused(f"the action is not valid: {_explained(data.get('errors'))}")
+        raise Refused(refusal(data.get("errors")))
     if data.get("code") == "CAPACITY_REACHED":
         raise AtCapacity(message)
     raise ServerError(f"{data.get('code')}: {message}")
 
 
-def _explained(errors: Any) -> str:
+def refusal(errors: Any) -> str:
+    """Return what the agent reads about the errors that pydantic found in an action."""
     if not isinstance(errors, list):
-        return "the environment does not accept it"
+        return "the action is not valid"
     parts = [
         f"{'.'.join(map(str, one.get('loc', ())))}: {one.get('msg', '')}" for one in errors if isinstance(one, dict)
     ]
-    return "; ".join(parts[:5]) or "the environment does not accept it"
+    return f"the action is not valid: {'; '.join(parts[:5])}" if parts else "the action is not valid"
 
 
 def _content(data: dict[str, Any], show_metadata: bool) -> tuple[list[Any], dict[str, Any]]:

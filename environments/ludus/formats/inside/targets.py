@@ -10,6 +10,9 @@ from typing import Any
 
 from .adapter import MissingPackage, NotUsable
 
+PACKAGES = {"ors": "ors-sdk"}
+"""What pip installs for a module, where the names differ."""
+
 
 def load(target: str, example: str) -> Any:
     """Return the object that a target names.
@@ -68,7 +71,7 @@ def load_module(name: str) -> Any:
         missing = error.name or ""
         if name == missing or name.startswith(missing + "."):
             raise NotUsable(f"there is no module {name!r} here; name a file as path/file.py:Name") from None
-        raise MissingPackage(missing.partition(".")[0], f"{name} needs it") from None
+        raise _missing(missing, name) from None
     except Exception as error:
         raise NotUsable(f"importing {name} raised {type(error).__name__}: {error}") from error
 
@@ -83,10 +86,15 @@ def _import_alone(path: str) -> Any:
     try:
         spec.loader.exec_module(module)
     except ModuleNotFoundError as error:
-        raise MissingPackage((error.name or "").partition(".")[0], f"{path} needs it") from None
+        raise _missing(error.name or "", path) from None
     except Exception as error:
         raise NotUsable(f"importing {path} raised {type(error).__name__}: {error}") from error
     return module
+
+
+def _missing(module: str, place: str) -> MissingPackage:
+    package = module.partition(".")[0]
+    return MissingPackage(PACKAGES.get(package, package), f"{place} needs it")
 
 
 def _is_taken(name: str, folder: str) -> bool:
