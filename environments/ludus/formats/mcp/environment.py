@@ -77,8 +77,10 @@ class McpHost:
                     assert self._provider is not None
                     specs[place] = await image_command(spec, self._provider, self.settings)
             self.starter = Starter(specs, self.settings, self._provider)
-            self._pool = Pool(self.starter.start, 0 if self.has_sessions else self.settings.warm)
-            first = await self._pool.take()
+            warm = 0 if self.has_sessions else self.settings.warm
+            reuses = self.settings.reset is not None and not self.has_sessions
+            self._pool = Pool(self.starter.start, warm, reuses=reuses)
+            first = await self._pool.start_one()
             try:
                 self._check(first)
                 await self._check_context(first)

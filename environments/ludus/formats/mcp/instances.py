@@ -218,7 +218,6 @@ class Starter:
         specs: the servers.
         settings: the options.
         provider: the sandboxes of those that are processes; None if there are none.
-        commands: the whole command of each image's server, by its name.
     """
 
     def __init__(self, specs: Sequence[ServerSpec], settings: McpSettings, provider: SandboxProvider | None) -> None:
@@ -312,11 +311,13 @@ class Pool:
     Args:
         start: starts an instance.
         warm: how many to keep ready.
+        reuses: whether instances come back, so that one which is taken needs no replacement.
     """
 
-    def __init__(self, start: Callable[[], Awaitable[Instance]], warm: int) -> None:
+    def __init__(self, start: Callable[[], Awaitable[Instance]], warm: int, *, reuses: bool = False) -> None:
         self._start = start
         self._warm = warm
+        self._reuses = reuses
         self._ready: deque[Instance] = deque()
         self._all: set[Instance] = set()
         self._starting: set[asyncio.Task[None]] = set()
@@ -338,18 +339,26 @@ class Pool:
                 found = None
         self._refill()
         if found is None:
-            starting = self._keep(self._add())
-            try:
-                found = await asyncio.shield(starting)
-            except asyncio.CancelledError:
-                starting.add_done_callback(self._discard)
-                raise
+            found = await self.start_one()
         found.calls = []
         return found
 
+    async def start_one(self) -> Instance:
+        """Return a new instance.
+
+        Raises:
+            LudusError: it could not be started.
+        """
+        starting = self._keep(self._add())
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            starting.add_done_callback(self._discard)
+            raise
+
     def give_back(self, instance: Instance) -> None:
         """Keep an instance for another episode."""
-        if self._closed or len(self._ready) >= self._warm or not instance.is_open:
+        if self._closed or not instance.is_open or (len(self._ready) >= self._warm and not self._reuses):
             self._drop(instance)
         else:
             self._ready.append(instance)
@@ -366,7 +375,7 @@ class Pool:
             LudusError: one could not be started.
         """
         for _ in range(self._warm - len(self._ready)):
-            self._ready.append(await self._add())
+            self._ready.append(await self.start_one())
 
     async def settle(self) -> None:
         """Wait until no instance is being started or ended in the background."""
@@ -383,7 +392,7 @@ class Pool:
         await asyncio.gather(*(self.end(one) for one in tuple(self._all)), return_exceptions=True)
 
     def _refill(self) -> None:
-        while not self._closed and len(self._ready) + len(self._starting) < self._warm:
+        while not (self._closed or self._reuses) and len(self._ready) + len(self._starting) < self._warm:
             task = asyncio.create_task(self._add_ready())
             self._starting.add(task)
             task.add_done_callback(self._starting.discard)

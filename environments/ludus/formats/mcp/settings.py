@@ -15,6 +15,11 @@ def _words(value: Any) -> Any:
     return value.replace(",", " ").split() if isinstance(value, str) else value
 
 
+def _shown(path: str) -> tuple[str, str]:
+    outside, _, inside = path.partition(":")
+    return outside, inside or outside
+
+
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 """Several values, with spaces or commas (`%2C`) between them."""
 
@@ -50,7 +55,7 @@ class McpSettings(BaseModel):
     sandbox: str = "none"
     """The provider of sandboxes that commands run in, such as `bubblewrap`; `none` runs them as the server's user."""
     readonly: Words = ()
-    """Paths of this machine that a sandbox shows, under the same names."""
+    """Paths of this machine that a sandbox shows, under the same names or as `PATH:PATH-INSIDE`."""
     network: Words = ()
     """Hosts that a sandbox may reach."""
     env: Json[dict[str, str]] | None = None
@@ -82,7 +87,7 @@ class McpSettings(BaseModel):
         )  # fmt: skip
         return SandboxSettings(
             provider="unsafe-local" if self.sandbox == "none" else self.sandbox, limits=limits, image=image,
-            readonly=tuple((path, path) for path in self.readonly), network=self.network, warm=0,
+            readonly=tuple(map(_shown, self.readonly)), network=self.network, warm=0,
         )  # fmt: skip
 
 
