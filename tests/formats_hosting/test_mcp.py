@@ -412,6 +412,7 @@ async def refused(cls: Any, message: str) -> None:
             "`tools` of the task 'one' names the tool 'read_cel', which no server has; did you",
         ),
         ({"setup": [{"tool": "x"}]}, {}, "`setup` of the task 'one' names the tool 'x'"),
+        ({"solution": [{"tool": "x"}]}, {}, "`solution` of the task 'one' names the tool 'x'"),
         ({"expect": {"tool": "x", "equals": 1}}, {}, "`expect` of the task 'one' names the tool 'x'"),
         ({}, {"reset": "x"}, "the option reset names the tool 'x'"),
         ({}, {"tools": "read_cell x"}, "the option tools names the tool 'x'"),

@@ -43,6 +43,7 @@ _INHERITED: Final = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR
 _IN_FOLDER: Final = 'cd "$1" && shift && exec "$@"'
 
 T = TypeVar("T")
+ResultT = TypeVar("ResultT", bound=types.Result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +188,12 @@ class Instance:
             raise UnreadableState(f"the prompt {name!r} cannot be read: {found}")
         return found
 
-    async def _first(self, request: Any, kind: type[T]) -> T | str:
+    async def _first(self, request: Any, kind: type[ResultT]) -> ResultT | str:
         """Return the first server's result, or the last error if all have answered with one."""
         said = ""
         for part in self._parts:
             try:
-                found: T = await part.server.request(lambda client: client.session.send_request(request, kind))
+                found: ResultT = await part.server.request(lambda client: client.session.send_request(request, kind))
             except MCPError as error:
                 said = error.error.message
             except TimeoutError:

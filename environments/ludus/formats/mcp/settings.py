@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, field_validator
 
 from ludus.sandbox import Limits, SandboxSettings
 
@@ -94,4 +94,11 @@ class McpSettings(BaseModel):
 class DockerSettings(McpSettings):
     """The options of `docker:`, which are those of `mcp:`."""
 
-    sandbox: Literal["docker"] = "docker"
+    sandbox: str = "docker"
+
+    @field_validator("sandbox")
+    @classmethod
+    def _check_sandbox(cls, sandbox: str) -> str:
+        if sandbox != "docker":
+            raise ValueError("an image runs in `docker`; for another program, use the format `mcp`")
+        return sandbox
