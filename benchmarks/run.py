@@ -35,7 +35,9 @@ QUICK = {
     "bounds": ["--quick"],
     "rubric": ["--rounds", "30"],
     "sandbox": ["--rounds", "5", "--seconds", "1"],
+    "sandboxd": ["--rounds", "5"],
     "boxed": ["--quick"],
+    "formats": ["--rounds", "1", "--episodes", "2", "--starts", "5"],
     "trainer_update": ["--rounds", "1", "--steps", "1", "--cases", "2L-d128"],
     "trainer_loop": ["--rounds", "1", "--steps", "5"],
     "trainer_learning": ["--seeds", "0", "--steps=5"],
@@ -259,6 +261,26 @@ def of_sandbox(found: dict[str, Any]) -> Iterator[Figure]:
         yield Figure("docker, first command in a warm container", "≤ 50 ms", f"{1000 * first:.0f} ms", first <= 0.05)
 
 
+def of_sandboxd(found: dict[str, float]) -> Iterator[Figure]:
+    """A background process and one exchange through sandboxd, next to bubblewrap alone."""
+    ours, alone = (found[f"{name}: spawn + one exchange"] for name in ("sandboxd", "bubblewrap"))
+    told = f"{1000 * ours:.1f} ms (bubblewrap alone {1000 * alone:.1f} ms)"
+    yield Figure("sandboxd, a new background process answers", "≤ 25 ms", told, ours <= 0.025)
+
+
+def of_formats(found: dict[str, Any]) -> Iterator[Figure]:
+    """What hosting an environment of Gymnasium costs, next to its own loop."""
+    bars = {"in process": 150, "process": 400, "thread": 400}
+    for way, over in found["overheads_us"].items():
+        yield Figure(
+            f"a hosted step, {way}: CPU over the own loop", f"≤ {bars[way]} µs", f"{over:.0f} µs", over <= bars[way]
+        )
+    start = found["start_over_ms"]
+    yield Figure("a hosted start in process, over the own one", "≤ 1 ms", f"{start:.2f} ms", start <= 1)
+    listing = found["listing_seconds"]
+    yield Figure("`ludus envs --local`", "≤ 0.5 s", f"{listing:.2f} s", listing <= 0.5)
+
+
 def of_boxed(found: dict[str, Any]) -> Iterator[Figure]:
     """Many episodes with a sandbox each."""
     what = f"{found['episodes']:.0f} boxed episodes at a time, tools of 0.1 s, {found['pause']:.0f} s between calls"
@@ -299,7 +321,9 @@ READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "bounds": of_bounds,
     "rubric": of_rubric,
     "sandbox": of_sandbox,
+    "sandboxd": of_sandboxd,
     "boxed": of_boxed,
+    "formats": of_formats,
     "trainer_update": of_trainer_update,
     "trainer_loop": of_trainer_loop,
     "trainer_learning": of_trainer_learning,

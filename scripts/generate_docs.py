@@ -10,6 +10,7 @@ code, or one of `GENERATORS`.
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import sys
 import tomllib
@@ -180,7 +181,37 @@ def _row(parameter: Any) -> str:
     return f"| {names} | {shown} | {text} |"
 
 
+HOSTED_PACKAGES: dict[str, str] = {
+    "aviary": "fhaviary", "bfcl": "bfcl-eval", "gymnasium": "gymnasium", "inspect": "inspect-ai",
+    "nemo-gym": "nemo-gym", "openenv": "openenv", "ors": "ors-sdk", "reasoning-gym": "reasoning-gym",
+    "textarena": "textarena", "verifiers": "verifiers",
+}  # fmt: skip
+"""The package that each format hosts, whose pinned version its tests meet."""
+
+
+def formats() -> str:
+    """The formats, what each hosts, and the version of the hosted package that its tests meet."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    pins = {
+        name: version
+        for file in sorted((ROOT / "scripts" / "peers").glob("*.txt"))
+        for name, version in re.findall(r"^([a-z0-9-]+)==(\S+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    lines = ["| format | what it hosts | tested with |", "|---|---|---|"]
+    for name, value in sorted(project["entry-points"]["ludus.formats"].items()):
+        module = ROOT / "environments" / (value.partition(":")[0].replace(".", "/"))
+        file = module.with_suffix(".py") if module.with_suffix(".py").exists() else module / "__init__.py"
+        about = (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+        package = HOSTED_PACKAGES.get(name)
+        tested = f"{package} {pins[package]}" if package is not None else "–"
+        page = f"formats/{name}.md"
+        shown = f"[`{name}:`]({page})" if (ROOT / "docs" / page).exists() else f"`{name}:`"
+        lines.append(f"| {shown} | {about.rpartition('`: ')[2] or about} | {tested} |")
+    return "\n".join(lines)
+
+
 GENERATORS: dict[str, Callable[[], str]] = {
+    "formats": formats,
     "lifecycle": lifecycle_diagram,
     "end reasons": end_reasons,
     "methods": methods,

@@ -70,7 +70,9 @@ class TestDocker(Conformance):
 
 class TestDockerWithoutPython(TestDocker):
     settings = SandboxSettings(provider="docker", image=BARE)
-    cannot: ClassVar[Mapping[str, str]] = dict.fromkeys(("background", "terminals", "ports"), "the image has no Python")
+    cannot: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("python", "background", "terminals", "ports"), "the image has no Python"
+    )
 
 
 class TestPodman(Conformance):
@@ -100,11 +102,16 @@ def test_a_backend_that_breaks_its_word_fails_the_suite() -> None:
     class Modest(TestUnsafeLocal):
         cannot: ClassVar[Mapping[str, str]] = {"forks": "untrue"}
 
+    class Hidden(TestUnsafeLocal):
+        cannot: ClassVar[Mapping[str, str]] = {"python": "untrue"}
+
     class Confused(TestUnsafeLocal):
         cannot: ClassVar[Mapping[str, str]] = {"flying": "no wings"}
 
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         Modest().test_what_the_backend_declares_is_known_and_refused()
+    with pytest.raises(AssertionError, match="there is a python3"):
+        Hidden().test_what_the_backend_declares_is_known_and_refused()
     with pytest.raises(AssertionError, match="flying"):
         Confused().test_what_the_backend_declares_is_known_and_refused()
 

@@ -27,8 +27,8 @@ T = TypeVar("T")
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="Address of the server, such as http://localhost:8000.")]
 TARGET_HELP: Final = (
-    "Environment to serve while the command runs: NAME, module:Class or file.py:Class. Or the address of a running "
-    "server, such as http://localhost:8000."
+    "Environment to serve while the command runs: NAME, module:Class, file.py:Class or FORMAT:TARGET. Or the address "
+    "of a running server, such as http://localhost:8000."
 )
 TargetName = Annotated[str, typer.Argument(metavar="TARGET", help=TARGET_HELP)]
 EnvironmentName = Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Final
 
 import typer
@@ -10,6 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from ludus.cli._common import (
+    TARGET_HELP,
     EnvironmentName,
     Json,
     TargetName,
@@ -46,8 +48,24 @@ def register(app: typer.Typer) -> None:
 SplitOption = Annotated[str | None, typer.Option("--split", "-s", help="Name of the split; the first one by default.")]
 
 
-def envs(target: TargetName, token: Token = None, wire: WireOption = "channel", as_json: Json = False) -> None:
-    """List the environments of a server, or of a file or module and their variants."""
+LocalOption = Annotated[
+    bool, typer.Option("--local", help="List what is installed here, environments and formats, without importing it.")
+]
+
+
+def envs(
+    target: Annotated[str | None, typer.Argument(metavar="TARGET", help=TARGET_HELP, show_default=False)] = None,
+    local: LocalOption = False,
+    token: Token = None,
+    wire: WireOption = "channel",
+    as_json: Json = False,
+) -> None:
+    """List the environments of a server, or of a file or module and their variants, or those installed here."""
+    if local == (target is not None):
+        raise typer.BadParameter("give either a TARGET or --local")
+    if target is None:
+        _list_installed(as_json)
+        return
 
     async def go() -> tuple[EnvironmentInfo, ...]:
         async with client_of(target, token, wire) as client:
@@ -64,6 +82,29 @@ def envs(target: TargetName, token: Token = None, wire: WireOption = "channel", 
         first = info.description.strip().partition("\n")[0]
         for line in (first, f"splits: {splits}", f"tools: {tools}"):
             console.print(shown(f"  {line}"), soft_wrap=True)
+
+
+def _list_installed(as_json: bool) -> None:
+    """Print the environments and formats of the installed packages, by their entry points alone."""
+    groups = {"environments": "ludus.environments", "formats": "ludus.formats"}
+    found = {
+        title: [
+            {"name": entry.name, "source": entry.value, "package": _package(entry)}
+            for entry in sorted(entry_points(group=group), key=lambda entry: entry.name)
+        ]
+        for title, group in groups.items()
+    }
+    if as_json:
+        print_json(found)
+        return
+    for title, usage in (("environments", "NAME"), ("formats", "FORMAT:TARGET")):
+        console.print(shown(f"{title}: ludus serve {usage}", style="bold"), soft_wrap=True)
+        for row in found[title]:
+            console.print(shown(f"  {row['name']}  ({row['package']}: {row['source']})"), soft_wrap=True)
+
+
+def _package(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else ""
 
 
 def tasks(

@@ -10,7 +10,8 @@
         cannot = {"terminals": "the service has none", "limit: disk": "the service does not report it"}
 
 Each check is one test, in a fresh provider. A check that needs what the backend declares that it cannot do is skipped
-with that reason; what it declares of its methods is checked: they must raise `SandboxUnsupported`.
+with that reason. What it declares of its methods and of `python` is checked: the methods must raise
+`SandboxUnsupported`, and there must be no `python3`.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class SandboxConformance:
         asyncio.run(self._with_provider(check.run))
 
     def test_what_the_backend_declares_is_known_and_refused(self) -> None:
-        """Check that `cannot` has known names, and that the methods that it declares raise `SandboxUnsupported`."""
+        """Check that `cannot` has known names, that methods in it raise `SandboxUnsupported`, and `python` is true."""
         unknown = set(self.cannot) - set(ABILITIES)
         assert not unknown, f"`cannot` has unknown names: {sorted(unknown)}; there are: {', '.join(ABILITIES)}"
 
@@ -80,8 +81,10 @@ class SandboxConformance:
                 if ability in self.cannot:
                     with pytest.raises(SandboxUnsupported):
                         await call(box)
+            if "python" in self.cannot:
+                assert (await box.run(["python3", "-c", ""])).exit_code == 127, "there is a python3 in the sandbox"
 
-        if self.cannot.keys() & _CALLS.keys():
+        if self.cannot.keys() & {*_CALLS, "python"}:
             asyncio.run(self._with_provider(refuse))
 
     async def _with_provider(self, run: Callable[[Bench], Any]) -> None:

@@ -123,6 +123,10 @@ class Bubblewrap(PooledProvider):
                 f"bubblewrap sandboxes show this machine's own system, not the image {named!r}; "
                 'use provider="docker", or add paths with `readonly`'
             )
+        shown = [*_prefixes(), *(inside for _, inside in settings.readonly)]
+        for place, _ in settings.links:
+            if any(f"{path}/".startswith(f"{place}/") for path in shown):
+                raise SandboxUnsupported(f"`links` names {place}, where the sandbox shows a directory of this machine")
         await check_shown(settings)
 
     async def _start(self, settings: SandboxSettings) -> RunnerBox:
@@ -249,8 +253,7 @@ def _system(settings: SandboxSettings) -> list[str]:
             argv += ["--symlink", os.readlink(path), place]
         elif path.is_dir():
             argv += ["--ro-bind", place, place]
-    prefixes = dict.fromkeys((os.path.realpath(sys.base_prefix), str(Path(PYTHON).parents[1])))
-    own = [prefix for prefix in prefixes if not any(Path(prefix).is_relative_to(place) for place in _SYSTEM)]
+    own = [prefix for prefix in _prefixes() if not any(Path(prefix).is_relative_to(place) for place in _SYSTEM)]
     shown = [(place, place) for place in (*_CONFIGURATION, *own) if Path(place).exists()]
     shown += settings.readonly
     # Only root can enter the parent directories that bubblewrap creates by itself, so create them with other modes.
@@ -259,10 +262,17 @@ def _system(settings: SandboxSettings) -> list[str]:
             argv += ["--perms", "0755", "--dir", folder]
     for outside, inside in shown:
         argv += ["--ro-bind", outside, inside]
+    for place, inside in settings.links:
+        argv += ["--symlink", f"{HOME}/{inside}", place]
     for packages in _packages():
         # Hide the packages installed for this machine's Python: results would depend on them, and Python start slower.
         argv += ["--perms", "0555", "--tmpfs", packages, "--remount-ro", packages]
     return argv
+
+
+def _prefixes() -> list[str]:
+    """Return the directories of this server's Python."""
+    return list(dict.fromkeys((os.path.realpath(sys.base_prefix), str(Path(PYTHON).parents[1]))))
 
 
 def _packages() -> list[str]:

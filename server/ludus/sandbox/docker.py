@@ -144,6 +144,8 @@ class Docker(PooledProvider):
     async def _check(self, settings: SandboxSettings) -> None:
         if settings.image is None and settings.build is None:
             raise SandboxUnsupported(f"{self.name} sandboxes need an image: set `image=…` or `build=…` in the settings")
+        if settings.links:
+            raise SandboxUnsupported(f"{self.name} sandboxes cannot honor `links`; make the links in the image")
         await check_shown(settings)  # the engine would create a directory for a missing path
         await self._image(settings)
 

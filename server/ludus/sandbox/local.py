@@ -41,7 +41,7 @@ class UnsafeLocal(PooledProvider):
         await asyncio.to_thread(remove_left_behind)
 
     async def _check(self, settings: SandboxSettings) -> None:
-        asked = [name for name in ("network", "image", "readonly") if getattr(settings, name)]
+        asked = [name for name in ("network", "image", "readonly", "links") if getattr(settings, name)]
         if asked:
             raise SandboxUnsupported(f"unsafe-local isolates nothing, so it cannot honor {', '.join(asked)}")
 

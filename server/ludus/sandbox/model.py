@@ -32,6 +32,10 @@ _IMAGE: Final = re.compile(
     rf"{_PART}(?:/{_PART})*"
     r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
 )
+_TOP_LEVEL: Final = re.compile(r"/[A-Za-z0-9_][A-Za-z0-9._-]*")
+_OWN_DIRECTORIES: Final = frozenset(
+    {"bin", "box", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "tmp", "usr"}
+)
 _IMAGE_ID: Final = re.compile(r"(?:sha256:)?[0-9a-f]{64}")
 
 
@@ -107,6 +111,9 @@ class SandboxSettings(BaseModel):
     """The maximum size of the image, unpacked."""
     readonly: tuple[tuple[str, str], ...] = ()
     """Further paths to mount read-only: (path on this machine, path in the sandbox)."""
+    links: tuple[tuple[str, str], ...] = ()
+    """Directories of the work directory that have an absolute path, too, through a link: (path in the sandbox, path in
+    the work directory), such as ("/app", "app"). For `bubblewrap` only: an image can have such links itself."""
     env: tuple[tuple[str, str], ...] = ()
     """Environment variables of every command, in addition to PATH, HOME, TMPDIR and LANG."""
     network: tuple[str, ...] = ()
@@ -126,6 +133,16 @@ class SandboxSettings(BaseModel):
     def _check_network(cls, network: tuple[str, ...]) -> tuple[str, ...]:
         Allowlist(network)
         return network
+
+    @field_validator("links")
+    @classmethod
+    def _check_links(cls, links: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        for place, inside in links:
+            if not _TOP_LEVEL.fullmatch(place) or place[1:] in _OWN_DIRECTORIES:
+                raise ValueError(f"{place!r} is not the path of a directory such as /app, or belongs to the system")
+            if not inside or any(part in ("", ".", "..") for part in inside.split("/")):
+                raise ValueError(f"{inside!r} is not a path in the work directory, such as `app`")
+        return links
 
     @field_validator("image")
     @classmethod

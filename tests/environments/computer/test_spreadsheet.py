@@ -30,7 +30,7 @@ def test_numbers_without_formulas_and_unsaved_formulas_earn_nothing() -> None:
         episode.write_cells(file=FILE, sheet="Sheet1", cell="D2", rows=totals)
         episode.save(file=FILE)
         episode.write_cells(file=FILE, sheet="Sheet1", cell="D2", rows=[["=B2*C2"]])
-        episode.submit("Done.")
+        episode.answer("Done.")
         assert episode.reward == 0.0
 
 

@@ -18,10 +18,11 @@ def test_the_oracle_earns_the_best_reward() -> None:
 
 
 @pytest.mark.suite("computer")
+@pytest.mark.parametrize("index", range(3))
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_the_oracle_earns_the_best_reward_in_every_split(split: str) -> None:
+def test_the_oracle_earns_the_best_reward_in_every_split(split: str, index: int) -> None:
     with play(WebShop) as shop:
-        assert [shop.oracle(index=index, split=split).reward for index in range(3)] == [1.0] * 3
+        assert shop.oracle(index=index, split=split).reward == 1.0
 
 
 @pytest.mark.suite("computer")
@@ -29,7 +30,7 @@ def test_an_empty_cart_earns_nothing() -> None:
     with play(WebShop) as shop:
         episode = shop.start(index=0)
         assert "Kitchen shop" in episode.look().text
-        episode.submit("Done.")
+        episode.answer("Done.")
         assert episode.reward == 0.0
 
 

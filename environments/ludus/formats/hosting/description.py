@@ -12,7 +12,8 @@ from ludus.formats.hosting.errors import HostedCodeError
 from ludus.protocol.content import Content, ImageBlock, Message, TextBlock
 from ludus.protocol.episodes import SplitType
 from ludus.protocol.messages import describe_invalid
-from ludus.server import Private, Result, Task
+from ludus.protocol.rewards import Component
+from ludus.server import Answer, Call, Private, Result, Task
 
 _NAME_CHARS = re.compile(r"[^a-z0-9_.-]+")
 _TOOL_CHARS = re.compile(r"[^A-Za-z0-9_-]+")
@@ -58,11 +59,15 @@ class Description(_Strict):
     """Whether a task may have other tools than these."""
     gradable: bool = False
     """Whether the agent's final message is graded."""
+    solvable: bool = False
+    """Whether the adapter knows actions that solve a task, for `ludus validate`."""
     seedable: bool = True
     forkable: bool = False
     reward_range: tuple[float, float] | None = None
     random_baseline: float | None = None
     varies_by: Literal["task", "seed"] = "task"
+    prepared: bool = False
+    """Whether the adapter's `prepare` runs before each episode."""
     not_promised: Mapping[str, str] = {}
     """What the hosted package cannot promise, such as `seeds` or `isolation`, each with the reason."""
 
@@ -107,10 +112,19 @@ class _TaskReply(_Strict):
 class _Outcome(_Strict):
     content: list[dict[str, Any]]
     reward: float | None = None
-    components: dict[str, float] = {}
+    components: dict[str, float | Component] = {}
     finished: bool = False
     truncated: bool = False
     metadata: dict[str, Any] = {}
+
+
+class _Call(_Strict):
+    tool: str
+    arguments: dict[str, Any] = {}
+
+
+class _Answer(_Strict):
+    answer: str
 
 
 class _PromptMessage(_Strict):
@@ -123,6 +137,7 @@ class _Opened(_Strict):
     tools: list[HostedTool] | None = None
 
 
+_SOLUTION: TypeAdapter[list[_Call | _Answer]] = TypeAdapter(list[_Call | _Answer])
 _DESCRIPTIONS = TypeAdapter(tuple[Description, ...])
 _BLOCK: TypeAdapter[TextBlock | ImageBlock] = TypeAdapter(
     Annotated[TextBlock | ImageBlock, Field(discriminator="type")]
@@ -155,6 +170,19 @@ def read_task(value: object) -> HostedTask:
         return HostedTask(id=found.id, shown=found.public, hidden=found.private)
     except ValidationError as error:
         raise _unusable("a task", error) from None
+
+
+def read_solution(value: object) -> list[Call | Answer]:
+    """Return the actions that solve a task.
+
+    Raises:
+        HostedCodeError: they do not have the form of `Adapter.solution`.
+    """
+    try:
+        found = _SOLUTION.validate_python(value)
+    except ValidationError as error:
+        raise _unusable("a solution", error) from None
+    return [Answer(one.answer) if isinstance(one, _Answer) else Call(one.tool, one.arguments) for one in found]
 
 
 def read_opened(value: object) -> tuple[str | list[Message], list[HostedTool] | None]:

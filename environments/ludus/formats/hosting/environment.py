@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -14,17 +15,19 @@ from ludus.formats.hosting.description import (
     HostedTool,
     read_opened,
     read_outcome,
+    read_solution,
     read_task,
     usable_names,
 )
 from ludus.formats.hosting.local import LocalAdapter
-from ludus.formats.hosting.process import ForeignProcess, ForeignSession
+from ludus.formats.hosting.process import ForeignProcess
+from ludus.formats.hosting.remote import EpisodeSource, Session
 from ludus.formats.hosting.settings import HostingSettings
 from ludus.formats.inside import values
 from ludus.formats.inside.adapter import HostedEpisode
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.rewards import Reward
-from ludus.server import Environment, Message, Result, Split, StepContext
+from ludus.server import Answer, Call, Environment, Message, Result, Split, StepContext, StepResult
 from ludus.server.authoring.schema_tool import SchemaTool
 
 _INSIDE: Final = Path(values.__file__).parent
@@ -71,12 +74,22 @@ class _ForeignEnvironment(HostedEnvironment):
     """An environment in a foreign interpreter."""
 
     blocking = False
-    process: ClassVar[ForeignProcess]
-    _session: ForeignSession | None = None
+    process: ClassVar[EpisodeSource]
+    _session: Session | None = None
+
+    @classmethod
+    async def startup(cls) -> None:
+        await asyncio.to_thread(cls.process.acquire)
+
+    @classmethod
+    async def shutdown(cls) -> None:
+        await asyncio.to_thread(cls.process.release)
 
     async def setup(self) -> None:
-        self._session = await self.process.connect()
         task = self.task.for_adapter()
+        if self.described.prepared and isinstance(self.process, ForeignProcess):
+            await asyncio.to_thread(self.process.prepare, self.described.name, task)
+        self._session = await self.process.connect()
         self._open(await self._session.call("open", environment=self.described.name, task=task, seed=self.seed))
 
     async def teardown(self) -> None:
@@ -157,15 +170,22 @@ def host_environments(
     process = ForeignProcess(format_name, file, target, settings)
     found = process.start()
     _RUNNING.add(process)
+    return environments_of(found, process, settings)
+
+
+def environments_of(
+    found: Sequence[Description], source: EpisodeSource, settings: HostingSettings
+) -> list[type[Environment[Any]]]:
+    """Return environments with these descriptions, whose episodes run in sessions of a source."""
     foreign = (_ForeignEnvironment, _GradedForeignEnvironment)
-    return [_class(one, foreign[one.gradable], {"process": process}, process, settings, len(found)) for one in found]
+    return [_class(one, foreign[one.gradable], {"process": source}, source, settings, len(found)) for one in found]
 
 
 def _class(
     described: Description,
     base: type[HostedEnvironment],
     attributes: Mapping[str, Any],
-    source: LocalAdapter | ForeignProcess,
+    source: LocalAdapter | EpisodeSource,
     settings: HostingSettings,
     count: int,
 ) -> type[Environment[Any]]:
@@ -185,6 +205,8 @@ def _class(
         "described": described,
         **attributes,
     }
+    if described.solvable:
+        fields["oracle"] = classmethod(_oracle_of(source, described.name))
     if not described.tools and not described.task_tools:
         fields["task_tools"] = Environment.task_tools
         fields["catalog_tools"] = classmethod(Environment.catalog_tools.__func__)  # type: ignore[attr-defined]
@@ -192,12 +214,22 @@ def _class(
 
 
 def _split(
-    source: LocalAdapter | ForeignProcess, environment: str, name: str, count: int | None, kind: Any
+    source: LocalAdapter | EpisodeSource, environment: str, name: str, count: int | None, kind: Any
 ) -> Split[HostedTask]:
     def make(index: int) -> HostedTask:
         return read_task(source.ask("task", environment=environment, split=name, index=index))
 
     return Split.generated(make, kind) if count is None else Split.lazy(make, count, kind)
+
+
+def _oracle_of(source: LocalAdapter | EpisodeSource, environment: str) -> Any:
+    def oracle(cls: type[HostedEnvironment], task: HostedTask) -> Generator[Call | Answer, StepResult, None]:
+        """Play the adapter's solution of a task."""
+        moves = read_solution(source.ask("solution", environment=environment, task=task.for_adapter()))
+        for move in moves:  # noqa: UP028 (`yield from` would send the results of steps to the list)
+            yield move
+
+    return oracle
 
 
 def _schema_tool(tool: HostedTool, name: str, run: Any, *, offload: bool) -> SchemaTool:

@@ -42,8 +42,9 @@ class LocalAdapter:
         """
         try:
             module = _load(self._file)
-            self._adapter = module.ADAPTER(self.target, self.settings.for_adapter())
-            return read_descriptions(values.plain(self._adapter.describe(), "the description"))
+            adapter: Adapter = module.ADAPTER(self.target, self.settings.for_adapter())
+            self._adapter = adapter
+            return read_descriptions(values.plain(adapter.describe(), "the description"))
         except Exception as error:
             found = error if isinstance(error, HostedCodeError) else self._translated(error)
             if isinstance(found, HostedCodeError):
@@ -51,15 +52,15 @@ class LocalAdapter:
             raise found from None
 
     def ask(self, call: str, **parameters: Any) -> Any:
-        """Ask the adapter for a task.
+        """Ask the adapter for a task or its solution.
 
         Raises:
             HostedCodeError: the adapter failed.
         """
         adapter = self._adapter
         assert adapter is not None
-        assert call == "task"
-        return self.run(lambda: values.plain(adapter.task(**parameters), "the task"))
+        asked: Any = adapter.task if call == "task" else adapter.solution
+        return self.run(lambda: values.plain(asked(**parameters), f"the {call}"))
 
     def open(self, environment: str, task: dict[str, Any], seed: int) -> HostedEpisode:
         """Begin an episode.

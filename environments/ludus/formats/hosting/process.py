@@ -75,6 +75,7 @@ class ForeignProcess:
         self._lock = threading.Lock()
         self._catalog_lock = threading.Lock()
         self._number = 0
+        self._users = 0
         self._errors: deque[str] = deque(maxlen=_ERROR_LINES)
 
     # ── the interpreter ────────────────────────────────────────────────────────────────────────────────────────────
@@ -149,6 +150,30 @@ class ForeignProcess:
 
     def _said(self) -> str:
         return "; it printed: " + "\n".join(self._errors) if self._errors else ""
+
+    def acquire(self) -> None:
+        """Count one more environment that is served, and start the interpreter if it does not run. Blocks.
+
+        Raises:
+            AuthoringError: as for `start`.
+        """
+        with self._lock:
+            if not self.is_running:
+                self._end()
+                self._start()
+            self._users += 1
+
+    def release(self) -> None:
+        """Count one environment less, and end the interpreter after the last one. Blocks."""
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._end()
+
+    @property
+    def pid(self) -> int:
+        """Return the process id of the interpreter; 0 if it does not run."""
+        return self._process.pid if self._process is not None else 0
 
     @property
     def is_running(self) -> bool:
@@ -240,6 +265,15 @@ class ForeignProcess:
         return str(self._folder / "s")
 
     # ── episodes ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def prepare(self, environment: str, task: Mapping[str, Any]) -> None:
+        """Let the adapter load what the episodes of a task share, before the next connection is accepted."""
+        process = self._process
+        if process is not None and process.stdin is not None:
+            order = json.dumps({"environment": environment, "task": task}).encode()
+            with contextlib.suppress(OSError, ValueError):
+                process.stdin.write(b"prepare " + order + b"\n")
+                process.stdin.flush()
 
     async def connect(self) -> ForeignSession:
         """Return a session for one episode.

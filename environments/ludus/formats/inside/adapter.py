@@ -94,8 +94,22 @@ class Adapter:
         """
         raise NotImplementedError
 
+    def prepare(self, environment: str, task: dict[str, Any]) -> None:
+        """Load what the episodes of a task share, in the process that theirs are forked from.
+
+        It runs before each episode if the description says `prepared`, so it must keep what it loaded. `open` must
+        work without it.
+        """
+
     def open(self, environment: str, task: dict[str, Any], seed: int) -> HostedEpisode:
         """Begin an episode of a task."""
+        raise NotImplementedError
+
+    def solution(self, environment: str, task: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return actions that solve a task, for validation: `{"tool": …, "arguments": {…}}` and `{"answer": …}`.
+
+        Only environments whose description has `solvable=True` need it.
+        """
         raise NotImplementedError
 
 
@@ -113,9 +127,9 @@ def description(
         text: what it is about, for people.
         splits: from `split`.
         tools: from `tool`; those of every task.
-        more: `version`, `gradable`, `seedable`, `forkable`, `reward_range`, `random_baseline`, `varies_by`, `package`
-            (name and version of the hosted package) and `not_promised` (text by subject), as the server's model
-            `Description` defines them.
+        more: `version`, `gradable`, `solvable`, `seedable`, `forkable`, `reward_range`, `random_baseline`,
+            `varies_by`, `prepared`, `package` (name and version of the hosted package) and `not_promised` (text by
+            subject), as the server's model `Description` defines them.
     """
     return {"name": name, "description": text, "splits": list(splits), "tools": list(tools), **more}
 

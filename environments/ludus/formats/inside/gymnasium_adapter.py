@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
+import os
 import struct
+import sys
 import zlib
-from typing import Any
+from typing import Any, Callable, Optional
 
 from .adapter import Adapter, HostedEpisode, NotUsable, Refused, description, need, split, tool
-from .values import image, plain, result
+from .values import UnusableValue, image, plain, result
 
 TEST_TASKS = 1000
 TEST_SEEDS = 1_000_000_000
@@ -17,9 +20,12 @@ TEST_SEEDS = 1_000_000_000
 
 
 class GymnasiumAdapter(Adapter):
-    """An environment by its id, such as `FrozenLake-v1` or `minigrid:MiniGrid-Empty-5x5-v0`.
+    """An environment by its id, such as `FrozenLake-v1` or `minigrid:MiniGrid-Empty-5x5-v0`, or by its class.
 
-    Options: `make`, the keyword arguments of `gymnasium.make`; `render`, what an observation shows in addition.
+    A class is `module:Class` or `file.py:Class`; it may also be a function that returns an environment.
+
+    Options: `make`, the keyword arguments of `gymnasium.make` or of the class; `render`, what an observation shows in
+    addition.
     """
 
     def __init__(self, target: str, options: dict[str, Any]) -> None:
@@ -29,8 +35,10 @@ class GymnasiumAdapter(Adapter):
         self.render = options.get("render", "none")
         if self.render != "none":
             self.arguments["render_mode"] = self.render
+        self.maker = self._maker()
         sample = self.make()
         try:
+            self._require_render_mode(sample)
             self.observed = str(sample.observation_space)
             self.action = schema_of(sample.action_space)
             self.acted = str(sample.action_space)
@@ -40,29 +48,58 @@ class GymnasiumAdapter(Adapter):
             sample.close()
         self.about = doc.partition("\n\n## ")[0][:2000]
 
+    def _maker(self) -> Optional[Callable[..., Any]]:
+        """Return the class that the target names; None if it is an id of Gymnasium's registry."""
+        place, colon, name = self.target.rpartition(":")
+        if not colon:
+            return None
+        module = load_file(place) if place.endswith(".py") else need(place)
+        if name in self.gymnasium.registry:
+            return None
+        found = getattr(module, name, None)
+        if not callable(found):
+            raise NotUsable(f"{place} registers no environment {name!r}, and has no class of this name")
+        maker: Callable[..., Any] = found
+        return maker
+
     def make(self) -> Any:
         """Make an instance of the environment."""
-        module = self.target.partition(":")[0] if ":" in self.target else None
-        if module:
-            need(module)
+        if self.maker is not None:
+            try:
+                made = self.maker(**self.arguments)
+            except TypeError as error:
+                raise NotUsable(f"{self.target} cannot be made with {self.arguments}: {error}") from None
+            if not isinstance(made, self.gymnasium.Env):
+                raise NotUsable(f"{self.target} makes a {type(made).__name__}, which is no gymnasium.Env")
+            return made
+        place, colon, name = self.target.rpartition(":")
         try:
-            return self.gymnasium.make(self.target, **self.arguments)
-        except self.gymnasium.error.Error as error:
+            return self.gymnasium.make(name if place.endswith(".py") else self.target, **self.arguments)
+        except (self.gymnasium.error.Error, TypeError, ImportError) as error:
             raise NotUsable(f"gymnasium.make({self.target!r}) failed: {error}") from None
+
+    def _require_render_mode(self, sample: Any) -> None:
+        modes = [str(mode) for mode in sample.metadata.get("render_modes") or []]
+        if self.render != "none" and self.render not in modes:
+            raise NotUsable(
+                f"{self.target} does not render {self.render!r}; it renders: {', '.join(modes) or 'nothing'}"
+            )
 
     def describe(self) -> list[dict[str, Any]]:
         act = tool("act", f"Take an action in {self.acted}.", {"action": self.action})
         broken = {} if self.deterministic else {"seeds": "the package registers this environment as nondeterministic"}
+        if self.maker is not None:
+            broken["equal seeds"] = "the class alone decides whether equal seeds give equal episodes"
         return [
             description(
-                self.target.partition(":")[2] or self.target,
+                self.target.rpartition(":")[2],
                 f"The Gymnasium environment {self.target}. {self.about}",
                 [split("train", None), split("test", TEST_TASKS)],
                 [act],
                 package=f"gymnasium {self.gymnasium.__version__}",
                 version=str(self.gymnasium.__version__),
                 seedable=self.deterministic,
-                forkable=self.deterministic,
+                forkable=self.deterministic and self.maker is None,
                 not_promised=broken,
             )
         ]
@@ -102,7 +139,10 @@ class GymnasiumEpisode(HostedEpisode):
         found = plain(observation, "the observation")
         content: list[Any] = [found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)]
         if self.render == "ansi":
-            content.append(str(self.env.render()))
+            text = self.env.render()
+            if not isinstance(text, str):
+                raise UnusableValue(f"the environment rendered {type(text).__name__} as 'ansi', not text")
+            content.append(text)
         elif self.render == "rgb_array":
             content.append(image(png(self.env.render())))
         return content
@@ -111,13 +151,40 @@ class GymnasiumEpisode(HostedEpisode):
         self.env.close()
 
 
+_KINDS = ("Discrete", "Box", "MultiBinary", "MultiDiscrete", "Text", "Dict", "Tuple", "OneOf", "Sequence")
+
+
+def load_file(path: str) -> Any:
+    """Import a Python file under its own name.
+
+    Raises:
+        NotUsable: there is no such file.
+    """
+    if not os.path.isfile(path):
+        raise NotUsable(f"there is no file {path!r} in {os.getcwd()}")
+    name = os.path.splitext(os.path.basename(path))[0]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise NotUsable(f"{path} cannot be imported as Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def kind_of(space: Any) -> str:
+    """Return the name of the class of Gymnasium's spaces that a space is of; its own class's name if of none."""
+    names = [base.__name__ for base in type(space).__mro__ if base.__module__.startswith("gymnasium.spaces")]
+    return next((name for name in names if name in _KINDS), type(space).__name__)
+
+
 def schema_of(space: Any) -> dict[str, Any]:
     """Return the JSON Schema of the actions of a space.
 
     Raises:
         NotUsable: there is none, as for graphs.
     """
-    kind = type(space).__name__
+    kind = kind_of(space)
     if kind == "Discrete":
         start = int(space.start)
         return {"type": "integer", "minimum": start, "maximum": start + int(space.n) - 1}
@@ -126,7 +193,10 @@ def schema_of(space: Any) -> dict[str, Any]:
     if kind == "MultiBinary":
         return _nested(space.shape, {"type": "integer", "minimum": 0, "maximum": 1})
     if kind == "MultiDiscrete":
-        return _nested(space.shape, {"type": "integer", "minimum": int(space.start.min())})
+        low, high = int(space.start.min()), int((space.start + space.nvec).max()) - 1
+        return _nested(space.shape, {"type": "integer", "minimum": low, "maximum": high})
+    if kind == "Sequence" and not space.stack:
+        return {"type": "array", "items": schema_of(space.feature_space)}
     if kind == "Text":
         return {"type": "string", "minLength": int(space.min_length), "maxLength": int(space.max_length)}
     if kind == "Dict":
@@ -149,7 +219,7 @@ def value_of(space: Any, given: Any) -> Any:
         Refused: it has another form.
     """
     numpy = need("numpy")
-    kind = type(space).__name__
+    kind = kind_of(space)
     try:
         if kind == "Discrete":
             return int(given)
@@ -159,6 +229,8 @@ def value_of(space: Any, given: Any) -> Any:
             return {name: value_of(part, given[name]) for name, part in space.spaces.items()}
         if kind == "Tuple":
             return tuple(value_of(part, item) for part, item in zip(space.spaces, given))
+        if kind == "Sequence":
+            return tuple(value_of(space.feature_space, item) for item in given)
         if kind == "OneOf":
             number, value = given
             return int(number), value_of(space.spaces[number], value)
@@ -168,8 +240,15 @@ def value_of(space: Any, given: Any) -> Any:
 
 
 def png(pixels: Any) -> bytes:
-    """Return an image of the shape (height, width, 3) and type uint8 as a PNG file."""
-    height, width, _ = pixels.shape
+    """Return an image of the shape (height, width, 3) and type uint8 as a PNG file.
+
+    Raises:
+        UnusableValue: it has another shape or type.
+    """
+    shape, kind = getattr(pixels, "shape", None), str(getattr(pixels, "dtype", type(pixels).__name__))
+    if shape is None or len(shape) != 3 or shape[2] != 3 or kind != "uint8":
+        raise UnusableValue(f"the environment rendered {kind} of the shape {shape}, not uint8 of (height, width, 3)")
+    height, width, _ = shape
     rows = b"".join(b"\0" + pixels[row].tobytes() for row in range(height))
 
     def chunk(kind: bytes, data: bytes) -> bytes:

@@ -11,8 +11,8 @@ How this works:
   forked child, so that the package is imported once, and episodes share neither memory nor hangs nor crashes; with
   `thread`, by a thread.
 - Whatever the package prints goes to standard error, and its standard input is empty.
-- Later lines on standard input are `kill PID`: the server gives up on the episode of that child. The end of the input
-  means that the server is gone: all children end, and then this process. They end too if this process is killed.
+- Later lines on standard input are `kill PID`: the server gives up on the episode of that child; and `prepare ORDER`:
+  the adapter loads what the next episode shares with others, before the fork. The end of the input means that the server is gone: all children end, and then this process. They end too if this process is killed.
 """
 
 from __future__ import annotations
@@ -133,6 +133,9 @@ class _Server:
             word, _, number = line.partition(b" ")
             if word == b"kill" and number.isdigit() and int(number) in self._children:
                 _kill_group(int(number))
+            elif word == b"prepare":
+                with contextlib.suppress(Exception):  # the episode meets the same error, and reports it
+                    self._adapter.prepare(**json.loads(number))
         return True
 
     def _collect(self) -> None:
@@ -180,28 +183,31 @@ def serve(adapter: Any, stream: socket.socket, pid: int) -> None:
     """Serve one connection to its end."""
     frames = importlib.import_module(f"{_PACKAGE}.frames")
     session = _Session(adapter)
+    own = os.getpid()
     with stream:
         try:
             frames.send(stream, {"pid": pid})
             while (request := frames.receive(stream)) is not None:
-                frames.send(stream, answer(session, request))
+                reply = answer(session, request)
+                if os.getpid() != own:  # a process that hosted code forked, and that returned to here
+                    os._exit(0)
+                stream.sendall(reply)
         except (OSError, frames.FrameError):
             pass
         finally:
             session.close()
 
 
-def answer(session: _Session, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the reply to a request: its value, or why there is none."""
+def answer(session: _Session, request: dict[str, Any]) -> bytes:
+    """Return the reply to a request as a message: its value, or why there is none."""
     frames = importlib.import_module(f"{_PACKAGE}.frames")
     number = request.get("id")
     try:
         method: Callable[..., Any] = session.methods[request["call"]]
-        reply = {"id": number, "value": method(**request.get("with", {}))}
-        frames.pack(reply)
+        packed: bytes = frames.pack({"id": number, "value": method(**request.get("with", {}))})
     except BaseException as error:  # `SystemExit` of hosted code, too
-        return {"id": number, "error": explain(error)}
-    return reply
+        packed = frames.pack({"id": number, "error": explain(error)})
+    return packed
 
 
 class _Session:
@@ -211,12 +217,16 @@ class _Session:
         self._adapter = adapter
         self._episode: Any = None
         self.methods: dict[str, Callable[..., Any]] = {
-            "task": self.task, "open": self.open, "call": self.call, "grade": self.grade, "close": self.close,
+            "task": self.task, "solution": self.solution, "open": self.open, "call": self.call,
+            "grade": self.grade, "close": self.close,
         }  # fmt: skip
         self._plain = importlib.import_module(f"{_PACKAGE}.values").plain
 
     def task(self, environment: str, split: str, index: int) -> Any:
         return self._plain(self._adapter.task(environment, split, index), "the task")
+
+    def solution(self, environment: str, task: dict[str, Any]) -> Any:
+        return self._plain(self._adapter.solution(environment, task), "the solution")
 
     def open(self, environment: str, task: dict[str, Any], seed: int) -> Any:
         self._episode = self._adapter.open(environment, task, seed)

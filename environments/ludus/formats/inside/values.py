@@ -81,7 +81,8 @@ def result(
     Args:
         content: text, or a list of text and blocks from `image`.
         reward: the reward of the step; None if the step earns nothing.
-        components: parts of the reward by name.
+        components: parts of the reward by name: numbers, or objects `{"value", "weight"}`, where a part with the
+            weight 0 is a metric that is only reported.
         finished: whether the task ends with this step.
         truncated: whether the hosted environment cut the episode short.
         metadata: facts for the trainer; values without a JSON form are shown with `repr`.
@@ -92,7 +93,7 @@ def result(
     return {
         "content": _content(content),
         "reward": None if reward is None else number(reward, "the reward"),
-        "components": {str(name): number(part, f"the component {name!r}") for name, part in (components or {}).items()},
+        "components": {str(name): _component(name, part) for name, part in (components or {}).items()},
         "finished": bool(finished),
         "truncated": bool(truncated),
         "metadata": _tolerant(metadata or {}),
@@ -102,6 +103,12 @@ def result(
 def image(data: bytes, mime_type: str = "image/png") -> dict[str, Any]:
     """Return an image for the content of a step or a prompt."""
     return {"type": "image", "data": base64.b64encode(data).decode("ascii"), "mimeType": mime_type}
+
+
+def _component(name: str, part: Any) -> Any:
+    if not isinstance(part, dict):
+        return number(part, f"the component {name!r}")
+    return {key: number(part[key], f"the {key} of the component {name!r}") for key in ("value", "weight")}
 
 
 def _content(content: Any) -> list[Any]:

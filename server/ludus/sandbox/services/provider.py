@@ -112,7 +112,7 @@ class ServiceProvider(PooledProvider):
                 f"{self.name} sandboxes have no allowlist (`network`): their requests do not pass through this server. "
                 "Remove it, or use `bubblewrap`, `docker`, `podman` or `sandboxd`"
             )
-        refused = [name for name in ("readonly", "build") if getattr(settings, name)]
+        refused = [name for name in ("readonly", "links", "build") if getattr(settings, name)]
         if settings.image is not None and not self.takes_image:
             refused.append("image")
         if refused:

@@ -140,7 +140,7 @@ class Environment(Generic[TaskT]):
             )
         return self.sandboxes
 
-    async def enter(self, context: AbstractAsyncContextManager[T]) -> T:
+    async def enter_context(self, context: AbstractAsyncContextManager[T]) -> T:
         """Enter a context that is left after `teardown`, however the episode ends; the last one entered is left first.
 
         One task of the episode enters and leaves all of them, as contexts that hold an anyio task group require. So

@@ -233,6 +233,12 @@ class Episode:
         self.toolsets = ()
 
     @property
+    def has_teardown(self) -> bool:
+        """Whether something must be freed at the end: by the class, or because contexts were entered."""
+        entered = self.instance is not None and self.instance._contexts is not None
+        return self.published.has_teardown or entered
+
+    @property
     def noise_key(self) -> str:
         """The key for drawing noise: the seed, or the id if noise is per episode; a fork has its origin's key."""
         if self.origin is not None:

@@ -404,7 +404,7 @@ class EpisodeHost:
         self._running -= 1
         self._capacity.release(1)
         episode.retired = self._loop.create_future()
-        if running or episode.published.has_teardown:
+        if running or episode.has_teardown:
             self._spawn(self._retire(episode, running))
         else:
             episode.release()

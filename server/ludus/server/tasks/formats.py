@@ -139,6 +139,26 @@ def resolve(source: FormatSource) -> list[type[Environment[Any]]]:
     return found
 
 
+def with_options(specs: Sequence[str], options: Mapping[str, str]) -> list[str]:
+    """Return specs in which the only one of a format has further options.
+
+    Raises:
+        AuthoringError: none or several of the specs are of a format, or an option is given twice.
+    """
+    if not options:
+        return list(specs)
+    sources = [parse_source(spec) for spec in specs]
+    if (count := sum(source is not None for source in sources)) != 1:
+        raise AuthoringError(
+            f"the options {', '.join(options)} are for one environment of a format, such as gymnasium:FrozenLake-v1, "
+            f"and {count} of {len(specs)} are of a format; write them as FORMAT:TARGET#OPTION=VALUE,OPTION=VALUE"
+        )
+    return [
+        spec if source is None else str(source.with_options(options))
+        for spec, source in zip(specs, sources, strict=True)
+    ]
+
+
 def _written(options: Mapping[str, str]) -> str:
     if not options:
         return ""

@@ -49,7 +49,9 @@ def register(app: typer.Typer) -> None:
 
 
 def serve(
-    environments: Annotated[list[str], typer.Argument(help="NAME, module:Class or file.py:Class, one or more.")],
+    environments: Annotated[
+        list[str], typer.Argument(help="NAME, module:Class, file.py:Class or FORMAT:TARGET, one or more.")
+    ],
     host: Annotated[
         str, typer.Option(help="Address to listen on; any address except loopback needs tokens.")
     ] = "127.0.0.1",
@@ -66,6 +68,15 @@ def serve(
     noise: Annotated[
         list[str] | None,
         typer.Option(help="Disturb tools: [NAME:]rate=0.1,kinds=tool_error+delay,seed=3, or JSON; repeatable."),
+    ] = None,
+    tasks: Annotated[str | None, typer.Option(help="For FORMAT:TARGET: the file of tasks, as #tasks=FILE.")] = None,
+    verifier: Annotated[str | None, typer.Option(help="For FORMAT:TARGET: what scores, as #verifier=…")] = None,
+    python: Annotated[
+        str | None, typer.Option(help="For FORMAT:TARGET: the interpreter that has the package, as #python=PATH.")
+    ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="For FORMAT:TARGET: any other option; repeatable."),
     ] = None,
     difficulty: Annotated[
         list[Path] | None,
@@ -99,6 +110,9 @@ def serve(
     max_steps: Annotated[int | None, typer.Option(min=1, help="Most steps of one episode.")] = None,
     idle_seconds: Annotated[float, typer.Option(help="Seconds after which an unused episode expires.")] = 900.0,
     tool_seconds: Annotated[float, typer.Option(help="Most seconds for one tool call.")] = 60.0,
+    startup_seconds: Annotated[
+        float, typer.Option(help="Most seconds for what an environment does once at startup.")
+    ] = 300.0,
     setup_seconds: Annotated[float, typer.Option(help="Most seconds for one episode's setup.")] = 60.0,
     episode_seconds: Annotated[float | None, typer.Option(help="Most seconds for one episode.")] = None,
     result_ttl_seconds: Annotated[
@@ -121,17 +135,20 @@ def serve(
 
     [bold]ludus serve guess_number countdown[/bold]
     [bold]ludus serve my_env.py:Arithmetic --port 9000[/bold]
+    [bold]ludus serve gymnasium:FrozenLake-v1 --python /opt/gym/bin/python[/bold]
     """
-    options = dict(locals())
+    given = dict(locals())
+    from ludus.server.tasks.formats import with_options
     from ludus.server.tasks.loading import load_environments
     from ludus.server.tasks.noisy import all_with_noise
     from ludus.server.web.serve import run
 
+    given["environments"] = environments = with_options(environments, _format_options(given))
     if reload:
-        _serve_with_reload(options)
+        _serve_with_reload(given)
     classes = all_with_noise(load_environments(environments), noise or ())
-    settings = _settings(options)
-    which = {name: options[name] for name in ("environment", "split", "task", "index", "seed", "play_only")}
+    settings = _settings(given)
+    which = {name: given[name] for name in ("environment", "split", "task", "index", "seed", "play_only")}
     if stdio:
         _serve_stdio(classes, settings, which)
         return
@@ -139,6 +156,18 @@ def serve(
     if idle is not None:
         raise typer.BadParameter(f"--{idle.replace('_', '-')} works only with --stdio: add --stdio or leave it out")
     raise typer.Exit(run(classes, settings))
+
+
+def _format_options(given: dict[str, Any]) -> dict[str, str]:
+    """Return the options of a format that the command line gives."""
+    found = {name: given[name] for name in ("tasks", "verifier", "python") if given[name] is not None}
+    for text in given["options"] or ():
+        name, separator, value = text.partition("=")
+        if not separator or not name or name in found:
+            why = "is given twice" if name in found else "is not NAME=VALUE"
+            raise typer.BadParameter(f"--set {text!r} {why}")
+        found[name] = value
+    return found
 
 
 def _serve_with_reload(options: dict[str, Any]) -> NoReturn:

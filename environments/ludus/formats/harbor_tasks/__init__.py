@@ -1,0 +1,1 @@
+"""Harbor's task folders: reading them, their sandboxes, and their verifiers."""

@@ -1,0 +1,44 @@
+"""`verifiers:ID` or `verifiers:PATH`: environments and tasksets of verifiers, such as those of the Prime hub."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import Json
+
+from ludus.formats.hosting import HostingSettings, host_environments
+from ludus.protocol.errors import AuthoringError
+from ludus.server import Environment
+from ludus.server.tasks.formats import FormatSource
+
+
+class VerifiersSettings(HostingSettings):
+    """The options of `verifiers:`."""
+
+    args: Json[dict[str, Any]] | None = None
+    """The arguments of `load_environment`, or the fields of a taskset's config, as JSON."""
+    agent: Json[dict[str, Any]] | None = None
+    """For a taskset: fields of the agent's config, as JSON, such as `{"max_turns":8}` or `{"harness":{"id":"bash"}}`;
+    by default a chat loop with the task's own tools, in a subprocess."""
+    reply: Literal["auto", "always", "never"] = "auto"
+    """Whether the agent has a tool to send messages that do not end the episode; `auto` gives it one where the
+    environment answers messages."""
+    failing_rewards: Literal["zero", "unscored"] = "zero"
+    """What a v0 reward function that raises is worth: 0, as verifiers records it, or nothing. If a judge, the network
+    or a file failed, the episode is unscored in any case."""
+
+
+def resolve(source: FormatSource) -> Sequence[type[Environment[Any]]]:
+    """Return the environment that an id or a path names.
+
+    Raises:
+        AuthoringError: verifiers is missing, there is no such environment, or an option cannot be used.
+    """
+    settings = source.settings(VerifiersSettings)
+    if settings.in_process:
+        raise AuthoringError(
+            f"{source!s}: verifiers replaces the signal handlers of its process, so it cannot run in the server's; "
+            "leave out in_process, and name an interpreter that has verifiers with #python=PATH"
+        )
+    return host_environments("verifiers", source.target, settings)

@@ -1,0 +1,278 @@
+"""`gymnasium:` plays what Gymnasium's own loop plays, with the same rewards, whatever the environment does."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import struct
+import zlib
+from typing import Any
+
+import pytest
+from hosted_peers import PROGRAMS, hosted, record, spec_of
+
+from ludus.client import connect
+from ludus.protocol import ImageBlock
+from ludus.protocol.errors import AuthoringError, EpisodeFailed, LudusError
+from ludus.protocol.lifecycle import EndReason
+from ludus.server import EpisodeLimits
+from ludus.server.tasks.formats import parse_source, resolve
+from ludus.testing import play
+from ludus.validation.server_process import serving
+
+SMALL = f"{PROGRAMS / 'small_spaces.py'}"
+FAULTY = f"{PROGRAMS / 'faulty_gym.py'}"
+KINDS = (
+    "discrete", "box", "whole", "binary", "multi", "text", "dict", "tuple", "choice", "sequence", "nested",
+)  # fmt: skip
+PACKAGED: dict[str, dict[str, Any]] = {
+    "FrozenLake-v1": {"is_slippery": False},
+    "Taxi-v4": {},
+    "CartPole-v1": {},
+    "Blackjack-v1": {"natural": True},
+    "CliffWalking-v1": {},
+    "Pendulum-v1": {},
+    "MountainCarContinuous-v0": {},
+    "minigrid:MiniGrid-Empty-5x5-v0": {"max_steps": 8},
+    "minigrid:BabyAI-GoToRedBall-v0": {"max_steps": 8},
+}
+CASES = [(target, make) for target, make in PACKAGED.items()]
+CASES += [(f"{SMALL}:Small", {"kind": kind}) for kind in KINDS] + [(f"{SMALL}:Small-v0", {"kind": "dict"})]
+EPISODES = 6
+STEPS = 10
+
+
+@pytest.fixture(scope="module")
+def golden() -> list[dict[str, Any]]:
+    """Return what Gymnasium's own loop records."""
+    return record(
+        "gymnasium",
+        "gymnasium_golden.py",
+        [
+            {"target": target, "make": make, "seed": seed, "steps": STEPS, "render": ""}
+            for target, make in CASES
+            for seed in range(EPISODES)
+        ],
+    )
+
+
+@pytest.mark.parametrize("case", range(len(CASES)), ids=[str(case).rpartition("/")[2] for case in CASES])
+async def test_episodes_are_those_of_gymnasiums_own_loop(case: int, golden: list[dict[str, Any]]) -> None:
+    target, make = CASES[case]
+    recorded = golden[case * EPISODES : (case + 1) * EPISODES]
+    assert len(recorded) == EPISODES
+    assert all(episode["order"]["target"] == target for episode in recorded)
+    with hosted("gymnasium", f"gymnasium:{target}", make=make) as (environment,):
+        async with play(environment) as world:
+            for episode in recorded:
+                await _replay(world, episode)
+        assert environment.process.starts == 1
+
+
+async def _replay(world: Any, recorded: dict[str, Any]) -> None:
+    episode = await world.start(index=recorded["order"]["seed"], split="train")
+    seen = [episode.prompt.partition("The first observation:\n")[2]]
+    rewards = []
+    for action in recorded["actions"]:
+        step = await episode.call("act", action=action)
+        assert step.error is None, step.text
+        seen.append(step.text)
+        rewards.append(step.reward)
+    shown = [text if isinstance(wanted, str) else json.loads(text) for text, wanted in zip(seen, recorded["seen"])]
+    assert shown == recorded["seen"]
+    assert rewards == recorded["rewards"]
+    if recorded["terminated"]:
+        assert episode.end_reason == EndReason.COMPLETED
+    elif recorded["truncated"]:
+        assert episode.end_reason == EndReason.TRUNCATED
+    else:
+        assert not episode.ended
+        await episode.close()
+
+
+@pytest.mark.parametrize(
+    ("target", "mode"),
+    [("FrozenLake-v1", "ansi"), ("FrozenLake-v1", "rgb_array"), ("CartPole-v1", "rgb_array")],
+)
+async def test_an_observation_shows_what_the_environment_renders(target: str, mode: str) -> None:
+    order = {"target": target, "make": {"render_mode": mode}, "seed": 3, "steps": 3, "render": mode}
+    (recorded,) = record("gymnasium", "gymnasium_golden.py", [order])
+    with hosted("gymnasium", f"gymnasium:{target}", render=mode) as (environment,):
+        async with play(environment) as world:
+            episode = await world.start(index=3, split="train")
+            rendered = [_shown(episode.remote.prompt[0].content[-1])]
+            for action in recorded["actions"]:
+                step = await episode.call("act", action=action)
+                rendered.append(_shown(step.result.content[-1]))
+    assert rendered == recorded["rendered"]
+
+
+def _shown(block: Any) -> str:
+    """Return a text, or the digest of an image's pixels."""
+    if not isinstance(block, ImageBlock):
+        return str(block.text)
+    file = base64.b64decode(block.data)
+    width, height = struct.unpack(">II", file[16:24])
+    start = file.index(b"IDAT")
+    (length,) = struct.unpack(">I", file[start - 4 : start])
+    rows = zlib.decompress(file[start + 4 : start + 4 + length])
+    line = 1 + 3 * width
+    pixels = b"".join(rows[row * line + 1 : (row + 1) * line] for row in range(height))
+    return hashlib.sha256(pixels).hexdigest()
+
+
+async def test_the_command_line_serves_an_environment() -> None:
+    spec = spec_of("gymnasium", "gymnasium:FrozenLake-v1", make={"is_slippery": False})
+    async with serving([spec]) as server, connect(server.url) as client:
+        (info,) = await client.environments()
+        assert (info.name, info.version) == ("frozenlake-v1", "1.4.0")
+        assert [(split.name, split.count) for split in info.splits] == [("train", None), ("test", 1000)]
+        episode = await client.environment(info.name).start(split="train", index=0)
+        for action in (1, 1, 2, 2, 1, 2):
+            result = await episode.call("act", {"action": action})
+        assert result.reward == 1.0
+        assert episode.end_reason == EndReason.COMPLETED
+
+
+async def test_the_two_splits_have_different_reset_seeds() -> None:
+    with hosted("gymnasium", "gymnasium:FrozenLake-v1") as (environment,):
+        async with play(environment) as world:
+            seeds = [(await world.start(index=1, split=split)).task.shown["reset_seed"] for split in ("train", "test")]
+    assert seeds == [1, 1_000_000_001]
+
+
+async def test_an_action_outside_the_space_is_refused_and_the_episode_goes_on() -> None:
+    with hosted("gymnasium", f"gymnasium:{SMALL}:Small", make={"kind": "text"}) as (environment,):
+        async with play(environment) as world:
+            episode = await world.start(split="train")
+            step = await episode.call("act", action="xyz")
+            assert step.error == "refused"
+            assert 'the action "xyz" is not in Text(' in step.text
+            assert (await episode.call("act", action="abc")).error is None
+
+
+@pytest.fixture
+def faulty() -> Any:
+    with hosted("gymnasium", f"gymnasium:{FAULTY}:Faulty") as (environment,):
+        environment.limits = EpisodeLimits(tool_seconds=30.0)
+        yield environment
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("inf", "the reward is inf, and a reward must be finite"),
+        ("nan", "the reward is nan, and a reward must be finite"),
+        ("word", "the reward is str, not a number"),
+        ("object", "the observation is a object, which has no JSON form"),
+        ("four", "ValueError: not enough values to unpack (expected 5, got 4)"),
+        ("raises", "KeyError: 'the state is broken'"),
+        ("exits", "SystemExit: 3"),
+        ("dies", "the process of the hosted episode ended"),
+    ],
+)
+async def test_what_an_environment_breaks_is_unscored_and_other_episodes_go_on(
+    faulty: Any, what: str, message: str
+) -> None:
+    async with play(faulty) as world:
+        other = await world.start(index=1, split="train")
+        episode = await world.start(split="train")
+        assert (await episode.call("act", action="step")).reward == 1.0
+        with pytest.raises(EpisodeFailed) as failure:
+            await episode.call("act", action=what)
+        assert message in str(failure.value.__cause__)
+        await episode.refresh()
+        assert (episode.end_reason, episode.reward) == (EndReason.ENVIRONMENT_ERROR, None)
+        assert (await other.call("act", action="step")).text == "1"
+
+
+async def test_a_step_that_hangs_is_unscored_and_other_episodes_go_on(faulty: Any) -> None:
+    faulty.limits = EpisodeLimits(tool_seconds=0.5)
+    async with play(faulty) as world:
+        other = await world.start(index=1, split="train")
+        episode = await world.start(split="train")
+        with pytest.raises(LudusError):
+            await episode.call("act", action="hangs")
+        await episode.refresh()
+        assert episode.reward is None
+        assert (await other.call("act", action="step")).text == "1"
+
+
+@pytest.mark.parametrize(
+    ("what", "text", "reward"),
+    [("prints", "1", 1.0), ("big", "7", 0.5), ("raw", "cmF3", 0.25), ("forks", "1", 1.0)],
+)
+async def test_prints_numbers_bytes_and_forks_do_no_harm(faulty: Any, what: str, text: str, reward: float) -> None:
+    async with play(faulty) as world:
+        episode = await world.start(split="train")
+        step = await episode.call("act", action=what)
+        assert (step.text, step.reward) == (text, reward)
+        for count in ("2", "3"):
+            assert (await episode.call("act", action="step")).text == count
+        await episode.call("act", action="finish")
+        assert episode.end_reason == EndReason.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "message"),
+    [
+        ("NoReset", {}, "NotImplementedError"),
+        ("Faulty", {"make": {"at_reset": "raises"}}, "KeyError: 'the state is broken'"),
+        ("Oddly", {"render": "ansi"}, "the environment rendered int as 'ansi', not text"),
+        ("Oddly", {"render": "rgb_array"}, "rendered int of the shape None, not uint8"),
+    ],
+)
+async def test_a_start_that_fails_says_why(target: str, options: dict[str, Any], message: str) -> None:
+    with hosted("gymnasium", f"gymnasium:{FAULTY}:{target}", **options) as (environment,):
+        async with play(environment) as world:
+            with pytest.raises(EpisodeFailed) as failure:
+                await world.start(split="train")
+            assert message in str(failure.value.__cause__)
+
+
+async def test_an_environment_that_is_registered_as_nondeterministic_promises_no_seeds() -> None:
+    with hosted("gymnasium", f"gymnasium:{FAULTY}:Flaky-v0") as (environment,):
+        assert (environment.seedable, environment.forkable) == (False, False)
+        assert "Not promised: seeds" in environment.__doc__
+    with hosted("gymnasium", f"gymnasium:{FAULTY}:Faulty") as (environment,):
+        assert (environment.seedable, environment.forkable) == (True, False)
+        assert "the class alone decides whether equal seeds give equal episodes" in environment.__doc__
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "message"),
+    [
+        ("FrozenLak-v1", {}, "gymnasium.make('FrozenLak-v1') failed: "),
+        ("FrozenLake-v1", {"make": {"wet": True}}, "unexpected keyword argument 'wet'"),
+        ("Taxi-v4", {"render": "rgb_arra"}, "option render: 'rgb_arra' is not one of"),
+        ("CartPole-v1", {"render": "ansi"}, "does not render 'ansi'; it renders: human, rgb_array"),
+        ("no_such_module:Class", {}, "needs the package 'no_such_module'"),
+        ("no/such/file.py:Class", {}, "there is no file 'no/such/file.py'"),
+        (f"{SMALL}:NoSuch", {}, "registers no environment 'NoSuch', and has no class of this name"),
+        (f"{SMALL}:NOT_CALLABLE", {}, "and has no class of this name"),
+        (f"{SMALL}:number", {}, "makes a int, which is no gymnasium.Env"),
+        (f"{SMALL}:Small", {"make": {"size": 3}}, "unexpected keyword argument 'size'"),
+        (f"{SMALL}:Graphs", {}, "actions of a Graph space have no JSON form"),
+    ],
+)
+def test_a_target_or_an_option_that_cannot_be_used_is_refused(
+    target: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(AuthoringError) as refusal, hosted("gymnasium", f"gymnasium:{target}", **options):
+        pass
+    assert message in refusal.value.message
+
+
+def test_a_missing_package_is_named_with_the_command_that_installs_it() -> None:
+    source = parse_source("gymnasium:FrozenLake-v1")
+    assert source is not None
+    with pytest.raises(AuthoringError, match=r"needs the package 'gymnasium'.* -m pip install gymnasium"):
+        resolve(source)
+
+
+async def test_a_function_can_be_named_instead_of_a_class() -> None:
+    with hosted("gymnasium", f"gymnasium:{SMALL}:make", make={"kind": "multi"}) as (environment,):
+        assert environment.name == "make"
+        schema = environment.described.tools[0].schema_["properties"]["action"]
+        assert schema["items"] == {"type": "integer", "minimum": 0, "maximum": 3}

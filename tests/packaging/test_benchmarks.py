@@ -1,0 +1,36 @@
+"""`benchmarks/run.py` knows every benchmark that has figures, and reads what each writes."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+NO_BAR = {"run", "step_path"}
+"""These have the option `--json` without figures of their own: a test reads the path of a step."""
+
+
+@pytest.fixture
+def bench() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("bench_run", BENCHMARKS / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_benchmark_has_a_reader_and_short_options(bench: ModuleType) -> None:
+    written = {file.stem for file in BENCHMARKS.glob("*.py") if '"--json"' in file.read_text("utf-8")} - NO_BAR
+    assert written == set(bench.READERS) == set(bench.QUICK)
+
+
+def test_the_figure_of_sandboxd_is_its_exchange(bench: ModuleType) -> None:
+    found = {"bubblewrap: spawn + one exchange": 0.011, "sandboxd: spawn + one exchange": 0.024, "sandboxd: command": 9}
+    (figure,) = bench.of_sandboxd(found)
+    assert (figure.bar, figure.measured, figure.met) == ("≤ 25 ms", "24.0 ms (bubblewrap alone 11.0 ms)", True)
+    (figure,) = bench.of_sandboxd({**found, "sandboxd: spawn + one exchange": 0.026})
+    assert not figure.met
