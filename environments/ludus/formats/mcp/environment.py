@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,7 +21,7 @@ from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import AuthoringError, LudusError
 from ludus.protocol.messages import did_you_mean
 from ludus.sandbox import SandboxProvider, find_provider
-from ludus.server import Environment, Message
+from ludus.server import Answer, Call, Environment, Message, StepResult
 from ludus.server.authoring.schema_tool import SchemaTool
 from ludus.server.rewards.rubric import Rubric
 
@@ -77,8 +77,10 @@ class McpHost:
                     assert self._provider is not None
                     specs[place] = await image_command(spec, self._provider, self.settings)
             self.starter = Starter(specs, self.settings, self._provider)
-            self._pool = Pool(self.starter.start, 0 if self.has_sessions else self.settings.warm)
-            first = await self._pool.take()
+            warm = 0 if self.has_sessions else self.settings.warm
+            reuses = self.settings.reset is not None and not self.has_sessions
+            self._pool = Pool(self.starter.start, warm, reuses=reuses)
+            first = await self._pool.start_one()
             try:
                 self._check(first)
                 await self._check_context(first)
@@ -113,6 +115,8 @@ class McpHost:
                 self._known(name, first, f"`tools` of the task {row.id!r}")
             for call in row.setup:
                 self._known(call.tool, first, f"`setup` of the task {row.id!r}")
+            for call in row.solution or ():
+                self._known(call.tool, first, f"`solution` of the task {row.id!r}")
             for check in row.checks:
                 if check.tool is not None:
                     self._known(check.tool, first, f"`expect` of the task {row.id!r}")
@@ -280,11 +284,21 @@ def mcp_environment(format_name: str, specs: Sequence[ServerSpec], settings: Mcp
         "forkable": settings.deterministic,
         "hosted": McpHost(specs, settings, rows),
     }
+    if all(row.solution is not None for row in rows):
+        fields["oracle"] = classmethod(_solve)
     if isinstance(verifier, Rubric):
         fields["rubric"] = verifier
     else:
         fields["grade"] = grading(verifier)
     return type("Mcp_" + fields["name"], (McpEnvironment,), fields)
+
+
+def _solve(cls: type[McpEnvironment], task: McpTask) -> Generator[Call | Answer, StepResult, None]:
+    """Play the solution of a task's line."""
+    row = Row.model_validate(task.row)
+    for use in row.solution or ():
+        yield Call(tool=use.tool, arguments=use.arguments)
+    yield Answer(text=row.right_answer)
 
 
 def _describe(specs: Sequence[ServerSpec], settings: McpSettings) -> str:

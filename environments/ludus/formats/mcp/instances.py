@@ -43,6 +43,7 @@ _INHERITED: Final = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR
 _IN_FOLDER: Final = 'cd "$1" && shift && exec "$@"'
 
 T = TypeVar("T")
+ResultT = TypeVar("ResultT", bound=types.Result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +188,12 @@ class Instance:
             raise UnreadableState(f"the prompt {name!r} cannot be read: {found}")
         return found
 
-    async def _first(self, request: Any, kind: type[T]) -> T | str:
+    async def _first(self, request: Any, kind: type[ResultT]) -> ResultT | str:
         """Return the first server's result, or the last error if all have answered with one."""
         said = ""
         for part in self._parts:
             try:
-                found: T = await part.server.request(lambda client: client.session.send_request(request, kind))
+                found: ResultT = await part.server.request(lambda client: client.session.send_request(request, kind))
             except MCPError as error:
                 said = error.error.message
             except TimeoutError:
@@ -218,7 +219,6 @@ class Starter:
         specs: the servers.
         settings: the options.
         provider: the sandboxes of those that are processes; None if there are none.
-        commands: the whole command of each image's server, by its name.
     """
 
     def __init__(self, specs: Sequence[ServerSpec], settings: McpSettings, provider: SandboxProvider | None) -> None:
@@ -312,11 +312,13 @@ class Pool:
     Args:
         start: starts an instance.
         warm: how many to keep ready.
+        reuses: whether instances come back, so that one which is taken needs no replacement.
     """
 
-    def __init__(self, start: Callable[[], Awaitable[Instance]], warm: int) -> None:
+    def __init__(self, start: Callable[[], Awaitable[Instance]], warm: int, *, reuses: bool = False) -> None:
         self._start = start
         self._warm = warm
+        self._reuses = reuses
         self._ready: deque[Instance] = deque()
         self._all: set[Instance] = set()
         self._starting: set[asyncio.Task[None]] = set()
@@ -338,18 +340,26 @@ class Pool:
                 found = None
         self._refill()
         if found is None:
-            starting = self._keep(self._add())
-            try:
-                found = await asyncio.shield(starting)
-            except asyncio.CancelledError:
-                starting.add_done_callback(self._discard)
-                raise
+            found = await self.start_one()
         found.calls = []
         return found
 
+    async def start_one(self) -> Instance:
+        """Return a new instance.
+
+        Raises:
+            LudusError: it could not be started.
+        """
+        starting = self._keep(self._add())
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            starting.add_done_callback(self._discard)
+            raise
+
     def give_back(self, instance: Instance) -> None:
         """Keep an instance for another episode."""
-        if self._closed or len(self._ready) >= self._warm or not instance.is_open:
+        if self._closed or not instance.is_open or (len(self._ready) >= self._warm and not self._reuses):
             self._drop(instance)
         else:
             self._ready.append(instance)
@@ -366,7 +376,7 @@ class Pool:
             LudusError: one could not be started.
         """
         for _ in range(self._warm - len(self._ready)):
-            self._ready.append(await self._add())
+            self._ready.append(await self.start_one())
 
     async def settle(self) -> None:
         """Wait until no instance is being started or ended in the background."""
@@ -383,7 +393,7 @@ class Pool:
         await asyncio.gather(*(self.end(one) for one in tuple(self._all)), return_exceptions=True)
 
     def _refill(self) -> None:
-        while not self._closed and len(self._ready) + len(self._starting) < self._warm:
+        while not (self._closed or self._reuses) and len(self._ready) + len(self._starting) < self._warm:
             task = asyncio.create_task(self._add_ready())
             self._starting.add(task)
             task.add_done_callback(self._starting.discard)

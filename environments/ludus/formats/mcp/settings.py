@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, field_validator
 
 from ludus.sandbox import Limits, SandboxSettings
 
@@ -13,6 +13,11 @@ _MIB = 1024 * 1024
 
 def _words(value: Any) -> Any:
     return value.replace(",", " ").split() if isinstance(value, str) else value
+
+
+def _shown(path: str) -> tuple[str, str]:
+    outside, _, inside = path.partition(":")
+    return outside, inside or outside
 
 
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
@@ -50,7 +55,7 @@ class McpSettings(BaseModel):
     sandbox: str = "none"
     """The provider of sandboxes that commands run in, such as `bubblewrap`; `none` runs them as the server's user."""
     readonly: Words = ()
-    """Paths of this machine that a sandbox shows, under the same names."""
+    """Paths of this machine that a sandbox shows, under the same names or as `PATH:PATH-INSIDE`."""
     network: Words = ()
     """Hosts that a sandbox may reach."""
     env: Json[dict[str, str]] | None = None
@@ -82,11 +87,18 @@ class McpSettings(BaseModel):
         )  # fmt: skip
         return SandboxSettings(
             provider="unsafe-local" if self.sandbox == "none" else self.sandbox, limits=limits, image=image,
-            readonly=tuple((path, path) for path in self.readonly), network=self.network, warm=0,
+            readonly=tuple(map(_shown, self.readonly)), network=self.network, warm=0,
         )  # fmt: skip
 
 
 class DockerSettings(McpSettings):
     """The options of `docker:`, which are those of `mcp:`."""
 
-    sandbox: Literal["docker"] = "docker"
+    sandbox: str = "docker"
+
+    @field_validator("sandbox")
+    @classmethod
+    def _check_sandbox(cls, sandbox: str) -> str:
+        if sandbox != "docker":
+            raise ValueError("an image runs in `docker`; for another program, use the format `mcp`")
+        return sandbox

@@ -71,6 +71,8 @@ class Row(BaseModel):
     """The tools that the agent gets; all by default."""
     setup: tuple[ToolUse, ...] = ()
     """Calls that prepare the servers."""
+    solution: tuple[ToolUse, ...] | None = None
+    """Calls that solve the task, together with the (first) `answer`; `ludus validate` plays them."""
     prompt_arguments: dict[str, str] = {}
     """The arguments of the server's prompt, if the option `prompt` names one."""
     public: dict[str, Any] = {}
@@ -80,6 +82,12 @@ class Row(BaseModel):
     def checks(self) -> tuple[StateCheck, ...]:
         """The checks of the final state."""
         return (self.expect,) if isinstance(self.expect, StateCheck) else self.expect
+
+    @property
+    def right_answer(self) -> str:
+        """A final message that is right; empty if none is asked for."""
+        right = self.answer[0] if isinstance(self.answer, tuple) and self.answer else self.answer
+        return "" if right is None else str(right)
 
 
 class McpTask(Task):

@@ -27,7 +27,7 @@ _CHECKLISTS = (".json", ".toml")
 class Verifier(Protocol):
     """Gives the reward of an episode that has ended."""
 
-    async def __call__(self, row: Row, instance: Instance, answer: str) -> float | Reward | None:
+    async def __call__(self, row: Row, instance: Instance, answer: str) -> float | Reward:
         """Return the reward."""
         ...
 
@@ -145,7 +145,7 @@ class _Function:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
 
-    async def __call__(self, row: Row, instance: Instance, answer: str) -> float | Reward | None:
+    async def __call__(self, row: Row, instance: Instance, answer: str) -> float | Reward:
         task = row.model_dump(mode="json", exclude_unset=True)
         calls = tuple(instance.calls)
         if inspect.iscoroutinefunction(self._function):
@@ -158,14 +158,14 @@ class _Function:
         return _reward(await asyncio.to_thread(self._function, task, calls, answer, read))
 
 
-def _reward(value: Any) -> float | Reward | None:
-    if value is None or isinstance(value, Reward):
+def _reward(value: Any) -> float | Reward:
+    if isinstance(value, Reward):
         return value
     if isinstance(value, bool | int | float):
         return float(value)
     if inspect.isawaitable(value):
         raise TypeError("the verifier returned a coroutine; declare it with `async def`")
-    raise TypeError(f"the verifier returned {type(value).__name__}; return a number, a bool, a Reward or None")
+    raise TypeError(f"the verifier returned {type(value).__name__}; return a number, a bool or a Reward")
 
 
 def _find_function(place: str, name: str) -> Callable[..., Awaitable[Any] | Any]:
@@ -188,10 +188,10 @@ def _find_function(place: str, name: str) -> Callable[..., Awaitable[Any] | Any]
     return cast(Callable[..., Any], function)
 
 
-def grading(verifier: Verifier) -> Callable[..., Awaitable[float | Reward | None]]:
+def grading(verifier: Verifier) -> Callable[..., Awaitable[float | Reward]]:
     """Return a method `grade` for environments of MCP servers."""
 
-    async def grade(self: Environment[Any], answer: str) -> float | Reward | None:
+    async def grade(self: Environment[Any], answer: str) -> float | Reward:
         """Return the verifier's reward."""
         environment: Any = self
         return await verifier(environment.line, environment.instance, answer)
