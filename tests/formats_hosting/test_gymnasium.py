@@ -79,7 +79,8 @@ async def _replay(world: Any, recorded: dict[str, Any]) -> None:
         assert step.error is None, step.text
         seen.append(step.text)
         rewards.append(step.reward)
-    shown = [text if isinstance(wanted, str) else json.loads(text) for text, wanted in zip(seen, recorded["seen"])]
+    words = all(isinstance(observation, str) for observation in recorded["seen"])
+    shown = seen if words else [json.loads(text) for text in seen]
     assert shown == recorded["seen"]
     assert rewards == recorded["rewards"]
     if recorded["terminated"]:

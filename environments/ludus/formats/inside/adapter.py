@@ -121,8 +121,8 @@ def description(
         splits: from `split`.
         tools: from `tool`; those of every task.
         more: `version`, `gradable`, `seedable`, `forkable`, `reward_range`, `random_baseline`, `varies_by`,
-            `prepared`, `package` (name and version of the hosted package) and `not_promised` (text by subject), as the server's model
-            `Description` defines them.
+            `prepared`, `package` (name and version of the hosted package) and `not_promised` (text by subject), as the
+            server's model `Description` defines them.
     """
     return {"name": name, "description": text, "splits": list(splits), "tools": list(tools), **more}
 

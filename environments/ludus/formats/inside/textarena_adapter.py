@@ -91,7 +91,8 @@ class TextArenaAdapter(Adapter):
         except (Exception, SystemExit) as error:
             said = next((line for line in str(error).splitlines() if line.strip(" *")), "")
             raise NotUsable(
-                f"TextArena's game {name} does not work here with {players} players: {type(error).__name__}: {said.strip()}"
+                f"TextArena's game {name} does not work here with {players} players: "
+                f"{type(error).__name__}: {said.strip()}"
             ) from None
 
     def make(self, name: str, players: int, seed: int) -> Any:
@@ -133,9 +134,7 @@ class TextArenaAdapter(Adapter):
         says = "chooses at random, by the seed, among the moves that its observation shows"
         if text is not None:
             says = f"always says {text!r}"
-        return {
-            "good opponents": f"each opponent {says}; if its move is invalid, the game may count that as the agent's win"
-        }
+        return {"good opponents": f"each opponent {says}; if that is invalid, the game may count it as the agent's win"}
 
     def task(self, environment: str, split: str, index: int) -> Dict[str, Any]:
         seed = index + (TEST_SEEDS if split == "test" else 0)
