@@ -2,8 +2,9 @@
 
 How this works:
 
-- An episode is TextArena's own loop: whoever the game names next sees its observation and says something. Opponents
-  answer at once, until it is the agent's turn or the game ends. The reward is the agent's part of the game's rewards.
+- An episode is TextArena's own loop: the player that the game names next sees its observation and says something.
+  Opponents answer at once, until it is the agent's turn or the game ends. The reward is the agent's part of the game's
+  rewards.
 - The games draw from Python's global random generator. Its state belongs to the episode: it is put in place for each
   call and kept afterwards, so that equal seeds give equal games also where episodes share a process.
 """
