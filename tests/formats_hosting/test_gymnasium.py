@@ -132,8 +132,8 @@ async def test_the_command_line_serves_an_environment() -> None:
         episode = await client.environment(info.name).start(split="train", index=0)
         for action in (1, 1, 2, 2, 1, 2):
             result = await episode.call("act", action=action)
-        assert result.reward == 1.0
-        assert episode.end_reason == EndReason.COMPLETED
+        assert result.reward is not None
+        assert (result.reward.value, result.end_reason) == (1.0, EndReason.COMPLETED)
 
 
 async def test_the_two_splits_have_different_reset_seeds() -> None:

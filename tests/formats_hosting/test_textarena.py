@@ -134,7 +134,8 @@ async def test_the_command_line_serves_a_game() -> None:
         assert "seed" not in episode.task.fields
         for _ in range(2):
             result = await episode.call("act", action="no move")
-        assert result.reward == -1.0
+        assert result.reward is not None
+        assert result.reward.value == -1.0
 
 
 async def test_equal_seeds_are_equal_games_also_in_threads_of_one_process() -> None:
