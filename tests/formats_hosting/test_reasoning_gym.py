@@ -97,9 +97,9 @@ async def test_the_command_line_serves_a_generator() -> None:
         assert "Not promised: distinct problems" in info.description
         episode = await client.environment("leg_counting").start(split="test", index=2)
         assert "answer" not in episode.task.fields
-        await episode.submit(recorded["scores"][0][0])
-        assert episode.reward is not None
-        assert float(episode.reward) == 1.0
+        reward = (await episode.grade(recorded["scores"][0][0])).reward
+        assert reward is not None
+        assert reward.value == 1.0
 
 
 async def test_train_and_test_have_different_seeds_and_an_option_shifts_both() -> None:

@@ -53,7 +53,7 @@ class Faulty(gymnasium.Env):
         return numpy.int64(7), numpy.float32(0.5)
 
     def raw(self):
-        return b"raw", numpy.array([0.25])
+        return b"raw", numpy.array(0.25)
 
     def object(self):
         return object(), 1.0

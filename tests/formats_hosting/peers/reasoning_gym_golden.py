@@ -1,7 +1,7 @@
 """Record problems of reasoning-gym and the scores of answers, with `score_answer` itself.
 
-The orders come as JSON on standard input: `{"name", "seed", "size", "config", "index", "answers"}`. With each problem go
-`answers` answers: right ones, almost right ones, those of other problems, malformed ones and an empty one.
+The orders come as JSON on standard input: `{"name", "seed", "size", "config", "index", "answers"}`, where `answers` is
+the number of answers: right ones, almost right ones, those of other problems, malformed ones and an empty one.
 """
 
 import json

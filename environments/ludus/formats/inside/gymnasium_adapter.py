@@ -222,7 +222,7 @@ def value_of(space: Any, given: Any) -> Any:
     kind = kind_of(space)
     try:
         if kind == "Discrete":
-            return int(given)
+            return space.dtype.type(int(given))  # the type that samples of the space have
         if kind in ("Box", "MultiBinary", "MultiDiscrete"):
             return numpy.asarray(given, dtype=space.dtype)
         if kind == "Dict":
@@ -233,7 +233,7 @@ def value_of(space: Any, given: Any) -> Any:
             return tuple(value_of(space.feature_space, item) for item in given)
         if kind == "OneOf":
             number, value = given
-            return int(number), value_of(space.spaces[number], value)
+            return numpy.int64(number), value_of(space.spaces[number], value)
     except (TypeError, ValueError, KeyError, IndexError, OverflowError) as error:
         raise Refused(f"the action does not have the form of {space}: {error}") from None
     return given

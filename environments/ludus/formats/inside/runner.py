@@ -12,7 +12,8 @@ How this works:
   `thread`, by a thread.
 - Whatever the package prints goes to standard error, and its standard input is empty.
 - Later lines on standard input are `kill PID`: the server gives up on the episode of that child; and `prepare ORDER`:
-  the adapter loads what the next episode shares with others, before the fork. The end of the input means that the server is gone: all children end, and then this process. They end too if this process is killed.
+  the adapter loads what the next episode shares with others, before the fork. The end of the input means that the
+  server is gone: all children end, and then this process. They end too if this process is killed.
 """
 
 from __future__ import annotations

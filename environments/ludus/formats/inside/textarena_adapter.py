@@ -2,8 +2,9 @@
 
 How this works:
 
-- An episode is TextArena's own loop: whoever the game names next sees its observation and says something. Opponents
-  answer at once, until it is the agent's turn or the game ends. The reward is the agent's part of the game's rewards.
+- An episode is TextArena's own loop: the player that the game names next sees its observation and says something.
+  Opponents answer at once, until it is the agent's turn or the game ends. The reward is the agent's part of the game's
+  rewards.
 - The games draw from Python's global random generator. Its state belongs to the episode: it is put in place for each
   call and kept afterwards, so that equal seeds give equal games also where episodes share a process.
 """
@@ -91,7 +92,8 @@ class TextArenaAdapter(Adapter):
         except (Exception, SystemExit) as error:
             said = next((line for line in str(error).splitlines() if line.strip(" *")), "")
             raise NotUsable(
-                f"TextArena's game {name} does not work here with {players} players: {type(error).__name__}: {said.strip()}"
+                f"TextArena's game {name} does not work here with {players} players: "
+                f"{type(error).__name__}: {said.strip()}"
             ) from None
 
     def make(self, name: str, players: int, seed: int) -> Any:
@@ -133,9 +135,7 @@ class TextArenaAdapter(Adapter):
         says = "chooses at random, by the seed, among the moves that its observation shows"
         if text is not None:
             says = f"always says {text!r}"
-        return {
-            "good opponents": f"each opponent {says}; if its move is invalid, the game may count that as the agent's win"
-        }
+        return {"good opponents": f"each opponent {says}; if that is invalid, the game may count it as the agent's win"}
 
     def task(self, environment: str, split: str, index: int) -> Dict[str, Any]:
         seed = index + (TEST_SEEDS if split == "test" else 0)
