@@ -112,8 +112,8 @@ async def test_answers_stay_private_and_wrong_calls_are_refused(serve: Serve, en
         async with client.environment(BASE).episode(split="test", index=0) as episode:
             assert episode.task.fields == {}
             assert (await episode.call("cd", folder="document", other="__import__('os')")).error is not None
-            step = await episode.call("cd", folder="document') or __import__('os').abort() or ('")
-            assert "No such directory" in str(step.content)
+            step = await episode.call("cd", folder="document') or 1 / 0 or ('")
+            assert "Unsupported path" in str(step.content)
         missing = client.environment("bfcl-multi-turn-miss-func")
         async with missing.episode(split="test", index=0) as episode:
             step = await episode.call("call_new_function", name="sort", arguments={})

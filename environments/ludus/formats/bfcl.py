@@ -1,4 +1,4 @@
-"""`bfcl:CATEGORY`: the multi-turn tasks of the Berkeley function calling leaderboard, such as `bfcl:multi_turn_base`."""
+"""`bfcl:CATEGORY`: multi-turn tasks of the Berkeley function calling leaderboard, such as `bfcl:multi_turn_base`."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ CATEGORIES = ("multi_turn_base", "multi_turn_miss_func", "multi_turn_miss_param"
 REPLY = "reply"
 NEW = "call_new_function"
 INSTRUCTIONS = (
-    "You help a user over several turns. Call functions to fulfill the user's request; if that is not possible, say so. "
-    f"When the current turn is complete, call {REPLY} with your message; it returns the user's next request."
+    "You help a user over several turns. Call functions to fulfill the user's request; if that is not possible, say "
+    f"so. When the current turn is complete, call {REPLY} with your message; it returns the user's next request."
 )
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
