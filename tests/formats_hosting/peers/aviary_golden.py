@@ -13,7 +13,7 @@ from aviary.core import DummyEnv, ToolCall, ToolRequestMessage
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "examples" / "formats" / "aviary"))
 sys.path.insert(0, str(Path(__file__).parent))
-import ledger  # noqa: E402
+import ledger
 
 
 def texts(message: Any) -> list[Any]:

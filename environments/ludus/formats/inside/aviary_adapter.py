@@ -55,7 +55,8 @@ class AviaryAdapter(Adapter):
         if self.target not in datasets and self.target not in environments:
             known = ", ".join(sorted({*datasets, *environments}))
             raise NotUsable(
-                f"Aviary has no environment named {self.target!r}; it has: {known}. Or write module:NAME or file.py:NAME"
+                f"Aviary has no environment named {self.target!r}; it has: {known}. Or write module:NAME or "
+                "file.py:NAME"
             )
         module, name = datasets.get(self.target) or environments[self.target]
         return getattr(need(module, f"fhaviary[{self.target}]"), name)
