@@ -115,7 +115,7 @@ def test_all_tasks_of_a_file_are_environments_and_what_is_not_promised_is_said(s
     assert not shop["sums"].seedable
 
 
-OTHERS = '''
+OTHERS = """
 from inspect_ai import Task, task
 from inspect_ai.dataset import Sample
 from inspect_ai.scorer import Score, accuracy, match, model_graded_qa, scorer
@@ -142,7 +142,7 @@ def several():
 @task
 def unjudged():
     return Task(dataset=[Sample(input="x", target="y")], solver=generate())
-'''
+"""
 
 
 @pytest.fixture
