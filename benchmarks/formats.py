@@ -6,7 +6,8 @@ Contestants: Gymnasium's own loop in its interpreter; hosted in the server's pro
 interpreter of its own, with a forked process or a thread for each episode. All play Pendulum-v1 with the same
 actions and seeds. Steps and starts go through `EpisodeHost`, without a wire, whose cost benchmarks/channel.py measures.
 The figures are CPU time of all processes involved (wall time of the starts), medians over rounds in turn; the overhead
-is the difference to the package's own loop. Also: `ludus envs --local` as a whole process, cold (compiled, caches warm).
+is the difference to the package's own loop. Also: `ludus envs --local` as a
+whole process, compiled.
 """
 
 from __future__ import annotations

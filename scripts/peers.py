@@ -128,12 +128,15 @@ PYTHON_PEERS = {
         ("gymnasium==1.4.0", "minigrid==3.0.0", "reasoning-gym==0.1.25"),
         "Gymnasium, minigrid and reasoning-gym, which are hosted as formats",
     ),
-    "textarena": Peer(("textarena==0.7.4", "numpy==2.4.6"), "TextArena's games, which are hosted as a format"),
-    "aviary": Peer(("fhaviary==0.37.0",), "Aviary's environments, which are hosted as a format"),
+    "textarena": Peer(
+        ("textarena==0.7.4", "numpy==2.4.6"), "TextArena's games, which are hosted as a format", optional=True
+    ),
+    "aviary": Peer(("fhaviary==0.37.0",), "Aviary's environments, which are hosted as a format", optional=True),
     "verifiers-v0": Peer(
         ("verifiers==0.1.14",),
         "verifiers before its v1, with the environments of load_environment, for the formats",
         compiled=True,
+        optional=True,
     ),
     "harbor": Peer(
         ("harbor==0.26.0",), "Harbor, whose task folders are hosted as a format", python="3.12", optional=True
@@ -145,6 +148,7 @@ PYTHON_PEERS = {
         ("bfcl-eval==2026.3.23",),
         "the Berkeley function calling leaderboard's tasks, simulators and checkers, without its models",
         exact=True,
+        optional=True,
     ),
     "trackers": Peer(("wandb==0.31.0", "mlflow==3.17.2", "trackio==0.43.0", "pytest"), "trackers of training runs"),
     # E2B's client and Prime's require different versions of connectrpc, so each service has its own environment.

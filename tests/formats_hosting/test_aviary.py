@@ -13,7 +13,7 @@ from ludus.client import connect
 from ludus.protocol import TextBlock
 from ludus.protocol.errors import AuthoringError, EpisodeFailed
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.suite("formats"), pytest.mark.timeout(120)]
 
 Serve = Callable[..., Awaitable[Any]]
 

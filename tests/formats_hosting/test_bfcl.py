@@ -13,7 +13,7 @@ from peer_clients import python_of
 from ludus.client import RemoteEnvironment, connect
 from ludus.protocol.errors import AuthoringError
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.suite("formats"), pytest.mark.timeout(600)]
 
 Serve = Callable[..., Awaitable[Any]]
 

@@ -20,7 +20,7 @@ from ludus.protocol.rewards import Reward
 from ludus.server import Environment
 from ludus.server.tasks.formats import parse_source, resolve
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.suite("formats"), pytest.mark.timeout(600)]
 
 PROGRAM = Path(__file__).parent / "peers" / "harbor_golden.py"
 SAMPLED = ("word-report", "inventory-merge", "greeting-file")

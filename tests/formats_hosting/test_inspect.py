@@ -15,7 +15,7 @@ from ludus.client import RemoteEnvironment, connect
 from ludus.protocol import EndReason
 from ludus.protocol.errors import AuthoringError, LudusError
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.suite("formats"), pytest.mark.timeout(900)]
 
 Serve = Callable[..., Awaitable[Any]]
 

@@ -19,7 +19,10 @@ from ludus.server import EpisodeLimits
 from ludus.server.tasks.formats import parse_source, resolve
 from ludus.testing import play
 
-pytestmark = pytest.mark.timeout(300)  # importing the peer takes a minute on a busy machine
+pytestmark = [
+    pytest.mark.suite("formats"),
+    pytest.mark.timeout(300),
+]  # importing the peer takes a minute on a busy machine
 
 PEERS = Path(__file__).parent / "peers"
 EXAMPLES = Path(__file__).parents[2] / "examples" / "formats" / "openenv"

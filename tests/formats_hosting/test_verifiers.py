@@ -19,7 +19,10 @@ from ludus.protocol.errors import AuthoringError, LudusError
 from ludus.server.tasks.formats import parse_source, resolve
 from ludus.testing import play
 
-pytestmark = pytest.mark.timeout(600)  # importing verifiers takes a minute on a busy machine
+pytestmark = [
+    pytest.mark.suite("formats"),
+    pytest.mark.timeout(600),
+]  # importing verifiers takes a minute on a busy machine
 HERE = Path(__file__).parent
 EXAMPLES = ROOT / "examples" / "formats" / "verifiers"
 V0 = ("word_sums", "number_hunt", "stock_room")
