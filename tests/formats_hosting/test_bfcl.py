@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
-from hosted_peers import hosted, record, shown
+from golden_episodes import hosted, record, shown
 from peer_clients import python_of
 
 from ludus.client import RemoteEnvironment, connect

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from peer_clients import ROOT, peer_variables, python_of
 
+from ludus.protocol.content import text_of
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound
 from ludus.server import Environment, Split
 from ludus.server.tasks.catalog import publish
@@ -114,7 +115,8 @@ import json, sys
 import datasets
 whole = datasets.Dataset.from_list([
     {"question": f"Q{n}", "choices": ["x", "y", f"z{n}"], "answer": n % 3} for n in range(100)
-], features=datasets.Features({"question": datasets.Value("string"), "choices": datasets.Sequence(datasets.Value("string")),
+], features=datasets.Features({"question": datasets.Value("string"),
+    "choices": datasets.Sequence(datasets.Value("string")),
     "answer": datasets.ClassLabel(names=["A", "B", "C"])}))
 parts = datasets.DatasetDict({"train": whole.shuffle(seed=1).select(range(80)), "validation": whole.select([3, 99])})
 parts.save_to_disk(sys.argv[1] + "/both", num_shards={"train": 3, "validation": 1})
@@ -198,12 +200,12 @@ def test_templates_systems_and_messages_make_the_prompt(tmp_path: Path) -> None:
     options = "grader=choice,answer_as=text,template=About {topic} {{ }}: {question}%2C\n{options}"
     with play(load(path, options)) as served:
         messages = served.start().remote.prompt
-        assert [(one.role, one.content[0].text) for one in messages] == [
+        assert [(one.role, text_of(one.content)) for one in messages] == [
             ("system", "Be brief."), ("user", "About sums { }: 1+1?,\nA. 1\nB. 2")
         ]  # fmt: skip
     with play(load(write(tmp_path / "b.jsonl", {"messages": chat, "answer": "2"}), "grader=exact")) as served:
         messages = served.start().remote.prompt
-        assert [{"role": one.role, "content": one.content[0].text} for one in messages] == chat
+        assert [{"role": one.role, "content": text_of(one.content)} for one in messages] == chat
 
 
 def test_answers_reach_neither_the_catalog_nor_the_agent(tmp_path: Path) -> None:
@@ -297,17 +299,22 @@ GOOD = {"question": "1+1?", "answer": "2", "id": "one"}
         ({"answer": "q", "id": "x"}, "grader=exact", "line 3: it has no 'question'"),
         ({"question": "q", "answer": " ", "id": "x"}, "grader=exact", "line 3: its 'answer' is empty"),
         ({"question": " ", "answer": "2", "id": "x"}, "grader=exact", "line 3: its 'question' is empty"),
-        ({"question": "q", "answer": "2", "id": "one"}, "grader=exact", "line 3: its id 'one' is also the id of bad.jsonl, line 1"),
+        ({"question": "q", "answer": "2", "id": "one"}, "grader=exact",
+         "line 3: its id 'one' is also the id of bad.jsonl, line 1"),
         ({"question": "q", "answer": "2", "id": 1.5}, "grader=exact", "line 3: its 'id' must be a text"),
         ({"question": "q", "answer": True, "id": "x"}, "grader=exact", "line 3: its answer must be text, not bool"),
         ({"question": "q", "answer": "nan", "id": "x"}, "grader=numeric", "line 3: its answer 'nan' is no number"),
-        ({"question": "q", "answer": "2 or 3", "id": "x"}, "grader=numeric", "line 3: its answer '2 or 3' is no number"),
+        ({"question": "q", "answer": "2 or 3", "id": "x"}, "grader=numeric",
+         "line 3: its answer '2 or 3' is no number"),
         ({"question": "q", "answer": "2", "id": "x"}, "grader=gsm8k", "line 1: its answer has no number after ####"),
         ({"question": "q\ud800", "answer": "2", "id": "x"}, "grader=exact", "line 3: its prompt holds what is not"),
-        ({"question": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "2"}], "answer": "2", "id": "x"},
+        ({"question": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "2"}],
+          "answer": "2", "id": "x"},
          "grader=exact", "line 3: its 'question' ends with a message of the assistant"),
-        ({"question": [{"from": "human", "value": "q"}], "answer": "2", "id": "x"}, "grader=exact", "a message has a role"),
-        ({"question": "q", "answer": "assert f(1)", "id": "x"}, "grader=code,answer=answer", "line 1: its tests must be"),
+        ({"question": [{"from": "human", "value": "q"}], "answer": "2", "id": "x"}, "grader=exact",
+         "a message has a role"),
+        ({"question": "q", "answer": "assert f(1)", "id": "x"}, "grader=code,answer=answer",
+         "line 1: its tests must be"),
     ],
 )  # fmt: skip
 def test_a_bad_row_is_named_with_its_file_and_line(tmp_path: Path, bad: Any, options: str, said: str) -> None:
@@ -348,14 +355,18 @@ def test_a_bad_parquet_row_is_named_with_its_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "options", "said"),
     [
-        ({"q": "1?", "a": "2"}, "grader=exact,prompt=q", "hold the answer; its columns are: q, a; name it with answer=COLUMN"),
-        ({"q": "1?", "a": "2"}, "grader=exact,answer=a", "hold the prompt; its columns are: q, a; name it with prompt=COLUMN"),
+        ({"q": "1?", "a": "2"}, "grader=exact,prompt=q",
+         "hold the answer; its columns are: q, a; name it with answer=COLUMN"),
+        ({"q": "1?", "a": "2"}, "grader=exact,answer=a",
+         "hold the prompt; its columns are: q, a; name it with prompt=COLUMN"),
         ({"question": "1?", "prompt": "1?", "answer": "2"}, "grader=exact",
          "several columns that may hold the prompt: question, prompt; choose one with prompt=question"),
         ({"question": "1?", "answer": "2", "solution": "2"}, "grader=exact", "choose one with answer=answer"),
         ({"question": "1?", "answer": "2"}, "", "say it with grader=exact, normalized"),
-        ({"question": "1?", "answer": "2"}, "grader=exact,id=questoin", "no column 'questoin', which the option 'id' names; did you mean 'question'?"),
-        ({"question": "1?", "answer": "2"}, "grader=exact,template={questoin}", "did you mean 'question'?; the columns are: question, answer"),
+        ({"question": "1?", "answer": "2"}, "grader=exact,id=questoin",
+         "no column 'questoin', which the option 'id' names; did you mean 'question'?"),
+        ({"question": "1?", "answer": "2"}, "grader=exact,template={questoin}",
+         "did you mean 'question'?; the columns are: question, answer"),
         ({"question": "1?", "answer": "2"}, "grader=exact,template={answer}", "would show the agent the answer"),
         ({"question": "1?", "answer": "2"}, "grader=exact,show=answer", "would show the agent the answer"),
         ({"question": "1?", "answer": "2"}, "grader=exact,template={", "the template cannot be read"),
@@ -365,7 +376,8 @@ def test_a_bad_parquet_row_is_named_with_its_number(tmp_path: Path) -> None:
         ({"question": "1?", "answer": "2"}, "grader=checklist", "checklist=FILE"),
         ({"question": "1?", "answer": "2"}, "grader=exact,function=f", "goes with grader=code"),
         ({"question": "1?", "answer": "2"}, "grader=exact,test_fraction=0.000001", "puts all 1 tasks into 'train'"),
-        ({"question": "1?", "answer": "1", "choices": ["1", "2"]}, "", "say which with answer_as=index or answer_as=text"),
+        ({"question": "1?", "answer": "1", "choices": ["1", "2"]}, "",
+         "say which with answer_as=index or answer_as=text"),
         ({"question": "1?", "answer": "3", "choices": ["1", "2"]}, "", "is no letter, number or text of its choices"),
     ],
 )  # fmt: skip

@@ -193,7 +193,7 @@ def test_math_gives_the_scores_of_exact_fractions(tmp_path: Path) -> None:
 
 def test_choice_gives_the_scores_of_the_letters_that_messages_name(tmp_path: Path) -> None:
     rng = random.Random(5)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for n in range(24):
         texts = rng.sample(["Oslo", "Rome", "Paris", "Bern", "Cairo", "Quito", "Accra"], 4)
         right = rng.randrange(4)
@@ -252,9 +252,9 @@ def test_programs_are_run_in_a_sandbox_and_earn_the_share_of_their_tests(tmp_pat
     plays: list[tuple[int, str]] = []
     wanted: list[float] = []
     for index in range(20):
-        n, calls = divmod(index, 2)
-        right = f"def plus(k):\n    return k + {n}" if calls else f"print(int(input()) * {n})"
-        half = f"def plus(k):\n    return k + {n} if k < 2 else None" if calls else (
+        n, function = divmod(index, 2)
+        right = f"def plus(k):\n    return k + {n}" if function else f"print(int(input()) * {n})"
+        half = f"def plus(k):\n    return k + {n} if k < 2 else None" if function else (
             f"k = int(input())\nprint(k * {n} if k < 2 else 'no')"
         )  # fmt: skip
         plays += [(index, f"Here:\n```python\n{right}\n```\n"), (index, half)]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hosted_peers import hosted, record, shown
+from golden_episodes import hosted, record, shown
 from peer_clients import python_of
 
 from ludus.client import RemoteEnvironment, connect

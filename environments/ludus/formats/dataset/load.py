@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ludus.formats.dataset.columns import Columns, find_columns
 from ludus.formats.dataset.graders import make_grader
@@ -85,8 +85,7 @@ def load_dataset(target: str, settings: DatasetSettings) -> type[Environment[Any
         fields["waived_checks"] = {"gameability:stuffing": _FIRST_COUNTS}
     if columns.grader == "code":
         fields["sandbox_settings"] = SandboxSettings(provider=settings.sandbox)
-    made: type[Environment[Any]] = type("Dataset_" + name, (base,), fields)
-    return made
+    return cast(type[Environment[Any]], type("Dataset_" + name, (base,), fields))
 
 
 class _Reader:
