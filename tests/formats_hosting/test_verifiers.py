@@ -169,7 +169,7 @@ async def test_episodes_next_to_each_other_have_states_of_their_own(hosted: Any)
         assert (await one.call("count", shelf="front")).text == "front: 4"
 
 
-BROKEN = '''
+BROKEN = """
 import verifiers as vf
 from datasets import Dataset
 from openai import AsyncOpenAI
@@ -198,7 +198,7 @@ def load_environment(kind="judge"):
     rubric = vf.JudgeRubric(judge_client=client)
     rubric.add_reward_func(judged if kind == "judge" else bad)
     return vf.SingleTurnEnv(dataset=rows, rubric=rubric)
-'''
+"""
 
 
 @pytest.fixture

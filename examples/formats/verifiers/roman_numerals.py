@@ -4,7 +4,18 @@ import verifiers.v1 as vf
 
 __all__ = ["RomanNumerals"]
 
-NUMERALS = {"IV": 4, "IX": 9, "XIV": 14, "XXI": 21, "XL": 40, "LXXX": 80, "XCIX": 99, "CD": 400, "MIX": 1009, "MMXXVI": 2026}
+NUMERALS = {
+    "IV": 4,
+    "IX": 9,
+    "XIV": 14,
+    "XXI": 21,
+    "XL": 40,
+    "LXXX": 80,
+    "XCIX": 99,
+    "CD": 400,
+    "MIX": 1009,
+    "MMXXVI": 2026,
+}
 
 
 class NumeralData(vf.TaskData):
@@ -40,6 +51,7 @@ class RomanNumerals(vf.Taskset[NumeralTask, NumeralsConfig]):
     """Ten numerals."""
 
     def load(self):
+        """Return the tasks."""
         for text, value in NUMERALS.items():
             if value <= self.config.largest:
                 prompt = f"Which number is {text}? Answer with digits."

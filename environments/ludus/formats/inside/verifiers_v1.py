@@ -139,9 +139,7 @@ async def endpoint(exchange: Exchange) -> AsyncIterator[str]:
         try:
             completion = await exchange.complete(body)
         except Overlong as error:
-            return web.json_response(
-                {"error": {"message": str(error), "code": "context_length_exceeded"}}, status=400
-            )
+            return web.json_response({"error": {"message": str(error), "code": "context_length_exceeded"}}, status=400)
         if not body.get("stream"):
             return web.json_response(completion)
         return web.Response(text=events_of(completion), content_type="text/event-stream")
