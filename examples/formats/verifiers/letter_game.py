@@ -21,6 +21,7 @@ class LetterGame(vf.Taskset[WordTask, vf.TasksetConfig]):
     """Ten words of six letters."""
 
     def load(self):
+        """Return the tasks."""
         for word in WORDS:
             yield WordTask(WordData(prompt="Guess a word of six letters. Say a letter.", word=word), self.config.task)
 
@@ -36,6 +37,7 @@ class LetterGameEnv(vf.Env[LetterGameConfig]):
     """Answers letters with the places where they are."""
 
     async def run(self, task, agents):
+        """Play one word."""
         word, known, guesses = task.data.word, set(), 0
         async with agents.player.interaction(task) as interaction:
             segment = await interaction.turn()

@@ -12,10 +12,12 @@ class NumberHunt(vf.MultiTurnEnv):
     """Answers guesses until one is right."""
 
     async def setup_state(self, state, **kwargs):
+        """Begin without guesses."""
         state["guesses"] = []
         await super().setup_state(state, **kwargs)
 
     async def env_response(self, messages, state, **kwargs):
+        """Answer a guess."""
         found = re.search(r"\d+", messages[-1].content or "")
         if found is None:
             return [{"role": "user", "content": "That is no number. Guess again."}]

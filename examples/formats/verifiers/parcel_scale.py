@@ -56,6 +56,7 @@ class ParcelScale(vf.Taskset[ParcelTask, vf.TasksetConfig]):
     """Ten groups of parcels."""
 
     def load(self):
+        """Return the tasks."""
         for number in range(10):
             weights = {"red": 100 + 37 * number % 90, "green": 120 + 53 * number % 70, "blue": 110 + 29 * number % 110}
             prompt = f"The parcels are {', '.join(weights)}. Which one is the heaviest? Answer with its name."

@@ -51,6 +51,7 @@ class RomanNumerals(vf.Taskset[NumeralTask, NumeralsConfig]):
     """Ten numerals."""
 
     def load(self):
+        """Return the tasks."""
         for text, value in NUMERALS.items():
             if value <= self.config.largest:
                 prompt = f"Which number is {text}? Answer with digits."

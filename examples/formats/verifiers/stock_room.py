@@ -43,10 +43,12 @@ class StockRoom(vf.StatefulToolEnv):
         self.add_tool(move, args_to_skip=["stock"])
 
     async def setup_state(self, state, **kwargs):
+        """Copy the stock of the task."""
         state["stock"] = dict(state["info"]["stock"])
         await super().setup_state(state, **kwargs)
 
     def update_tool_args(self, tool_name, tool_args, messages, state, **kwargs):
+        """Add the stock of the episode to a call."""
         return {**tool_args, "stock": state["stock"]}
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import random
 import sys
 import types
@@ -188,7 +189,9 @@ def ignore(*arguments, **named):
 
 
 async def main(folder, names):
+    folder = os.path.abspath(folder)
     sys.path.insert(0, folder)
+    os.environ["PYTHONPATH"] = folder  # of the processes with tools, which have other working directories
     room = asyncio.Semaphore(1 if V0 else 2)
     found = []
 
