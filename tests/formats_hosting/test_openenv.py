@@ -144,7 +144,7 @@ async def test_the_tool_has_the_schema_of_the_actions_and_the_tasks_are_the_envi
         assert tool.name == "step"
         assert list(tool.input_schema["properties"]) == ["direction"]
         assert tool.description == "Walk to a neighboring tree and pick its fruit."
-        assert {name: len(split) for name, split in environment.splits.items()} == {"train": 7, "test": 3}
+        assert {one.name: one.count for one in environment.described.splits} == {"train": 7, "test": 3}
         assert set(environment.described.not_promised) >= {"seeds", "truncation"}
         assert not environment.seedable
     promised = hosted(TARGETS["orchard"], deterministic="true")
