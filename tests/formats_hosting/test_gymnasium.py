@@ -21,6 +21,8 @@ from ludus.server.tasks.formats import parse_source, resolve
 from ludus.testing import play
 from ludus.validation.server_process import serving
 
+pytestmark = pytest.mark.timeout(300)
+"""The interpreters of peers take long to import their packages on a busy machine."""
 SMALL = f"{PROGRAMS / 'small_spaces.py'}"
 FAULTY = f"{PROGRAMS / 'faulty_gym.py'}"
 KINDS = (

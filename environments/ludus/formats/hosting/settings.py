@@ -16,7 +16,7 @@ class HostingSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     python: str = Field(default=sys.executable, min_length=1)
-    """The interpreter that has the package, such as `/opt/gym/bin/python`; this one by default."""
+    """The interpreter that has the package, such as `envs/gym/bin/python`; this one by default."""
     in_process: bool = False
     """Whether to run the package in the server's own process, which is faster but isolates nothing."""
     isolation: Literal["process", "thread"] = "process"

@@ -135,7 +135,7 @@ def serve(
 
     [bold]ludus serve guess_number countdown[/bold]
     [bold]ludus serve my_env.py:Arithmetic --port 9000[/bold]
-    [bold]ludus serve gymnasium:FrozenLake-v1 --python /opt/gym/bin/python[/bold]
+    [bold]ludus serve gymnasium:FrozenLake-v1 --python envs/gym/bin/python[/bold]
     """
     given = dict(locals())
     from ludus.server.tasks.formats import with_options
