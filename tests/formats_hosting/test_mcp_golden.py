@@ -19,6 +19,8 @@ from ludus.client.episode import Episode
 from ludus.protocol import ImageBlock
 from ludus.server import Environment
 
+pytestmark = pytest.mark.suite("formats")
+
 Script = list[tuple[str, dict[str, Any]]]
 HERE = Path(__file__).parent
 LENGTH = 6

@@ -17,13 +17,8 @@ from ludus.server.tasks.formats import parse_source, resolve
 from ludus.testing import play
 from ludus.validation.server_process import serving
 
-<<<<<<< HEAD
-pytestmark = pytest.mark.suite("formats")
-
-=======
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.suite("formats"), pytest.mark.timeout(300)]
 """The interpreters of peers take long to import their packages on a busy machine."""
->>>>>>> h-gym
 SAMPLE = ("leg_counting", "prime_factorization", "boxnet", "graph_color", "chain_sum")
 """Ordinary generators, two whose scorers raise for malformed answers, and two without reference answers."""
 PROBLEMS = 2

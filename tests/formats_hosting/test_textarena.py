@@ -16,13 +16,8 @@ from ludus.server.tasks.formats import parse_source, resolve
 from ludus.testing import play
 from ludus.validation.server_process import serving
 
-<<<<<<< HEAD
-pytestmark = pytest.mark.suite("formats")
-
-=======
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.suite("formats"), pytest.mark.timeout(300)]
 """The interpreters of peers take long to import their packages on a busy machine."""
->>>>>>> h-gym
 SAMPLE = (
     "2048-v0", "Blackjack-v0", "FrozenLake-v0", "GuessTheNumber-v0", "Mastermind-v0", "Minesweeper-v0",
     "Secretary-v0", "TicTacToe-v0", "ConnectFour-v0", "Nim-v0", "KuhnPoker-v0", "PigDice-v0", "Snake-v0",
