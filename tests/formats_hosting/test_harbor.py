@@ -17,9 +17,9 @@ from ludus.protocol.content import TextBlock
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import Reward
-from ludus.server import Environment
+from ludus.server import Environment, Split
 from ludus.server.tasks.formats import parse_source, resolve
-from ludus.validation import validate
+from ludus.validation import Settings, validate
 
 REWARD = "echo 1 > /logs/verifier/reward.txt"
 
@@ -29,6 +29,14 @@ def environment_of(spec: str) -> type[Environment[Any]]:
     assert source is not None
     (found,) = resolve(source)
     return found
+
+
+def tasks_of(spec: str) -> list[Any]:
+    split = environment_of(spec).splits["train"]
+    assert isinstance(split, Split)
+    split.prepare()
+    assert split.count is not None
+    return [split.get(index) for index in range(split.count)]
 
 
 @asynccontextmanager
@@ -89,7 +97,7 @@ async def test_files_are_read_and_written_by_tools_with_paths_as_in_the_instruct
 async def test_marks_for_searches_in_training_data_are_not_part_of_the_instruction(tmp_path: Path) -> None:
     write_task(tmp_path)
     (tmp_path / "instruction.md").write_text("<!-- a CANARY string -->\n# canary 123\n\nDo it.\n# no canary here\n")
-    (task,) = environment_of(f"harbor:{tmp_path}").splits["train"].tasks  # type: ignore[union-attr]
+    (task,) = tasks_of(f"harbor:{tmp_path}")
     assert task.instruction == "Do it.\n# no canary here\n"
     assert set(task.model_dump()) == {"id", "instruction"}
 
@@ -213,8 +221,7 @@ def test_a_task_that_cannot_run_is_refused_with_the_reason_or_left_out(tmp_path:
     write_task(tmp_path / "good")
     with pytest.raises(AuthoringError, match=f"unsupported=skip:\n  bad: {why}"):
         environment_of(f"harbor:{tmp_path}")
-    tasks = environment_of(f"harbor:{tmp_path}#unsupported=skip").splits["train"].tasks  # type: ignore[union-attr]
-    assert [task.id for task in tasks] == ["good"]
+    assert [task.id for task in tasks_of(f"harbor:{tmp_path}#unsupported=skip")] == ["good"]
 
 
 @pytest.mark.parametrize(
@@ -274,9 +281,9 @@ def test_limits_and_hosts_come_from_the_task_and_the_options(tmp_path: Path) -> 
 # ── validation ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.suite("formats")
 async def test_the_example_tasks_pass_validation_with_their_own_solutions() -> None:
-    (report,) = await validate(f"harbor:{EXAMPLES}")
+    (report,) = await validate(f"harbor:{EXAMPLES}#best=1", settings=Settings(tasks=2))
     findings = [f"{finding.kind}: {finding.message}" for finding in report.findings if finding.severity == "error"]
     assert findings == []

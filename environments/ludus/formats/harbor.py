@@ -40,6 +40,7 @@ def resolve(source: FormatSource) -> Sequence[type[Environment[Any]]]:
         "splits": {settings.split: Split(tasks, settings.split)},
         "folders": {folder.id: folder for folder in folders},
         "settings": settings,
+        "reward_range": None if settings.best is None else (0.0, settings.best),
     }
     return [type(f"Harbor_{name}", (HarborEnvironment,), fields)]
 

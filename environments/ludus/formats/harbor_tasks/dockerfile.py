@@ -101,7 +101,8 @@ def _variables(text: str) -> dict[str, str]:
         words = shlex.split(text)
     except ValueError:
         raise NeedsEngine(f"ENV {text}"[:80]) from None
-    return dict(word.partition("=")[::2] for word in words)
+    parts = [word.partition("=") for word in words]
+    return {name: value for name, _, value in parts}
 
 
 def _copy(image: PlainImage, folder: Path, text: str, *, adds: bool) -> None:

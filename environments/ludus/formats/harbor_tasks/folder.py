@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import posixpath
 import re
@@ -49,6 +50,9 @@ class HarborSettings(BaseModel):
     """Where tests run: as the task says (in the agent's sandbox by default), or always `shared` or `separate`."""
     reward: str | None = None
     """The key of `reward.json` that is the reward, or `mean` of all keys; by default `reward`, or the only key."""
+    best: float | None = Field(default=None, gt=0)
+    """The reward of a perfect solution, if it is the same for all tasks, and the least reward is 0. `ludus validate`
+    then checks that each task's own solution earns it."""
     failed_verifier: Literal["unscored", "zero"] = "unscored"
     """What an episode is worth whose tests left no reward that can be read."""
     command_seconds: float = Field(default=45.0, gt=0)
@@ -81,7 +85,7 @@ class HarborFolder:
     solution_env: Mapping[str, str] = field(default_factory=dict)
     image: PlainImage | None = None
     """What bubblewrap shows; None if the image needs an engine."""
-    build: tempfile.TemporaryDirectory[str] | None = None
+    build: str | None = None
     """The folder that an engine builds the image from, with the links that the task needs; removed at exit."""
 
     @cached_property
@@ -133,7 +137,7 @@ class HarborFolder:
         if self.image is not None:
             return common.but(links=tuple((place, place[1:]) for place in self.directories))
         engine = "docker" if settings.sandbox == "auto" else settings.sandbox
-        return common.but(provider=engine, build=None if self.build is None else self.build.name)
+        return common.but(provider=engine, build=self.build)
 
     @cached_property
     def seed(self) -> bytes:
@@ -276,10 +280,10 @@ def _choose_sandbox(folder: HarborFolder) -> None:
     folder.build = _build_folder(folder)
 
 
-def _build_folder(folder: HarborFolder) -> tempfile.TemporaryDirectory[str]:
+def _build_folder(folder: HarborFolder) -> str:
     """Return a folder to build an image from: the task's, with its directories moved and links in their places."""
-    made = tempfile.TemporaryDirectory(prefix="ludus-harbor-", ignore_cleanup_errors=True)
-    place = Path(made.name)
+    place = Path(tempfile.mkdtemp(prefix="ludus-harbor-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
     image = folder.config.environment.docker_image
     if image is not None:
         text = f"FROM {image}\n"
@@ -293,7 +297,7 @@ def _build_folder(folder: HarborFolder) -> tempfile.TemporaryDirectory[str]:
         f"ln -s /box$d $d; done; chmod -R a+rX {SEED}\nWORKDIR /\n",
         "utf-8",
     )
-    return made
+    return str(place)
 
 
 def files_of(folder: Path) -> Iterable[tuple[str, bytes, bool]]:

@@ -48,7 +48,11 @@ async def prepare(box: Sandbox, folder: HarborFolder) -> dict[str, str]:
     if not copied.ok:
         raise RuntimeError(f"the image's files could not be copied: {copied.ending} {copied.stderr[:300]!r}")
     text = (await box.read(".env")).decode("utf-8", "replace")
-    variables = dict(line.partition("=")[::2] for line in text.splitlines() if "=" in line)
+    variables: dict[str, str] = {}
+    for line in text.splitlines():
+        name, separator, value = line.partition("=")
+        if separator:
+            variables[name] = value
     variables["PWD"] = (await box.read(".workdir")).decode("utf-8", "replace").strip()
     return {name: value for name, value in variables.items() if name not in ("HOME", "HOSTNAME", "SHLVL", "_")}
 
