@@ -236,7 +236,7 @@ async def test_an_environment_that_breaks_leaves_the_episode_unscored(broken: st
         episode = await world.start()
         with pytest.raises(LudusError):
             await episode.call("reply", message="hello")
-        assert (await episode.remote.info()).end_reason is EndReason.FAILED
+        assert (await episode.remote.info()).end_reason is EndReason.ENVIRONMENT_ERROR
     environment.process.close()
 
 

@@ -189,7 +189,6 @@ def ignore(*arguments, **named):
 
 
 async def main(folder, names):
-    folder = os.path.abspath(folder)
     sys.path.insert(0, folder)
     os.environ["PYTHONPATH"] = folder  # of the processes with tools, which have other working directories
     room = asyncio.Semaphore(1 if V0 else 2)
@@ -206,5 +205,5 @@ async def main(folder, names):
 
 if __name__ == "__main__":
     with contextlib.redirect_stdout(sys.stderr):
-        recorded = asyncio.run(main(sys.argv[1], sys.argv[2:]))
+        recorded = asyncio.run(main(os.path.abspath(sys.argv[1]), sys.argv[2:]))
     print(json.dumps({"verifiers": version("verifiers"), "episodes": recorded}, indent=1))

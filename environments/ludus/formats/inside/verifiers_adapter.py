@@ -113,7 +113,7 @@ def load_module(target: str) -> ModuleType:
         raise NotUsable(f"{target!r} is neither the id of an environment, such as gsm8k, nor the path of one")
     for candidate in (f"verifiers.v1.tasksets.{name.lower()}", name, name.lower()):
         if _exists(candidate):
-            return _importing(lambda found=candidate: importlib.import_module(found), target)  # type: ignore[misc]
+            return _importing(lambda found=candidate: importlib.import_module(found), target)
     raise NotUsable(
         f"there is no environment {target!r}: {sys.executable} has no module {name!r}; install the environment there, "
         "or give the path of its Python file or folder"
