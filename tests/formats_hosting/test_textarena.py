@@ -64,9 +64,8 @@ async def _replay(world: Any, wanted: dict[str, Any]) -> None:
         if not last.ended:
             seen.append(last.text)
     assert "raised" not in wanted, where
-    assert [_ending(text, shown) for text, shown in zip(seen, wanted["seen"], strict=False)] == seen[
-        : len(wanted["seen"])
-    ]
+    assert len(seen) == len(wanted["seen"]), where
+    assert seen == [_ending(part, whole) for part, whole in zip(seen, wanted["seen"], strict=True)], where
     if wanted["done"]:
         assert last is not None
         assert (episode.end_reason, episode.reward) == (EndReason.COMPLETED, float(wanted["reward"])), where

@@ -39,10 +39,12 @@ def record(order):
     opponents = {}
     mine = random.Random("agent %d" % seed)
     seen, actions, done = [], [], False
-    while not done and len(actions) < order["turns"]:
+    while not done:
         player, text = env.get_observation()
         if player == me:
             seen.append(text)
+            if len(actions) == order["turns"]:
+                break
             action = mine.choice(SAYINGS) if mine.random() < 0.1 else mine.choice(choices(env, text))
             actions.append(action)
         else:
