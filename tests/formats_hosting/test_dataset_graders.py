@@ -20,7 +20,7 @@ from ludus.testing import play
 
 pytest.importorskip("pyarrow")
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.suite("formats"), pytest.mark.timeout(180)]
 
 HERE = Path(__file__).parent
 

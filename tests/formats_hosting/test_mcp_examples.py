@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mcp_targets import environment
 
 from ludus.client import connect
 from ludus.server import Answer, Call
+
+pytestmark = pytest.mark.suite("formats")
 
 FOLDER = Path(__file__).parents[2] / "examples" / "formats" / "mcp"
 

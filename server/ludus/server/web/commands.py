@@ -39,6 +39,23 @@ _UNITS: Final = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timede
 TokenFilePath = Annotated[Path, typer.Option("--file", envvar=TOKEN_FILE_VARIABLE, help="The token file.")]
 """The option for the token file of the commands under `ludus token`."""
 
+Specs = Annotated[list[str], typer.Argument(help="NAME, module:Class, file.py:Class or FORMAT:TARGET, one or more.")]
+"""The argument of `ludus serve`."""
+
+Interpreter = Annotated[
+    str | None, typer.Option(help="For FORMAT:TARGET: the interpreter that has the package, as #python=PATH.")
+]
+"""The option for the interpreter of a hosted package."""
+
+FormatOptions = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="For FORMAT:TARGET: any other option; repeatable."),
+]
+"""The option for what a format has no option of `ludus serve` for."""
+
+StartupSeconds = Annotated[float, typer.Option(help="Most seconds for what an environment does once at startup.")]
+"""The option for the limit on class hooks."""
+
 token = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
 
@@ -49,9 +66,7 @@ def register(app: typer.Typer) -> None:
 
 
 def serve(
-    environments: Annotated[
-        list[str], typer.Argument(help="NAME, module:Class, file.py:Class or FORMAT:TARGET, one or more.")
-    ],
+    environments: Specs,
     host: Annotated[
         str, typer.Option(help="Address to listen on; any address except loopback needs tokens.")
     ] = "127.0.0.1",
@@ -71,13 +86,8 @@ def serve(
     ] = None,
     tasks: Annotated[str | None, typer.Option(help="For FORMAT:TARGET: the file of tasks, as #tasks=FILE.")] = None,
     verifier: Annotated[str | None, typer.Option(help="For FORMAT:TARGET: what scores, as #verifier=…")] = None,
-    python: Annotated[
-        str | None, typer.Option(help="For FORMAT:TARGET: the interpreter that has the package, as #python=PATH.")
-    ] = None,
-    options: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="For FORMAT:TARGET: any other option; repeatable."),
-    ] = None,
+    python: Interpreter = None,
+    options: FormatOptions = None,
     difficulty: Annotated[
         list[Path] | None,
         typer.Option(help="Difficulty file of `ludus calibrate` that curricula start with; repeatable."),
@@ -110,9 +120,7 @@ def serve(
     max_steps: Annotated[int | None, typer.Option(min=1, help="Most steps of one episode.")] = None,
     idle_seconds: Annotated[float, typer.Option(help="Seconds after which an unused episode expires.")] = 900.0,
     tool_seconds: Annotated[float, typer.Option(help="Most seconds for one tool call.")] = 60.0,
-    startup_seconds: Annotated[
-        float, typer.Option(help="Most seconds for what an environment does once at startup.")
-    ] = 300.0,
+    startup_seconds: StartupSeconds = 300.0,
     setup_seconds: Annotated[float, typer.Option(help="Most seconds for one episode's setup.")] = 60.0,
     episode_seconds: Annotated[float | None, typer.Option(help="Most seconds for one episode.")] = None,
     result_ttl_seconds: Annotated[
