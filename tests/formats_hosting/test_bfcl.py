@@ -23,7 +23,7 @@ BASE = "bfcl-multi-turn-base"
 
 @pytest.fixture
 def environments() -> Iterator[list[Any]]:
-    found = hosted("bfcl:multi_turn", "bfcl")
+    found: list[Any] = list(hosted("bfcl:multi_turn", "bfcl"))
     yield found
     found[0].process.close()
 

@@ -164,7 +164,8 @@ async def test_a_scorer_that_asks_the_evaluated_model_is_unscored_and_the_reward
         async with client.environment("several").episode(split="test", index=0) as episode:
             graded = await episode.grade("y")
             assert graded.reward is not None
-            assert (graded.reward.value, graded.reward.components["many.right"]) == (0.25, 1.0)
+            assert graded.reward.value == 0.25
+            assert graded.reward.components["many.right"].value == 1.0
     for one in (judged, several):
         one.process.close()  # type: ignore[attr-defined]
 
