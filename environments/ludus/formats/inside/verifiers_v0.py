@@ -144,7 +144,7 @@ def client_of(env: Any, exchange: Exchange) -> Any:
         api_key="agent",
         max_retries=0,
         timeout=None,
-        http_client=httpx.AsyncClient(transport=httpx.MockTransport(respond)),
+        http_client=httpx.AsyncClient(transport=httpx.MockTransport(respond), trust_env=False),
     )
     base = next(one.__module__ for one in type(env).__mro__ if one.__module__.endswith(".envs.environment"))
     try:
