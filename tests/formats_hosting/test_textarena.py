@@ -8,7 +8,7 @@ import pytest
 from hosted_peers import hosted, record, spec_of
 
 from ludus.client import connect
-from ludus.formats.inside.textarena_adapter import moves_of
+from ludus.formats.inside.textarena_adapter import ENDED_EARLY, moves_of
 from ludus.formats.inside.textarena_games import GAMES
 from ludus.protocol.errors import AuthoringError, EpisodeFailed
 from ludus.protocol.lifecycle import EndReason
@@ -49,9 +49,13 @@ async def replay(environments: list[Any], recorded: list[dict[str, Any]]) -> int
 async def _replay(world: Any, wanted: dict[str, Any]) -> None:
     where = str(wanted["order"])
     episode = await world.start(index=wanted["order"]["seed"], split="train")
+    if wanted.get("done") and not wanted["actions"]:
+        assert episode.prompt == ENDED_EARLY
+        assert (await episode.call("act", action="")).reward == wanted["reward"]
+        return
     seen = [episode.prompt]
     last = None
-    for number, action in enumerate(wanted["actions"]):
+    for number, action in enumerate(wanted.get("actions", ["", ""])):
         try:
             last = await episode.call("act", action=action)
         except EpisodeFailed:

@@ -30,6 +30,7 @@ def hosted(peer: str, spec: str, **options: Any) -> Iterator[list[Any]]:
     source = parse_source(spec_of(peer, spec, **options))
     assert source is not None
     found: list[Any] = list(resolve(source))
+    found[0].process.acquire()  # keeps the interpreter between two servers
     try:
         yield found
     finally:

@@ -38,7 +38,7 @@ def record(order):
     env.reset(num_players=order["players"], seed=seed)
     opponents = {}
     mine = random.Random("agent %d" % seed)
-    seen, actions, done = [], [], False
+    seen, actions, done, waited = [], [], False, 0
     while not done:
         player, text = env.get_observation()
         if player == me:
@@ -47,10 +47,14 @@ def record(order):
                 break
             action = mine.choice(SAYINGS) if mine.random() < 0.1 else mine.choice(choices(env, text))
             actions.append(action)
+            waited = 0
         else:
             if player not in opponents:
                 opponents[player] = random.Random("%d/%d" % (seed, player))
             action = opponents[player].choice(choices(env, text))
+            waited += 1
+            if waited == 200:
+                raise RuntimeError("the opponents play on without the agent")
         done, _ = env.step(action=action)
     reward = env.close()[0][me] if done else None
     return {"order": order, "seen": seen, "actions": actions, "done": done, "reward": reward}

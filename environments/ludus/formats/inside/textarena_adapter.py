@@ -26,8 +26,9 @@ from .values import plain, result
 TEST_TASKS = 1000
 TEST_SEEDS = 1_000_000_000
 """The first seed of the test split; those of the train split count from 0."""
-MOST_TURNS = 1000
+MOST_TURNS = 200
 """The most turns of opponents between two of the agent."""
+ENDED_EARLY = "The game has ended before your first turn. Call the tool `act` with any text to learn how."
 NO_MOVE = "[pass]"
 """What an opponent says if its observation shows no move."""
 
@@ -160,16 +161,15 @@ class Game(HostedEpisode):
             random.seed(seed)
             self._env = adapter.arena.make(name, **adapter.arguments)
             self._env.reset(num_players=adapter.games[name], seed=seed)
-            done, observation, _ = self._turn(False)
-        if done:
-            raise ValueError("the game ended before the agent's first turn")
-        self.prompt = self._new(observation)
+            self._ended, observation = self._turn(False)
+        self.prompt = ENDED_EARLY if self._ended else self._new(observation)
 
     def call(self, tool: str, arguments: Dict[str, Any]) -> Dict[str, Any]:
         with self._own_random():
-            done, _ = self._env.step(action=arguments["action"])
-            done, observation, facts = self._turn(done)
-            if not done:
+            if not self._ended:
+                done, _ = self._env.step(action=arguments["action"])
+                self._ended, observation = self._turn(done)
+            if not self._ended:
                 return result(self._new(observation))
             rewards, game_info = self._env.close()
         if not rewards or self._me not in rewards:
@@ -178,15 +178,15 @@ class Game(HostedEpisode):
         text = str(facts.get("reason") or "")
         return result(f"The game has ended. {text}".strip(), reward=rewards[self._me], finished=True, metadata=facts)
 
-    def _turn(self, done: bool) -> Tuple[bool, str, Dict[str, Any]]:
+    def _turn(self, done: bool) -> Tuple[bool, str]:
         """Let the opponents act until it is the agent's turn or the game ends."""
         for _ in range(MOST_TURNS):
             if done:
-                return True, "", {}
+                return True, ""
             player, observation = self._env.get_observation()
             shown = observation if isinstance(observation, str) else str(plain(observation, "the observation"))
             if player == self._me:
-                return False, shown, {}
+                return False, shown
             done, _ = self._env.step(action=self._opponent(player, shown))
         raise ValueError(f"the agent had no turn within {MOST_TURNS} turns of the others")
 
