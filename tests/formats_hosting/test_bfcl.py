@@ -32,6 +32,7 @@ async def play(environment: RemoteEnvironment, golden: dict[str, Any]) -> list[A
     """Play the calls of a recorded episode, and return what differs."""
     found: list[Any] = []
     offered: set[str] = set()
+    last: Any = None
     async with environment.episode(split="test", index=golden["index"]) as episode:
         assert episode.task.id == golden["id"]
         offered = {tool.name for tool in episode.tools}

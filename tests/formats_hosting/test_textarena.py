@@ -137,6 +137,7 @@ async def test_the_command_line_serves_a_game() -> None:
         assert "each opponent chooses at random, by the seed, among the moves" in info.description
         episode = await client.environment(info.name).start(split="train", index=0)
         assert "seed" not in episode.task.fields
+        result: Any = None
         for _ in range(2):
             result = await episode.call("act", action="no move")
         assert result.reward is not None

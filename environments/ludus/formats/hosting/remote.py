@@ -42,5 +42,6 @@ class EpisodeSource(Protocol):
         """Return a session for one episode.
 
         Raises:
-            InfrastructureFailed: there is none to be had.
+            InfrastructureFailed: there is none.
         """
+        ...
