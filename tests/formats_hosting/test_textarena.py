@@ -188,3 +188,10 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it() -> None:
     assert source is not None
     with pytest.raises(AuthoringError, match=r"needs the package 'textarena'.* -m pip install textarena"):
         resolve(source)
+
+
+async def test_all_publishes_the_games_that_work() -> None:
+    with hosted("textarena", "textarena:all") as found:
+        assert [environment.described.name for environment in found] == list(GAMES)
+        assert len(found) == 72
+        assert len({id(environment.process) for environment in found}) == 1

@@ -74,7 +74,6 @@ _BY_PLAYERS: Dict[int, Tuple[str, ...]] = {
         "WildTicTacToe-v0",
     ),  # fmt: skip
     3: (
-        "CharacterConclave-v0",
         "MarketEntryGame-v0",
         "PublicGoodsGame-v0",
         "ThreePlayerGOPS-v0",
