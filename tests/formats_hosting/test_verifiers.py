@@ -40,7 +40,7 @@ def environment_of(target: str, peer: str = "verifiers-v0", **options: str) -> A
     return resolve(source)[0]
 
 
-def example(name: str, **options: str) -> Any:
+def example(name: str, /, **options: str) -> Any:
     return environment_of(str(EXAMPLES / f"{name}.py"), "verifiers-v0" if name in V0 else "verifiers", **options)
 
 

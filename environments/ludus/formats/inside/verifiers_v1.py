@@ -110,7 +110,9 @@ def outcome(episode: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """
     errors = [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]
     if not episode.ok or errors:
-        raise RuntimeError(f"the rollout failed: {'; '.join(f'{one.type}: {one.message}' for one in errors) or 'no'}")
+        raise RuntimeError(
+            f"the rollout failed: {'; '.join(f'{one.type}: {one.message}' for one in errors) or 'no reason is given'}"
+        )
     if len(episode.traces) != 1:
         raise RuntimeError(f"the environment ran {len(episode.traces)} rollouts for one episode")
     trace = episode.traces[0]
