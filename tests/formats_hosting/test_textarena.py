@@ -55,7 +55,7 @@ async def _replay(world: Any, wanted: dict[str, Any]) -> None:
         return
     seen = [episode.prompt]
     last = None
-    for number, action in enumerate(wanted.get("actions", ["", ""])):
+    for number, action in enumerate(wanted["actions"]):
         try:
             last = await episode.call("act", action=action)
         except EpisodeFailed:
