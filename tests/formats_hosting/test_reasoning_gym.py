@@ -61,6 +61,7 @@ async def test_scores_of_a_sample_are_those_of_score_answer() -> None:
     assert any(raised for problem in recorded for _, _, raised in problem["scores"])
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.suite("formats")
 async def test_scores_of_all_generators_are_those_of_score_answer() -> None:
     with hosted("gymnasium", "reasoning-gym:all", seed=3, size=50) as found:

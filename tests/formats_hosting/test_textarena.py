@@ -55,7 +55,7 @@ async def _replay(world: Any, wanted: dict[str, Any]) -> None:
         return
     seen = [episode.prompt]
     last = None
-    for number, action in enumerate(wanted.get("actions", ["", ""])):
+    for number, action in enumerate(wanted["actions"]):
         try:
             last = await episode.call("act", action=action)
         except EpisodeFailed:
@@ -91,6 +91,7 @@ async def test_episodes_of_a_sample_are_those_of_textarenas_own_loop(games: tupl
         assert found[0].process.starts == 1
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.suite("formats")
 async def test_episodes_of_all_games_are_those_of_textarenas_own_loop() -> None:
     recorded = record("textarena", "textarena_golden.py", orders_of(GAMES, 3))

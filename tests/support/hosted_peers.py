@@ -42,7 +42,8 @@ def record(peer: str, program: str, orders: Sequence[dict[str, Any]]) -> list[di
     """Return what a program in `tests/formats_hosting/peers` records in the peer's interpreter."""
     done = subprocess.run(
         [python_of(peer), str(PROGRAMS / program)],
-        input=json.dumps(orders), capture_output=True, text=True, check=False, env=peer_variables(),
+        input=json.dumps(orders), capture_output=True, text=True, check=False,
+        env={**peer_variables(), "PYTHONHASHSEED": "0"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     return [json.loads(line) for line in done.stdout.splitlines()]

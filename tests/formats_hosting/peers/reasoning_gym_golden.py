@@ -39,7 +39,7 @@ def answers_of(dataset, entry, count, rng):
     if isinstance(other, str):
         found += [other, "<answer>%s</answer>" % other]
     found += rng.sample(MALFORMED, len(MALFORMED))
-    if count < len(found):
+    if 0 < count < len(found):
         found = [found[0]] + rng.sample(found[1:], count - 1)
     return (found * count)[:count]
 

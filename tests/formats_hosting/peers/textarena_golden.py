@@ -32,13 +32,21 @@ def choices(env, text):
 
 
 def record(order):
+    actions = []
+    try:
+        return play(order, actions)
+    except Exception as error:
+        return {"order": order, "actions": actions, "raised": "%s: %s" % (type(error).__name__, str(error)[:200])}
+
+
+def play(order, actions):
     seed, me = order["seed"], order["player"]
     random.seed(seed)
     env = textarena.make(order["id"])
     env.reset(num_players=order["players"], seed=seed)
     opponents = {}
     mine = random.Random("agent %d" % seed)
-    seen, actions, done, waited = [], [], False, 0
+    seen, done, waited = [], False, 0
     while not done:
         player, text = env.get_observation()
         if player == me:
@@ -65,11 +73,7 @@ def main():
     out = sys.stdout
     sys.stdout = sys.stderr  # games print
     for order in json.load(sys.stdin):
-        try:
-            found = record(order)
-        except Exception as error:
-            found = {"order": order, "raised": "%s: %s" % (type(error).__name__, str(error)[:200])}
-        out.write(json.dumps(found) + "\n")
+        out.write(json.dumps(record(order)) + "\n")
         out.flush()
 
 

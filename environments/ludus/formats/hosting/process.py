@@ -96,6 +96,7 @@ class ForeignProcess:
         isolation = self.settings.isolation
         command = [self.settings.python, "-u", str(_RUNNER), str(self.adapter), address, isolation]
         variables = {name: value for name, value in os.environ.items() if name not in _SECRET_VARIABLES}
+        variables.setdefault("PYTHONHASHSEED", "0")  # so that equal seeds give equal orders of sets in each run
         try:
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=variables,
