@@ -6,11 +6,14 @@ import base64
 import hashlib
 import json
 import struct
+import subprocess
+import sys
 import zlib
 from typing import Any
 
 import pytest
 from hosted_peers import PROGRAMS, hosted, record, spec_of
+from peer_clients import python_of
 
 from ludus.client import connect
 from ludus.protocol import ImageBlock
@@ -279,3 +282,29 @@ async def test_a_function_can_be_named_instead_of_a_class() -> None:
         assert environment.name == "make"
         schema = environment.described.tools[0].schema_["properties"]["action"]
         assert schema["items"] == {"type": "integer", "minimum": 0, "maximum": 3}
+
+
+IN_PROCESS = """
+import asyncio, sys
+sys.path.append(sys.argv[1])
+from ludus.server.tasks.formats import parse_source, resolve
+from ludus.testing import play
+
+async def main():
+    (environment,) = resolve(parse_source('gymnasium:FrozenLake-v1#in_process=true,make={"is_slippery":false}'))
+    async with play(environment) as world:
+        episode = await world.start(split="train")
+        for action in (1, 1, 2, 2, 1, 2):
+            await episode.call("act", action=action)
+        print(episode.reward, episode.end_reason.value)
+
+asyncio.run(main())
+"""
+
+
+def test_an_environment_runs_in_the_servers_own_process() -> None:
+    place = [python_of("gymnasium"), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    packages = subprocess.run(place, capture_output=True, text=True, check=True).stdout.strip()
+    command = [sys.executable, "-c", IN_PROCESS, packages]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["1.0", "completed"], done.stderr

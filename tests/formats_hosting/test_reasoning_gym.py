@@ -196,3 +196,10 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it() -> None:
     assert source is not None
     with pytest.raises(AuthoringError, match=r"needs the package 'reasoning-gym'.* -m pip install reasoning-gym"):
         resolve(source)
+
+
+async def test_with_all_a_level_leaves_out_generators_that_do_not_have_it() -> None:
+    with hosted("gymnasium", "reasoning-gym:all", level=5) as found:
+        names = {environment.described.name for environment in found}
+        assert "leg_counting" in names
+        assert not names & {"acre", "caesar_cipher", "composite"}
