@@ -169,8 +169,8 @@ class Game(HostedEpisode):
             if not self._ended:
                 done, _ = self._env.step(action=arguments["action"])
                 self._ended, observation = self._turn(done)
-            if not self._ended:
-                return result(self._new(observation))
+                if not self._ended:
+                    return result(self._new(observation))
             rewards, game_info = self._env.close()
         if not rewards or self._me not in rewards:
             raise ValueError(f"the game ended without a reward of player {self._me}: {rewards!r}")
