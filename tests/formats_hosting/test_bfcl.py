@@ -12,6 +12,7 @@ from peer_clients import python_of
 
 from ludus.client import RemoteEnvironment, connect
 from ludus.protocol.errors import AuthoringError
+from ludus.testing import play as ludus_play
 
 pytestmark = [pytest.mark.suite("formats"), pytest.mark.timeout(600)]
 
@@ -112,13 +113,14 @@ async def test_answers_stay_private_and_wrong_calls_are_refused(serve: Serve, en
     async with connect(server.url) as client:
         async with client.environment(BASE).episode(split="test", index=0) as episode:
             assert episode.task.fields == {}
-            assert (await episode.call("cd", folder="document", other="__import__('os')")).error is not None
+            step = await episode.call("cd", folder="document", other="__import__('os')")
+            assert "unexpected keyword argument 'other'" in str(step.content)
             step = await episode.call("cd", folder="document') or 1 / 0 or ('")
             assert "Unsupported path" in str(step.content)
         missing = client.environment("bfcl-multi-turn-miss-func")
         async with missing.episode(split="test", index=0) as episode:
-            step = await episode.call("call_new_function", name="sort", arguments={})
-            assert "no function 'sort' became available" in str(step.content)
+            step = await episode.call("call_new_function", name="no_such", arguments={})
+            assert "no function 'no_such' became available" in str(step.content)
 
 
 def test_a_category_is_an_environment_and_what_is_not_promised_is_said(environments: list[Any]) -> None:
@@ -152,3 +154,25 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it() -> None:
     python = python_of("aviary")
     with pytest.raises(AuthoringError, match=f"needs the package 'bfcl-eval'.*{python} -m pip install bfcl-eval"):
         hosted(f"bfcl:multi_turn_base#python={python}")
+
+
+async def test_the_oracle_plays_the_reference_calls_of_each_task_and_earns_1(environments: list[Any]) -> None:
+    played = 0
+    for environment in environments:
+        async with ludus_play(environment) as world:
+            for index in range(0, environment.splits["test"].count, 10):
+                assert (await world.oracle(index=index, split="test")).reward == 1.0, (environment.name, index)
+                played += 1
+    assert played == 80
+
+
+async def test_arguments_that_do_not_fit_the_schema_reach_the_simulator_but_no_code_does(
+    environments: list[Any],
+) -> None:
+    async with ludus_play(environments[0]) as world:
+        episode = await world.start(index=173, split="test")
+        step = await episode.call("close_ticket", ticket_id="ticket_001")
+        assert "Ticket ticket_001 has been closed" in step.text
+        code = {"ticket_id=__import__('os').getpid(), b": 1}
+        refused = await episode.call("close_ticket", **code)
+        assert "is no name of an argument" in refused.text

@@ -203,3 +203,15 @@ async def test_with_all_a_level_leaves_out_generators_that_do_not_have_it() -> N
         names = {environment.described.name for environment in found}
         assert "leg_counting" in names
         assert not names & {"acre", "caesar_cipher", "composite"}
+
+
+@pytest.mark.timeout(1800)
+async def test_the_oracle_earns_1_with_every_generator_that_gives_an_answer() -> None:
+    with hosted("gymnasium", "reasoning-gym:all", size=20) as found:
+        unsolvable = {environment.name for environment in found if not environment.described.solvable}
+        assert unsolvable == {"boxnet", "rush_hour"}
+        for environment in found:
+            if environment.name in unsolvable:
+                continue
+            async with play(environment) as world:
+                assert (await world.oracle(index=1, split="train")).reward == 1.0, environment.name

@@ -34,6 +34,8 @@ class HostedTool(_Strict):
     """The JSON Schema of the arguments."""
     ends: bool = False
     concurrent: bool = False
+    checked: bool = True
+    """Whether arguments must fit the schema; without it, the adapter gets whatever JSON object the agent sends."""
 
 
 class HostedSplit(_Strict):

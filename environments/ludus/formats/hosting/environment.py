@@ -233,7 +233,7 @@ def _oracle_of(source: LocalAdapter | EpisodeSource, environment: str) -> Any:
 
 
 def _schema_tool(tool: HostedTool, name: str, run: Any, *, offload: bool) -> SchemaTool:
-    made = SchemaTool(name, tool.description, tool.schema_, run, concurrent=tool.concurrent)
+    made = SchemaTool(name, tool.description, tool.schema_, run, concurrent=tool.concurrent, checked=tool.checked)
     made.offload = offload
     made.ends = tool.ends
     return made

@@ -6,12 +6,15 @@ How this works:
   with the tool `reply`, which returns the user's next message.
 - The simulators are the package's own, fresh for each episode: `execute_multi_turn_func_call` keeps them by a name,
   which is unique here.
+- The leaderboard does not check arguments against its schemas, and some of its own reference calls do not fit them. So
+  arguments reach the simulators as they are; only their names are checked, as the package evaluates calls as code.
 - After the last turn `multi_turn_checker` repeats the calls and the reference calls, and compares states and results.
   What ends earlier is wrong, as the package judges an answer with fewer turns.
 """
 
 from __future__ import annotations
 
+import ast
 import copy
 import json
 import os
@@ -114,6 +117,7 @@ class BfclAdapter(Adapter):
                 [split("test", len(entries), "test")],
                 task_tools=True,
                 gradable=True,
+                solvable=True,
                 package=f"{PACKAGE} {own}",
                 version=own,
                 reward_range=(0.0, 1.0),
@@ -133,6 +137,23 @@ class BfclAdapter(Adapter):
         category = _category(environment)
         return BfclEpisode(self, category, self.entries[category][int(task["private"]["index"])])
 
+    def solution(self, environment: str, task: dict[str, Any]) -> list[dict[str, Any]]:
+        category = _category(environment)
+        entry = self.entries[category][int(task["private"]["index"])]
+        functions, later = self.functions(entry)
+        known = {one["name"]: one for one in [*functions, *(one for added in later.values() for one in added)]}
+        offered = {one["name"] for one in functions}
+        moves: list[dict[str, Any]] = []
+        for turn in self.answers[category][entry["id"]]:
+            for written in turn:
+                name, arguments = _parsed(written, known)
+                if name in offered:
+                    moves.append({"tool": name, "arguments": arguments})
+                else:
+                    moves.append({"tool": NEW, "arguments": {"name": name, "arguments": arguments}})
+            moves.append({"tool": REPLY, "arguments": {"text": "Done."}})
+        return moves
+
 
 class BfclEpisode(HostedEpisode):
     """One task, from its first turn on."""
@@ -144,10 +165,11 @@ class BfclEpisode(HostedEpisode):
         self.model = f"ludus{uuid.uuid4().hex}"
         functions, self.later = adapter.functions(entry)
         self.known = {one["name"]: one for one in functions}
-        self.new: dict[str, dict[str, Any]] = {}
+        self.withheld = {one["name"]: one for added in self.later.values() for one in added}
         self.calls: list[list[list[str]]] = [[]]
         self.tools = [
-            {"name": one["name"], "description": one["description"], "schema": adapter.schema(one)} for one in functions
+            {"name": one["name"], "description": one["description"], "schema": adapter.schema(one), "checked": False}
+            for one in functions
         ]
         self.tools.append(
             {**tool(REPLY, "End the current turn with a message, and return the user's next request.",
@@ -166,7 +188,6 @@ class BfclEpisode(HostedEpisode):
         """Return the user's messages of a turn, with the functions that become available."""
         if number not in self.later:
             return [{"role": one["role"], "content": one["content"]} for one in self.entry["question"][number]]
-        self.new.update({one["name"]: one for one in self.later[number]})
         shown = [
             {"name": one["name"], "description": one["description"], "parameters": self.adapter.schema(one)}
             for one in self.later[number]
@@ -187,6 +208,8 @@ class BfclEpisode(HostedEpisode):
             return self._reply()
         if tool == NEW:
             tool, arguments = self._checked(arguments)
+        elif wrong := [one for one in arguments if not _NAME.fullmatch(one)]:
+            raise Refused(f"{wrong[0][:100]!r} is no name of an argument")
         written = f"{tool}({','.join(f'{name}={value!r}' for name, value in arguments.items())})"
         self.calls[-1].append([written])
         (found,) = self._execute([written])
@@ -197,11 +220,14 @@ class BfclEpisode(HostedEpisode):
         return result(found)
 
     def _checked(self, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Return a function that became available later, and its arguments."""
+        """Return a function that becomes available later, and its arguments.
+
+        The leaderboard carries such a call out at any time, and one of its reference solutions calls one too early.
+        """
         name, arguments = given["name"], given["arguments"]
-        if name not in self.new:
+        if name not in self.withheld:
             raise Refused(f"no function {name!r} became available; call the other functions as tools")
-        properties = self.new[name]["parameters"]["properties"]
+        properties = self.withheld[name]["parameters"]["properties"]
         wrong = [one for one in arguments if one not in properties or not _NAME.fullmatch(one)]
         if wrong:
             raise Refused(f"the function {name!r} has no argument {wrong[0]!r}; it has: {', '.join(properties)}")
@@ -229,6 +255,16 @@ class BfclEpisode(HostedEpisode):
     def close(self) -> None:
         for name in [one for one in vars(self.adapter.utils) if one.startswith(self.model)]:
             delattr(self.adapter.utils, name)
+
+
+def _parsed(written: str, known: dict[str, dict[str, Any]]) -> tuple[str, dict[str, Any]]:
+    """Return the name and the arguments of a reference call, such as `cd(folder='reports')`."""
+    call: Any = ast.parse(written, mode="eval").body
+    name = str(call.func.id)
+    parameters = list(known[name]["parameters"]["properties"])
+    arguments = {parameters[place]: ast.literal_eval(value) for place, value in enumerate(call.args)}
+    arguments.update({str(one.arg): ast.literal_eval(one.value) for one in call.keywords})
+    return name, arguments
 
 
 def _category(environment: str) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import json
 import signal
 import threading
 from importlib.metadata import PackageNotFoundError, version
@@ -25,6 +26,14 @@ TEST_SEED = 2_000_000_000
 """What is added to the seed of the train split for that of the test split."""
 NEEDS_CONFIG = {"composite": "it has no problems of its own and mixes those of other generators"}
 """Generators that `all` leaves out."""
+EXAMPLE_ANSWERS = {
+    "graph_color": "possible_answer",
+    "propositional_logic": "example_answer",
+    "rubiks_cube": "example_correct_answer",
+}
+"""Generators whose problems have several right answers, with the field of the metadata that holds one of them."""
+NO_ANSWERS = ("boxnet", "rush_hour")
+"""Generators whose problems come without an answer, so that nothing here can solve them."""
 
 
 class ReasoningGymAdapter(Adapter):
@@ -125,6 +134,8 @@ class ReasoningGymAdapter(Adapter):
                 version=release,
                 package=f"reasoning-gym {release}",
                 gradable=True,
+                solvable=name not in NO_ANSWERS,
+                reward_range=(0.0, 1.0),
                 forkable=True,
                 prepared=True,
                 not_promised={
@@ -146,6 +157,16 @@ class ReasoningGymAdapter(Adapter):
 
     def open(self, environment: str, task: Dict[str, Any], seed: int) -> HostedEpisode:
         return Problem(self, self.dataset(environment, task["private"]["split"]), task["private"]["index"])
+
+    def solution(self, environment: str, task: Dict[str, Any]) -> List[Dict[str, Any]]:
+        entry = self.dataset(environment, task["private"]["split"])[task["private"]["index"]]
+        right = entry["answer"]
+        if right is None:
+            right = entry["metadata"].get(EXAMPLE_ANSWERS.get(environment, ""))
+        if right is None:
+            raise ValueError(f"the generator {environment!r} gives no reference answer for this problem")
+        text = right if isinstance(right, str) else json.dumps(right)
+        return [{"answer": f"<answer>{text}</answer>" if self.options.get("answer") == "tags" else text}]
 
 
 class Problem(HostedEpisode):

@@ -33,16 +33,25 @@ class SchemaTool(ToolBase):
         schema: the JSON Schema of the arguments, of type `object`.
         run: the function to call with the arguments and the context of the step.
         concurrent: as in `@tool`.
+        checked: whether arguments must fit the schema. Without it, `run` gets whatever JSON object the agent sends,
+            and must not trust it.
 
     Raises:
         AuthoringError: the name cannot be used; or the description or the schema is too long, nested too deeply, or
             not a JSON Schema of an object.
     """
 
-    __slots__ = ("_schema",)
+    __slots__ = ("_checked", "_schema")
 
     def __init__(
-        self, name: str, description: str, schema: Mapping[str, Any], run: Run, *, concurrent: bool = False
+        self,
+        name: str,
+        description: str,
+        schema: Mapping[str, Any],
+        run: Run,
+        *,
+        concurrent: bool = False,
+        checked: bool = True,
     ) -> None:
         check_name(name)
         if len(description) > DESCRIPTION_CHARS:
@@ -57,6 +66,7 @@ class SchemaTool(ToolBase):
             raise AuthoringError(f"the schema of tool {name!r} cannot be used: {error.message}") from None
         except RecursionError:
             raise AuthoringError(f"the schema of tool {name!r} refers to itself endlessly") from None
+        self._checked = checked
         self.name = self.attribute = name
         self.function = run
         self.owner = None
@@ -71,6 +81,8 @@ class SchemaTool(ToolBase):
         problem = json_problem(given, "arguments")
         if problem is not None:
             raise InvalidArguments(problem.removeprefix("arguments."))
+        if not self._checked:
+            return {"arguments": dict(given)}
         try:
             errors = self._schema.errors(given, _CHECK_SECONDS)
         except TooLong:

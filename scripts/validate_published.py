@@ -1,0 +1,140 @@
+"""Validate published environments of other systems, and count what the checks find in them, by kind.
+
+    python scripts/validate_published.py                  all of them; writes docs/assets/published_environments.json
+    python scripts/validate_published.py textarena        only these packages; writes nothing, prints each finding
+    python scripts/validate_published.py --list           what would be validated
+
+Each environment is hosted by its format, with the package in its own virtual environment (`make peers`), and checked as
+`ludus validate` does. The file holds counts and versions; which environment has which finding is printed only, because
+a package is not blamed before its authors were told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import installer
+
+from ludus.validation import validate
+from ludus.validation.report import Report
+from ludus.validation.settings import Settings
+
+RESULTS = installer.ROOT / "docs" / "assets" / "published_environments.json"
+TASKS = 4
+"""Tasks of each split that are played."""
+
+
+class Published(NamedTuple):
+    """A package with environments."""
+
+    format: str
+    peer: str
+    """The virtual environment under .peers/."""
+    distribution: str
+    targets: tuple[str, ...]
+    options: str = ""
+
+
+PUBLISHED = {
+    "reasoning-gym": Published(
+        "reasoning-gym", "gymnasium", "reasoning-gym",
+        ("leg_counting", "chain_sum", "basic_arithmetic", "gcd", "number_sorting", "letter_counting", "spell_backward",
+         "word_sorting", "palindrome_generation", "count_bits", "countdown", "mini_sudoku", "tower_of_hanoi",
+         "syllogism", "propositional_logic", "graph_color", "family_relationships", "time_intervals"),
+    ),
+    "textarena": Published(
+        "textarena", "textarena", "textarena",
+        ("TicTacToe-v0", "GuessTheNumber-v0", "Mastermind-v0", "Minesweeper-v0", "Countdown-v0", "FrozenLake-v0",
+         "TowerOfHanoi-v0", "Sudoku-v0", "LightsOut-v0", "2048-v0", "Nim-v0", "KuhnPoker-v0"),
+    ),
+    "gymnasium": Published(
+        "gymnasium", "gymnasium", "gymnasium",
+        ("FrozenLake-v1", "CliffWalking-v1", "Taxi-v3", "Blackjack-v1", "CartPole-v1", "MountainCar-v0"),
+    ),
+    "minigrid": Published(
+        "gymnasium", "gymnasium", "minigrid",
+        ("minigrid:MiniGrid-Empty-5x5-v0", "minigrid:MiniGrid-DoorKey-5x5-v0", "minigrid:MiniGrid-FourRooms-v0",
+         "minigrid:MiniGrid-Fetch-5x5-N2-v0"),
+    ),
+    "bfcl-eval": Published(
+        "bfcl", "bfcl", "bfcl-eval",
+        ("multi_turn_base", "multi_turn_miss_func", "multi_turn_miss_param", "multi_turn_long_context"),
+    ),
+}  # fmt: skip
+
+
+def main() -> int:
+    """Validate what the arguments name; the exit code is 1 if something could not be served."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("packages", nargs="*", metavar="PACKAGE", help=f"of {', '.join(PUBLISHED)}")
+    parser.add_argument("--list", action="store_true", help="list the environments, and do nothing else")
+    options = parser.parse_args()
+    if unknown := set(options.packages) - set(PUBLISHED):
+        parser.error(f"there is no package {sorted(unknown)[0]!r}; choose from {', '.join(PUBLISHED)}")
+    chosen = {name: one for name, one in PUBLISHED.items() if not options.packages or name in options.packages}
+    specs = {name: [spec_of(one, target) for target in one.targets] for name, one in chosen.items()}
+    if options.list:
+        print("\n".join(spec for found in specs.values() for spec in found))
+        return 0
+    reports = {name: [report for spec in found for report in check(spec)] for name, found in specs.items()}
+    summary = summarize(reports)
+    if not options.packages:
+        RESULTS.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(summary["findings"], indent=1))
+    return int("startup" in summary["findings"])
+
+
+def spec_of(package: Published, target: str) -> str:
+    """Return what `ludus validate` takes for an environment of a package."""
+    python = installer.interpreter(installer.ROOT / ".peers" / package.peer)
+    return f"{package.format}:{target}#python={python}"
+
+
+def check(spec: str) -> list[Report]:
+    """Validate one environment, and print what was found."""
+    found = asyncio.run(validate(spec, settings=Settings(tasks=TASKS)))
+    for report in found:
+        kinds = ", ".join(sorted({finding.kind for finding in report.findings})) or "nothing"
+        print(f"{report.environment} ({report.seconds:.0f} s): {kinds}", flush=True)
+        for finding in report.findings:
+            print(f"    {finding.severity} {finding.kind}: {finding.message[:300]}", flush=True)
+    return found
+
+
+def summarize(reports: dict[str, list[Report]]) -> dict[str, Any]:
+    """Return the counts: environments of each package and version, and environments with each kind of finding."""
+    kinds: Counter[str] = Counter()
+    severity: dict[str, str] = {}
+    broken = 0
+    for report in (one for found in reports.values() for one in found):
+        broken += any(verdict.status == "broken" for verdict in report.verdicts)
+        kinds.update({finding.kind for finding in report.findings})
+        severity.update({finding.kind: finding.severity for finding in report.findings})
+    return {
+        "date": datetime.date.today().isoformat(),
+        "tasks": TASKS,
+        "packages": {f"{name} {version_of(PUBLISHED[name])}": len(found) for name, found in reports.items()},
+        "environments": sum(map(len, reports.values())),
+        "without_findings": sum(not one.findings for found in reports.values() for one in found),
+        "incomplete": broken,
+        "findings": {kind: {"environments": kinds[kind], "severity": severity[kind]} for kind in sorted(kinds)},
+    }
+
+
+def version_of(package: Published) -> str:
+    """Return the version of a package that is installed."""
+    folder = installer.ROOT / ".peers" / package.peer / "lib"
+    name = package.distribution.replace("-", "_")
+    (found,) = folder.glob(f"python3*/site-packages/{name}-*.dist-info")
+    return Path(found).name.removesuffix(".dist-info").rpartition("-")[2]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
