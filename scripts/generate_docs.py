@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import re
 import sys
 import tomllib
@@ -210,8 +211,26 @@ def formats() -> str:
     return "\n".join(lines)
 
 
+def published_environments() -> str:
+    """What `ludus validate` found in environments that others published, as scripts/validate_published.py counted it."""
+    found = json.loads((ROOT / "docs" / "assets" / "published_environments.json").read_text(encoding="utf-8"))
+    titles = {check.kind: check.title for check in CHECKS}
+    packages = ", ".join(f"{name} ({count})" for name, count in found["packages"].items())
+    lines = [
+        f"{found['environments']} environments, {found['tasks']} tasks of each split, {found['date']}: {packages}.",
+        f"{found['without_findings']} of them have no finding.",
+        "",
+        "| kind | severity | environments | what does not hold |",
+        "|---|---|---|---|",
+    ]
+    for kind, row in sorted(found["findings"].items(), key=lambda one: (one[1]["severity"], -one[1]["environments"])):
+        lines.append(f"| `{kind}` | {row['severity']} | {row['environments']} | {titles[kind]} |")
+    return "\n".join(lines)
+
+
 GENERATORS: dict[str, Callable[[], str]] = {
     "formats": formats,
+    "published environments": published_environments,
     "lifecycle": lifecycle_diagram,
     "end reasons": end_reasons,
     "methods": methods,
