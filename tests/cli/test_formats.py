@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ import pytest
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound
 from ludus.server.tasks.formats import FormatSource, formats, parse_source, with_options
 from ludus.server.tasks.loading import load_environments
+
+SNIPPETS = Path(__file__).parents[2] / "docs" / "snippets"
 
 
 def ludus(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -130,50 +134,19 @@ def test_reload_of_a_format_without_files_is_refused() -> None:
     assert "leave out --reload" in " ".join(done.stderr.split())
 
 
-def test_a_format_of_a_plugin_is_found_by_its_prefix_and_served(tmp_path: Path) -> None:
+def test_the_format_of_the_page_is_found_by_its_prefix_and_its_oracle_earns_1(tmp_path: Path) -> None:
     site = tmp_path / "site"
-    info = site / "mygame-1.0.dist-info"
+    info = site / "dice-1.0.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mygame\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[ludus.formats]\nmygame = mygame_format:resolve\n")
-    (site / "mygame_format.py").write_text(
-        """
-from pathlib import Path
-from ludus.formats.hosting import HostingSettings, host_environments
-
-def resolve(source):
-    settings = source.settings(HostingSettings)
-    return host_environments("mygame", source.target, settings, Path(__file__).with_name("mygame_adapter.py"))
-"""
-    )
-    (site / "mygame_adapter.py").write_text(
-        """
-from .adapter import Adapter, HostedEpisode, description, split
-from .values import result
-
-class MyGame(Adapter):
-    def describe(self):
-        return [description(self.target, "A game.", [split("train", 3)], gradable=True)]
-
-    def task(self, environment, split, index):
-        return {"id": str(index), "private": {"answer": index}}
-
-    def open(self, environment, task, seed):
-        episode = MyEpisode()
-        episode.prompt, episode.right = "Which?", str(task["private"]["answer"])
-        return episode
-
-class MyEpisode(HostedEpisode):
-    def grade(self, answer):
-        return result("", reward=answer == self.right)
-
-ADAPTER = MyGame
-"""
-    )
-    command = [sys.executable, "-m", "ludus.cli", "tasks", "mygame:riddle", "--json"]
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: dice\nVersion: 1.0\n")
+    points = tomllib.loads((SNIPPETS / "dice.toml").read_text())["project"]["entry-points"]["ludus.formats"]
+    lines = [f"{name} = {value}" for name, value in points.items()]
+    (info / "entry_points.txt").write_text("\n".join(["[ludus.formats]", *lines]))
+    for name in ("dice_format.py", "dice_adapter.py"):
+        shutil.copy(SNIPPETS / name, site)
+    command = [sys.executable, "-m", "ludus.cli", "run", "dice:6#rolls=2", "--policy", "oracle", "-n", "3", "--json"]
     variables = {**os.environ, "PYTHONPATH": str(site)}
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60, env=variables
-    )
-    assert [row["id"] for row in json.loads(done.stdout)] == ["0", "1", "2"], done.stderr
-    assert "answer" not in done.stdout
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert (summary["scored"], summary["mean"]) == (3, 1.0)
