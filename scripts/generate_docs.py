@@ -212,7 +212,7 @@ def formats() -> str:
 
 
 def published_environments() -> str:
-    """What `ludus validate` found in environments that others published, as scripts/validate_published.py counted it."""
+    """What `ludus validate` found in environments that others published."""
     found = json.loads((ROOT / "docs" / "assets" / "published_environments.json").read_text(encoding="utf-8"))
     titles = {check.kind: check.title for check in CHECKS}
     packages = ", ".join(f"{name} ({count})" for name, count in found["packages"].items())
