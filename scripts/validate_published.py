@@ -6,7 +6,7 @@
 
 Each environment is hosted by its format, with the package in its own virtual environment (`make peers`), and checked as
 `ludus validate` does. The file holds counts and versions; which environment has which finding is printed only, because
-a package is not blamed before its authors were told.
+a package is not blamed before its authors know.
 """
 
 from __future__ import annotations

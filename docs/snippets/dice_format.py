@@ -1,8 +1,12 @@
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
 from ludus.formats.hosting import HostingSettings, host_environments
+from ludus.server import Environment
+from ludus.server.tasks.formats import FormatSource
 
 
 class DiceSettings(HostingSettings):
@@ -12,7 +16,7 @@ class DiceSettings(HostingSettings):
     """How many dice are added up."""
 
 
-def resolve(source):
+def resolve(source: FormatSource) -> Sequence[type[Environment[Any]]]:
     """Return the environments that a source names: here one, a die with as many sides as the target says."""
     return host_environments(
         "dice", source.target, source.settings(DiceSettings), Path(__file__).with_name("dice_adapter.py")
