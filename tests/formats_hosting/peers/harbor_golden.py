@@ -30,6 +30,8 @@ SYSTEM = ["--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlin
 class BwrapEnvironment(BaseEnvironment):
     """A folder of this machine as the directories of a container."""
 
+    isolation = ("--unshare-all",)
+
     @staticmethod
     def type():
         return "bwrap"
@@ -89,7 +91,7 @@ class BwrapEnvironment(BaseEnvironment):
     async def exec(self, command, cwd=None, env=None, timeout_sec=None, user=None):
         variables = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/app", "LANG": "C.UTF-8"}
         variables |= {**self.image_env, **(self._merge_env(env) or {})}
-        argv = ["bwrap", *SYSTEM, "--unshare-all", "--die-with-parent"]
+        argv = ["bwrap", *SYSTEM, *self.isolation, "--die-with-parent"]
         for folder in sorted(self.root.iterdir()):
             argv += ["--bind", str(folder), f"/{folder.name}"]
         process = await asyncio.create_subprocess_exec(
@@ -127,7 +129,7 @@ class ScriptAgent(BaseAgent):
         await environment.exec(self.script)
 
 
-async def play(request, trials):
+async def play(request, trials, environment="harbor_golden:BwrapEnvironment"):
     agent = AgentConfig(name=request["agent"])
     if request["agent"] not in ("oracle", "nop"):
         agent = AgentConfig(import_path="harbor_golden:ScriptAgent", kwargs={"script": request["agent"]})
@@ -135,7 +137,7 @@ async def play(request, trials):
         task=TaskConfig(path=Path(request["task"])),
         trials_dir=trials,
         agent=agent,
-        environment=EnvironmentConfig(import_path="harbor_golden:BwrapEnvironment"),
+        environment=EnvironmentConfig(import_path=environment),
     )
     result = await (await Trial.create(config)).run()
     if result.exception_info is not None:
