@@ -17,6 +17,7 @@ from pathlib import Path
 os.environ["HARBOR_TELEMETRY"] = "off"
 
 from harbor.agents.base import BaseAgent
+from harbor.agents.capabilities import AgentCapabilities
 from harbor.environments.base import BaseEnvironment, ExecResult
 from harbor.environments.capabilities import EnvironmentCapabilities
 from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfig, TrialConfig
@@ -110,6 +111,8 @@ class BwrapEnvironment(BaseEnvironment):
 
 class ScriptAgent(BaseAgent):
     """An agent that runs one script."""
+
+    capabilities = AgentCapabilities(mcp_servers=True)
 
     def __init__(self, logs_dir, model_name=None, script="", **options):
         super().__init__(logs_dir=logs_dir, model_name=model_name, **options)
