@@ -20,9 +20,8 @@ import tempfile
 from pathlib import Path
 
 import yaml
-from harbor_golden import SYSTEM, BwrapEnvironment, play
-
 from harbor.environments.capabilities import EnvironmentCapabilities
+from harbor_golden import SYSTEM, BwrapEnvironment, play
 
 VARIABLE = re.compile(r"\$\{(\w+):([-?])([^}]*)\}")
 
@@ -80,9 +79,9 @@ class ComposeEnvironment(BwrapEnvironment):
         bwrap = ["bwrap", *SYSTEM, *self.isolation, "--die-with-parent"]
         for name in ("ludus", "opt", "etc"):
             bwrap += ["--bind", str(self.sidecar_root / name), f"/{name}"]
-        self.sidecar = subprocess.Popen(
-            [*bwrap, *json.loads(command)], env=variables, stdin=subprocess.DEVNULL, start_new_session=True,
-            stdout=subprocess.DEVNULL,
+        self.sidecar = await asyncio.create_subprocess_exec(
+            *bwrap, *json.loads(command), env=variables, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         )  # fmt: skip
         check = service["healthcheck"]
         assert check["test"][0] == "CMD"
@@ -92,7 +91,7 @@ class ComposeEnvironment(BwrapEnvironment):
             )
             if await asyncio.wait_for(process.wait(), 10) == 0:
                 return
-            if self.sidecar.poll() is not None:
+            if self.sidecar.returncode is not None:
                 raise RuntimeError("dependency failed to start: container ludus exited")
             await asyncio.sleep(float(check["interval"].removesuffix("s")))
         raise RuntimeError("dependency failed to start: container ludus is unhealthy")
@@ -116,8 +115,9 @@ class ComposeEnvironment(BwrapEnvironment):
 
     async def stop(self, delete):
         if self.sidecar is not None:
-            os.killpg(self.sidecar.pid, signal.SIGKILL)
-            self.sidecar.wait()
+            if self.sidecar.returncode is None:
+                os.killpg(self.sidecar.pid, signal.SIGKILL)
+                await self.sidecar.wait()
             shutil.rmtree(self.sidecar_root, ignore_errors=True)
         await super().stop(delete)
 
