@@ -151,6 +151,13 @@ async def test_exported_answers_are_hosted_again_with_the_same_rewards(
             for agent in ("oracle", "")
         ]
     assert values == [1.0, -0.5, 1.0, -0.5]
+    monkeypatch.setenv("LUDUS_URL", "http://127.0.0.1:9")
+    away = parse_source(f"harbor:{tmp_path / 'tasks'}#failed-verifier=unscored")
+    assert away is not None
+    (cls,) = resolve(away)
+    server = await serve(cls)
+    async with connect(server.url) as client:
+        assert await hosted(client.environment(cls.name), cls, 0, "oracle") is None
 
 
 async def hosted(environment: Any, cls: type[Environment[Any]], index: int, agent: str) -> float | None:
