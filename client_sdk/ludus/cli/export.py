@@ -13,6 +13,7 @@ import typer
 
 from ludus.cli import _export_harbor
 from ludus.cli._common import EnvironmentName, Token, client_of, console, find_environment, is_local, run, shown
+from ludus.cli._parquet import table_of
 from ludus.client import ServerAddress, read_trajectories
 from ludus.client.dataset_rows import TaskForm, TrajectoryForm, task_row, trajectory_rows
 from ludus.protocol.errors import ParseError
@@ -173,7 +174,7 @@ def _whole_file(out: Path, kind: FileKind) -> Iterator[Callable[[dict[str, Any]]
                 yield lambda row: rows.append(_flat(row))
         if parquet is not None:
             arrow, writer = parquet
-            writer.write_table(arrow.Table.from_pylist(rows), part)
+            writer.write_table(table_of(arrow, rows), part)
         part.replace(out)
     finally:
         part.unlink(missing_ok=True)
