@@ -139,7 +139,7 @@ def test_parquet_has_the_rows_of_json_lines_and_the_same_types_in_every_file(
 
 def test_values_that_one_column_cannot_hold_are_refused_with_what_to_do() -> None:
     arrow = pytest.importorskip("pyarrow")
-    rows = [{"prompt": [{"content": "text"}]}, {"prompt": [{"content": [{"type": "image_url"}]}]}]
+    rows: list[dict[str, Any]] = [{"prompt": [{"content": "text"}]}, {"prompt": [{"content": [{"type": "image_url"}]}]}]
     with pytest.raises(typer.BadParameter, match="the column prompt has values of several types.*say --to jsonl"):
         table_of(arrow, rows)
 

@@ -8,8 +8,9 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 import riddles
@@ -21,6 +22,7 @@ from threaded import server_in_thread
 from worlds import SECRET_ANSWER, Playground
 
 from ludus.client import Answer, Call, ServerAddress, connect
+from ludus.integrations import harbor_program
 from ludus.integrations.harbor_program import ANSWER_BYTES, Relay, read_answer
 from ludus.integrations.harbor_tasks import HarborTask, task_files
 from ludus.protocol.content import ImageBlock, Message
@@ -64,7 +66,7 @@ def test_a_task_without_tools_asks_for_an_answer_in_a_file(tmp_path: Path) -> No
 
 
 def test_the_agents_container_of_a_task_with_tools_has_neither_the_token_nor_the_answer() -> None:
-    solution = [Call("add", {"amount": 2}), Answer(SECRET_ANSWER)]
+    solution: list[Call | Answer] = [Call("add", {"amount": 2}), Answer(SECRET_ANSWER)]
     found = task_files(replace(task(text_message("user", "Do."), tools=("add",)), solution=solution))
     assert {name for name, text in found.items() if SECRET_ANSWER in text} == {"solution/actions.json"}
     assert json.loads(found["solution/actions.json"])["calls"] == [
@@ -167,6 +169,81 @@ async def test_a_stock_mcp_client_plays_through_the_relay(serve: object) -> None
                 await agent.call_tool("add", {"amount": 2})
                 await agent.call_tool("submit_answer", {"answer": f"{SECRET_ANSWER}-3"})
         assert (await episode.rewards()).total.value == 1.25
+
+
+@contextmanager
+def answering(*replies: dict[str, Any] | None) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A server with these replies, one after another; None is a connection that breaks. Yields what it was asked."""
+    asked: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            reply = replies[len(asked) - 1]
+            if reply is not None:
+                body = json.dumps({"jsonrpc": "2.0", "id": 1, **reply}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listener:
+        thread = threading.Thread(target=listener.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.server_port}", asked
+        finally:
+            listener.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LUDUS_TOKEN", "a-token")
+    monkeypatch.setattr(harbor_program, "PAUSES", (0.0, 0.0))
+
+
+@pytest.mark.usefixtures("no_waiting")
+def test_a_lost_or_refused_request_is_sent_again_with_its_key() -> None:
+    busy = {"error": {"code": 4290, "message": "full"}}
+    with answering(None, busy, {"result": {"graded": True}}) as (url, asked):
+        found = harbor_program.Server({"url": url}).call("grade", {"key": "k"})
+    assert found == {"graded": True}
+    assert [one["params"] for one in asked] == [{"key": "k"}] * 3
+
+
+@pytest.mark.usefixtures("no_waiting")
+def test_requests_end_after_some_tries_and_other_refusals_at_once() -> None:
+    with answering(*[None] * 9) as (url, asked), pytest.raises(harbor_program.TaskError, match="did not answer grade"):
+        harbor_program.Server({"url": url}).call("grade", {"key": "k"})
+    assert len(asked) == 3
+    wrong = {"error": {"code": 4044, "message": "no such episode"}}
+    with answering(wrong) as (url, asked), pytest.raises(harbor_program.Refused, match="no such episode"):
+        harbor_program.Server({"url": url}).call("get", {})
+
+
+def test_nothing_is_asked_without_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LUDUS_TOKEN", raising=False)
+    with pytest.raises(harbor_program.TaskError, match="LUDUS_TOKEN is not set"):
+        harbor_program.Server({"url": ADDRESS})
+
+
+@pytest.mark.usefixtures("no_waiting")
+def test_an_episode_is_kept_alive_and_an_error_does_not_end_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harbor_program, "KEEP_ALIVE_SECONDS", 0.0)
+    wrong = {"error": {"code": 4044, "message": "no such episode"}}
+    enough = threading.Event()
+    with answering({"result": {}}, wrong, *[{"result": {}}] * 1000) as (url, asked):
+        server = harbor_program.Server({"url": url})
+        thread = threading.Thread(target=harbor_program.keep_alive, args=(server, "e_1", enough))
+        thread.start()
+        while len(asked) < 3:
+            assert thread.is_alive()
+        enough.set()
+        thread.join()
+    assert {(one["method"], one["params"]["episode"]) for one in asked} == {("dev.ludus/episodes/get", "e_1")}
 
 
 @pytest.mark.parametrize(

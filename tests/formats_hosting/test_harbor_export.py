@@ -40,7 +40,7 @@ def guarded(serve: Callable[..., Any]) -> Server:
     """`url, token = await guarded(Environment, …, scopes=…)`: a server that wants a token."""
 
     async def start(
-        *environments: type[Environment[Any]], scopes: Sequence[str] = ("tasks:read", "episodes:run", "rewards:read")
+        *environments: type[Environment[Any]], scopes: Sequence[str] = ("episodes:run", "rewards:read")
     ) -> tuple[str, str]:
         token, record = new_token("harbor", list(scopes))
         server = await serve(*environments, variables={"LUDUS_TOKENS": TokenFile(tokens=(record,)).model_dump_json()})
@@ -123,7 +123,7 @@ def oracle_reward(folder: Path) -> float:
 async def test_an_outage_and_a_token_without_rights_are_errors_and_never_a_reward(
     guarded: Server, tmp_path: Path
 ) -> None:
-    url, token = await guarded(Riddles, Playground, scopes=("tasks:read", "episodes:run"))
+    url, token = await guarded(Riddles, Playground, scopes=("episodes:run",))
     answer, _ = exported(f"{riddles.__file__}:Riddles", url, tmp_path / "answers")
     (tools,) = exported(f"{ROOT}/tests/support/worlds.py:Playground", url, tmp_path / "tools", "-n", 1)
     gone = {"LUDUS_URL": "http://127.0.0.1:9"}
@@ -180,9 +180,11 @@ def test_harbors_own_linter_finds_no_error_in_exported_folders(tmp_path: Path) -
     python = python_of("harbor")
     answers = exported(f"{riddles.__file__}:Riddles", "http://10.0.0.5:8000", tmp_path / "answers")
     tools = exported("guess_number", "http://10.0.0.5:8000", tmp_path / "tools", "-n", 1)
-    command: list[str | Path] = [Path(python).with_name("harbor"), "lint"]
+    command = [str(Path(python).with_name("harbor")), "lint"]
     variables = peer_variables() | {"HARBOR_TELEMETRY": "off"}
     without_docker = [word for rule in LINTED for word in ("--select", rule)]
     for arguments in (answers, [*without_docker, *tools]):
-        done = subprocess.run(command + arguments, capture_output=True, text=True, check=False, env=variables)
+        done = subprocess.run(
+            [*command, *map(str, arguments)], capture_output=True, text=True, check=False, env=variables
+        )
         assert done.returncode == 0, done.stdout + done.stderr

@@ -76,6 +76,7 @@ def export(
     [bold]ludus export http://127.0.0.1:8000 guess_number --split train -n 1000[/bold]
     [bold]ludus export http://10.0.0.5:8000 --form verl --out train.parquet[/bold]
     [bold]ludus export games.jsonl --form pairs --out pairs.jsonl[/bold]
+    [bold]ludus export wordle --address http://10.0.0.5:8000 --form harbor --out tasks -n 100[/bold]
     """
     if form == "harbor":
         if to is not None:

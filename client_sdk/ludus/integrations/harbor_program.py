@@ -40,7 +40,8 @@ ANSWER_BYTES: Final = 2**19
 """A longer answer is cut off. Otherwise the server would refuse it, and an agent could choose to have no reward."""
 BODY_BYTES: Final = 2**26
 """The largest request of an agent that is passed on."""
-TRIES: Final = 4
+PAUSES: Final = (1.0, 2.0, 4.0)
+"""The seconds between the tries of a request."""
 KEEP_ALIVE_SECONDS: Final = 60.0
 BUSY: Final = 4290
 """The code of the error of a server that is full."""
@@ -91,9 +92,8 @@ class Server:
     def call(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Call a method of `episodes/`. What fails because the server is away or busy is tried again."""
         headers = {"Authorization": f"Bearer {self.token}"}
-        for attempt in range(TRIES):
-            if attempt:
-                time.sleep(2 ** (attempt - 1))
+        for pause in (0.0, *PAUSES):
+            time.sleep(pause)
             try:
                 return rpc(f"{self.url}/mcp", f"dev.ludus/episodes/{method}", params, headers)
             except Refused as error:
@@ -167,15 +167,15 @@ def serve() -> None:
     target = server.url + started["play"]["path"]
     address = (os.environ.get("LUDUS_BIND", "0.0.0.0"), PORT)
     relay = type("EpisodeRelay", (Relay,), {"target": target})
+    enough = threading.Event()
     with ThreadingHTTPServer(address, relay) as listener:
-        threading.Thread(target=keep_alive, args=(server, started["episode"]), daemon=True).start()
+        threading.Thread(target=keep_alive, args=(server, started["episode"], enough), daemon=True).start()
         listener.serve_forever()
 
 
-def keep_alive(server: Server, episode: str) -> None:
+def keep_alive(server: Server, episode: str, enough: threading.Event) -> None:
     """Keep an episode whose agent thinks for a long time from expiring. Harbor limits the agent's time."""
-    while True:
-        time.sleep(KEEP_ALIVE_SECONDS)
+    while not enough.wait(KEEP_ALIVE_SECONDS):
         try:
             server.call("get", {"episode": episode})
         except TaskError as error:
