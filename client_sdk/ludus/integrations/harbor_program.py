@@ -92,6 +92,7 @@ class Server:
     def call(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Call a method of `episodes/`. What fails because the server is away or busy is tried again."""
         headers = {"Authorization": f"Bearer {self.token}"}
+        problem: Exception | None = None
         for pause in (0.0, *PAUSES):
             time.sleep(pause)
             try:
@@ -99,7 +100,7 @@ class Server:
             except Refused as error:
                 if error.code != BUSY:
                     raise
-                problem: Exception = error
+                problem = error
             except (OSError, http.client.HTTPException, ValueError) as error:
                 problem = error
         raise TaskError(f"{self.url} did not answer {method}: {problem}")

@@ -222,4 +222,4 @@ def _solution(task: HarborTask, actions: Sequence[Call | Answer]) -> dict[str, s
 
 
 def _program() -> str:
-    return (resources.files(__package__) / "harbor_program.py").read_text(encoding="utf-8")
+    return (resources.files("ludus.integrations") / "harbor_program.py").read_text(encoding="utf-8")

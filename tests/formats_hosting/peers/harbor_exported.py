@@ -42,7 +42,7 @@ class ComposeEnvironment(BwrapEnvironment):
 
     isolation = ("--unshare-ipc", "--unshare-pid", "--unshare-uts")
     started = 0
-    sidecar = None
+    sidecar = sidecar_root = None
 
     @property
     def capabilities(self):
@@ -114,10 +114,10 @@ class ComposeEnvironment(BwrapEnvironment):
         shutil.copy(root / source_path.lstrip("/"), target_path)
 
     async def stop(self, delete):
-        if self.sidecar is not None:
-            if self.sidecar.returncode is None:
-                os.killpg(self.sidecar.pid, signal.SIGKILL)
-                await self.sidecar.wait()
+        if self.sidecar is not None and self.sidecar.returncode is None:
+            os.killpg(self.sidecar.pid, signal.SIGKILL)
+            await self.sidecar.wait()
+        if self.sidecar_root is not None:
             shutil.rmtree(self.sidecar_root, ignore_errors=True)
         await super().stop(delete)
 
