@@ -187,7 +187,7 @@ async def test_a_sandbox_that_the_machine_loses_while_the_tests_run_leaves_the_e
     folder = write_task(tmp_path, test="sleep 987.25; " + REWARD)
     async with episode_of(serve, f"harbor:{folder}") as episode:
         grading = asyncio.create_task(episode.grade(""))
-        while not await asyncio.to_thread(tests_run):
+        while not await asyncio.to_thread(slow_tests_run):
             assert not grading.done()
         for process in [left.split()[1] for left in leftovers(OWNER) if left.startswith("process")]:
             os.kill(int(process), signal.SIGKILL)
@@ -196,7 +196,7 @@ async def test_a_sandbox_that_the_machine_loses_while_the_tests_run_leaves_the_e
         assert (await episode.rewards()).total.value is None
 
 
-def tests_run() -> bool:
+def slow_tests_run() -> bool:
     """Whether the tests of the task above run in any sandbox of this machine."""
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
