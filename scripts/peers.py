@@ -105,7 +105,7 @@ PYTHON_PEERS = {
     ),
     "nemo-gym": Peer(
         ("nemo-gym==0.4.0",),
-        "NeMo Gym's servers and its simple agent, without its command",
+        "NeMo Gym's servers, its simple agent and its preparation of data",
         exact=True,
         python="3.12",
         optional=True,

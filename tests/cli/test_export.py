@@ -7,14 +7,17 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+import typer
 from terminal import run_ludus_here
 from threaded import server_in_thread
 from worlds import SECRET_ANSWER, Playground
 
+from ludus.cli._parquet import table_of
 from ludus.client import Call, CallItem, OutputItem, Reward, TaskAddress, Trajectory, TrajectoryWriter
+from ludus.client.dataset_rows import TaskForm
 from ludus.protocol.content import TextBlock
 from ludus.protocol.items import Item, text_message, to_json
 
@@ -114,6 +117,31 @@ def test_parquet_without_pyarrow_names_the_command_that_installs_it(
     assert done.returncode == 2
     assert "pip install pyarrow" in " ".join(done.stderr.replace("│", " ").split())
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("form", get_args(TaskForm))
+def test_parquet_has_the_rows_of_json_lines_and_the_same_types_in_every_file(
+    url: str, tmp_path: Path, form: TaskForm
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    tables = {}
+    for name, options in (("seeds.parquet", ("--seed", 7)), ("none.parquet", ()), ("none.jsonl", ())):
+        done = run_ludus_here("export", url, "--form", form, "--out", tmp_path / name, *options, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        if name.endswith("parquet"):
+            tables[name] = parquet.read_table(tmp_path / name)
+    assert tables["seeds.parquet"].schema == tables["none.parquet"].schema
+    rows = tables["none.parquet"].to_pylist()
+    for row in rows:
+        row.update({name: json.loads(row[name]) for name in ("tools", "responses_create_params") if name in row})
+    assert rows == rows_of(tmp_path / "none.jsonl")
+
+
+def test_values_that_one_column_cannot_hold_are_refused_with_what_to_do() -> None:
+    arrow = pytest.importorskip("pyarrow")
+    rows: list[dict[str, Any]] = [{"prompt": [{"content": "text"}]}, {"prompt": [{"content": [{"type": "image_url"}]}]}]
+    with pytest.raises(typer.BadParameter, match="the column prompt has values of several types.*say --to jsonl"):
+        table_of(arrow, rows)
 
 
 def played(path: Path, values: dict[str, list[float | None]]) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,15 +13,18 @@ from typing import Any
 
 import pytest
 from harbor_episodes import EXAMPLES, write_task
+from sandboxing import leftovers
 
 from ludus.client import Episode, connect
 from ludus.formats.harbor_tasks.dockerfile import NeedsEngine, read_dockerfile
 from ludus.formats.harbor_tasks.folder import HarborSettings, read_folder
 from ludus.protocol.content import TextBlock
-from ludus.protocol.errors import AuthoringError
+from ludus.protocol.errors import AuthoringError, InfrastructureFailed
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import Reward
+from ludus.sandbox.stale import OWNER
 from ludus.server import Environment, Split
+from ludus.server.runtime.limits import ServerLimits
 from ludus.server.tasks.formats import parse_source, resolve
 from ludus.validation import Settings, validate
 
@@ -102,6 +109,17 @@ async def test_marks_for_searches_in_training_data_are_not_part_of_the_instructi
     assert set(task.model_dump()) == {"id", "instruction"}
 
 
+@pytest.mark.parametrize(("seconds", "arguments"), [(1, {}), (600, {"timeout_seconds": 1})])
+async def test_a_command_ends_at_the_options_limit_or_at_an_earlier_one_of_the_agent(
+    serve: Callable[..., Any], tmp_path: Path, seconds: int, arguments: dict[str, int]
+) -> None:
+    async with episode_of(serve, f"harbor:{write_task(tmp_path)}#command-seconds={seconds}") as episode:
+        (block,) = (await episode.call("bash", command="sleep 1000", **arguments)).content
+        assert isinstance(block, TextBlock)
+        assert block.text == "(ended by its limit on seconds)"
+        assert await output(episode, "echo still here") == "still here\n(exit code 0)"
+
+
 # ── when the tests run ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -111,7 +129,7 @@ async def test_a_forged_reward_and_planted_tests_count_for_nothing(serve: Callab
         serve, f"harbor:{write_task(tmp_path, test=test)}",
         "echo 1 > /logs/verifier/reward.txt; touch /tests/planted; mkdir /tests/test.sh",
     )  # fmt: skip
-    assert reward.value is None
+    assert reward.value == 0.0
     assert "wrote neither" in str(reward.reason)
 
 
@@ -139,14 +157,52 @@ async def test_an_agent_that_leaves_no_place_for_the_tests_earns_nothing(
     assert "cannot be verified" in str(reward.reason)
 
 
-async def test_tests_that_do_not_end_in_time_are_unscored_as_in_harbor_or_worth_nothing_if_asked(
+async def test_tests_that_do_not_end_in_time_are_worth_nothing_or_unscored_if_asked(
     serve: Callable[..., Any], tmp_path: Path
 ) -> None:
     folder = write_task(tmp_path, test="sleep 30; " + REWARD, config="[verifier]\ntimeout_sec = 0.5")
     reward = await graded(serve, f"harbor:{folder}")
-    assert reward.value is None
+    assert reward.value == 0.0
     assert "did not end within 0.5 s" in str(reward.reason)
-    assert (await graded(serve, f"harbor:{folder}#failed-verifier=zero")).value == 0.0
+    assert (await graded(serve, f"harbor:{folder}#failed-verifier=unscored")).value is None
+
+
+async def test_an_agent_that_makes_its_tests_hang_until_the_servers_limit_earns_nothing(
+    serve: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder = write_task(tmp_path, test="sh /app/program.sh; " + REWARD)
+    cls = environment_of(f"harbor:{folder}")
+    server = await serve(cls, limits=ServerLimits(tool_seconds=5.0))
+    async with connect(server.url) as client, client.environment(cls.name).episode() as episode:
+        await episode.call("bash", command="echo 'sleep 1000' > program.sh")
+        reward = (await episode.grade("")).reward
+    assert reward is not None
+    assert reward.value == 0.0
+    assert "did not end within" in str(reward.reason)
+
+
+async def test_a_sandbox_that_the_machine_loses_while_the_tests_run_leaves_the_episode_unscored(
+    serve: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder = write_task(tmp_path, test="sleep 987.25; " + REWARD)
+    async with episode_of(serve, f"harbor:{folder}") as episode:
+        grading = asyncio.create_task(episode.grade(""))
+        while not await asyncio.to_thread(slow_tests_run):
+            assert not grading.done()
+        for process in [left.split()[1] for left in leftovers(OWNER) if left.startswith("process")]:
+            os.kill(int(process), signal.SIGKILL)
+        with pytest.raises(InfrastructureFailed):
+            await grading
+        assert (await episode.rewards()).total.value is None
+
+
+def slow_tests_run() -> bool:
+    """Whether the tests of the task above run in any sandbox of this machine."""
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if (entry / "cmdline").read_bytes() == b"sleep\x00987.25\x00":
+                return True
+    return False
 
 
 async def test_at_the_time_limit_of_the_task_the_episode_ends_with_the_reward_so_far(
@@ -172,7 +228,7 @@ async def test_a_separate_verifier_gets_the_artifacts_and_nothing_else(
     commands = "mkdir out; echo a > out/a.txt; echo c > c.txt; echo changed > data.txt"
     assert (await graded(serve, f"harbor:{folder}", commands)).value == 1.0
     shared = await graded(serve, f"harbor:{folder}#verifier=shared", commands)
-    assert shared.value is None
+    assert shared.value == 0.0
 
 
 async def test_the_option_verifier_separates_tasks_that_share_their_sandbox(
@@ -182,7 +238,7 @@ async def test_the_option_verifier_separates_tasks_that_share_their_sandbox(
     folder = write_task(tmp_path, test=test)
     commands = "touch /app/done /tmp/left /logs/agent/x"
     assert (await graded(serve, f"harbor:{folder}#verifier=separate", commands)).value == 1.0
-    assert (await graded(serve, f"harbor:{folder}", commands)).value is None
+    assert (await graded(serve, f"harbor:{folder}", commands)).value == 0.0
 
 
 # ── rewards with several keys ──────────────────────────────────────────────────────────────────────────────────────
@@ -212,6 +268,9 @@ async def test_without_a_key_reward_one_must_be_chosen(serve: Callable[..., Any]
         ('[environment]\nos = "windows"', "it is for windows"),
         ("[environment]\ngpus = 1", "it needs an accelerator"),
         ('[[environment.mcp_servers]]\nname = "x"\nurl = "http://x"', "it gives the agent MCP servers"),
+        ('[environment.healthcheck]\ncommand = "true"', "it has a health check"),
+        ('[[verifier.collect]]\ncommand = "true"\nservice = "db"', "it has further containers: db"),
+        ('[[artifacts]]\nsource = "/x"\nservice = "db"', "it has further containers: db"),
         ('[verifier.environment]\ndocker_image = "x"', "its verifier has an image of its own"),
         ('[environment.env]\nA = "${LUDUS_UNSET}"', "the environment variable LUDUS_UNSET is not set"),
     ],
@@ -222,6 +281,24 @@ def test_a_task_that_cannot_run_is_refused_with_the_reason_or_left_out(tmp_path:
     with pytest.raises(AuthoringError, match=f"unsupported=skip:\n  bad: {why}"):
         environment_of(f"harbor:{tmp_path}")
     assert [task.id for task in tasks_of(f"harbor:{tmp_path}#unsupported=skip")] == ["good"]
+
+
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        ("environment/docker-compose.yaml", r"it has further containers \(compose\)"),
+        ("environment/docker-compose.yml", r"it has further containers \(compose\)"),
+        ("tests/.harborignore", "it has a file .harborignore"),
+        ("trajectory.json", "it continues a conversation"),
+    ],
+)
+def test_a_task_with_a_file_that_has_no_effect_here_is_refused_with_the_reason(
+    tmp_path: Path, file: str, why: str
+) -> None:
+    (write_task(tmp_path / "bad") / file).write_text("")
+    write_task(tmp_path / "good")
+    with pytest.raises(AuthoringError, match=f"bad: {why}"):
+        environment_of(f"harbor:{tmp_path}")
 
 
 @pytest.mark.parametrize(
@@ -279,6 +356,20 @@ def test_limits_and_hosts_come_from_the_task_and_the_options(tmp_path: Path) -> 
 
 
 # ── validation ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_option_best_declares_the_range_of_rewards(tmp_path: Path) -> None:
+    folder = write_task(tmp_path)
+    assert environment_of(f"harbor:{folder}").reward_range is None
+    assert environment_of(f"harbor:{folder}#best=2").reward_range == (0.0, 2.0)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.suite("formats")
+async def test_a_solution_that_does_not_earn_the_best_reward_is_found(tmp_path: Path) -> None:
+    folder = write_task(tmp_path, test="echo 0.5 > /logs/verifier/reward.txt")
+    (report,) = await validate(f"harbor:{folder}#best=1", settings=Settings(tasks=1), only=["oracle-max"])
+    assert [finding.kind for finding in report.findings if finding.severity == "error"] == ["oracle-max"]
 
 
 @pytest.mark.timeout(1800)

@@ -81,7 +81,7 @@ def difference(reward: Reward, outcome: Mapping[str, Any]) -> str | None:
 
 async def compare(serve: Callable[..., Any], folder: Path, episodes: Sequence[tuple[str, str]]) -> list[str]:
     """Play episodes (task, agent) both ways, and return the differences."""
-    cls = environment_of(f"harbor:{folder}")
+    cls = environment_of(f"harbor:{folder}#failed-verifier=unscored")
     requests = [{"task": str(folder / task), "agent": agent} for task, agent in episodes]
     expected = asyncio.create_task(harbor(requests))
     async with served(serve, cls) as environment:

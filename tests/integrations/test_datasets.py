@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
-from terminal import run_ludus
+from terminal import run_ludus, run_ludus_here
 
 from ludus.client import CallItem, Conversation, TrajectoryWriter, Turn, connect, rollout_all
+from ludus.client.dataset_rows import TaskForm, TrajectoryForm
 from ludus.protocol.actions import Call
 
 pytestmark = pytest.mark.suite("integrations")
@@ -49,3 +50,30 @@ def test_preference_pairs_of_real_episodes_are_what_trl_reads(
         assert "CALL submit" in text["chosen"]
         assert "right" in text["chosen"]
         assert "wrong" in text["rejected"]
+
+
+@pytest.mark.timeout(180)
+def test_parquet_of_every_form_is_read_and_joined_by_hugging_face_datasets(
+    server: str, tmp_path: Path, run_peer: Callable[..., dict[str, Any]]
+) -> None:
+    asyncio.run(play(server, "every_third_breaks", tmp_path / "games.jsonl"))
+    files: dict[str, list[str]] = {}
+    for form in get_args(TaskForm):
+        for number, environment in enumerate(("sums", "every_third_breaks")):
+            out = tmp_path / f"{form}-{number}.parquet"
+            seed = ("--seed", 3) if number else ()
+            options = ("--form", form, "-n", 4, "--out", out, *seed)
+            done = run_ludus_here("export", server, environment, *options, cwd=tmp_path)
+            assert done.returncode == 0, done.stderr
+            files.setdefault(form, []).append(str(out))
+    for form in get_args(TrajectoryForm):
+        out = tmp_path / f"{form}.parquet"
+        done = run_ludus_here("export", "games.jsonl", "--form", form, "--out", out, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        files[form] = [str(out), str(out)]
+    report = run_peer("learners", "datasets_parquet.py", {"files": files})
+    assert set(report) == set(files)
+    for form in get_args(TaskForm):
+        assert report[form]["seeds"] == [None] * 4 + [3] * 4
+    for form in get_args(TrajectoryForm):
+        assert report[form]["rows"] > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from peer_clients import ROOT
+from peer_clients import ROOT, peer_variables, python_of
 from terminal import LUDUS, clean_variables, run_ludus
 
 from ludus.protocol.errors import PeerNotUsable
@@ -100,6 +101,31 @@ def test_sessions_are_episodes_and_unscored_ones_are_masked_with_the_mean_of_the
         unscored="`mask_sample`, with the value of its scored siblings",
         traps="the reward of a masked sample still counts in NeMo RL's baseline; a failed `/run` ends the collection",
     )
+
+
+def test_nemo_gyms_own_command_accepts_every_exported_row(server: str, tmp_path: Path) -> None:
+    rows = [exported(server, name, tmp_path) for name in ("sums", "every_third_breaks")]
+    texts = ["".join(f"{json.dumps(row)}\n" for row in found) for found in rows]
+    (tmp_path / "train.jsonl").write_text(texts[0], encoding="utf-8")
+    (tmp_path / "validation.jsonl").write_text(
+        '{"responses_create_params": {"input": 3}}\n' + texts[1], encoding="utf-8"
+    )
+    shutil.copy(ROOT / "docs" / "snippets" / "nemo_gym.yaml", tmp_path / "ludus.yaml")
+    configs = "ludus.yaml,responses_api_models/openai_model/configs/openai_model.yaml"
+    model = [f"+policy_{name}=none" for name in ("base_url", "api_key", "model_name")]
+    done = subprocess.run(
+        [Path(python_of("nemo-gym")).with_name("ng_prepare_data"), f"+config_paths=[{configs}]", *model,
+         "+output_dirpath=data", "+mode=train_preparation"],
+        cwd=tmp_path, env=peer_variables(), capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    for split, found in zip(("train", "validation"), rows, strict=True):
+        metrics = json.loads((tmp_path / "data" / f"{split}_metrics.json").read_text(encoding="utf-8"))
+        assert metrics["Number of examples"] == len(found)  # a row that is not valid is not counted
+        assert metrics["Number of tools"]["Total # non-null values"] == len(found)
+    prepared = [json.loads(line) for line in (tmp_path / "data" / "train.jsonl").read_text("utf-8").splitlines()]
+    agent = {"agent_ref": {"type": "responses_api_agents", "name": "ludus_simple_agent"}}
+    assert prepared == [row | agent for row in rows[0]]
 
 
 def check_groups(rows: list[dict[str, Any]]) -> None:

@@ -87,7 +87,12 @@ class ServiceChecks(SandboxConformance):
     def test_settings_that_it_cannot_honor_are_refused(self) -> None:
         async def run() -> None:
             provider = await self.opened()
-            for asked in ({"network": ("pypi.org",)}, {"readonly": (("/usr", "/usr"),)}, {"build": "folder"}):
+            for asked in (
+                {"network": ("pypi.org",)},
+                {"readonly": (("/usr", "/usr"),)},
+                {"links": (("/app", "app"),)},
+                {"build": "folder"},
+            ):
                 with pytest.raises(SandboxUnsupported, match=next(iter(asked))):
                     await provider.create(self.settings.but(**asked))
             await provider.aclose()

@@ -11,7 +11,9 @@ from typing import Annotated, Any, Final, Literal, cast, get_args
 
 import typer
 
+from ludus.cli import _export_harbor
 from ludus.cli._common import EnvironmentName, Token, client_of, console, find_environment, is_local, run, shown
+from ludus.cli._parquet import table_of
 from ludus.client import ServerAddress, read_trajectories
 from ludus.client.dataset_rows import TaskForm, TrajectoryForm, task_row, trajectory_rows
 from ludus.protocol.errors import ParseError
@@ -19,7 +21,7 @@ from ludus.protocol.trajectory import latest
 
 COMMANDS: Final = {"export": "Write tasks, or what was played, as a dataset."}
 
-FormName = Literal["chat", "nemo-gym", "openrlhf", "skyrl", "verl", "pairs", "groups"]
+FormName = Literal["chat", "nemo-gym", "openrlhf", "skyrl", "verl", "pairs", "groups", "harbor"]
 FileKind = Literal["jsonl", "parquet"]
 
 
@@ -51,7 +53,8 @@ def export(
         typer.Option(
             "--form",
             help="`chat`: messages and tools; `nemo-gym`, `openrlhf`, `skyrl`, `verl`: rows of that trainer; "
-            "`pairs`, `groups`: scored episodes of a file, for preference learning or GRPO.",
+            "`pairs`, `groups`: scored episodes of a file, for preference learning or GRPO; "
+            "`harbor`: a folder for each task.",
         ),
     ] = "chat",
     to: Annotated[
@@ -73,7 +76,16 @@ def export(
     [bold]ludus export http://127.0.0.1:8000 guess_number --split train -n 1000[/bold]
     [bold]ludus export http://10.0.0.5:8000 --form verl --out train.parquet[/bold]
     [bold]ludus export games.jsonl --form pairs --out pairs.jsonl[/bold]
+    [bold]ludus export wordle --address http://10.0.0.5:8000 --form harbor --out tasks -n 100[/bold]
     """
+    if form == "harbor":
+        if to is not None:
+            raise typer.BadParameter("--form harbor writes folders; leave out --to")
+        where = _server_address(target, address)
+        _export_harbor.HarborExport(
+            target, environment, out or Path("tasks"), where, split, n, seed, overwrite, concurrency, token
+        ).run()
+        return
     kind: FileKind = to or ("parquet" if out is not None and out.suffix == ".parquet" else "jsonl")
     path = out or Path(f"tasks.{kind}" if form in get_args(TaskForm) else f"{form}.{kind}")
     if path.exists() and not overwrite:
@@ -92,11 +104,7 @@ def export(
         return
     if target.endswith(".jsonl"):
         raise typer.BadParameter(f"{target} is no environment; a file of trajectories needs --form pairs or groups")
-    if address is None and is_local(target):
-        raise typer.BadParameter("say --address URL: where the environment will be served when the rows are used")
-    if address is not None and is_local(address):
-        raise typer.BadParameter(f"--address {address}: give a server's address, such as http://10.0.0.5:8000")
-    server = ServerAddress((address or target).rstrip("/"))
+    server = ServerAddress(_server_address(target, address))
 
     async def go() -> tuple[str, int]:
         async with client_of(target, token, "channel") as client:
@@ -114,6 +122,19 @@ def export(
 
     name, count = run(go())
     console.print(shown(f"{path}: {count:,} tasks of split {name}"), soft_wrap=True)
+
+
+def _server_address(target: str, address: str | None) -> str:
+    """Return the address of the server that will play the tasks.
+
+    Raises:
+        BadParameter: none is given, or it is no address.
+    """
+    if address is None and is_local(target):
+        raise typer.BadParameter("say --address URL: where the environment will be served when the tasks are played")
+    if address is not None and is_local(address):
+        raise typer.BadParameter(f"--address {address}: give a server's address, such as http://10.0.0.5:8000")
+    return (address or target).rstrip("/")
 
 
 def _rows_of_file(form: TrajectoryForm, path: Path) -> Iterator[dict[str, Any]]:
@@ -154,7 +175,7 @@ def _whole_file(out: Path, kind: FileKind) -> Iterator[Callable[[dict[str, Any]]
                 yield lambda row: rows.append(_flat(row))
         if parquet is not None:
             arrow, writer = parquet
-            writer.write_table(arrow.Table.from_pylist(rows), part)
+            writer.write_table(table_of(arrow, rows), part)
         part.replace(out)
     finally:
         part.unlink(missing_ok=True)

@@ -43,7 +43,9 @@ class UnsafeLocal(PooledProvider):
     async def _check(self, settings: SandboxSettings) -> None:
         asked = [name for name in ("network", "image", "readonly", "links") if getattr(settings, name)]
         if asked:
-            raise SandboxUnsupported(f"unsafe-local isolates nothing, so it cannot honor {', '.join(asked)}")
+            raise SandboxUnsupported(
+                f"unsafe-local isolates nothing, so it cannot honor {', '.join(asked)}; use `bubblewrap`"
+            )
 
     async def _start(self, settings: SandboxSettings) -> LocalBox:
         with ExitStack() as undo:

@@ -17,6 +17,7 @@ from pathlib import Path
 os.environ["HARBOR_TELEMETRY"] = "off"
 
 from harbor.agents.base import BaseAgent
+from harbor.agents.capabilities import AgentCapabilities
 from harbor.environments.base import BaseEnvironment, ExecResult
 from harbor.environments.capabilities import EnvironmentCapabilities
 from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfig, TrialConfig
@@ -29,6 +30,8 @@ SYSTEM = ["--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlin
 
 class BwrapEnvironment(BaseEnvironment):
     """A folder of this machine as the directories of a container."""
+
+    isolation = ("--unshare-all",)
 
     @staticmethod
     def type():
@@ -89,7 +92,7 @@ class BwrapEnvironment(BaseEnvironment):
     async def exec(self, command, cwd=None, env=None, timeout_sec=None, user=None):
         variables = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/app", "LANG": "C.UTF-8"}
         variables |= {**self.image_env, **(self._merge_env(env) or {})}
-        argv = ["bwrap", *SYSTEM, "--unshare-all", "--die-with-parent"]
+        argv = ["bwrap", *SYSTEM, *self.isolation, "--die-with-parent"]
         for folder in sorted(self.root.iterdir()):
             argv += ["--bind", str(folder), f"/{folder.name}"]
         process = await asyncio.create_subprocess_exec(
@@ -109,6 +112,8 @@ class BwrapEnvironment(BaseEnvironment):
 class ScriptAgent(BaseAgent):
     """An agent that runs one script."""
 
+    capabilities = AgentCapabilities(mcp_servers=True)
+
     def __init__(self, logs_dir, model_name=None, script="", **options):
         super().__init__(logs_dir=logs_dir, model_name=model_name, **options)
         self.script = script
@@ -127,7 +132,7 @@ class ScriptAgent(BaseAgent):
         await environment.exec(self.script)
 
 
-async def play(request, trials):
+async def play(request, trials, environment="harbor_golden:BwrapEnvironment"):
     agent = AgentConfig(name=request["agent"])
     if request["agent"] not in ("oracle", "nop"):
         agent = AgentConfig(import_path="harbor_golden:ScriptAgent", kwargs={"script": request["agent"]})
@@ -135,7 +140,7 @@ async def play(request, trials):
         task=TaskConfig(path=Path(request["task"])),
         trials_dir=trials,
         agent=agent,
-        environment=EnvironmentConfig(import_path="harbor_golden:BwrapEnvironment"),
+        environment=EnvironmentConfig(import_path=environment),
     )
     result = await (await Trial.create(config)).run()
     if result.exception_info is not None:

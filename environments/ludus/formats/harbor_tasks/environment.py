@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import tarfile
@@ -24,6 +25,7 @@ from ludus.protocol.actions import Answer, Call
 from ludus.sandbox import RunResult, Sandbox, SandboxSettings
 from ludus.sandbox.errors import SandboxFileError
 from ludus.server import Environment, EpisodeLimits, Result, Reward, StepResult, Task, ToolError, tool
+from ludus.server.runtime.clock import current_clock
 
 _CHUNK: Final = 60_000
 """Characters of one command that the oracle uses to write its files."""
@@ -129,13 +131,13 @@ class HarborEnvironment(Environment[HarborTask]):
         """Run the task's tests, and return the reward that they leave."""
         try:
             async with self._verifier_box() as box:
-                rewards = await verify(box, self._folder, self._cwd, self._env)
+                rewards = await verify(box, self._folder, self._cwd, self._env, _seconds_left())
         except AgentMisuse as error:
             return Reward.of(0.0, reason=f"the agent cannot be verified: {error}")
         except NoReward as error:
-            if self.settings.failed_verifier == "zero":
-                return Reward.of(0.0, reason=str(error))
-            return Reward.unscored(str(error))
+            if self.settings.failed_verifier == "unscored":
+                return Reward.unscored(str(error))
+            return Reward.of(0.0, reason=str(error))
         return reward_of(rewards, self.settings.reward)
 
     @asynccontextmanager
@@ -182,6 +184,12 @@ class HarborEnvironment(Environment[HarborTask]):
         exported = "".join(f"export {name}={_quoted(value)}; " for name, value in variables.items())
         yield Call("bash", {"command": f"{_UNPACK} && {{ {exported}{_SOLVE}; }}"})
         yield Answer("The task is done.")
+
+
+def _seconds_left() -> float | None:
+    """Return how long the running call may still take by the limits of the server and the episode."""
+    clock = current_clock()
+    return None if clock is None else clock.deadline - asyncio.get_running_loop().time()
 
 
 def _quoted(text: str) -> str:

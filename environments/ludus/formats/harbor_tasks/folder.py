@@ -53,8 +53,9 @@ class HarborSettings(BaseModel):
     best: float | None = Field(default=None, gt=0)
     """The reward of a perfect solution, if it is the same for all tasks, and the least reward is 0. `ludus validate`
     then checks that each task's own solution earns it."""
-    failed_verifier: Literal["unscored", "zero"] = "unscored"
-    """What an episode is worth whose tests left no reward that can be read."""
+    failed_verifier: Literal["zero", "unscored"] = "zero"
+    """What an episode is worth whose tests ran and left no reward that can be read: 0, because the agent's own work
+    may be what broke them, or `unscored`, for tests that no work can break. A lost sandbox is unscored in any case."""
     command_seconds: float = Field(default=45.0, gt=0)
     """The most seconds of one command of the agent; keep it below the server's `--tool-seconds`."""
     memory_mb: int = Field(default=2048, ge=64)

@@ -26,6 +26,8 @@ for d in logs logs/verifier; do if [ -L $d ] || [ ! -d $d ]; then rm -rf $d; mkd
 rm -rf logs/verifier/reward.txt logs/verifier/reward.json
 """
 """Removes what the agent may have prepared for the verifier, in the sandbox's own work directory."""
+_END_SECONDS: Final = 3.0
+"""How long tests that are stopped may take to end, and their reward to be read."""
 _RUN: Final = "(/tests/test.sh) > /logs/verifier/test-stdout.txt 2>&1"
 
 
@@ -93,8 +95,18 @@ async def copy_artifacts(source: Sandbox, target: Sandbox, folder: HarborFolder,
         raise AgentMisuse(f"its files cannot be copied to the verifier: {error.message}") from None
 
 
-async def verify(box: Sandbox, folder: HarborFolder, cwd: str, env: Mapping[str, str]) -> dict[str, float | int]:
+async def verify(
+    box: Sandbox, folder: HarborFolder, cwd: str, env: Mapping[str, str], left: float | None = None
+) -> dict[str, float | int]:
     """Run the task's tests in a sandbox, and return the rewards that they leave.
+
+    Args:
+        box: the sandbox.
+        folder: the task.
+        cwd: the directory in which the tests start.
+        env: the environment variables of the image.
+        left: the seconds after which the server would end the episode unscored; None for no limit. Tests end earlier,
+            because a policy may be what makes them hang.
 
     Raises:
         NoReward: they took too long, or left no reward that can be read.
@@ -106,8 +118,10 @@ async def verify(box: Sandbox, folder: HarborFolder, cwd: str, env: Mapping[str,
             await box.write(f"tests/{name}", content, executable=executable or name == "test.sh")
     except SandboxFileError as error:
         raise AgentMisuse(f"it left no place for the tests: {error.message}") from None
-    seconds = folder.config.verifier.timeout_sec
-    limits = box.limits.but(seconds=min(seconds, box.limits.seconds))
+    seconds = min(folder.config.verifier.timeout_sec, box.limits.seconds)
+    if left is not None:
+        seconds = min(seconds, max(left - _END_SECONDS, _END_SECONDS / 4))
+    limits = box.limits.but(seconds=seconds)
     with suppress(SandboxFileError):  # the agent may have removed the directory
         await box.list(cwd)
         result = await box.run(["bash", "-c", _RUN], env={**env, **folder.verifier_env}, cwd=cwd, limits=limits)

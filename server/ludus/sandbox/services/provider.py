@@ -116,7 +116,7 @@ class ServiceProvider(PooledProvider):
         if settings.image is not None and not self.takes_image:
             refused.append("image")
         if refused:
-            raise SandboxUnsupported(f"{self.name} sandboxes cannot honor `{'`, `'.join(refused)}`")
+            raise SandboxUnsupported(f"{self.name} sandboxes cannot honor `{'`, `'.join(refused)}`; remove them")
 
     async def _start(self, settings: SandboxSettings) -> ServiceBox:
         token = secrets.token_hex(8)
