@@ -70,13 +70,13 @@ class LocalServer:
             raise AuthoringError(f"{command[0]} cannot be run: {error.strerror}") from None
         self.close: Final = weakref.finalize(self, _end, process, folder, os.getpid())
         try:
-            self.url: Final = _address(process, folder / "log")
+            self.url: Final = _address(process, folder / "log", sources[0])
         except BaseException:
             self.close()
             raise
 
 
-def _address(process: subprocess.Popen[bytes], log: Path) -> str:
+def _address(process: subprocess.Popen[bytes], log: Path, source: str) -> str:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         ended = process.poll() is not None  # read before the log, which is then complete
@@ -86,7 +86,9 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
         if ended:
             lines = [line for line in text.splitlines() if line.strip()]
             said = next((line for line in reversed(lines) if line.startswith("ludus: ")), lines[-1] if lines else "")
-            raise AuthoringError(said.removeprefix("ludus: ") or f"the server ended with exit code {process.returncode}")
+            raise AuthoringError(
+                said.removeprefix("ludus: ") or f"the server ended with exit code {process.returncode}"
+            )
         time.sleep(_POLL_SECONDS)
     raise InfrastructureFailed(f"the environment was not served within {START_SECONDS:g} s")
 
