@@ -11,26 +11,23 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import string
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from ludus.client import Answer, EnvironmentInfo, ToolSpec
 from ludus.client.policies.values import random_value
+from ludus.integrations.finite_actions import finite_arguments
 from ludus.integrations.peers import require
 from ludus.protocol.errors import InvalidParams, Unsupported
-from ludus.protocol.messages import did_you_mean
 
 require("gymnasium", "1.4.0")
 
 from gymnasium import spaces  # noqa: E402  # pyright: ignore[reportMissingImports]
+from gymnasium.vector.utils import create_shared_memory  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 SAMPLED_CHARS: Final = 100
 """The longest text that a space samples."""
-
-MOST_VALUES: Final = 2**31
-"""The most values of an argument of `OneTool`."""
 
 _CODE_POINTS: Final = 0x110000
 
@@ -101,6 +98,15 @@ class UnicodeText(spaces.Text):  # type: ignore[misc]
         return f"UnicodeText({self.max_length})"
 
 
+@create_shared_memory.register(UnicodeText)
+def _no_shared_memory(space: UnicodeText, n: int = 1, ctx: Any = None) -> Any:
+    """Refuse shared memory, from which Gymnasium 1.4 never reads a text again after the first time."""
+    raise TypeError(
+        "AsyncVectorEnv cannot share texts between processes; say vector_kwargs={'shared_memory': False} to make_vec, "
+        "or shared_memory=False to AsyncVectorEnv"
+    )
+
+
 class Actions(Protocol):
     """The actions of an environment: a space, and what its values mean."""
 
@@ -123,7 +129,7 @@ def actions_of(info: EnvironmentInfo, declared: str | None, max_length: int) -> 
 
     Args:
         info: the environment.
-        declared: a declaration as for `OneTool`; None for any call.
+        declared: a declaration of a finite space, see `finite_arguments`; None for any call.
         max_length: the most characters of arguments and answers.
 
     Raises:
@@ -195,107 +201,32 @@ class AnswerOnly:
         return Answer(action)
 
 
-_DECLARED: Final = re.compile(r"(?P<tool>[^:]+)(?::(?P<ranges>.*))?", re.DOTALL)
-_RANGE: Final = re.compile(r"\s*(?P<name>[^=]+?)\s*=\s*(?P<low>-?\d+)\s*\.\.\s*(?P<high>-?\d+)\s*")
-
-
 class OneTool:
     """One tool whose arguments have finitely many values: Discrete for one argument, MultiDiscrete for several.
 
-    The arguments keep the order of the tool's schema. One with a constant, an enumeration, a boolean or an integer
-    between two bounds needs no declaration. Optional arguments without one are left out.
-
     Args:
         tools: the tools of the environment.
-        declared: the tool's name, and the least and the greatest value of integers that the schema does not bound, such
-            as `guess:number=1..100`.
+        declared: which tool, and the bounds of its integers; see `finite_arguments`.
 
     Raises:
         InvalidParams: there is no such tool or argument, or an argument has no finite set of values.
     """
 
     def __init__(self, tools: Sequence[ToolSpec], declared: str) -> None:
-        name, ranges = _declared(declared)
-        found = {tool.name: tool for tool in tools}
-        if name not in found:
-            near = did_you_mean(name, list(found))
-            raise InvalidParams(
-                f"the action {declared!r}: there is no tool {name!r}; there are: {', '.join(found) or 'none'}{near}"
-            )
-        schema = found[name].input_schema
-        properties = schema.get("properties", {})
-        if unknown := sorted(ranges.keys() - properties.keys()):
-            raise InvalidParams(f"the action {declared!r}: {name} has no argument {', '.join(unknown)}")
+        name, self._values = finite_arguments(tools, declared)
         self.tools: Final = (name,)
-        self.values: Final[dict[str, Sequence[Any]]] = {}
-        for argument, own in properties.items():
-            values = ranges.get(argument) or _values(own)
-            if values is not None:
-                self.values[argument] = values
-            elif argument in schema.get("required", ()):
-                raise InvalidParams(
-                    f"the action {declared!r}: the argument {argument!r} of {name} has no finite set of values; if it "
-                    f"is an integer, say {name}:{argument}=LOW..HIGH, and otherwise use the general action space"
-                )
-        if not self.values:
-            raise InvalidParams(f"the action {declared!r}: {name} has no argument to choose; use the general space")
-        counts, starts = zip(*(_numbers(values) for values in self.values.values()), strict=True)
-        self._starts: Final = starts
+        counts = [len(values) for values in self._values.values()]
+        self._starts: Final = [values.start if isinstance(values, range) else 0 for values in self._values.values()]
         self.space: Final = (
-            spaces.Discrete(counts[0], start=starts[0])
+            spaces.Discrete(counts[0], start=self._starts[0])
             if len(counts) == 1
-            else spaces.MultiDiscrete(list(counts), start=list(starts))
+            else spaces.MultiDiscrete(counts, start=self._starts)
         )
 
     def decode(self, action: Any) -> ToolCall | Answer:
         """See `Actions`."""
         if action not in self.space:
             raise InvalidParams(f"the action {action!r:.200} is not in {self.space}")
-        numbers = [int(action)] if len(self.values) == 1 else [int(number) for number in action]
-        chosen = zip(numbers, self._starts, self.values.items(), strict=True)
+        numbers = [int(action)] if len(self._values) == 1 else [int(number) for number in action]
+        chosen = zip(numbers, self._starts, self._values.items(), strict=True)
         return self.tools[0], {name: values[number - start] for number, start, (name, values) in chosen}
-
-
-def _declared(text: str) -> tuple[str, dict[str, range]]:
-    """Return the tool and the ranges of `TOOL` or `TOOL:ARGUMENT=LOW..HIGH,…`."""
-    match = _DECLARED.fullmatch(text)
-    form = f"the action {text!r} must be TOOL or TOOL:ARGUMENT=LOW..HIGH,…"
-    if match is None:
-        raise InvalidParams(form)
-    ranges = {}
-    for part in match["ranges"].split(",") if match["ranges"] is not None else ():
-        found = _RANGE.fullmatch(part)
-        if found is None:
-            raise InvalidParams(f"{form}; {part!r} is no range")
-        low, high = int(found["low"]), int(found["high"])
-        if not 0 <= high - low < MOST_VALUES or min(low, -high) < -(2**62):
-            raise InvalidParams(f"{form}; {part!r} is empty or has more than {MOST_VALUES} values")
-        ranges[found["name"]] = range(low, high + 1)
-    return match["tool"], ranges
-
-
-def _values(schema: Any) -> Sequence[Any] | None:
-    """Return the values that a schema allows, if they are finitely many; None otherwise."""
-    if not isinstance(schema, Mapping):
-        return None
-    if "const" in schema:
-        return [schema["const"]]
-    if schema.get("enum"):
-        return list(schema["enum"])
-    if schema.get("type") == "boolean":
-        return [False, True]
-    if schema.get("type") != "integer":
-        return None
-    low, high = schema.get("minimum"), schema.get("maximum")
-    if low is None and isinstance(schema.get("exclusiveMinimum"), int):
-        low = schema["exclusiveMinimum"] + 1
-    if high is None and isinstance(schema.get("exclusiveMaximum"), int):
-        high = schema["exclusiveMaximum"] - 1
-    if not isinstance(low, int) or not isinstance(high, int) or not 0 <= high - low < MOST_VALUES:
-        return None
-    return range(low, high + 1)
-
-
-def _numbers(values: Sequence[Any]) -> tuple[int, int]:
-    """Return how many values there are, and the number of the first: itself for a range of integers."""
-    return len(values), values.start if isinstance(values, range) else 0
