@@ -162,7 +162,8 @@ class LudusEnv(gymnasium.Env):  # type: ignore[misc]
                 f"the prompt of task {started.task.id} has {len(started.text)} characters; make the environment with "
                 f"max_chars={len(started.text)} or more"
             )
-        if more := sorted(set(started.tools) - set(tool.name for tool in self._played.info.tools)):
+        known = {tool.name for tool in self._played.info.tools}
+        if more := sorted(tool.name for tool in started.tools if tool.name not in known):
             raise Unsupported(f"task {started.task.id} adds tools, which no action stands for: {', '.join(more)}")
 
     def step(self, action: Any) -> tuple[str, float, bool, bool, dict[str, Any]]:

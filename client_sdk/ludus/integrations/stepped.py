@@ -29,6 +29,7 @@ from ludus.client import (
     EpisodeOutcome,
     OutputItem,
     ServerAddress,
+    ToolSpec,
     Turn,
     connect,
     text_of,
@@ -147,7 +148,7 @@ class SteppedEnvironment:
         self._earned = []
         episode = driver.episode
         prompt = "\n\n".join(text_of(message.content) for message in episode.prompt)
-        return Started(prompt, episode.task, episode.seed, tuple(tool.name for tool in episode.tools))
+        return Started(prompt, episode.task, episode.seed, episode.tools)
 
     async def _start(self, split: str, task: str | None, index: int | None, seed: int | None) -> Driver:
         episode = await self._remote.start(split=split, task=task, index=index, seed=seed, limits=self._limits)
@@ -213,6 +214,14 @@ class SteppedEnvironment:
         rest = outcome.value - math.fsum(self._earned)
         return own if math.isclose(rest, 0.0, abs_tol=1e-9) else (own or 0.0) + rest
 
+    def task(self, split: str, index: int) -> TaskRow:
+        """Return a task, without starting an episode.
+
+        Raises:
+            NotFound: there is no such split or task.
+        """
+        return run_sync(self._remote.task(split, index=index))
+
     def end(self) -> None:
         """Close the open episode, if there is one. It keeps what it has earned; errors of the server are ignored."""
         driver, self._driver = self._driver, None
@@ -234,8 +243,8 @@ class Started(NamedTuple):
     """The prompt."""
     task: TaskRow
     seed: int
-    tools: tuple[str, ...]
-    """The names of the episode's tools."""
+    tools: tuple[ToolSpec, ...]
+    """The episode's tools."""
 
 
 async def _closer(client: Client) -> Callable[[], None]:
