@@ -11,15 +11,17 @@ from typing import Annotated, Any, Final, Literal, cast, get_args
 
 import typer
 
+from ludus.cli import _export_package
 from ludus.cli._common import EnvironmentName, Token, client_of, console, find_environment, is_local, run, shown
 from ludus.client import ServerAddress, read_trajectories
 from ludus.client.dataset_rows import TaskForm, TrajectoryForm, task_row, trajectory_rows
+from ludus.integrations.packages import PackageForm
 from ludus.protocol.errors import ParseError
 from ludus.protocol.trajectory import latest
 
-COMMANDS: Final = {"export": "Write tasks, or what was played, as a dataset."}
+COMMANDS: Final = {"export": "Write tasks or what was played as a dataset, or an environment as a package."}
 
-FormName = Literal["chat", "nemo-gym", "openrlhf", "skyrl", "verl", "pairs", "groups"]
+FormName = Literal["chat", "nemo-gym", "openrlhf", "skyrl", "verl", "pairs", "groups", "gymnasium", "openenv"]
 FileKind = Literal["jsonl", "parquet"]
 
 
@@ -51,7 +53,8 @@ def export(
         typer.Option(
             "--form",
             help="`chat`: messages and tools; `nemo-gym`, `openrlhf`, `skyrl`, `verl`: rows of that trainer; "
-            "`pairs`, `groups`: scored episodes of a file, for preference learning or GRPO.",
+            "`pairs`, `groups`: scored episodes of a file, for preference learning or GRPO; "
+            "`gymnasium`, `openenv`: the whole environment as a package of that system.",
         ),
     ] = "chat",
     to: Annotated[
@@ -62,6 +65,18 @@ def export(
         typer.Option("--address", help="The server's address in the rows; TARGET by default.", metavar="URL"),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="Name of the package of `gymnasium` or `openenv`; ENV by default."),
+    ] = None,
+    action: Annotated[
+        str | None,
+        typer.Option(
+            "--action",
+            help="For `gymnasium`, a finite action space of one tool, such as `guess:number=1..100`; else any call.",
+            metavar="TOOL[:ARG=LOW..HIGH,…]",
+        ),
+    ] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", help="Episodes at the same time.", min=1)] = 16,
     token: Token = None,
 ) -> None:
@@ -73,15 +88,22 @@ def export(
     [bold]ludus export http://127.0.0.1:8000 guess_number --split train -n 1000[/bold]
     [bold]ludus export http://10.0.0.5:8000 --form verl --out train.parquet[/bold]
     [bold]ludus export games.jsonl --form pairs --out pairs.jsonl[/bold]
+    [bold]ludus export guess_number --form gymnasium --out guess_number[/bold]
     """
+    if form in get_args(PackageForm):
+        _refuse(form, "writes a whole environment", {"--to": to, "-n": n, "--seed": seed})
+        _export_package.PackageExport(
+            cast(PackageForm, form), target, environment, out, address, split, name, action, overwrite, token
+        ).run()
+        return
+    _refuse(form, "writes no package", {"--name": name, "--action": action})
     kind: FileKind = to or ("parquet" if out is not None and out.suffix == ".parquet" else "jsonl")
     path = out or Path(f"tasks.{kind}" if form in get_args(TaskForm) else f"{form}.{kind}")
     if path.exists() and not overwrite:
         raise typer.BadParameter(f"{path} exists; say --overwrite or another --out")
     if form in get_args(TrajectoryForm):
         given = {"ENV": environment, "--split": split, "-n": n, "--seed": seed, "--address": address}
-        if useless := [name for name, value in given.items() if value is not None]:
-            raise typer.BadParameter(f"--form {form} takes all episodes of a file; leave out {', '.join(useless)}")
+        _refuse(form, "takes all episodes of a file", given)
         count = 0
         with _whole_file(path, kind) as write:
             for row in _rows_of_file(cast(TrajectoryForm, form), Path(target)):
@@ -114,6 +136,16 @@ def export(
 
     name, count = run(go())
     console.print(shown(f"{path}: {count:,} tasks of split {name}"), soft_wrap=True)
+
+
+def _refuse(form: str, why: str, given: Mapping[str, object]) -> None:
+    """Refuse options that a form cannot use.
+
+    Raises:
+        BadParameter: one of them was given.
+    """
+    if useless := [option for option, value in given.items() if value is not None]:
+        raise typer.BadParameter(f"--form {form} {why}; leave out {', '.join(useless)}")
 
 
 def _rows_of_file(form: TrajectoryForm, path: Path) -> Iterator[dict[str, Any]]:

@@ -219,16 +219,18 @@ class LudusOpenEnvironment(Environment):  # type: ignore[misc]
         Raises:
             IndexError: there is no such task.
         """
-        try:
-            row = self._environment().task(split, index)
-        except (NotFound, InvalidParams) as error:
-            raise IndexError(error.message) from None
-        return {"id": row.id, "index": row.index}
+        return self._tasks(split, range(index, index + 1))[0]
 
     def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
         """Return tasks from `start` until before `stop`, at most `LISTED_TASKS`."""
-        chosen = range(self.num_tasks(split))[start:stop][:LISTED_TASKS]
-        return [self.get_task(split, index) for index in chosen]
+        return self._tasks(split, range(self.num_tasks(split))[start:stop][:LISTED_TASKS])
+
+    def _tasks(self, split: str, indices: range) -> list[dict[str, Any]]:
+        try:
+            rows = self._environment().tasks(split, indices)
+        except (NotFound, InvalidParams) as error:
+            raise IndexError(error.message) from None
+        return [{"id": row.id, "index": row.index} for row in rows]
 
     def close(self) -> None:
         """Close the open episode and the connection. Closing twice is no error."""

@@ -16,7 +16,7 @@ import math
 import os
 import random
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -214,13 +214,17 @@ class SteppedEnvironment:
         rest = outcome.value - math.fsum(self._earned)
         return own if math.isclose(rest, 0.0, abs_tol=1e-9) else (own or 0.0) + rest
 
-    def task(self, split: str, index: int) -> TaskRow:
-        """Return a task, without starting an episode.
+    def tasks(self, split: str, indices: Iterable[int]) -> list[TaskRow]:
+        """Return tasks by their indices, without starting an episode.
 
         Raises:
             NotFound: there is no such split or task.
         """
-        return run_sync(self._remote.task(split, index=index))
+
+        async def found() -> list[TaskRow]:
+            return list(await asyncio.gather(*(self._remote.task(split, index=index) for index in indices)))
+
+        return run_sync(found())
 
     def end(self) -> None:
         """Close the open episode, if there is one. It keeps what it has earned; errors of the server are ignored."""
