@@ -85,10 +85,9 @@ def _address(process: subprocess.Popen[bytes], log: Path, source: str) -> str:
             return found[1]
         if ended:
             lines = [line for line in text.splitlines() if line.strip()]
-            said = next((line for line in reversed(lines) if line.startswith("ludus: ")), lines[-1] if lines else "")
-            raise AuthoringError(
-                said.removeprefix("ludus: ") or f"the server ended with exit code {process.returncode}"
-            )
+            refusals = [line.removeprefix("ludus: ") for line in lines if line.startswith("ludus: ")]
+            said = [f"the server ended with exit code {process.returncode}", *lines[-1:], *refusals[-1:]]
+            raise AuthoringError(f"{source} cannot be served: {said[-1]}")
         time.sleep(_POLL_SECONDS)
     raise InfrastructureFailed(f"the environment was not served within {START_SECONDS:g} s")
 

@@ -30,7 +30,7 @@ PackageForm = Literal["gymnasium", "openenv"]
 """The forms of whole environments."""
 
 _RESERVED: Final = frozenset({"client", "gymnasium", "ludus", "models", "openenv", "server"})
-"""Names that would hide a module that the exported code imports."""
+"""Names that would hide a module that exported code imports, apart from those of Python."""
 
 _PLACES: Final[Mapping[PackageForm, Mapping[str, str]]] = {
     "gymnasium": {"pyproject.toml": "pyproject", "README.md": "readme", "$module/__init__.py": "init"},
@@ -78,10 +78,9 @@ class ExportedEnvironment:
                 f"nothing; it cannot be exported as {self.form}"
             )
         name = self.package_name
-        if not re.fullmatch(r"[a-z_][a-z0-9_]*", name) or keyword.iskeyword(name) or _hides(name):
-            plain = re.sub(r"\W+|-", "_", name.lower(), flags=re.ASCII).strip("_") or "environment"
-            near = f"{plain}_env" if keyword.iskeyword(plain) or _hides(plain) else plain
-            near = f"env_{near}" if near[0].isdigit() else near
+        if not re.fullmatch(r"[a-z_][a-z0-9_]*", name) or _hides(self.module):
+            plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") or "environment"
+            near = f"env_{plain}" if plain[0].isdigit() or _hides(self._module_of(plain)) else plain
             raise InvalidParams(f"{name!r} cannot name a Python package; say --name {near}")
         if self.action is not None:
             finite_arguments(self.info.tools, self.action)
@@ -90,6 +89,14 @@ class ExportedEnvironment:
     def package_name(self) -> str:
         """The name of the package."""
         return self.info.name if self.name is None else self.name
+
+    @property
+    def module(self) -> str:
+        """The name under which the package is imported."""
+        return self._module_of(self.package_name)
+
+    def _module_of(self, name: str) -> str:
+        return f"ludus_{name}" if self.form == "gymnasium" else name
 
     def files(self) -> dict[str, str]:
         """Return the texts of the files, by their paths."""
@@ -103,12 +110,11 @@ class ExportedEnvironment:
 
     def _words(self) -> dict[str, str]:
         name, info = self.package_name, self.info
-        module = f"ludus_{name}" if self.form == "gymnasium" else name
         about = printable(" ".join(info.description.split())) or f"The environment {info.name}."
         env_id = f"ludus/{name}-v0"
         return {
             "name": name,
-            "module": module,
+            "module": self.module,
             "distribution": f"{'ludus' if self.form == 'gymnasium' else 'openenv'}-{name.replace('_', '-').strip('-')}",
             "cls": "".join(part.capitalize() for part in name.split("_") if part),
             "title": info.name,
@@ -189,7 +195,7 @@ def _was_exported(folder: Path) -> bool:
 
 
 def _hides(name: str) -> bool:
-    return name in _RESERVED or name in sys.stdlib_module_names
+    return keyword.iskeyword(name) or name in _RESERVED or name in sys.stdlib_module_names
 
 
 def _literal(text: str) -> str:
