@@ -44,15 +44,18 @@ def sums(fields: dict[str, Any], rng: random.Random) -> Script:
     yield {"answer": f"It is {number}."} if rng.random() < 0.5 else {"tool": "submit", "arguments": {"number": number}}
 
 
-async def recorded(url: str, environment: str, chooser: Chooser, seeds: Iterable[int]) -> list[dict[str, Any]]:
-    """Play one episode for each seed, and return what our client saw."""
+async def recorded(
+    url: str, environment: str, chooser: Chooser, seeds: Iterable[int], indices: Iterable[int] | None = None
+) -> list[dict[str, Any]]:
+    """Play one episode for each seed, and return what our client saw; the seed draws the task if no index is given."""
     async with connect(url) as client:
-        return [await _one(client, environment, chooser, seed) for seed in seeds]
+        chosen = zip(seeds, indices, strict=True) if indices is not None else ((seed, None) for seed in seeds)
+        return [await _one(client, environment, chooser, seed, index) for seed, index in chosen]
 
 
-async def _one(client: Client, environment: str, chooser: Chooser, seed: int) -> dict[str, Any]:
-    async with client.environment(environment).episode(seed=seed) as episode:
-        script = chooser(episode.task.fields, random.Random(seed))
+async def _one(client: Client, environment: str, chooser: Chooser, seed: int, index: int | None) -> dict[str, Any]:
+    async with client.environment(environment).episode(seed=seed, index=index) as episode:
+        script = chooser(episode.task.fields, random.Random(f"{seed} {index}"))
         steps: list[dict[str, Any]] = []
         action = next(script)
         while True:
@@ -65,6 +68,7 @@ async def _one(client: Client, environment: str, chooser: Chooser, seed: int) ->
         return {
             "seed": seed,
             "task": episode.task.id,
+            "index": episode.task.index,
             "split": episode.task.split,
             "prompt": "\n\n".join(text_of(message.content) for message in episode.prompt),
             "steps": steps,

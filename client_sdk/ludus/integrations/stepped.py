@@ -188,7 +188,8 @@ class SteppedEnvironment:
             raise
         result = driver.results[0] if turn.calls and driver.results else None
         own = result.reward if result is not None else None
-        if outcome is None and own is not None and own.value is None:  # then the total is unscored, too
+        earned = own.value if own is not None else None
+        if outcome is None and own is not None and earned is None:  # then the total is unscored, too
             self.end()
             outcome = EpisodeOutcome(None, own.reason or "", {}, end_reason=None, stopped=None, failure=None)
         if outcome is not None:
@@ -198,7 +199,7 @@ class SteppedEnvironment:
         outputs = [item for item in driver.items[before:] if isinstance(item, OutputItem)]
         return Step(
             text="\n".join(text_of(item.content) for item in outputs),
-            reward=self._reward(own.value if own is not None else None, outcome),
+            reward=self._reward(earned if turn.calls or not self.info.gradable else 0.0, outcome),
             end_reason=outcome.end_reason if outcome is not None else None,
             error=result.error.code if result is not None and result.error is not None else None,
             components=outcome.components if outcome is not None else _components(result),
