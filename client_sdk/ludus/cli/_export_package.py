@@ -45,10 +45,8 @@ class PackageExport:
             write_package(exported, out, overwrite=self.overwrite)
         except InvalidParams as error:
             raise typer.BadParameter(error.message) from None
-        found = f"{self.form} package of {exported.info.name}, played at {where}"
-        console.print(
-            shown(f"{out}: {found}" if "://" in where else f"{out}: {found}, which it serves"), soft_wrap=True
-        )
+        played = f"played on {where}" if "://" in where else f"which serves {where} itself"
+        console.print(shown(f"{out}: {self.form} package of {exported.info.name}, {played}"), soft_wrap=True)
 
     def _played_at(self) -> str:
         """Return the address of the server that will play, or for Gymnasium what to serve."""
