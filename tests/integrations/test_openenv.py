@@ -181,7 +181,7 @@ async def test_a_folder_hosted_back_with_the_format_openenv_gives_the_same_rewar
     assert len({one["value"] for one in ours}) > 2
     source = parse_source(f"openenv:{guessed[1]}")
     assert source is not None
-    environment = (await asyncio.to_thread(resolve, source.with_options({"reset": '{"seed": 5}'})))[0]
+    environment: Any = (await asyncio.to_thread(resolve, source.with_options({"reset": '{"seed": 5}'})))[0]
     counts = {one.name: one.count for one in environment.described.splits}
     assert counts == {"train": 10_000, "validation": 300, "test": 300}
     async with play(environment) as world:

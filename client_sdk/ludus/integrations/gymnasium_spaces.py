@@ -98,7 +98,7 @@ class UnicodeText(spaces.Text):  # type: ignore[misc]
         return f"UnicodeText({self.max_length})"
 
 
-@create_shared_memory.register(UnicodeText)
+@create_shared_memory.register(UnicodeText)  # type: ignore[untyped-decorator]
 def _no_shared_memory(space: UnicodeText, n: int = 1, ctx: Any = None) -> Any:
     """Refuse shared memory, from which Gymnasium 1.4 never reads a text again after the first time."""
     raise TypeError(
@@ -110,10 +110,15 @@ def _no_shared_memory(space: UnicodeText, n: int = 1, ctx: Any = None) -> Any:
 class Actions(Protocol):
     """The actions of an environment: a space, and what its values mean."""
 
-    space: Any
-    """The space, a `gymnasium.Space`."""
-    tools: tuple[str, ...]
-    """The names of the tools that can be called."""
+    @property
+    def space(self) -> Any:
+        """The space, a `gymnasium.Space`."""
+        ...
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The names of the tools that can be called."""
+        ...
 
     def decode(self, action: Any) -> ToolCall | Answer:
         """Return the call or the answer that an action stands for.

@@ -8,8 +8,8 @@ time, over the wire: OpenEnv and a Ludus server cannot be installed next to each
   author's remarks stay on the Ludus server.
 * `done` is true at every end; the metadata say the end reason and whether it is a truncation.
 * An unscored episode raises, which OpenEnv's client gets as an error of its request and never as a reward.
-* The token comes from an environment variable of the process. OpenEnv has no credentials of its own, so any client that reaches
-  this server plays and sees rewards: let only the trainer reach it.
+* The token comes from an environment variable of the process. OpenEnv has no credentials of its own, so any client that
+  reaches this server plays and sees rewards: let only the trainer reach it.
 """
 
 from __future__ import annotations
