@@ -143,6 +143,7 @@ def test_options_of_packages_and_a_server_that_is_away(url: str, tmp_path: Path)
     )
     openenv = refused(url, "sums", "--form", "openenv", "--action", "add", cwd=tmp_path)
     assert "has no action space; leave out --action" in openenv
+    assert "is a file of trajectories" in refused("games.jsonl", "--form", "gymnasium", cwd=tmp_path)
     away = refused("http://127.0.0.1:9", "sums", "--form", "gymnasium", cwd=tmp_path)
     assert "cannot reach http://127.0.0.1:9" in away
     action = refused(url, "sums", "--form", "gymnasium", "--action", "add:a=1..3", cwd=tmp_path)

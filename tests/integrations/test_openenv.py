@@ -6,6 +6,8 @@ import asyncio
 import json
 import re
 import subprocess
+import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,6 +85,19 @@ def validated(*arguments: str) -> dict[str, Any]:
     assert done.returncode == 0, done.stdout + done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
     return report
+
+
+@pytest.mark.parametrize(("form", "module"), [("gymnasium", "ludus_guessed"), ("openenv", "guessed/server")])
+def test_an_exported_package_can_be_built(url: str, tmp_path: Path, form: str, module: str) -> None:
+    folder = exported(form, url, "guess_number", tmp_path / "guessed", "--name", "guessed")
+    uv = [str(Path(sys.executable).with_name("uv")), "build", "--wheel", "--no-build-isolation"]
+    command = [*uv, "--python", sys.executable, "--out-dir", str(tmp_path / "wheels"), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = (tmp_path / "wheels").glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert f"{module}/__init__.py" in names
+    assert form == "gymnasium" or {"guessed/models.py", "guessed/client.py", "guessed/server/app.py"} <= set(names)
 
 
 def test_openenv_validate_passes_on_the_folder_and_on_its_server(guessed: tuple[Path, str]) -> None:

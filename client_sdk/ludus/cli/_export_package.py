@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
@@ -14,6 +15,18 @@ from ludus.integrations.packages import ExportedEnvironment, PackageForm, write_
 from ludus.protocol.errors import InvalidParams, SplitNotFound, Unsupported
 from ludus.protocol.messages import did_you_mean
 from ludus.validation.local_environments import source_of
+
+NameOption = Annotated[
+    str | None, typer.Option("--name", help="Name of the package of `gymnasium` or `openenv`; ENV by default.")
+]
+ActionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--action",
+        help="For `gymnasium`, a finite action space of one tool, such as `guess:number=1..100`; else any call.",
+        metavar="TOOL[:ARG=LOW..HIGH,…]",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -50,6 +63,8 @@ class PackageExport:
 
     def _played_at(self) -> str:
         """Return the address of the server that will play, or for Gymnasium what to serve."""
+        if self.target.endswith(".jsonl"):
+            raise typer.BadParameter(f"{self.target} is a file of trajectories, and no environment to export")
         if self.action is not None and self.form != "gymnasium":
             raise typer.BadParameter(f"--form {self.form} has no action space; leave out --action")
         if self.address is not None and is_local(self.address):

@@ -41,7 +41,13 @@ def export(
     ],
     environment: EnvironmentName = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="File for the rows; tasks.jsonl by default.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="File for the rows; tasks.jsonl by default. For a package, its folder.",
+            show_default=False,
+        ),
     ] = None,
     split: Annotated[str | None, typer.Option("--split", "-s", help="Split; the first one by default.")] = None,
     n: Annotated[
@@ -62,25 +68,17 @@ def export(
     ] = None,
     address: Annotated[
         str | None,
-        typer.Option("--address", help="The server's address in the rows; TARGET by default.", metavar="URL"),
+        typer.Option("--address", help="The server's address in what is written; TARGET by default.", metavar="URL"),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
-    name: Annotated[
-        str | None,
-        typer.Option("--name", help="Name of the package of `gymnasium` or `openenv`; ENV by default."),
-    ] = None,
-    action: Annotated[
-        str | None,
-        typer.Option(
-            "--action",
-            help="For `gymnasium`, a finite action space of one tool, such as `guess:number=1..100`; else any call.",
-            metavar="TOOL[:ARG=LOW..HIGH,…]",
-        ),
-    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an existing file, or a package that was exported.")
+    ] = False,
+    name: _export_package.NameOption = None,
+    action: _export_package.ActionOption = None,
     concurrency: Annotated[int, typer.Option("--concurrency", help="Episodes at the same time.", min=1)] = 16,
     token: Token = None,
 ) -> None:
-    """Write the prompt of each task of a split, or the scored episodes of a file, without private fields.
+    """Write the prompt of each task of a split, the scored episodes of a file, or an environment as a package.
 
     Rows of tasks hold no rewards, which come from the server. Their field `ludus` is the address of the task, which
     `TaskAddress.from_json` reads; it holds no token. Parquet needs pyarrow.
@@ -104,13 +102,7 @@ def export(
     if form in get_args(TrajectoryForm):
         given = {"ENV": environment, "--split": split, "-n": n, "--seed": seed, "--address": address}
         _refuse(form, "takes all episodes of a file", given)
-        count = 0
-        with _whole_file(path, kind) as write:
-            for row in _rows_of_file(cast(TrajectoryForm, form), Path(target)):
-                write(row)
-                count += 1
-        none = "; no task has two scored episodes of unequal value" if form == "pairs" and not count else ""
-        console.print(shown(f"{path}: {count:,} {form}{none}"), soft_wrap=True)
+        _write_trajectories(cast(TrajectoryForm, form), Path(target), path, kind)
         return
     if target.endswith(".jsonl"):
         raise typer.BadParameter(f"{target} is no environment; a file of trajectories needs --form pairs or groups")
@@ -146,6 +138,17 @@ def _refuse(form: str, why: str, given: Mapping[str, object]) -> None:
     """
     if useless := [option for option, value in given.items() if value is not None]:
         raise typer.BadParameter(f"--form {form} {why}; leave out {', '.join(useless)}")
+
+
+def _write_trajectories(form: TrajectoryForm, source: Path, path: Path, kind: FileKind) -> None:
+    """Write the rows of a file of trajectories, and print how many there are."""
+    count = 0
+    with _whole_file(path, kind) as write:
+        for row in _rows_of_file(form, source):
+            write(row)
+            count += 1
+    none = "; no task has two scored episodes of unequal value" if form == "pairs" and not count else ""
+    console.print(shown(f"{path}: {count:,} {form}{none}"), soft_wrap=True)
 
 
 def _rows_of_file(form: TrajectoryForm, path: Path) -> Iterator[dict[str, Any]]:
