@@ -41,13 +41,7 @@ def export(
     ],
     environment: EnvironmentName = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="File for the rows; tasks.jsonl by default. For a package, its folder.",
-            show_default=False,
-        ),
+        Path | None, typer.Option("--out", "-o", help="File or folder; tasks.jsonl by default.", show_default=False)
     ] = None,
     split: Annotated[str | None, typer.Option("--split", "-s", help="Split; the first one by default.")] = None,
     n: Annotated[
@@ -70,9 +64,7 @@ def export(
         str | None,
         typer.Option("--address", help="The server's address in what is written; TARGET by default.", metavar="URL"),
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an existing file, or a package that was exported.")
-    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file or package.")] = False,
     name: _export_package.NameOption = None,
     action: _export_package.ActionOption = None,
     concurrency: Annotated[int, typer.Option("--concurrency", help="Episodes at the same time.", min=1)] = 16,
@@ -100,8 +92,8 @@ def export(
     if path.exists() and not overwrite:
         raise typer.BadParameter(f"{path} exists; say --overwrite or another --out")
     if form in get_args(TrajectoryForm):
-        given = {"ENV": environment, "--split": split, "-n": n, "--seed": seed, "--address": address}
-        _refuse(form, "takes all episodes of a file", given)
+        useless = {"ENV": environment, "--split": split, "-n": n, "--seed": seed, "--address": address}
+        _refuse(form, "takes all episodes of a file", useless)
         _write_trajectories(cast(TrajectoryForm, form), Path(target), path, kind)
         return
     if target.endswith(".jsonl"):
