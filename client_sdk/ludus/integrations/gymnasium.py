@@ -108,6 +108,7 @@ class LudusEnv(gymnasium.Env):  # type: ignore[misc]
                 adapter=ADAPTER,
                 limits=EpisodeLimits(observation_chars=max_chars),
                 reconnect_seconds=reconnect_seconds,
+                token="" if self._server else None,  # a server of its own has none
             )
         except BaseException:
             self._end_server()

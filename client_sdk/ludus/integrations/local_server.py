@@ -28,6 +28,11 @@ START_SECONDS: Final = 60.0
 END_SECONDS: Final = 10.0
 """How long the server has to end in order before it is killed."""
 
+_OTHER_SERVERS: Final = frozenset(
+    {"LUDUS_TOKEN", "LUDUS_TOKEN_FILE", "LUDUS_TOKENS", "LUDUS_CAPABILITY_KEY", "LUDUS_PUBLIC_URL", "LUDUS_LOG_FORMAT"}
+)
+"""Environment variables that are meant for another server than this one."""
+
 _POLL_SECONDS: Final = 0.02
 _SERVING: Final = re.compile(r"^Serving .* at (http://\S+)", re.MULTILINE)
 
@@ -58,7 +63,7 @@ class LocalServer:
     def __init__(self, sources: Sequence[str], python: str | None = None) -> None:
         folder = Path(tempfile.mkdtemp(prefix="ludus-served-"))
         program = _PROGRAM.replace("PARENT", str(os.getpid()))
-        own = {name: value for name, value in os.environ.items() if not name.startswith("LUDUS_")}
+        own = {name: value for name, value in os.environ.items() if name not in _OTHER_SERVERS}
         command = [python or sys.executable, "-c", program, "serve", *sources, "--port", "0"]
         try:
             with (folder / "log").open("wb") as log:

@@ -82,6 +82,7 @@ class SteppedEnvironment:
         adapter: the name under which unscored episodes are counted.
         limits: limits of each episode, in addition to the environment's own.
         reconnect_seconds: how long a lost connection is tried again.
+        token: the trainer token; that in the address's variable when None.
 
     Raises:
         LudusError: the server cannot be reached, refuses the token, or has no such environment.
@@ -97,11 +98,12 @@ class SteppedEnvironment:
         adapter: str,
         limits: EpisodeLimits | None = None,
         reconnect_seconds: float = 30.0,
+        token: str | None = None,
     ) -> None:
         self._adapter, self._limits = adapter, limits
         client = connect(
             server.url,
-            token=os.environ.get(server.token_variable),
+            token=os.environ.get(server.token_variable) if token is None else token,
             wire=server.wire,
             reconnect_seconds=reconnect_seconds,
         )
