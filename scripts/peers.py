@@ -59,7 +59,10 @@ class Peer(NamedTuple):
 PYTHON_PEERS = {
     "ors-sdk": Peer(("ors-sdk==0.1.0",), "the Open Reward Standard's reference server and client"),
     "openreward": Peer(("openreward==0.1.167",), "the other ORS server and client"),
-    "openenv": Peer(("openenv==0.10.0",), "the benchmarks' comparison over a WebSocket"),
+    "openenv": Peer(
+        ("openenv==0.10.0", "aiohttp==3.14.5"),
+        "OpenEnv, which is hosted as a format and exported to, and the benchmarks' comparison over a WebSocket",
+    ),
     "mcp1": Peer(("mcp==1.30.0",), "the MCP SDK of the legacy revisions"),
     "mcp2": Peer(("mcp==2.3.0", "uvicorn", "uvloop", "httptools"), "the MCP SDK, and its minimal server"),
     "fastmcp": Peer(("fastmcp==4.1.2",), "another MCP client"),
@@ -125,8 +128,8 @@ PYTHON_PEERS = {
         compiled=True,
     ),
     "gymnasium": Peer(
-        ("gymnasium==1.4.0", "minigrid==3.0.0", "reasoning-gym==0.1.25"),
-        "Gymnasium, minigrid and reasoning-gym, which are hosted as formats",
+        ("gymnasium==1.4.0", "minigrid==3.0.0", "reasoning-gym==0.1.25", "aiohttp==3.14.5", "pydantic==2.14.3"),
+        "Gymnasium, minigrid and reasoning-gym, which are hosted as formats; Gymnasium is exported to as well",
     ),
     "textarena": Peer(
         ("textarena==0.7.4", "numpy==2.4.6"), "TextArena's games, which are hosted as a format", optional=True

@@ -11,17 +11,18 @@ from typing import Annotated, Any, Final, Literal, cast, get_args
 
 import typer
 
-from ludus.cli import _export_harbor
+from ludus.cli import _export_harbor, _export_package
 from ludus.cli._common import EnvironmentName, Token, client_of, console, find_environment, is_local, run, shown
 from ludus.cli._parquet import table_of
 from ludus.client import ServerAddress, read_trajectories
 from ludus.client.dataset_rows import TaskForm, TrajectoryForm, task_row, trajectory_rows
+from ludus.integrations.packages import PackageForm
 from ludus.protocol.errors import ParseError
 from ludus.protocol.trajectory import latest
 
-COMMANDS: Final = {"export": "Write tasks, or what was played, as a dataset."}
+COMMANDS: Final = {"export": "Write tasks or what was played as a dataset, or an environment as a package."}
 
-FormName = Literal["chat", "nemo-gym", "openrlhf", "skyrl", "verl", "pairs", "groups", "harbor"]
+FormName = Literal["chat", "nemo-gym", "openrlhf", "skyrl", "verl", "pairs", "groups", "harbor", "gymnasium", "openenv"]
 FileKind = Literal["jsonl", "parquet"]
 
 
@@ -41,7 +42,7 @@ def export(
     ],
     environment: EnvironmentName = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="File for the rows; tasks.jsonl by default.", show_default=False)
+        Path | None, typer.Option("--out", "-o", help="File or folder; tasks.jsonl by default.", show_default=False)
     ] = None,
     split: Annotated[str | None, typer.Option("--split", "-s", help="Split; the first one by default.")] = None,
     n: Annotated[
@@ -54,7 +55,8 @@ def export(
             "--form",
             help="`chat`: messages and tools; `nemo-gym`, `openrlhf`, `skyrl`, `verl`: rows of that trainer; "
             "`pairs`, `groups`: scored episodes of a file, for preference learning or GRPO; "
-            "`harbor`: a folder for each task.",
+            "`harbor`: a folder for each task; "
+            "`gymnasium`, `openenv`: the whole environment as a package of that system.",
         ),
     ] = "chat",
     to: Annotated[
@@ -62,13 +64,15 @@ def export(
     ] = None,
     address: Annotated[
         str | None,
-        typer.Option("--address", help="The server's address in the rows; TARGET by default.", metavar="URL"),
+        typer.Option("--address", help="The server's address in what is written; TARGET by default.", metavar="URL"),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file or package.")] = False,
+    name: _export_package.NameOption = None,
+    action: _export_package.ActionOption = None,
     concurrency: Annotated[int, typer.Option("--concurrency", help="Episodes at the same time.", min=1)] = 16,
     token: Token = None,
 ) -> None:
-    """Write the prompt of each task of a split, or the scored episodes of a file, without private fields.
+    """Write the prompt of each task of a split, the scored episodes of a file, or an environment as a package.
 
     Rows of tasks hold no rewards, which come from the server. Their field `ludus` is the address of the task, which
     `TaskAddress.from_json` reads; it holds no token. Parquet needs pyarrow.
@@ -77,10 +81,17 @@ def export(
     [bold]ludus export http://10.0.0.5:8000 --form verl --out train.parquet[/bold]
     [bold]ludus export games.jsonl --form pairs --out pairs.jsonl[/bold]
     [bold]ludus export wordle --address http://10.0.0.5:8000 --form harbor --out tasks -n 100[/bold]
+    [bold]ludus export guess_number --form gymnasium --out guess_number[/bold]
     """
+    if form in get_args(PackageForm):
+        _refuse(form, "writes a whole environment", {"--to": to, "-n": n, "--seed": seed})
+        _export_package.PackageExport(
+            cast(PackageForm, form), target, environment, out, address, split, name, action, overwrite, token
+        ).run()
+        return
+    _refuse(form, "writes no package", {"--name": name, "--action": action})
     if form == "harbor":
-        if to is not None:
-            raise typer.BadParameter("--form harbor writes folders; leave out --to")
+        _refuse(form, "writes folders", {"--to": to})
         where = _server_address(target, address)
         _export_harbor.HarborExport(
             target, environment, out or Path("tasks"), where, split, n, seed, overwrite, concurrency, token
@@ -92,15 +103,8 @@ def export(
         raise typer.BadParameter(f"{path} exists; say --overwrite or another --out")
     if form in get_args(TrajectoryForm):
         given = {"ENV": environment, "--split": split, "-n": n, "--seed": seed, "--address": address}
-        if useless := [name for name, value in given.items() if value is not None]:
-            raise typer.BadParameter(f"--form {form} takes all episodes of a file; leave out {', '.join(useless)}")
-        count = 0
-        with _whole_file(path, kind) as write:
-            for row in _rows_of_file(cast(TrajectoryForm, form), Path(target)):
-                write(row)
-                count += 1
-        none = "; no task has two scored episodes of unequal value" if form == "pairs" and not count else ""
-        console.print(shown(f"{path}: {count:,} {form}{none}"), soft_wrap=True)
+        _refuse(form, "takes all episodes of a file", given)
+        _write_trajectories(cast(TrajectoryForm, form), Path(target), path, kind)
         return
     if target.endswith(".jsonl"):
         raise typer.BadParameter(f"{target} is no environment; a file of trajectories needs --form pairs or groups")
@@ -135,6 +139,27 @@ def _server_address(target: str, address: str | None) -> str:
     if address is not None and is_local(address):
         raise typer.BadParameter(f"--address {address}: give a server's address, such as http://10.0.0.5:8000")
     return (address or target).rstrip("/")
+
+
+def _refuse(form: str, why: str, given: Mapping[str, object]) -> None:
+    """Refuse options that a form cannot use.
+
+    Raises:
+        BadParameter: one of them was given.
+    """
+    if useless := [option for option, value in given.items() if value is not None]:
+        raise typer.BadParameter(f"--form {form} {why}; leave out {', '.join(useless)}")
+
+
+def _write_trajectories(form: TrajectoryForm, source: Path, path: Path, kind: FileKind) -> None:
+    """Write the rows of a file of trajectories, and print how many there are."""
+    count = 0
+    with _whole_file(path, kind) as write:
+        for row in _rows_of_file(form, source):
+            write(row)
+            count += 1
+    none = "; no task has two scored episodes of unequal value" if form == "pairs" and not count else ""
+    console.print(shown(f"{path}: {count:,} {form}{none}"), soft_wrap=True)
 
 
 def _rows_of_file(form: TrajectoryForm, path: Path) -> Iterator[dict[str, Any]]:
