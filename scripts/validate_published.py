@@ -3,6 +3,7 @@
     python scripts/validate_published.py                  all of them; writes docs/assets/published_environments.json
     python scripts/validate_published.py textarena        only these packages; writes nothing, prints each finding
     python scripts/validate_published.py --list           what would be validated
+    python scripts/validate_published.py --keep FILE      keep what was found there, and go on from it when run again
 
 Each environment is hosted by its format, with the package in its own virtual environment (`make peers`), and checked as
 `ludus validate` does. The file holds counts and versions; which environment has which finding is printed only, because
@@ -23,12 +24,18 @@ from typing import Any, NamedTuple
 import installer
 
 from ludus.validation import validate
-from ludus.validation.report import Report
 from ludus.validation.settings import Settings
 
 RESULTS = installer.ROOT / "docs" / "assets" / "published_environments.json"
 TASKS = 4
 """Tasks of each split that are played."""
+
+
+INCOMPLETE = "incomplete"
+"""The key for a check that could not be completed, next to the kinds of findings."""
+
+Kinds = dict[str, str]
+"""The severity of each kind of finding of an environment."""
 
 
 class Published(NamedTuple):
@@ -39,7 +46,6 @@ class Published(NamedTuple):
     """The virtual environment under .peers/."""
     distribution: str
     targets: tuple[str, ...]
-    options: str = ""
 
 
 PUBLISHED = {
@@ -75,6 +81,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("packages", nargs="*", metavar="PACKAGE", help=f"of {', '.join(PUBLISHED)}")
     parser.add_argument("--list", action="store_true", help="list the environments, and do nothing else")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="keep results there, and go on from them")
     options = parser.parse_args()
     if unknown := set(options.packages) - set(PUBLISHED):
         parser.error(f"there is no package {sorted(unknown)[0]!r}; choose from {', '.join(PUBLISHED)}")
@@ -83,12 +90,30 @@ def main() -> int:
     if options.list:
         print("\n".join(spec for found in specs.values() for spec in found))
         return 0
-    reports = {name: [report for spec in found for report in check(spec)] for name, found in specs.items()}
-    summary = summarize(reports)
+    kept = read_kept(options.keep)
+    for spec in (one for found in specs.values() for one in found):
+        if target_of(spec) not in kept:
+            kept[target_of(spec)] = check(spec)
+            if options.keep is not None:
+                options.keep.write_text(json.dumps(kept), encoding="utf-8")
+    summary = summarize({name: [kept[target_of(spec)] for spec in found] for name, found in specs.items()})
     if not options.packages:
         RESULTS.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(summary["findings"], indent=1))
     return int("startup" in summary["findings"])
+
+
+def read_kept(file: Path | None) -> dict[str, Kinds]:
+    """Return what an earlier run found: the severity of each kind of finding, by environment."""
+    if file is None or not file.exists():
+        return {}
+    kept: dict[str, Kinds] = json.loads(file.read_text(encoding="utf-8"))
+    return kept
+
+
+def target_of(spec: str) -> str:
+    """Return an environment's spec without the interpreter."""
+    return spec.partition("#")[0]
 
 
 def spec_of(package: Published, target: str) -> str:
@@ -97,34 +122,32 @@ def spec_of(package: Published, target: str) -> str:
     return f"{package.format}:{target}#python={python}"
 
 
-def check(spec: str) -> list[Report]:
-    """Validate one environment, and print what was found."""
-    found = asyncio.run(validate(spec, settings=Settings(tasks=TASKS)))
-    for report in found:
-        kinds = ", ".join(sorted({finding.kind for finding in report.findings})) or "nothing"
-        print(f"{report.environment} ({report.seconds:.0f} s): {kinds}", flush=True)
-        for finding in report.findings:
-            print(f"    {finding.severity} {finding.kind}: {finding.message[:300]}", flush=True)
-    return found
+def check(spec: str) -> Kinds:
+    """Validate one environment, print what was found, and return the severity of each kind of finding."""
+    (report,) = asyncio.run(validate(spec, settings=Settings(tasks=TASKS)))
+    kinds: Kinds = {finding.kind: finding.severity for finding in report.findings}
+    print(f"{report.environment} ({report.seconds:.0f} s): {', '.join(sorted(kinds)) or 'nothing'}", flush=True)
+    for finding in report.findings:
+        print(f"    {finding.severity} {finding.kind}: {finding.message[:300]}", flush=True)
+    for broken in (verdict for verdict in report.verdicts if verdict.status == "broken"):
+        print(f"    incomplete: {broken.kind}", flush=True)
+        kinds[INCOMPLETE] = broken.kind
+    return kinds
 
 
-def summarize(reports: dict[str, list[Report]]) -> dict[str, Any]:
+def summarize(found: dict[str, list[Kinds]]) -> dict[str, Any]:
     """Return the counts: environments of each package and version, and environments with each kind of finding."""
-    kinds: Counter[str] = Counter()
-    severity: dict[str, str] = {}
-    broken = 0
-    for report in (one for found in reports.values() for one in found):
-        broken += any(verdict.status == "broken" for verdict in report.verdicts)
-        kinds.update({finding.kind for finding in report.findings})
-        severity.update({finding.kind: finding.severity for finding in report.findings})
+    every = [one for kinds in found.values() for one in kinds]
+    counts = Counter(kind for one in every for kind in one if kind != INCOMPLETE)
+    severity = {kind: severity for one in every for kind, severity in one.items()}
     return {
         "date": datetime.date.today().isoformat(),
         "tasks": TASKS,
-        "packages": {f"{name} {version_of(PUBLISHED[name])}": len(found) for name, found in reports.items()},
-        "environments": sum(map(len, reports.values())),
-        "without_findings": sum(not one.findings for found in reports.values() for one in found),
-        "incomplete": broken,
-        "findings": {kind: {"environments": kinds[kind], "severity": severity[kind]} for kind in sorted(kinds)},
+        "packages": {f"{name} {version_of(PUBLISHED[name])}": len(kinds) for name, kinds in found.items()},
+        "environments": len(every),
+        "without_findings": sum(not one for one in every),
+        "incomplete": sum(INCOMPLETE in one for one in every),
+        "findings": {kind: {"environments": counts[kind], "severity": severity[kind]} for kind in sorted(counts)},
     }
 
 
