@@ -12,7 +12,7 @@ from ludus.formats.hosting.errors import HostedCodeError
 from ludus.protocol.content import Content, ImageBlock, Message, TextBlock
 from ludus.protocol.episodes import SplitType
 from ludus.protocol.messages import describe_invalid
-from ludus.protocol.rewards import Component
+from ludus.protocol.rewards import Component, Reward
 from ludus.server import Answer, Call, Private, Result, Task
 
 _NAME_CHARS = re.compile(r"[^a-z0-9_.-]+")
@@ -116,6 +116,7 @@ class _Outcome(_Strict):
     finished: bool = False
     truncated: bool = False
     metadata: dict[str, Any] = {}
+    unscored: str | None = None
 
 
 class _Call(_Strict):
@@ -217,7 +218,7 @@ def read_outcome(value: object) -> Result:
         raise _unusable("the outcome of a step", error) from None
     return Result(
         list(content),
-        reward=found.reward,
+        reward=found.reward if found.unscored is None else Reward.unscored(found.unscored),
         components=found.components or None,
         finished=found.finished,
         truncated=found.truncated,
