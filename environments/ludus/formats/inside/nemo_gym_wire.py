@@ -31,7 +31,8 @@ RESERVED = ("verify", "seed_session", "aggregate_metrics", "mcp")
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DATA_URL = re.compile(r"data:(image/[a-z+.-]+);base64,(.+)", re.DOTALL)
 _TEXT_PARTS = ("input_text", "output_text", "text")
-_KINDS = {"train": "train", "validation": "validation", "test": "test"}
+_KINDS = {"train": "train", "test": "test"}
+"""The types of splits by name; the others are for validation."""
 _SHOWN_CHARS = 500
 
 _UNSET = (
@@ -93,7 +94,7 @@ class Rows:
 
     def splits(self) -> List[Dict[str, Any]]:
         """Return the splits, as `adapter.split` makes them."""
-        return [split(name, len(rows), _KINDS.get(name)) for name, rows in self._rows.items()]
+        return [split(name, len(rows), _KINDS.get(name, "validation")) for name, rows in self._rows.items()]
 
     def get(self, task: Dict[str, Any]) -> Dict[str, Any]:
         """Return the row of a task."""
