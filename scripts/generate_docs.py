@@ -182,7 +182,8 @@ def _row(parameter: Any) -> str:
 
 
 HOSTED_PACKAGES: dict[str, str] = {
-    "aviary": "fhaviary", "bfcl": "bfcl-eval", "gymnasium": "gymnasium", "inspect": "inspect-ai",
+    "aviary": "fhaviary", "bfcl": "bfcl-eval", "cube": "cube-standard", "gymnasium": "gymnasium",
+    "inspect": "inspect-ai",
     "nemo-gym": "nemo-gym", "openenv": "openenv", "ors": "ors-sdk", "reasoning-gym": "reasoning-gym",
     "textarena": "textarena", "verifiers": "verifiers",
 }  # fmt: skip

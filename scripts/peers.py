@@ -133,6 +133,13 @@ PYTHON_PEERS = {
         ("textarena==0.7.4", "numpy==2.4.6"), "TextArena's games, which are hosted as a format", optional=True
     ),
     "aviary": Peer(("fhaviary==0.37.0",), "Aviary's environments, which are hosted as a format", optional=True),
+    "agentenv": Peer(
+        ("agentenv-framework==0.9.1364",),
+        "Scale AI's AgentEnv Framework, whose bundles of tasks are hosted as a format",
+        python="3.12",
+        compiled=True,
+        optional=True,
+    ),
     "cube": Peer(
         ("cube-standard==0.1.0rc10", "arithmetic-cube==0.1.0", "terminalbench2-cube==0.1.0"),
         "CUBE's protocol with two of its benchmarks, which are hosted as a format, without data sets and Docker's client",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,11 +100,18 @@ async def recorded_bodies(url: str) -> list[Any]:
         return found
 
 
+def without_chance(texts: list[Any]) -> list[Any]:
+    """Return texts without the random ids that tools of one of the servers make up."""
+    return [re.sub(r"\b[A-Z]+-[0-9A-F]{6}\b", "ID", text) for text in texts]
+
+
 def comparable(bodies: list[Any]) -> list[Any]:
     """Return bodies without the ids, the model and the time of a response, which its maker chooses."""
     for _, body in bodies:
         for name in ("id", "created_at", "model"):
             body.get("response", {}).pop(name, None)
+        for item in body.get("response", {}).get("output", []):
+            item.update({"output": without_chance([item["output"]])[0]} if "output" in item else {})
     return bodies
 
 
@@ -126,7 +134,8 @@ async def differences(environment: Any, recorded: list[dict[str, Any]], url: str
                 if made.ended:
                     reward, parts = made.reward, local.components
             assert local.ended
-            got, want = (outputs, reward, parts), (episode["outputs"], episode["reward"], episode["numbers"])
+            got = (without_chance(outputs), reward, parts)
+            want = (without_chance(episode["outputs"]), episode["reward"], episode["numbers"])
             if got != want:
                 found.append((number, got, want))
             if url is not None:
@@ -177,7 +186,7 @@ async def test_a_configuration_names_the_rows_the_limit_and_the_fields(hosted: A
         for number in range(6):
             step = await episode.call("company_directory_find_email_address", name="carlos")
             assert step.ended == (number == 5)
-        assert episode.remote.status == "truncated"
+        assert step.result.truncated
 
 
 async def test_fields_of_the_configuration_are_an_option(hosted: Any) -> None:
@@ -326,7 +335,7 @@ async def test_hosted_code_that_exits_or_hangs_costs_one_episode(hosted: Any, fa
     [
         ("[]", "line 2: a row needs `responses_create_params` with an `input`"),
         ("{", "line 2: Expecting"),
-        ('{"responses_create_params": {"input": [{"role": "user"}]}}', "line 2: .* has another form .* 'content'"),
+        ('{"responses_create_params": {"input": [{"role": "user"}]}}', "line 2: .* has another form .*'content'"),
         (
             '{"responses_create_params": {"input": [{"role": "user", "content": [{"type": "input_audio"}]}]}}',
             "a part of the type 'input_audio', which cannot be shown",
