@@ -142,7 +142,7 @@ PYTHON_PEERS = {
     ),
     "cube": Peer(
         ("cube-standard==0.1.0rc10", "arithmetic-cube==0.1.0", "terminalbench2-cube==0.1.0"),
-        "CUBE's protocol with two of its benchmarks, which are hosted as a format, without data sets and Docker's client",
+        "CUBE's protocol with two of its benchmarks, which are hosted as a format, without Docker's client",
         exact=True,
         python="3.12",
         optional=True,

@@ -289,28 +289,32 @@ async def test_a_lost_cookie_leaves_the_episode_unscored_and_no_other(golden: Re
         assert (await other.do(what="count")).text == '{"count":1}'
 
 
-async def test_a_server_that_is_gone_leaves_all_its_episodes_unscored(faulty: str) -> None:
+@pytest.fixture
+def own_server() -> Iterator[str]:
+    """Return the address of a server that a test may break."""
     process = subprocess.Popen(
         [python_of("nemo-gym"), str(FAULTS)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=peer_variables()
     )
     assert process.stdout is not None
-    try:
-        (environment,) = environments_of(f"http://127.0.0.1:{process.stdout.readline().decode().strip()}", tasks=faulty)
-        async with play(environment) as world:
-            first, second = await world.start(), await world.start()
-            assert (await second.do(what="count")).text == '{"count":1}'
-            with pytest.raises(LudusError):
-                await first.do(what="exit")
-            with pytest.raises(LudusError):
-                await second.answer("Done.")
-            for episode in (first, second):
-                await episode.refresh()
-                assert (episode.end_reason, episode.reward) == (EndReason.INFRASTRUCTURE_ERROR, None)
-            with pytest.raises(LudusError):
-                await world.start()
-    finally:
-        process.kill()
-        process.communicate()
+    yield f"http://127.0.0.1:{process.stdout.readline().decode().strip()}"
+    process.kill()
+    process.communicate()
+
+
+async def test_a_server_that_is_gone_leaves_all_its_episodes_unscored(own_server: str, faulty: str) -> None:
+    (environment,) = environments_of(own_server, tasks=faulty)
+    async with play(environment) as world:
+        first, second = await world.start(), await world.start()
+        assert (await second.do(what="count")).text == '{"count":1}'
+        with pytest.raises(LudusError):
+            await first.do(what="exit")
+        with pytest.raises(LudusError):
+            await second.answer("Done.")
+        for episode in (first, second):
+            await episode.refresh()
+            assert (episode.end_reason, episode.reward) == (EndReason.INFRASTRUCTURE_ERROR, None)
+        with pytest.raises(LudusError):
+            await world.start()
 
 
 async def test_hosted_code_that_exits_or_hangs_costs_one_episode(hosted: Any, faulty: str) -> None:
@@ -395,7 +399,10 @@ def test_prompts_keep_roles_images_and_earlier_calls() -> None:
     image = "data:image/png;base64,QUJD"
     given = [
         {"role": "developer", "content": "Be brief."},
-        {"role": "user", "content": [{"type": "input_text", "text": "Look."}, {"type": "input_image", "image_url": image}]},
+        {
+            "role": "user",
+            "content": [{"type": "input_text", "text": "Look."}, {"type": "input_image", "image_url": image}],
+        },
         {"type": "reasoning", "id": "r", "summary": []},
         {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c", "output": "7"},

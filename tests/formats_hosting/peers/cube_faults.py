@@ -73,7 +73,9 @@ class Faults(Benchmark):
 
 
 class FaultsConfig(BenchmarkConfig):
-    benchmark_metadata: ClassVar[BenchmarkMetadata] = BenchmarkMetadata(name="faults", version="1", description="Breaks.")
+    benchmark_metadata: ClassVar[BenchmarkMetadata] = BenchmarkMetadata(
+        name="faults", version="1", description="Breaks."
+    )
     task_metadata: ClassVar[dict[str, TaskMetadata]] = {
         name: TaskMetadata(id=name) for name in ("plain", "reset", "several")
     }
@@ -87,7 +89,9 @@ class Broken(Faults):
 
 
 class BrokenConfig(BenchmarkConfig):
-    benchmark_metadata: ClassVar[BenchmarkMetadata] = BenchmarkMetadata(name="broken", version="1", description="Breaks.")
+    benchmark_metadata: ClassVar[BenchmarkMetadata] = BenchmarkMetadata(
+        name="broken", version="1", description="Breaks."
+    )
     task_metadata: ClassVar[dict[str, TaskMetadata]] = {"plain": TaskMetadata(id="plain")}
     task_config_class: ClassVar[type[TaskConfig]] = FaultyToo
     benchmark_class: ClassVar[type[Benchmark]] = Broken

@@ -94,9 +94,7 @@ def main():
     for one in config.get_task_configs():
         places.setdefault(one.metadata.split, []).append(one)
     found = [(split, index, one) for split, tasks in places.items() for index, one in enumerate(tasks)]
-    episodes = [
-        play(plan["benchmark"], benchmark, *found[seed % len(found)], seed) for seed in range(plan["episodes"])
-    ]
+    episodes = [play(plan["benchmark"], benchmark, *found[seed % len(found)], seed) for seed in range(plan["episodes"])]
     benchmark.close()
     print(json.dumps(episodes))
 

@@ -4,7 +4,8 @@
 
 Each resources server and each agent has an HTTP server of its own, and a scripted model is behind the agent. The one
 line on standard output is JSON: the addresses of the resources servers and of a faulty one, and the episodes, with the
-bodies that `seed_session` and `verify` got. `GET /recorded` of a resources server returns the bodies since the last time.
+bodies that `seed_session` and `verify` got. `GET /recorded` of a resources server returns the bodies since the last
+time.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import random
 import re
 import socket
 import sys
+from pathlib import Path
 
 OUT = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # NeMo Gym prints to standard output
@@ -60,9 +62,11 @@ class Model:
             else:
                 item = {"type": "function_call", "call_id": f"call_{number}", "name": action[0],
                         "arguments": json.dumps(action[1])}  # fmt: skip
-            repeated = ("temperature", "top_p", "background", "max_output_tokens", "max_tool_calls",
-                        "previous_response_id", "prompt", "reasoning", "service_tier", "text", "top_logprobs", "truncation",
-                        "metadata", "instructions", "user")  # fmt: skip
+            repeated = (
+                "temperature", "top_p", "background", "max_output_tokens", "max_tool_calls", "previous_response_id",
+                "prompt", "reasoning", "service_tier", "text", "top_logprobs", "truncation", "metadata", "instructions",
+                "user",
+            )  # fmt: skip
             return {
                 "id": "resp_model", "created_at": 0.0, "model": "model", "object": "response", "output": [item],
                 "parallel_tool_calls": body.get("parallel_tool_calls", True), "tools": body.get("tools", []),
@@ -173,6 +177,13 @@ def numbers(reply, row):
     return {name: float(value) for name, value in found.items()}
 
 
+def copied(place, name):
+    """Return the rows of a file, which is copied for the test."""
+    rows = [json.loads(line) for line in Path(place).read_text().splitlines() if line.strip()]
+    Path(FOLDER, name + ".jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return rows
+
+
 async def main():
     model, places, apps, agents = Model(), {}, {}, {}
     bodies = {name: [] for name in PLAN}
@@ -212,10 +223,7 @@ async def main():
         place = os.path.join(EXAMPLES, "rows.jsonl")
         if name != "coins":
             place = os.path.join(PACKAGE, "resources_servers", name, "data", "example.jsonl")
-        with open(place) as stream:
-            rows = [json.loads(line) for line in stream if line.strip()]
-        with open(os.path.join(FOLDER, name + ".jsonl"), "w") as stream:
-            stream.writelines(json.dumps(row) + "\n" for row in rows)
+        rows = copied(place, name)
         episodes[name] = []
         for number in range(count):
             index, dice = number % len(rows), random.Random(f"{name} {number}")

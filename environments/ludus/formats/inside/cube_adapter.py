@@ -209,7 +209,9 @@ def content_of(observation: Any) -> list[Any]:
                 found.append(part["text"])
                 continue
             image = _DATA_URL.fullmatch(part["image_url"]["url"])
-            found.append({"type": "image", "data": image[2], "mimeType": image[1]} if image else part["image_url"]["url"])
+            found.append(
+                {"type": "image", "data": image[2], "mimeType": image[1]} if image else part["image_url"]["url"]
+            )
     return found or [""]
 
 

@@ -54,7 +54,9 @@ class NemoGymAdapter(Adapter):
         files = sorted(name for name in os.listdir(place) if name.endswith(".yaml"))
         named = self.target + ".yaml"
         if named not in files and len(files) != 1:
-            raise NotUsable(f"{self.target!r} has several configurations; name one of them: {', '.join(files)} ({place})")
+            raise NotUsable(
+                f"{self.target!r} has several configurations; name one of them: {', '.join(files)} ({place})"
+            )
         return os.path.join(place, named if named in files else files[0])
 
     def _of_configuration(self, path: str) -> tuple[Any, str, dict[str, Any], dict[str, str], int | None]:
@@ -96,7 +98,9 @@ class NemoGymAdapter(Adapter):
         try:
             return kind.model_validate(fields)
         except ValueError as error:
-            raise NotUsable(f"the configuration of {self.target!r} cannot be used: {error}; see the option config") from None
+            raise NotUsable(
+                f"the configuration of {self.target!r} cannot be used: {error}; see the option config"
+            ) from None
 
     def _client(self) -> Any:
         """Return NeMo Gym's client of other servers, which knows those of the option `servers`."""

@@ -1,15 +1,15 @@
 """What a rollout of NeMo Gym's simple agent sends to a resources server, and what the replies mean.
 
 How this works: a `Rollout` makes plans. A plan is a generator that yields requests, gets their replies, and returns what
-an adapter's episode returns; whoever has the connection runs it. So the same code plays against an application in this
-process and against a server elsewhere.
+an adapter's episode returns. The caller, who has the connection, runs it. So the same code plays against an application
+in this process and against a server elsewhere.
 
 - `seed_session` gets the whole row, with NeMo Gym's defaults for missing parameters.
 - A tool call is a request to the route with the tool's name. Its reply is shown to the agent as it is; a status that
   says "error" is part of that, as in NeMo Gym.
 - `verify` gets the row and a response in OpenAI's form, whose output has all calls, their results and the final message.
-- Cookies of each reply go along with the next request. They hold the session, so a reply with the id of another session
-  fails the episode: the server no longer knows this one.
+- Cookies of each reply go along with the next request. They hold the session, so a reply with the id of another
+  session fails the episode: the server no longer knows this one.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _UNSET = (
 """Parameters that NeMo Gym's agent sends as null where a row does not set them."""
 _REPEATED = (
     "tool_choice", "parallel_tool_calls", "tools", "temperature", "top_p", "background", "max_output_tokens",
-    "max_tool_calls", "previous_response_id", "prompt", "reasoning", "service_tier", "text", "top_logprobs", "truncation",
-    "metadata", "instructions", "user",
+    "max_tool_calls", "previous_response_id", "prompt", "reasoning", "service_tier", "text", "top_logprobs",
+    "truncation", "metadata", "instructions", "user",
 )  # fmt: skip
 """Parameters that the response repeats, as NeMo Gym's model servers let it."""
 _NULL_IN_RESPONSES = (
@@ -146,7 +146,7 @@ def describe(name: str, rows: Rows, *, package: str, version: str, text: str, br
             "seeds": "resources servers take none",
             "parallel calls": "each call is a step of its own",
             "text next to calls": "verify sees calls, their results and the final message only",
-            "calls with invalid arguments": "they are refused before they reach the server, so verify does not see them",
+            "calls with invalid arguments": "they are refused before they reach the server, and verify lacks them",
             **broken,
         },
     )
@@ -157,7 +157,7 @@ class Rollout:
 
     Args:
         row: the row.
-        max_steps: after so many calls the episode is cut short and verified, as NeMo Gym's agent does; None for no limit.
+        max_steps: after so many calls the episode is cut short and verified, as NeMo Gym's agent does; None for never.
         tool_errors: `show`, or `fail`: a tool whose status is 500 or more ends the episode as failed.
     """
 
@@ -286,7 +286,9 @@ def messages_of(params: Dict[str, Any]) -> List[Dict[str, Any]]:
         elif kind == "message":
             role = item["role"] if item["role"] in ("user", "assistant") else "system"
             content = item["content"]
-            found.append({"role": role, "content": [content] if isinstance(content, str) else list(map(_part, content))})
+            found.append(
+                {"role": role, "content": [content] if isinstance(content, str) else list(map(_part, content))}
+            )
         elif kind != "reasoning":
             raise NotUsable(f"an item of the input has the type {kind!r}, which cannot be shown")
     return found
