@@ -134,10 +134,9 @@ PYTHON_PEERS = {
     ),
     "aviary": Peer(("fhaviary==0.37.0",), "Aviary's environments, which are hosted as a format", optional=True),
     "agentenv": Peer(
-        ("agentenv-framework==0.9.1364",),
+        ("agentenv-framework[openenv]==0.9.1364", "openenv==0.10.0"),
         "Scale AI's AgentEnv Framework, whose bundles of tasks are hosted as a format",
         python="3.12",
-        compiled=True,
         optional=True,
     ),
     "cube": Peer(

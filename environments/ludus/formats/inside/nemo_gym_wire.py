@@ -1,13 +1,14 @@
 """What a rollout of NeMo Gym's simple agent sends to a resources server, and what the replies mean.
 
-How this works: a `Rollout` makes plans. A plan is a generator that yields requests, gets their replies, and returns what
-an adapter's episode returns. The caller, who has the connection, runs it. So the same code plays against an application
-in this process and against a server elsewhere.
+How this works: a `Rollout` makes plans. A plan is a generator that yields requests, gets their replies, and returns
+what an adapter's episode returns. The caller, who has the connection, runs it. So the same code plays against an
+application in this process and against a server elsewhere.
 
 - `seed_session` gets the whole row, with NeMo Gym's defaults for missing parameters.
 - A tool call is a request to the route with the tool's name. Its reply is shown to the agent as it is; a status that
   says "error" is part of that, as in NeMo Gym.
-- `verify` gets the row and a response in OpenAI's form, whose output has all calls, their results and the final message.
+- `verify` gets the row and a response in OpenAI's form, whose output has all calls, their results and the final
+  message.
 - Cookies of each reply go along with the next request. They hold the session, so a reply with the id of another
   session fails the episode: the server no longer knows this one.
 """
