@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.suite("formats"), pytest.mark.timeout(400)]
 PEERS = Path(__file__).parent / "peers"
 BUNDLE = Path(__file__).parents[2] / "examples" / "formats" / "agentenv"
 EPISODES = 100
-AT_ONCE = 12
+AT_ONCE = 6
 
 
 class Recorded:
@@ -218,5 +218,7 @@ def test_wrong_targets_and_options_are_explained(of: Any, tmp_path: Path) -> Non
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it() -> None:
     python = python_of("cube")
-    with pytest.raises(AuthoringError, match=f"needs the package 'agentenv-framework'.*{python} -m pip install agenten"):
+    with pytest.raises(
+        AuthoringError, match=f"needs the package 'agentenv-framework'.*{python} -m pip install agenten"
+    ):
         hosted(f"agentenv:hello#python={python}")

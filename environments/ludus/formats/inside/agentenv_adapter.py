@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib
 import importlib.metadata
 import math
 import os
@@ -25,6 +26,11 @@ from .values import result
 
 PACKAGE = "agentenv-framework"
 END_TURN = "end_turn"
+_LAZY = (
+    "httpcore", "uvicorn.protocols.http.auto", "uvicorn.protocols.websockets.auto", "uvicorn.loops.auto",
+    "uvicorn.lifespan.on", "anyio._backends._asyncio",
+)  # fmt: skip
+"""Modules that the framework's own servers and clients import when they are first used."""
 _KINDS = {"train": "train", "test": "test"}
 
 
@@ -43,6 +49,7 @@ class AgentEnvAdapter(Adapter):
         self.installed = need("agent_env.bundle.installed", PACKAGE)
         self.routing = need("agent_env.store.routing", PACKAGE).namespace_routing
         self.steps = need("agent_env.task_step.registry", PACKAGE)
+        _preload()
         found = call_forked(self._prepare)
         self.name: str = found["name"]
         self.splits: dict[str, list[dict[str, Any]]] = found["splits"]
@@ -219,6 +226,15 @@ class AgentEnvEpisode(HostedEpisode):
         finally:
             self.stack.close()
             self.loop.close()
+
+
+def _preload() -> None:
+    """Import what an episode needs, so that the episodes, which are forked, need not: most of the cost of a start."""
+    with contextlib.suppress(Exception):
+        importlib.import_module("agentenv_protocol.a2a_agent.proxy").ProxyAgent(shell=False).create_app()
+    for name in _LAZY:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 def described(one: Any) -> dict[str, Any]:
