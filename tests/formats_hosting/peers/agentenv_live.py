@@ -1,4 +1,4 @@
-"""An env type for AgentEnv that points at an MCP server which runs already, and such a server of AgentEnv's protocol."""
+"""An env type for AgentEnv that points at a running MCP server, and such a server of AgentEnv's protocol."""
 
 from agent_env.env.env import Env
 from agentenv_protocol import AgentEnvEnvironment, environment_card, tool
