@@ -142,7 +142,8 @@ async def _request(
     scope = {**_scope("http", path, [*own, *headers]), "method": method, "scheme": "http"}
     given = [{"type": "http.request", "body": content, "more_body": False}]
     done = asyncio.Event()
-    status, parts, found = 500, [], []
+    status, parts = 500, []
+    found: list[tuple[str, str]] = []
 
     async def receive() -> dict[str, Any]:
         if given:

@@ -62,10 +62,12 @@ class CubeAdapter(Adapter):
             return self._run("the option make", lambda: type(found).model_validate({**dict(found), **given}))
         if not isinstance(found, type) or not issubclass(found, self.cube.BenchmarkConfig):
             raise NotUsable(f"{self.target!r} is no BenchmarkConfig; write {EXAMPLE}")
-        unknown = sorted(set(given) - set(found.model_fields))
+        known = sorted(getattr(found, "model_fields", ()))
+        unknown = sorted(set(given) - set(known))
         if unknown:
-            known = ", ".join(sorted(found.model_fields))
-            raise NotUsable(f"the option make: {found.__name__} has no field {unknown[0]!r}; it has: {known}")
+            raise NotUsable(
+                f"the option make: {found.__name__} has no field {unknown[0]!r}; it has: {', '.join(known)}"
+            )
         return self._run("the option make", lambda: found(**given))
 
     def _narrowed(self, config: Any) -> Any:

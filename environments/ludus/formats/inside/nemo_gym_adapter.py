@@ -210,7 +210,8 @@ def _checked(found: Any, target: str, base: Any) -> Any:
     if not inspect.isclass(found) or not issubclass(found, base):
         raise NotUsable(f"{target} is no subclass of SimpleResourcesServer; write {EXAMPLE}")
     if inspect.isabstract(found):
-        raise NotUsable(f"{target} is abstract; it lacks {', '.join(sorted(found.__abstractmethods__))}")
+        missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
+        raise NotUsable(f"{target} is abstract; it lacks {missing}")
     return found
 
 

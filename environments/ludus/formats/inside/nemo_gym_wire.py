@@ -204,7 +204,7 @@ class Rollout:
 
     def grade(self, answer: str) -> Plan:
         """Verify the rollout with the final message."""
-        part = {"type": "output_text", "text": answer, "annotations": [], "logprobs": None}
+        part: Dict[str, Any] = {"type": "output_text", "text": answer, "annotations": [], "logprobs": None}
         self.output.append(
             {"type": "message", "id": f"msg_{self.calls + 1}", "role": "assistant", "status": "completed",
              "content": [part]}
