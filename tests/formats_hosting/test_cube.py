@@ -47,7 +47,8 @@ async def differences(environment: Any, recorded: list[dict[str, Any]]) -> list[
             if (local.remote.task.id, shown(local.remote.prompt[0].content)) != (episode["id"], episode["start"]):
                 found.append((local.prompt, episode["start"]))
             for step in episode["steps"]:
-                made = await local.call(PUBLISHED.get(step["action"][0], step["action"][0]), **step["action"][1])
+                published = PUBLISHED.get(step["action"][0]) or str(step["action"][0])
+                made = await local.call(published, **step["action"][1])
                 got = (shown(made.result.content), made.ended, "error" in made.result.metadata)
                 if made.error is not None or got != (step["shown"], step["done"], step["failed"]):
                     found.append((got, step))

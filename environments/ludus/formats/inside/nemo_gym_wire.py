@@ -110,12 +110,14 @@ def files_of(options: Dict[str, Any], example: str) -> Dict[str, str]:
     Raises:
         NotUsable: neither option is given, or both are.
     """
-    tasks, splits = options.get("tasks"), options.get("splits")
+    tasks: Any = options.get("tasks")
+    splits: Any = options.get("splits")
     if tasks and splits:
         raise NotUsable("give either the option tasks or the option splits")
     if not tasks and not splits:
         raise NotUsable(f"a resources server has no tasks of its own; name a file of rows: {example}")
-    return splits or {"train": tasks}
+    found: Dict[str, str] = splits or {"train": tasks}
+    return found
 
 
 def task_of(split_name: str, index: int) -> Dict[str, Any]:
