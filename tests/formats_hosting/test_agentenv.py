@@ -18,12 +18,12 @@ from ludus.protocol.errors import AuthoringError, LudusError
 from ludus.protocol.lifecycle import EndReason
 from ludus.testing import play
 
-pytestmark = [pytest.mark.suite("formats"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.suite("formats"), pytest.mark.timeout(600)]
 
 PEERS = Path(__file__).parent / "peers"
 BUNDLE = Path(__file__).parents[2] / "examples" / "formats" / "agentenv"
-EPISODES = 100
-AT_ONCE = 6
+EPISODES = 40
+AT_ONCE = 4
 
 
 class Recorded:
