@@ -119,7 +119,7 @@ async def test_prompts_turns_and_scores_are_those_of_agentenvs_own_server(golden
 
 async def test_tools_of_an_env_give_what_they_give_there(golden: Recorded, of: Any) -> None:
     recorded = golden.episodes["stock"]
-    assert sum(len(one["calls"]) for one in recorded) > 20
+    assert sum(len(one["calls"]) for one in recorded) > 10
     assert {one["reward"] for one in recorded} == {0.0, 1.0}
     assert await differences(of(str(golden.folder / "stock")), recorded) == []
 
