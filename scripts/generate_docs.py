@@ -183,7 +183,8 @@ def _row(parameter: Any) -> str:
 
 
 HOSTED_PACKAGES: dict[str, str] = {
-    "aviary": "fhaviary", "bfcl": "bfcl-eval", "gymnasium": "gymnasium", "inspect": "inspect-ai",
+    "agentenv": "agentenv-framework", "aviary": "fhaviary", "bfcl": "bfcl-eval", "cube": "cube-standard",
+    "gymnasium": "gymnasium", "inspect": "inspect-ai",
     "nemo-gym": "nemo-gym", "openenv": "openenv", "ors": "ors-sdk", "reasoning-gym": "reasoning-gym",
     "textarena": "textarena", "verifiers": "verifiers",
 }  # fmt: skip

@@ -108,9 +108,10 @@ PYTHON_PEERS = {
     ),
     "nemo-gym": Peer(
         ("nemo-gym==0.4.0",),
-        "NeMo Gym's servers, its simple agent and its preparation of data",
+        "NeMo Gym's servers, its simple agent and its preparation of data; the format starts a process for each server",
         exact=True,
         python="3.12",
+        compiled=True,
         optional=True,
     ),
     # It asks for Python 3.12, for which the index has builds of torch with gigabytes of CUDA only.
@@ -135,6 +136,19 @@ PYTHON_PEERS = {
         ("textarena==0.7.4", "numpy==2.4.6"), "TextArena's games, which are hosted as a format", optional=True
     ),
     "aviary": Peer(("fhaviary==0.37.0",), "Aviary's environments, which are hosted as a format", optional=True),
+    "agentenv": Peer(
+        ("agentenv-framework[openenv]==0.9.1364", "openenv==0.10.0"),
+        "Scale AI's AgentEnv Framework, whose bundles of tasks are hosted as a format",
+        python="3.12",
+        optional=True,
+    ),
+    "cube": Peer(
+        ("cube-standard==0.1.0rc10", "arithmetic-cube==0.1.0", "terminalbench2-cube==0.1.0"),
+        "CUBE's protocol with two of its benchmarks, which are hosted as a format, without Docker's client",
+        exact=True,
+        python="3.12",
+        optional=True,
+    ),
     "verifiers-v0": Peer(
         ("verifiers==0.1.14",),
         "verifiers before its v1, with the environments of load_environment, for the formats",

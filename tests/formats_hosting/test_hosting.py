@@ -16,8 +16,10 @@ import pytest
 from hosting import until
 
 from ludus.formats.hosting import HostedCodeError, HostingSettings, host_environments
+from ludus.formats.hosting.description import read_outcome, usable_names
 from ludus.formats.hosting.process import ForeignProcess
-from ludus.protocol import ImageBlock
+from ludus.formats.inside import values
+from ludus.protocol import ImageBlock, Reward
 from ludus.protocol.errors import AuthoringError, EpisodeFailed, InvalidParams, LudusError
 from ludus.protocol.lifecycle import EndReason
 from ludus.server import EpisodeLimits
@@ -305,3 +307,17 @@ def _runs(pid: int) -> bool:
     except OSError:
         return False
     return state != "Z"
+
+
+def test_no_tool_is_published_under_a_name_of_ludus_or_under_one_name_with_another() -> None:
+    names = ["submit_answer", "start_episode", "submit_answer_2", "look around", "look_around"]
+    assert list(usable_names(names).values()) == [
+        "submit_answer_2", "start_episode_2", "submit_answer_2_2", "look_around", "look_around_2",
+    ]  # fmt: skip
+
+
+def test_an_outcome_that_the_hosted_system_does_not_score_is_unscored() -> None:
+    found = read_outcome(values.result("", reward=1.0, unscored="it is masked"))
+    assert isinstance(found.reward, Reward)
+    assert (found.reward.value, found.reward.valid, found.reward.reason) == (None, False, "it is masked")
+    assert read_outcome(values.result("", reward=1.0)).reward == 1.0

@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from ludus.formats.hosting.errors import HostedCodeError
 from ludus.protocol.content import Content, ImageBlock, Message, TextBlock
 from ludus.protocol.episodes import SplitType
+from ludus.protocol.identifiers import RESERVED_TOOL_NAMES
 from ludus.protocol.messages import describe_invalid
-from ludus.protocol.rewards import Component
+from ludus.protocol.rewards import Component, Reward
 from ludus.server import Answer, Call, Private, Result, Task
 
 _NAME_CHARS = re.compile(r"[^a-z0-9_.-]+")
@@ -118,6 +119,7 @@ class _Outcome(_Strict):
     finished: bool = False
     truncated: bool = False
     metadata: dict[str, Any] = {}
+    unscored: str | None = None
 
 
 class _Call(_Strict):
@@ -219,7 +221,7 @@ def read_outcome(value: object) -> Result:
         raise _unusable("the outcome of a step", error) from None
     return Result(
         list(content),
-        reward=found.reward,
+        reward=found.reward if found.unscored is None else Reward.unscored(found.unscored),
         components=found.components or None,
         finished=found.finished,
         truncated=found.truncated,
@@ -228,12 +230,16 @@ def read_outcome(value: object) -> Result:
 
 
 def usable_names(names: Sequence[str]) -> dict[str, str]:
-    """Return names that tools may have, by the names that a hosted package gives; no two are equal."""
+    """Return names that tools may have, by the names that a hosted package gives.
+
+    No two are equal, and none is a name that Ludus itself takes, such as `submit_answer`, which becomes
+    `submit_answer_2`.
+    """
     found: dict[str, str] = {}
     for name in names:
         usable = _TOOL_CHARS.sub("_", name)[:_TOOL_NAME_LIMIT].strip("_") or "tool"
         number = 2
-        while usable in found.values():
+        while usable in found.values() or usable in RESERVED_TOOL_NAMES:
             suffix = f"_{number}"
             usable = usable[: _TOOL_NAME_LIMIT - len(suffix)] + suffix
             number += 1

@@ -45,8 +45,15 @@ class App:
         self, method: str, path: str, body: Any = None, headers: Sequence[tuple[str, str]] = ()
     ) -> tuple[int, bytes]:
         """Return the status and the body of the reply to a request with a JSON body."""
-        status, content = run(_request(self.app, method, path, body, headers))
+        status, _, content = run(_request(self.app, method, path, body, headers))
         return status, content
+
+    def exchange(
+        self, method: str, path: str, body: Any = None, headers: Sequence[tuple[str, str]] = ()
+    ) -> tuple[int, list[tuple[str, str]], bytes]:
+        """Return the status, the headers (with names in lower case) and the body of the reply to a request."""
+        status, found, content = run(_request(self.app, method, path, body, headers))
+        return status, found, content
 
     def websocket(self, path: str) -> Socket:
         """Open a WebSocket.
@@ -129,13 +136,14 @@ async def _connect(app: Any, path: str) -> _Connection:
 
 async def _request(
     app: Any, method: str, path: str, body: Any, headers: Sequence[tuple[str, str]]
-) -> tuple[int, bytes]:
+) -> tuple[int, list[tuple[str, str]], bytes]:
     content = b"" if body is None else json.dumps(body).encode()
     own = [("content-type", "application/json"), ("content-length", str(len(content)))] if body is not None else []
     scope = {**_scope("http", path, [*own, *headers]), "method": method, "scheme": "http"}
     given = [{"type": "http.request", "body": content, "more_body": False}]
     done = asyncio.Event()
     status, parts = 500, []
+    found: list[tuple[str, str]] = []
 
     async def receive() -> dict[str, Any]:
         if given:
@@ -147,6 +155,7 @@ async def _request(
         nonlocal status
         if message["type"] == "http.response.start":
             status = message["status"]
+            found.extend((name.decode("latin-1").lower(), text.decode("latin-1")) for name, text in message["headers"])
         elif message["type"] == "http.response.body":
             parts.append(message.get("body", b""))
             if not message.get("more_body"):
@@ -156,7 +165,7 @@ async def _request(
         await app(scope, receive, send)
     except Exception as error:
         raise AppFailed(f"{method} {path} raised {type(error).__name__}: {error}") from error
-    return status, b"".join(parts)
+    return status, found, b"".join(parts)
 
 
 class _Lifespan:

@@ -75,6 +75,7 @@ def result(
     finished: bool = False,
     truncated: bool = False,
     metadata: dict[str, Any] | None = None,
+    unscored: str | None = None,
 ) -> dict[str, Any]:
     """Return the outcome of a step.
 
@@ -86,6 +87,7 @@ def result(
         finished: whether the task ends with this step.
         truncated: whether the hosted environment cut the episode short.
         metadata: facts for the trainer; values without a JSON form are shown with `repr`.
+        unscored: why the step has no valid reward, if the hosted system says so; the episode is unscored.
 
     Raises:
         UnusableValue: a reward is no finite number.
@@ -97,6 +99,7 @@ def result(
         "finished": bool(finished),
         "truncated": bool(truncated),
         "metadata": _tolerant(metadata or {}),
+        **({} if unscored is None else {"unscored": unscored}),
     }
 
 
