@@ -55,6 +55,8 @@ OTHERS = {
     "dice.toml",
     "dice_adapter.py",
     "dice_format.py",
+    "gymnasium_episode.py",
+    "openenv_episode.py",
     "eval.toml",
     "graded.py",
     "largest.py",

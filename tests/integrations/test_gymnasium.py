@@ -17,6 +17,7 @@ from terminal import running_episodes, serving
 
 pytestmark = [pytest.mark.suite("integrations"), pytest.mark.timeout(180)]
 
+ROOT = Path(__file__).parents[2]
 PROGRAM = "gymnasium_play.py"
 """The program in `peers/`."""
 
@@ -136,12 +137,15 @@ def test_an_environment_serves_itself_while_it_is_open(run_peer: Callable[..., d
     assert report["wrong"].startswith("AuthoringError: nothing_here cannot be served")
 
 
-def test_the_program_on_the_page_of_the_package_runs(
-    packages: dict[str, Any], tmp_path: Path, run_peer: Callable[..., dict[str, Any]]
+@pytest.mark.parametrize("page", ["of the package", "on exports"])
+def test_the_program_on_a_page_runs(
+    packages: dict[str, Any], page: str, run_peer: Callable[..., dict[str, Any]]
 ) -> None:
     folder = Path(packages["folders"][0])
     text = (folder / "README.md").read_text(encoding="utf-8")
     code = text.partition("```python\n")[2].partition("```")[0]
+    if page == "on exports":
+        code = (ROOT / "docs" / "snippets" / "gymnasium_episode.py").read_text(encoding="utf-8")
     assert "gymnasium.make" in code
     report = run_peer("gymnasium", "readme_code.py", {"folders": [str(folder)], "code": code, "show": "info"})
     assert report["shown"]["error"] in ("", "refused")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
@@ -28,6 +29,7 @@ pytestmark = [pytest.mark.suite("integrations"), pytest.mark.timeout(240)]
 PROGRAM = "openenv_play.py"
 """The program in `peers/`."""
 SECRET = "t0p-s3cret-token"
+SNIPPET = Path(__file__).parents[2] / "docs" / "snippets" / "openenv_episode.py"
 FIELDS = ("text", "reward", "error", "end_reason")
 
 
@@ -165,6 +167,19 @@ def test_answers_refusals_and_an_outage(
     assert "EXECUTION_ERROR" in report["killed"]
     assert "reward" not in report["killed"]
     assert "there is no open episode" in report["after"]
+
+
+def test_the_program_on_the_page_runs(url: str, package: Path, tmp_path: Path) -> None:
+    folder = exported("openenv", url, "guess_number", tmp_path / "guess_number")
+    text = SNIPPET.read_text(encoding="utf-8")
+    with facade(folder, package) as address:
+        program = text.replace("http://127.0.0.1:8000", address)
+        assert program != text
+        variables = {**peer_variables(), "PYTHONPATH": f"{package}{os.pathsep}{tmp_path}"}
+        command = [python_of("openenv"), "-c", program]
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(" 0.0 False\n")
 
 
 def test_an_environment_that_breaks_is_an_error_of_the_request(url: str, package: Path, tmp_path: Path) -> None:
