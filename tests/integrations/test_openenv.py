@@ -179,7 +179,7 @@ def test_the_program_on_the_page_runs(url: str, package: Path, tmp_path: Path) -
         command = [python_of("openenv"), "-c", program]
         done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith(" 0.0 False\n")
+    assert done.stdout.endswith(" None False\n")
 
 
 def test_an_environment_that_breaks_is_an_error_of_the_request(url: str, package: Path, tmp_path: Path) -> None:
