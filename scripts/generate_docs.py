@@ -212,6 +212,21 @@ def formats() -> str:
     return "\n".join(lines)
 
 
+def promises() -> str:
+    """What each format's environment says of itself, and its times, as benchmarks/hosted_formats.py recorded them."""
+    rows = json.loads((ROOT / "docs" / "assets" / "hosted_formats.json").read_text(encoding="utf-8"))
+    lines = [
+        "| format | equal seeds, equal episodes | forks | not promised | a start | a call |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, row in sorted(rows.items()):
+        call = "–" if row["call_ms"] is None else f"{row['call_ms']:.1f} ms"
+        missing = ", ".join(one for one in row["not_promised"] if one != "seeds") or "–"
+        marks = ["yes" if row[what] else "no" for what in ("seeds", "forks")]
+        lines.append(f"| `{name}:` | {marks[0]} | {marks[1]} | {missing} | {row['start_ms']:.0f} ms | {call} |")
+    return "\n".join(lines)
+
+
 def published_environments() -> str:
     """What `ludus validate` found in environments that others published."""
     found = json.loads((ROOT / "docs" / "assets" / "published_environments.json").read_text(encoding="utf-8"))
@@ -231,6 +246,7 @@ def published_environments() -> str:
 
 GENERATORS: dict[str, Callable[[], str]] = {
     "formats": formats,
+    "promises": promises,
     "published environments": published_environments,
     "lifecycle": lifecycle_diagram,
     "end reasons": end_reasons,
