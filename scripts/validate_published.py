@@ -62,7 +62,7 @@ PUBLISHED = {
     ),
     "gymnasium": Published(
         "gymnasium", "gymnasium", "gymnasium",
-        ("FrozenLake-v1", "CliffWalking-v1", "Taxi-v3", "Blackjack-v1", "CartPole-v1", "MountainCar-v0"),
+        ("FrozenLake-v1", "CliffWalking-v1", "Taxi-v4", "Blackjack-v1", "CartPole-v1", "MountainCar-v0"),
     ),
     "minigrid": Published(
         "gymnasium", "gymnasium", "minigrid",

@@ -148,6 +148,14 @@ async def test_the_two_splits_have_different_reset_seeds() -> None:
     assert seeds == [1, 1_000_000_001]
 
 
+async def test_a_prompt_shows_no_address_of_an_object() -> None:
+    with hosted("gymnasium", "gymnasium:minigrid:MiniGrid-DoorKey-5x5-v0") as (environment,):
+        async with play(environment) as world:
+            prompt = (await world.start(index=0, split="train")).prompt
+            assert "MissionSpace(<function DoorKeyEnv._gen_mission>" in prompt
+            assert " at 0x" not in prompt
+
+
 async def test_an_action_outside_the_space_is_refused_and_the_episode_goes_on() -> None:
     with hosted("gymnasium", f"gymnasium:{SMALL}:Small", make={"kind": "text"}) as (environment,):
         async with play(environment) as world:

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import struct
 import sys
 import zlib
@@ -39,9 +40,9 @@ class GymnasiumAdapter(Adapter):
         sample = self.make()
         try:
             self._require_render_mode(sample)
-            self.observed = str(sample.observation_space)
+            self.observed = text_of(sample.observation_space)
             self.action = schema_of(sample.action_space)
-            self.acted = str(sample.action_space)
+            self.acted = text_of(sample.action_space)
             self.deterministic = not getattr(getattr(sample, "spec", None), "nondeterministic", False)
             doc = (type(sample.unwrapped).__doc__ or "").strip()
         finally:
@@ -272,6 +273,11 @@ def _nested(shape: Any, item: dict[str, Any]) -> dict[str, Any]:
     for length in reversed(shape):
         item = {"type": "array", "items": item, "minItems": int(length), "maxItems": int(length)}
     return item
+
+
+def text_of(space: Any) -> str:
+    """Return how a space shows itself, without the addresses of objects, which differ in every process."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(space))
 
 
 ADAPTER = GymnasiumAdapter
