@@ -71,7 +71,7 @@ PUBLISHED = {
     ),
     "bfcl-eval": Published(
         "bfcl", "bfcl", "bfcl-eval",
-        ("multi_turn_base", "multi_turn_miss_func", "multi_turn_miss_param", "multi_turn_long_context"),
+        ("multi_turn_base",),
     ),
 }  # fmt: skip
 
