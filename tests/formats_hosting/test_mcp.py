@@ -598,8 +598,8 @@ async def test_a_command_can_run_in_a_sandbox(serve: Any, tmp_path: Path) -> Non
     folder = tmp_path / "shown"
     folder.mkdir()
     plain(folder)
-    target = "python3 /opt/shown/server.py"
-    cls = environment(target, tasks=write_tasks(tmp_path, ROW), sandbox="bubblewrap", readonly=f"{folder}:/opt/shown")
+    target = "python3 /shown/server.py"
+    cls = environment(target, tasks=write_tasks(tmp_path, ROW), sandbox="bubblewrap", readonly=f"{folder}:/shown")
     async with episode_of(serve, cls) as episode:
         await episode.call("write_cell", cell="A1", value=3)
         assert await earned(episode, "") == 1.0

@@ -276,8 +276,8 @@ def _nested(shape: Any, item: dict[str, Any]) -> dict[str, Any]:
 
 
 def text_of(space: Any) -> str:
-    """Return how a space shows itself, without the addresses of objects, which differ in every process."""
-    return re.sub(r" at 0x[0-9a-f]+", "", str(space))
+    """Return how a space shows itself, with the names of objects for their addresses, which differ in every process."""
+    return re.sub(r"<(?:function )?([\w.<>]+)(?: object)? at 0x[0-9a-f]+>", r"\1", str(space))
 
 
 ADAPTER = GymnasiumAdapter
