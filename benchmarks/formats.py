@@ -1,6 +1,6 @@
 """What hosting costs: steps and starts of a hosted Gymnasium environment, against the package's own loop.
 
-    python benchmarks/formats.py [--episodes 10] [--starts 50] [--rounds 5] [--json FILE]
+    python benchmarks/formats.py [--episodes 5] [--starts 20] [--rounds 3] [--json FILE]
 
 Contestants: Gymnasium's own loop in its interpreter; hosted in the server's process (`in_process=true`); hosted in an
 interpreter of its own, with a forked process or a thread for each episode. All play Pendulum-v1 with the same
@@ -177,9 +177,9 @@ def contestants() -> dict[str, type[Environment[Any]]]:
 def main() -> int:
     """Measure and print; the exit code is 1 when a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--episodes", type=int, default=10, help="episodes of 199 steps, each round")
-    parser.add_argument("--starts", type=int, default=50, help="starts, each round")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--episodes", type=int, default=5, help="episodes of 199 steps, each round")
+    parser.add_argument("--starts", type=int, default=20, help="starts, each round")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if not PEER.exists():
