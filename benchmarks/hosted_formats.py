@@ -44,6 +44,7 @@ class Hosted(NamedTuple):
     options: str = ""
 
 
+SQLITE = ROOT / ".peers" / "mcp-servers" / "bin" / "mcp-server-sqlite"
 HOSTED = {
     "agentenv": Hosted(EXAMPLES + "/agentenv", "agentenv"),
     "aviary": Hosted(EXAMPLES + "/aviary/ledger.py:LedgerTasks", "aviary"),
@@ -53,7 +54,7 @@ HOSTED = {
     "gymnasium": Hosted("FrozenLake-v1", "gymnasium"),
     "harbor": Hosted(EXAMPLES + "/harbor"),
     "inspect": Hosted(EXAMPLES + "/inspect/shop.py", "agents"),
-    "mcp": Hosted(f"{sys.executable} {EXAMPLES}/mcp/tickets.py", options=f"tasks={EXAMPLES}/mcp/tickets.jsonl"),
+    "mcp": Hosted(f"{SQLITE} --db-path {{dir}}/data.db", options="tasks=benchmarks/sqlite_tasks.jsonl,warm=8"),
     "nemo-gym": Hosted(
         EXAMPLES + "/nemo_gym/coins.py:Coins", "nemo-gym", f"tasks={EXAMPLES}/nemo_gym/rows.jsonl"
     ),
@@ -103,7 +104,8 @@ async def measure(spec: str, episodes: int) -> dict[str, Any]:
     async with serving([spec]) as server, connect(server.url) as client:
         info = (await client.environments())[0]
         remote = client.environment(info.name)
-        starts, calls = [], []
+        starts: list[float] = []
+        calls: list[float] = []
         for number in range(episodes):
             started, called = await play(remote, info.splits[0].name, number)
             starts.append(started)
@@ -122,7 +124,7 @@ async def play(remote: RemoteEnvironment, split: str, number: int) -> tuple[floa
     """Play an episode at random, and return the seconds of its start and of each call."""
     rng = random.Random(number)
     began = time.perf_counter()
-    async with remote.episode(split=split, index=number % 5) as episode:
+    async with remote.episode(split=split, index=number % 3) as episode:
         started = time.perf_counter() - began
         called = []
         for _ in range(MOST_CALLS if episode.tools else 0):
