@@ -9,6 +9,7 @@ import math
 import time
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ludus.protocol.errors import AuthoringError
+from ludus.server.authoring.schema_tool import SchemaTool
+from ludus.server.authoring.tools import InvalidArguments
 from ludus.server.rewards import (
     Attempt,
     Exact,
@@ -30,6 +33,7 @@ from ludus.server.rewards import (
     Rubric,
     Scale,
 )
+from ludus.server.rewards import schema as schemas
 from ludus.server.rewards.code import code_of
 from ludus.server.rewards.judges.verdict import Unreadable, read_score
 from ludus.server.rewards.mathematics import Helper
@@ -234,6 +238,38 @@ def test_a_text_that_a_schemas_pattern_searches_forever_is_not_accepted() -> Non
     assert value(check, json.dumps("aaa")) == 1
     assert value(check, json.dumps("abc")) == 0
     assert value(check, json.dumps("a" * 400 + "!")) == 0
+
+
+@pytest.mark.parametrize(("pauses", "accepted"), [(0, True), (1, True), (2, False)])
+def test_a_pause_of_the_machine_during_a_validation_refuses_neither_an_answer_nor_arguments(
+    monkeypatch: pytest.MonkeyPatch, pauses: int, accepted: bool
+) -> None:
+    async def run(arguments: dict[str, Any], context: Any) -> str:
+        return ""
+
+    judge, tool = JsonSchema(SCHEMA), SchemaTool("late", "A tool.", SCHEMA, run)
+    clock = PausingClock(pauses)
+    monkeypatch.setattr(schemas, "time", clock)
+    assert value(judge, '{"n": 1}') == accepted
+    clock.pauses = pauses
+    with nullcontext() if accepted else pytest.raises(InvalidArguments, match="takes too long"):
+        assert tool.arguments({"n": 1}) == {"arguments": {"n": 1}}
+
+
+class PausingClock:
+    """Processor time that jumps by an hour at every second reading, as often as there are pauses."""
+
+    def __init__(self, pauses: int) -> None:
+        self.pauses = pauses
+        self._now = 0.0
+        self._readings = 0
+
+    def thread_time(self) -> float:
+        self._readings += 1
+        if self.pauses and self._readings % 2 == 0:
+            self.pauses -= 1
+            self._now += 3600
+        return self._now
 
 
 @pytest.mark.parametrize("check", [NormalizedMatch("x"), Numeric(1.0), Pattern("x")])

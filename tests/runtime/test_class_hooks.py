@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
 import anyio
@@ -14,9 +14,6 @@ from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import AuthoringError, EpisodeFailed
 from ludus.server import Environment, EpisodeHost, ServerLimits, Task, tool
 from ludus.server.authoring.schema_tool import SchemaTool
-from ludus.server.authoring.tools import InvalidArguments
-from ludus.server.rewards.schema import BoundedSchema
-from ludus.server.rewards.text import TooLong
 from ludus.testing import play
 
 SPEC = ToolSpec(name="late", description="Found at startup.", input_schema={"type": "object", "properties": {}})
@@ -218,24 +215,3 @@ async def test_contexts_are_left_without_a_teardown_of_the_class() -> None:
         await episode.open()
         await episode.close()
         assert Bare.calls == ["left"]
-
-
-@pytest.mark.parametrize(("pauses", "accepted"), [(0, True), (1, True), (2, False)])
-def test_arguments_whose_check_took_too_long_once_are_checked_again(
-    monkeypatch: pytest.MonkeyPatch, pauses: int, accepted: bool
-) -> None:
-    async def run(arguments: dict[str, Any], context: Any) -> str:
-        return ""
-
-    left = [TooLong] * pauses
-    whole = BoundedSchema.errors
-
-    def errors(self: BoundedSchema, value: object, seconds: float) -> list[Any]:
-        if left:
-            raise left.pop()
-        return whole(self, value, seconds)
-
-    monkeypatch.setattr(BoundedSchema, "errors", errors)
-    late = SchemaTool(SPEC.name, SPEC.description, SPEC.input_schema, run)
-    with nullcontext() if accepted else pytest.raises(InvalidArguments, match="takes too long"):
-        assert late.arguments({}) == {"arguments": {}}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import Any, Final
 
 from ludus.protocol.bounds import short
@@ -19,10 +18,7 @@ DESCRIPTION_CHARS: Final = 16_384
 SCHEMA_CHARS: Final = 65_536
 _SCHEMA_DEPTH: Final = 48
 _CHECK_SECONDS: Final = 0.125
-"""Processor time of one try to check the arguments of a call; it runs on the event loop."""
-_TRIES: Final = 2
-"""How often a check that takes too long is begun. A virtual machine that was paused counts the pause as processor time,
-and a call that is valid must not be refused for that."""
+"""Processor time of each of two tries to check the arguments of a call; they run on the event loop."""
 _PLACE_CHARS: Final = 100
 
 Run = Callable[[dict[str, Any], StepContext], Awaitable[Any]]
@@ -88,7 +84,7 @@ class SchemaTool(ToolBase):
         if not self._checked:
             return {"arguments": dict(given)}
         try:
-            errors = self._errors(given)
+            errors = self._schema.errors(given, _CHECK_SECONDS)
         except TooLong:
             raise InvalidArguments("checking them against the schema takes too long; pass simpler values") from None
         except (RecursionError, OverflowError):
@@ -98,12 +94,6 @@ class SchemaTool(ToolBase):
         if errors:
             raise InvalidArguments("; ".join(map(_explain, errors)))
         return {"arguments": dict(given)}
-
-    def _errors(self, given: Mapping[str, Any]) -> list[Any]:
-        for _ in range(_TRIES - 1):
-            with suppress(TooLong):
-                return self._schema.errors(given, _CHECK_SECONDS)
-        return self._schema.errors(given, _CHECK_SECONDS)
 
     def received(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the arguments unchanged."""

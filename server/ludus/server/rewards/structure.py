@@ -78,8 +78,8 @@ def fenced(text: str) -> list[str]:
 class JsonSchema(Check):
     """1 when the answer is JSON that a JSON Schema (2020-12) accepts; references to other documents are refused.
 
-    An answer that takes longer than `seconds` to validate is not accepted. The evidence names the wrong values and the
-    keyword that each fails, but not what the schema requires of them.
+    An answer that twice takes longer than `seconds` to validate is not accepted. The evidence names the wrong values
+    and the keyword that each fails, but not what the schema requires of them.
 
     Raises:
         AuthoringError: `schema` is not a JSON Schema, or has both `patternProperties` and `unevaluatedProperties`,
@@ -90,7 +90,7 @@ class JsonSchema(Check):
 
     schema: Mapping[str, Any]
     seconds: float = 5.0
-    """Processor time for validation."""
+    """Processor time of each of two tries to validate the answer."""
     of: Selector[str] = answer_of
     _schema: BoundedSchema = field(init=False, repr=False, compare=False)
 
