@@ -14,9 +14,8 @@ from typing import Any, Literal
 
 from pydantic import Field, Json
 
-from ludus.formats.hosting import HostingSettings, environments_of, host_environments
+from ludus.formats.hosting import HostingSettings, environments_of, host_environments, names_server
 from ludus.formats.nemo_gym_remote import NemoGymServer
-from ludus.protocol.errors import AuthoringError
 from ludus.server import Environment
 from ludus.server.tasks.formats import FormatSource
 
@@ -44,7 +43,7 @@ class NemoGymSettings(HostingSettings):
     """The environment variable that holds the bearer token of a running server."""
 
 
-_OF_CODE = ("python", "in_process", "isolation", "start_seconds", "config", "servers")
+_OF_CODE = ("config", "servers")
 _OF_SERVERS = ("timeout_seconds", "token_variable")
 
 
@@ -56,12 +55,7 @@ def resolve(source: FormatSource) -> Sequence[type[Environment[Any]]]:
             used.
     """
     settings = source.settings(NemoGymSettings)
-    is_server = source.target.startswith(("http://", "https://"))
-    for option in _OF_CODE if is_server else _OF_SERVERS:
-        if option in settings.model_fields_set:
-            what = "code that is run here" if is_server else "running servers"
-            raise AuthoringError(f"{source!s}: the option {option!r} is for {what}; leave it out")
-    if not is_server:
+    if not names_server(source, settings, _OF_CODE, _OF_SERVERS):
         return host_environments("nemo-gym", source.target, settings)
     options = settings.for_adapter()
     file = settings.tasks or next(iter((settings.splits or {}).values()), "nemo-gym")

@@ -13,9 +13,8 @@ from typing import Any
 
 from pydantic import Field, Json
 
-from ludus.formats.hosting import HostingSettings, environments_of, host_environments
+from ludus.formats.hosting import HostingSettings, environments_of, host_environments, names_server
 from ludus.formats.openenv_remote import OpenEnvServer
-from ludus.protocol.errors import AuthoringError
 from ludus.server import Environment
 from ludus.server.tasks.formats import FormatSource
 
@@ -43,7 +42,7 @@ class OpenEnvSettings(HostingSettings):
     """The environment variable that holds the bearer token of a running server."""
 
 
-_OF_CODE = ("python", "in_process", "isolation", "start_seconds", "make", "action", "observation")
+_OF_CODE = ("make", "action", "observation")
 _OF_SERVERS = ("timeout_seconds", "wait_seconds", "token_variable")
 
 
@@ -54,12 +53,7 @@ def resolve(source: FormatSource) -> Sequence[type[Environment[Any]]]:
         AuthoringError: openenv is missing, the target does not exist, or an option cannot be used.
     """
     settings = source.settings(OpenEnvSettings)
-    is_server = source.target.startswith(("http://", "https://"))
-    for option in _OF_CODE if is_server else _OF_SERVERS:
-        if option in settings.model_fields_set:
-            what = "code that is run here" if is_server else "running servers"
-            raise AuthoringError(f"{source!s}: the option {option!r} is for {what}; leave it out")
-    if not is_server:
+    if not names_server(source, settings, _OF_CODE, _OF_SERVERS):
         return host_environments("openenv", source.target, settings)
     server = OpenEnvServer(source.target, settings.for_adapter())
     return environments_of(server.start(), server, settings)

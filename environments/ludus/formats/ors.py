@@ -12,9 +12,8 @@ from typing import Any
 
 from pydantic import Field, Json
 
-from ludus.formats.hosting import HostingSettings, environments_of, host_environments
+from ludus.formats.hosting import HostingSettings, environments_of, host_environments, names_server
 from ludus.formats.ors_remote import OrsServer
-from ludus.protocol.errors import AuthoringError
 from ludus.server import Environment
 from ludus.server.tasks.formats import FormatSource
 
@@ -34,7 +33,6 @@ class OrsSettings(HostingSettings):
     """The environment variable that holds the API key of a running server."""
 
 
-_OF_CODE = ("python", "in_process", "isolation", "start_seconds")
 _OF_SERVERS = ("silence_seconds", "wait_seconds", "token_variable")
 
 
@@ -45,12 +43,7 @@ def resolve(source: FormatSource) -> Sequence[type[Environment[Any]]]:
         AuthoringError: the package is missing, the target does not exist, or an option cannot be used.
     """
     settings = source.settings(OrsSettings)
-    is_server = source.target.startswith(("http://", "https://"))
-    for option in _OF_CODE if is_server else _OF_SERVERS:
-        if option in settings.model_fields_set:
-            what = "code that is run here" if is_server else "running servers"
-            raise AuthoringError(f"{source!s}: the option {option!r} is for {what}; leave it out")
-    if not is_server:
+    if not names_server(source, settings, (), _OF_SERVERS):
         return host_environments("ors", source.target, settings)
     server = OrsServer(source.target, settings.for_adapter())
     return environments_of(server.start(), server, settings)

@@ -4,7 +4,7 @@ from ludus.formats.hosting.description import Description, HostedSplit, HostedTo
 from ludus.formats.hosting.environment import HostedEnvironment, environments_of, host_environments
 from ludus.formats.hosting.errors import HostedCodeError
 from ludus.formats.hosting.remote import EpisodeSource, Session
-from ludus.formats.hosting.settings import HostingSettings
+from ludus.formats.hosting.settings import HostingSettings, names_server
 
 __all__ = [
     "Description",
@@ -17,4 +17,5 @@ __all__ = [
     "Session",
     "environments_of",
     "host_environments",
+    "names_server",
 ]

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ludus.protocol.errors import AuthoringError
+from ludus.server.tasks.formats import FormatSource
+
+_OF_CODE = ("python", "in_process", "isolation", "start_seconds")
 _OWN = frozenset({"python", "in_process", "isolation", "start_seconds", "name"})
 
 
@@ -29,3 +34,25 @@ class HostingSettings(BaseModel):
     def for_adapter(self) -> dict[str, Any]:
         """Return the format's own options, as JSON values."""
         return {name: value for name, value in self.model_dump(mode="json").items() if name not in _OWN}
+
+
+def names_server(
+    source: FormatSource, settings: HostingSettings, of_code: Sequence[str], of_servers: Sequence[str]
+) -> bool:
+    """Return whether a target is the address of a running server, and not code to run here.
+
+    Args:
+        source: the target.
+        settings: its options.
+        of_code: the format's options that only code has, besides those of all hosted packages.
+        of_servers: the options that only running servers have.
+
+    Raises:
+        AuthoringError: an option of the other kind is given.
+    """
+    is_server = source.target.startswith(("http://", "https://"))
+    for option in (*_OF_CODE, *of_code) if is_server else of_servers:
+        if option in settings.model_fields_set:
+            what = "code that is run here" if is_server else "running servers"
+            raise AuthoringError(f"{source!s}: the option {option!r} is for {what}; leave it out")
+    return is_server
