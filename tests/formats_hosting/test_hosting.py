@@ -8,7 +8,9 @@ import os
 import shutil
 import signal
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from ludus.protocol import ImageBlock, Reward
 from ludus.protocol.errors import AuthoringError, EpisodeFailed, InvalidParams, LudusError
 from ludus.protocol.lifecycle import EndReason
 from ludus.server import EpisodeLimits
+from ludus.server.tasks.formats import parse_source, resolve
 from ludus.testing import play
 
 ADAPTER = Path(__file__).parent / "adapters" / "faults_adapter.py"
@@ -321,3 +324,55 @@ def test_an_outcome_that_the_hosted_system_does_not_score_is_unscored() -> None:
     assert isinstance(found.reward, Reward)
     assert (found.reward.value, found.reward.valid, found.reward.reason) == (None, False, "it is masked")
     assert read_outcome(values.result("", reward=1.0)).reward == 1.0
+
+
+@pytest.mark.parametrize(
+    ("spec", "header", "value"),
+    [
+        ("nemo-gym", "Authorization", "Bearer t0p"),
+        ("openenv", "Authorization", "Bearer t0p"),
+        ("ors", "X-API-Key", "t0p"),
+    ],
+)
+def test_a_running_server_gets_the_token_of_the_variable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spec: str, header: str, value: str
+) -> None:
+    monkeypatch.setenv("THE_TOKEN", "t0p")
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(NEMO_GYM_ROW)
+    tasks = f",tasks={rows}" if spec == "nemo-gym" else ""
+    with recording_server() as (address, requests):
+        source = parse_source(f"{spec}:{address}#token_variable=THE_TOKEN{tasks}")
+        assert source is not None
+        with pytest.raises(AuthoringError):
+            resolve(source)
+    assert requests
+    assert {request.get(header) for request in requests} == {value}
+
+
+NEMO_GYM_ROW = '{"responses_create_params": {"input": [{"role": "user", "content": "Go."}], "tools": []}}\n'
+
+
+@contextlib.contextmanager
+def recording_server() -> Iterator[tuple[str, list[Any]]]:
+    """The address of a server that refuses every request, and the headers of its requests."""
+    requests: list[Any] = []
+
+    class Refusing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            requests.append(self.headers)
+            self.send_error(401)
+
+        do_POST = do_GET
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}", requests
+        finally:
+            server.shutdown()
+            thread.join()

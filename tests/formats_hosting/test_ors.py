@@ -198,7 +198,7 @@ def test_a_missing_package_and_a_wrong_option_are_refused_with_what_to_do() -> N
         environments_of(TARGETS["ors-sdk"], secret="[]")
     with pytest.raises(AuthoringError, match="the option 'isolation' is for code that is run here"):
         environments_of("http://127.0.0.1:9", isolation="thread")
-    with pytest.raises(AuthoringError, match="the environment variable 'NO_SUCH_VARIABLE' is not set"):
+    with pytest.raises(AuthoringError, match="the environment variable 'NO_SUCH_VARIABLE' of .* is not set"):
         environments_of("http://127.0.0.1:9", secrets='["NO_SUCH_VARIABLE"]')
     with pytest.raises(AuthoringError, match="does not answer: .* start the server"):
         environments_of("http://127.0.0.1:9")

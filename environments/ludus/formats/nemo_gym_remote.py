@@ -7,13 +7,13 @@ server could not be reached, all episodes that began before fail.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import aiohttp
 
 from ludus.formats.hosting import HostedCodeError
 from ludus.formats.hosting.description import Description, read_descriptions
+from ludus.formats.hosting.remote import bearer_headers
 from ludus.formats.inside import nemo_gym_wire as wire
 from ludus.formats.inside.adapter import NotUsable
 from ludus.formats.openenv_remote import run_apart
@@ -43,10 +43,7 @@ class NemoGymServer:
         self.reply_seconds = float(options["timeout_seconds"])
         self.outages = 0
         """How often the server could not be reached."""
-        variable = options.get("token_variable")
-        if variable and not os.environ.get(variable):
-            raise AuthoringError(f"nemo-gym: the environment variable {variable!r} of token_variable is not set")
-        self.headers = {"Authorization": f"Bearer {os.environ[variable]}"} if variable else {}
+        self.headers = bearer_headers("nemo-gym", options.get("token_variable"))
         try:
             self.rows = wire.Rows(wire.files_of(options, f"nemo-gym:{url}#tasks=rows.jsonl"))
         except NotUsable as error:

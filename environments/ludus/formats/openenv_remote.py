@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
 from typing import Any, Final, TypeVar
 
@@ -17,6 +16,7 @@ import aiohttp
 
 from ludus.formats.hosting import HostedCodeError
 from ludus.formats.hosting.description import Description, read_descriptions
+from ludus.formats.hosting.remote import bearer_headers
 from ludus.formats.inside import openenv_wire as wire
 from ludus.formats.inside.adapter import NotUsable, Refused
 from ludus.protocol.errors import AuthoringError, InfrastructureFailed
@@ -49,10 +49,7 @@ class OpenEnvServer:
         self.facts: dict[str, Any] = {}
         self.reply_seconds = float(options["timeout_seconds"])
         self.wait_seconds = float(options["wait_seconds"])
-        variable = options.get("token_variable")
-        if variable and not os.environ.get(variable):
-            raise AuthoringError(f"openenv: the environment variable {variable!r} of token_variable is not set")
-        self.headers = {"Authorization": f"Bearer {os.environ[variable]}"} if variable else {}
+        self.headers = bearer_headers("openenv", options.get("token_variable"))
 
     def start(self) -> tuple[Description, ...]:
         """Return the description of the server's environment. Blocks.

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from typing import Any, Final
 
 import aiohttp
 
 from ludus.formats.hosting import HostedCodeError
 from ludus.formats.hosting.description import Description, read_descriptions
+from ludus.formats.hosting.remote import variable_of
 from ludus.formats.inside import ors_wire as wire
 from ludus.formats.inside.adapter import NotUsable, Refused
 from ludus.formats.openenv_remote import run_apart
@@ -43,12 +43,9 @@ class OrsServer:
         self.facts: dict[str, dict[str, Any]] = {}
         self.wait_seconds = float(options["wait_seconds"])
         self.silence_seconds = float(options["silence_seconds"])
+        self.secrets = {name: variable_of("ors", "secrets", name) for name in options["secrets"]}
         variable = options.get("token_variable")
-        for name in [*options["secrets"], *([variable] if variable else [])]:
-            if not os.environ.get(name):
-                raise AuthoringError(f"ors: the environment variable {name!r} is not set")
-        self.secrets = {name: os.environ[name] for name in options["secrets"]}
-        self.headers = {"X-API-Key": os.environ[variable]} if variable else {}
+        self.headers = {"X-API-Key": variable_of("ors", "token_variable", variable)} if variable else {}
 
     def start(self) -> tuple[Description, ...]:
         """Return the descriptions of the server's environments. Blocks.

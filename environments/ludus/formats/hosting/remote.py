@@ -2,7 +2,33 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Protocol
+
+from ludus.protocol.errors import AuthoringError
+
+
+def variable_of(format_name: str, option: str, name: str) -> str:
+    """Return the value of an environment variable that an option names.
+
+    Raises:
+        AuthoringError: it is not set, or empty.
+    """
+    value = os.environ.get(name)
+    if not value:
+        raise AuthoringError(f"{format_name}: the environment variable {name!r} of {option} is not set")
+    return value
+
+
+def bearer_headers(format_name: str, variable: str | None) -> dict[str, str]:
+    """Return the headers for a running server, with the bearer token that a variable holds; without one, none.
+
+    Raises:
+        AuthoringError: the variable is not set.
+    """
+    if not variable:
+        return {}
+    return {"Authorization": f"Bearer {variable_of(format_name, 'token_variable', variable)}"}
 
 
 class Session(Protocol):
