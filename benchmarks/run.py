@@ -97,8 +97,8 @@ def of_channel(found: dict[str, Any]) -> Iterator[Figure]:
         yield Figure(what, f"≥ {least:,} and {times:g}× OpenEnv", f"{ours:,.0f}{beside}", met)
     idle = found["idle"]
     size, p99 = idle["bytes_per_episode"], idle["open_p99_ms"]
-    told = f"{size / 1024:.1f} KB each; opening p99 {p99:.1f} ms"
-    yield Figure(f"{idle['episodes']:,} open idle episodes", "≤ 4 KB each", told, size <= 4096)
+    measured = f"{size / 1024:.1f} KB each; opening p99 {p99:.1f} ms"
+    yield Figure(f"{idle['episodes']:,} open idle episodes", "≤ 4 KB each", measured, size <= 4096)
 
 
 def of_harness(found: dict[str, float]) -> Iterator[Figure]:
@@ -143,8 +143,8 @@ def of_ors(found: dict[str, Any]) -> Iterator[Figure]:
             continue
         ours, theirs = max(pairs, key=lambda pair: pair[0] / pair[1])
         ratio = ours / theirs
-        told = f"{ours:,.0f} µs = 1/{1 / ratio:.1f} of {theirs:,.0f} µs"
-        yield Figure(what, "≤ 1/5 of ors-sdk's", told, ratio <= 0.2)
+        measured = f"{ours:,.0f} µs = 1/{1 / ratio:.1f} of {theirs:,.0f} µs"
+        yield Figure(what, "≤ 1/5 of ors-sdk's", measured, ratio <= 0.2)
 
 
 def of_mcp_play(found: dict[str, Any]) -> Iterator[Figure]:
@@ -175,23 +175,23 @@ def of_trainer_update(found: dict[str, Any]) -> Iterator[Figure]:
         what = f"trainer: update on recorded batches, {case}"
         speed, memory = ratio["tokens_per_second"], ratio["memory"]
         if "32k" in case:
-            told = f"{memory:.2f}× TRL's memory, gradients {worst:.1e}"
-            yield Figure(what, "≤ 0.5× TRL's memory, gradients 1e-5", told, memory <= 0.5 and worst <= 1e-5)
+            measured = f"{memory:.2f}× TRL's memory, gradients {worst:.1e}"
+            yield Figure(what, "≤ 0.5× TRL's memory, gradients 1e-5", measured, memory <= 0.5 and worst <= 1e-5)
         else:
-            told = f"{speed:.2f}× TRL's tokens/s, gradients {worst:.1e}"
-            yield Figure(what, "≥ 2× TRL's tokens/s, gradients 1e-5", told, speed >= 2 and worst <= 1e-5)
+            measured = f"{speed:.2f}× TRL's tokens/s, gradients {worst:.1e}"
+            yield Figure(what, "≥ 2× TRL's tokens/s, gradients 1e-5", measured, speed >= 2 and worst <= 1e-5)
 
 
 def of_trainer_loop(found: dict[str, Any]) -> Iterator[Figure]:
     """Wall time to a reward, next to TRL."""
     if "trl" in found:
         ahead, sync = found["async"], found["sync"]
-        told = (
+        measured = (
             f"{ahead['seconds']:.1f} s = {ahead['ratio']:.2f}× TRL's {found['trl']['seconds']:.1f} s; without playing "
             f"ahead {sync['ratio']:.2f}×"
         )
         what = "trainer: whole loop, toy task, wall time to reward 0.9"
-        yield Figure(what, "≤ 0.7× TRL's", told, ahead["ratio"] <= 0.7)
+        yield Figure(what, "≤ 0.7× TRL's", measured, ahead["ratio"] <= 0.7)
 
 
 def of_trainer_learning(found: dict[str, Any]) -> Iterator[Figure]:
@@ -215,12 +215,12 @@ def of_trainer_async(found: dict[str, Any]) -> Iterator[Figure]:
     """Steps per minute with and without playing ahead."""
     ahead = max((found[s] for s in ("1", "2")), key=lambda row: row["steps_per_minute"])
     sync = found["0"]
-    told = (
+    measured = (
         f"{found['ratio']:.2f}×: {ahead['steps_per_minute']:.1f} against {sync['steps_per_minute']:.1f} steps/min; the "
         f"learner waits {ahead['waiting']:.0%} of the time against {sync['waiting']:.0%}"
     )
     what = "trainer: playing ahead of learning, environment steps of 50 to 500 ms"
-    yield Figure(what, "≥ 1.5× sync", told, found["ratio"] >= 1.5)
+    yield Figure(what, "≥ 1.5× sync", measured, found["ratio"] >= 1.5)
 
 
 def of_pretrained(found: dict[str, Any]) -> Iterator[Figure]:
@@ -252,8 +252,8 @@ def of_rubric(found: dict[str, Any]) -> Iterator[Figure]:
 def of_sandbox(found: dict[str, Any]) -> Iterator[Figure]:
     """Starting `python -c pass` in a warm box, next to starting it bare."""
     ratio, rate = found["bubblewrap"] / found["bare"], found["runs/s"]
-    told = f"{1000 * found['bubblewrap']:.1f} ms = {ratio:.2f}× bare"
-    yield Figure("bubblewrap, `python -c pass` in a warm box", "≤ 1.5× the bare start", told, ratio <= 1.5)
+    measured = f"{1000 * found['bubblewrap']:.1f} ms = {ratio:.2f}× bare"
+    yield Figure("bubblewrap, `python -c pass` in a warm box", "≤ 1.5× the bare start", measured, ratio <= 1.5)
     yield Figure("bubblewrap, runs/s", "≥ 60", f"{rate:.0f}", rate >= 60)
     spawn = max(value for name, value in found.items() if name.startswith("spawn"))
     yield Figure("bubblewrap, a new background process answers", "≤ 20 ms", f"{1000 * spawn:.1f} ms", spawn <= 0.02)
@@ -264,8 +264,8 @@ def of_sandbox(found: dict[str, Any]) -> Iterator[Figure]:
 def of_sandboxd(found: dict[str, float]) -> Iterator[Figure]:
     """A background process and one exchange through sandboxd, next to bubblewrap alone."""
     ours, alone = (found[f"{name}: spawn + one exchange"] for name in ("sandboxd", "bubblewrap"))
-    told = f"{1000 * ours:.1f} ms (bubblewrap alone {1000 * alone:.1f} ms)"
-    yield Figure("sandboxd, a new background process answers", "≤ 25 ms", told, ours <= 0.025)
+    measured = f"{1000 * ours:.1f} ms (bubblewrap alone {1000 * alone:.1f} ms)"
+    yield Figure("sandboxd, a new background process answers", "≤ 25 ms", measured, ours <= 0.025)
 
 
 def of_formats(found: dict[str, Any]) -> Iterator[Figure]:
@@ -288,11 +288,11 @@ def of_formats(found: dict[str, Any]) -> Iterator[Figure]:
 def of_boxed(found: dict[str, Any]) -> Iterator[Figure]:
     """Many episodes with a sandbox each."""
     what = f"{found['episodes']:.0f} boxed episodes at a time, tools of 0.1 s, {found['pause']:.0f} s between calls"
-    told = (
+    measured = (
         f"step p50 {found['step_p50']:.2f} s, p99 {found['step_p99']:.2f} s, {found['steps_per_second']:.0f} steps/s; "
         f"start p99 {found['start_p99']:.1f} s; {found['lost']:.0f} lost"
     )
-    yield Figure(what, "step p99 ≤ 1 s, 0 lost", told, found["step_p99"] <= 1 and found["lost"] == 0)
+    yield Figure(what, "step p99 ≤ 1 s, 0 lost", measured, found["step_p99"] <= 1 and found["lost"] == 0)
 
 
 def of_bounds(found: dict[str, Any]) -> Iterator[Figure]:
@@ -343,7 +343,7 @@ READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
 ABOUT = """# Results
 
 Written by `make bench`. Each server is one process, each client another, on loopback; peers run in their own
-environments, in turn with ours, in the same run. What each benchmark does is told at its top.
+environments, in turn with ours, in the same run. What each benchmark does is described at its top.
 
 ## Figures
 
@@ -389,8 +389,8 @@ def page(new: dict[str, str], old: str) -> str:
     parts = {**dict(zip(found[1::2], found[2::2], strict=True)), **new}
     line = re.compile(r"^\| .*(?:met|missed).* \|$", re.MULTILINE)
     rows = [row for name in READERS if name in parts for row in line.findall(parts[name])]
-    told = [f"\n## {name}.py\n\n{parts[name].rstrip()}\n" for name in READERS if name in parts]
-    return ABOUT + "\n".join([*HEAD, *rows, ""]) + "".join(told)
+    texts = [f"\n## {name}.py\n\n{parts[name].rstrip()}\n" for name in READERS if name in parts]
+    return ABOUT + "\n".join([*HEAD, *rows, ""]) + "".join(texts)
 
 
 def main() -> int:
@@ -398,17 +398,17 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(READERS), help=f"of {', '.join(READERS)}")
     parser.add_argument("--quick", action="store_true", help="short rounds, to see that they run")
     options = parser.parse_args()
-    new, broken, told = {}, [], []
+    new, broken, gathered = {}, [], []
     for name in options.only.split(","):
         about = machine()
         one = run(name, QUICK[name] if options.quick else [])
         figures = list(READERS[name](one.found)) if one.found else []
-        told += figures
+        gathered += figures
         if one.found:
             new[name] = part(figures, one, about)
         else:
             broken.append(name)
-    print(f"\n{table(told)}")
+    print(f"\n{table(gathered)}")
     if broken:
         print(f"these gave no figures: {', '.join(broken)}", file=sys.stderr)
     if new and not options.quick:

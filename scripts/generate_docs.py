@@ -190,6 +190,9 @@ HOSTED_PACKAGES: dict[str, str] = {
 }  # fmt: skip
 """The package that each format hosts, whose pinned version its tests meet."""
 
+PAGES_OF = {"docker": "mcp"}
+"""Formats that the page of another one describes."""
+
 
 def formats() -> str:
     """The formats, what each hosts, and the version of the hosted package that its tests meet."""
@@ -206,7 +209,7 @@ def formats() -> str:
         about = (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").partition("\n")[0]
         package = HOSTED_PACKAGES.get(name)
         tested = f"{package} {pins[package]}" if package is not None else "–"
-        page = f"formats/{name}.md"
+        page = f"formats/{PAGES_OF.get(name, name)}.md"
         shown = f"[`{name}:`]({page})" if (ROOT / "docs" / page).exists() else f"`{name}:`"
         lines.append(f"| {shown} | {about.rpartition('`: ')[2] or about} | {tested} |")
     return "\n".join(lines)

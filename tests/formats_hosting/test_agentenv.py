@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden_episodes import hosted, shown
+from golden_episodes import hosted, hosting, shown
 from peer_clients import peer_variables, python_of
 
 from ludus.protocol.errors import AuthoringError, LudusError
@@ -66,17 +66,10 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
 @pytest.fixture
 def of(golden: Recorded, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Return environments in AgentEnv's interpreter."""
-    made: list[Any] = []
     for name, value in variables_of(golden.folder).items():
         monkeypatch.setenv(name, value)
-
-    def make(spec: str) -> Any:
-        made.extend(hosted(f"agentenv:{spec}", "agentenv"))
-        return made[-1]
-
-    yield make
-    for environment in made:
-        environment.process.close()
+    with hosting("agentenv") as make:
+        yield lambda target: make(f"agentenv:{target}")
 
 
 async def differences(environment: Any, recorded: list[dict[str, Any]]) -> list[Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden_episodes import hosted, record, shown
+from golden_episodes import hosted, hosting, record, shown
 from peer_clients import python_of
 
 from ludus.protocol.errors import AuthoringError, LudusError
@@ -27,15 +27,8 @@ PUBLISHED = {"submit_answer": "submit_answer_2"}
 @pytest.fixture
 def of() -> Iterator[Any]:
     """Return environments in CUBE's interpreter."""
-    made: list[Any] = []
-
-    def make(spec: str) -> Any:
-        made.extend(hosted(spec, "cube"))
-        return made[-1]
-
-    yield make
-    for environment in made:
-        environment.process.close()
+    with hosting("cube") as make:
+        yield make
 
 
 async def differences(environment: Any, recorded: list[dict[str, Any]]) -> list[Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from peer_clients import peer_variables, python_of
+from hosted_peers import output_of
+from peer_clients import python_of
 
 from ludus.client import RemoteEnvironment
 from ludus.protocol import ImageBlock, TextBlock
@@ -17,22 +17,10 @@ from ludus.protocol.content import Content
 from ludus.server import Environment
 from ludus.server.tasks.formats import parse_source, resolve
 
-ROOT = Path(__file__).parents[2]
-PEERS = ROOT / "tests" / "formats_hosting" / "peers"
-
 
 def record(peer: str, script: str, plan: Any) -> list[dict[str, Any]]:
     """Let a peer's interpreter play episodes with its own runner: `{"start", "steps": […]}` for each."""
-    done = subprocess.run(
-        [python_of(peer), "-W", "ignore", str(PEERS / script)],
-        input=json.dumps(plan),
-        capture_output=True,
-        text=True,
-        env=peer_variables(),
-        cwd=ROOT,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    found: list[dict[str, Any]] = json.loads(output_of(peer, script, plan).splitlines()[-1])
     return found
 
 
@@ -43,6 +31,22 @@ def hosted(spec: str, peer: str | None = None) -> list[type[Environment[Any]]]:
     if peer is not None:
         source = source.with_options({"python": python_of(peer)})
     return resolve(source)
+
+
+@contextmanager
+def hosting(peer: str) -> Iterator[Callable[[str], Any]]:
+    """A function that returns the last environment of a spec; their interpreters have ended afterwards."""
+    made: list[Any] = []
+
+    def make(spec: str) -> Any:
+        made.extend(hosted(spec, peer))
+        return made[-1]
+
+    try:
+        yield make
+    finally:
+        for environment in made:
+            environment.process.close()
 
 
 def shown(content: Sequence[Content]) -> list[Any]:

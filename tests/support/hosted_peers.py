@@ -14,7 +14,8 @@ from peer_clients import peer_variables, python_of
 
 from ludus.server.tasks.formats import parse_source, resolve
 
-PROGRAMS = Path(__file__).parents[1] / "formats_hosting" / "peers"
+ROOT = Path(__file__).parents[2]
+PROGRAMS = ROOT / "tests" / "formats_hosting" / "peers"
 
 
 def spec_of(peer: str, spec: str, **options: Any) -> str:
@@ -39,11 +40,16 @@ def hosted(peer: str, spec: str, **options: Any) -> Iterator[list[Any]]:
 
 
 def record(peer: str, program: str, orders: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return what a program in `tests/formats_hosting/peers` records in the peer's interpreter."""
+    """Return what a program in `tests/formats_hosting/peers` records in the peer's interpreter, a line each."""
+    return [json.loads(line) for line in output_of(peer, program, orders).splitlines()]
+
+
+def output_of(peer: str, program: str, given: Any) -> str:
+    """Return what a program in `tests/formats_hosting/peers` prints in the peer's interpreter."""
     done = subprocess.run(
-        [python_of(peer), str(PROGRAMS / program)],
-        input=json.dumps(orders), capture_output=True, text=True, check=False,
+        [python_of(peer), "-W", "ignore", str(PROGRAMS / program)],
+        input=json.dumps(given), capture_output=True, text=True, check=False, cwd=ROOT,
         env={**peer_variables(), "PYTHONHASHSEED": "0"},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
