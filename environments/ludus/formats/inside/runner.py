@@ -185,11 +185,12 @@ def serve(adapter: Any, stream: socket.socket, pid: int) -> None:
     frames = importlib.import_module(f"{_PACKAGE}.frames")
     session = _Session(adapter)
     own = os.getpid()
+    messages = frames.Stream(stream)
     with stream:
         try:
-            frames.send(stream, {"pid": pid})
-            while (request := frames.receive(stream)) is not None:
-                reply = answer(session, request)
+            messages.send({"pid": pid})
+            while (request := messages.receive()) is not None:
+                reply = answer(session, request, frames.pack)
                 if os.getpid() != own:  # a process that hosted code forked, and that returned to here
                     os._exit(0)
                 stream.sendall(reply)
@@ -199,16 +200,14 @@ def serve(adapter: Any, stream: socket.socket, pid: int) -> None:
             session.close()
 
 
-def answer(session: _Session, request: dict[str, Any]) -> bytes:
+def answer(session: _Session, request: dict[str, Any], pack: Callable[[dict[str, Any]], bytes]) -> bytes:
     """Return the reply to a request as a message: its value, or why there is none."""
-    frames = importlib.import_module(f"{_PACKAGE}.frames")
     number = request.get("id")
     try:
         method: Callable[..., Any] = session.methods[request["call"]]
-        packed: bytes = frames.pack({"id": number, "value": method(**request.get("with", {}))})
+        return pack({"id": number, "value": method(**request.get("with", {}))})
     except BaseException as error:  # `SystemExit` of hosted code, too
-        packed = frames.pack({"id": number, "error": explain(error)})
-    return packed
+        return pack({"id": number, "error": explain(error)})
 
 
 class _Session:
