@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import importlib.util
 import json
@@ -62,6 +63,8 @@ def main(file: str, address: str, isolation: str) -> int:
         out.write(json.dumps({"error": explain(error)}) + "\n")
         out.flush()
         return 1
+    gc.collect()
+    gc.freeze()  # else each child copies all pages of the package when its own collector looks at them
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(address)
     listener.listen(256)
