@@ -33,6 +33,7 @@ try:
     main()
 finally:
     heavy = {"ludus.server", "ludus.formats", "ludus.environments", "ludus.sandbox", "gymnasium", "mcp", "numpy"}
+    heavy |= {"ludus.client.client", "ludus.protocol.episodes", "asyncio"}
     print(sorted(heavy & set(sys.modules)), file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)

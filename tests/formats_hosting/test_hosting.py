@@ -25,7 +25,7 @@ from ludus.protocol import ImageBlock, Reward
 from ludus.protocol.errors import AuthoringError, EpisodeFailed, InvalidParams, LudusError
 from ludus.protocol.lifecycle import EndReason
 from ludus.server import EpisodeLimits
-from ludus.server.tasks.formats import parse_source, resolve
+from ludus.server.tasks.formats import FormatSource, parse_source, resolve
 from ludus.testing import play
 
 ADAPTER = Path(__file__).parent / "adapters" / "faults_adapter.py"
@@ -67,6 +67,22 @@ def foreign() -> Iterator[Any]:
     found = hosted()
     yield found
     found.process.close()
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+async def test_without_blocking_the_calls_of_hosted_code_need_no_thread(blocking: bool) -> None:
+    async with play(hosted(in_process=True, blocking=blocking)) as world:
+        episode = await world.start(index=2, seed=7)
+        assert episode.prompt == "Task train-2 with seed 7."
+        step = await episode.do(what="thread")
+        assert (step.text == "ludus-worker") == blocking
+        assert await episode.answer("2")
+        assert episode.end_reason == EndReason.SUBMITTED
+
+
+def test_blocking_is_refused_for_an_interpreter_of_its_own() -> None:
+    with pytest.raises(AuthoringError, match="blocking=false is for in_process=true"):
+        FormatSource("gymnasium", "FrozenLake-v1", {"blocking": "false"}).settings(HostingSettings)
 
 
 async def test_an_episode_is_played_and_graded_in_hosted_code(environment: Any) -> None:

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import signal
 import sys
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from ludus.client import connect
-from ludus.client.client import Client
-from ludus.protocol.episodes import EnvironmentInfo, ToolSpec
-from ludus.protocol.errors import EnvironmentNotFound
-from ludus.protocol.messages import did_you_mean
-from ludus.protocol.rewards import Reward
 from ludus.protocol.text import printable
+
+if TYPE_CHECKING:  # importing the client would double the time of commands that need no server
+    from ludus.client.client import Client
+    from ludus.protocol.episodes import EnvironmentInfo, ToolSpec
+    from ludus.protocol.rewards import Reward
 
 T = TypeVar("T")
 
@@ -59,6 +57,8 @@ async def client_of(target: str, token: str | None, wire: str) -> AsyncIterator[
         BadParameter: the address or the wire is invalid.
         AuthoringError: the environment cannot be served.
     """
+    from ludus.client import connect
+
     async with AsyncExitStack() as stack:
         if is_local(target):
             from ludus.validation.local_environments import source_of
@@ -119,6 +119,8 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     Raises:
         Exit: such a signal arrived; the exit code is 128 + its number.
     """
+    import asyncio  # here, since `ludus envs --local` does not need it
+
     received: list[int] = []
 
     async def until_terminated() -> T:
@@ -203,6 +205,9 @@ def find_environment(environments: tuple[EnvironmentInfo, ...], name: str | None
         EnvironmentNotFound: there is no environment of that name, or none at all.
         BadParameter: no name was given, and the server at an address has several environments.
     """
+    from ludus.protocol.errors import EnvironmentNotFound
+    from ludus.protocol.messages import did_you_mean
+
     names = ", ".join(info.name for info in environments) or "none"
     if name is None and environments and is_local(target):
         return next((info for info in environments if info.name == target), environments[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -89,14 +90,29 @@ def discover() -> Iterator[Plugin]:
 def declared_commands(module: str) -> dict[str, str] | None:
     """Return the literal `COMMANDS` of a module, read from its source; None if it has none."""
     source = _source(module)
-    if source is None:
+    if source is None or "COMMANDS" not in source:
         return None
-    for node in ast.parse(source).body:
+    for node in _parse(source):
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         if isinstance(target, ast.Name) and target.id == "COMMANDS":
             value = ast.literal_eval(node.value)  # type: ignore[attr-defined]
             return {str(name): str(line) for name, line in value.items()}
     return None
+
+
+def _parse(source: str) -> list[ast.stmt]:
+    """Return the statement that assigns `COMMANDS`, which takes a line, or ends with a line that begins with `}`.
+
+    To parse whole modules would take longer than all else that `ludus --help` does; so they are parsed only if neither
+    is the case.
+    """
+    start = source.find("\nCOMMANDS") + 1
+    for close in ("}\n", "\n}"):
+        end = source.find(close, start) + len(close)
+        if start and end >= start + len(close):
+            with contextlib.suppress(SyntaxError):
+                return ast.parse(source[start:end]).body
+    return ast.parse(source).body
 
 
 def _source(module: str) -> str | None:

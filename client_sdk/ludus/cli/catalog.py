@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, Final
+import functools
+from importlib.metadata import Distribution, entry_points
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.markup import escape
-from rich.panel import Panel
-from rich.table import Table
 
 from ludus.cli._common import (
     TARGET_HELP,
@@ -25,11 +23,11 @@ from ludus.cli._common import (
     shown,
     signature,
 )
-from ludus.client.environment import RemoteEnvironment
-from ludus.protocol.content import text_of
-from ludus.protocol.episodes import EnvironmentInfo, TaskRow
-from ludus.protocol.errors import TaskNotFound
 from ludus.protocol.text import printable
+
+if TYPE_CHECKING:  # `ludus envs --local` needs neither the client nor the protocol's models
+    from ludus.client.environment import RemoteEnvironment
+    from ludus.protocol.episodes import EnvironmentInfo, TaskRow
 
 COMMANDS: Final = {
     "envs": "List environments.",
@@ -87,10 +85,12 @@ def envs(
 def _list_installed(as_json: bool) -> None:
     """Print the environments and formats of the installed packages, by their entry points alone."""
     groups = {"environments": "ludus.environments", "formats": "ludus.formats"}
+    installed = entry_points()
+    package = functools.cache(_package)
     found = {
         title: [
-            {"name": entry.name, "source": entry.value, "package": _package(entry)}
-            for entry in sorted(entry_points(group=group), key=lambda entry: entry.name)
+            {"name": entry.name, "source": entry.value, "package": package(entry.dist)}
+            for entry in sorted(installed.select(group=group), key=lambda entry: entry.name)
         ]
         for title, group in groups.items()
     }
@@ -103,8 +103,8 @@ def _list_installed(as_json: bool) -> None:
             console.print(shown(f"  {row['name']}  ({row['package']}: {row['source']})"), soft_wrap=True)
 
 
-def _package(entry: EntryPoint) -> str:
-    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else ""
+def _package(package: Distribution | None) -> str:
+    return "" if package is None else f"{package.metadata['Name']} {package.metadata['Version']}"
 
 
 def tasks(
@@ -130,6 +130,9 @@ def tasks(
                 if len(rows) == n:
                     break
             return rows
+
+    from rich.markup import escape
+    from rich.table import Table
 
     found = run(go())
     if as_json:
@@ -169,6 +172,8 @@ def _show_environment(info: EnvironmentInfo, as_json: bool) -> None:
     if as_json:
         print_json(info.model_dump(mode="json"))
         return
+    from rich.panel import Panel
+
     can = {"seeds": info.seedable, "grades": info.gradable, "forks": info.forkable, "scores groups": info.group_scoring}
     bounds = "unknown" if info.reward_range is None else "{:g} to {:g}".format(*info.reward_range)
     console.print(Panel(shown(info.description.strip() or "(no description)"), title=f"{info.name} {info.version}"))
@@ -189,6 +194,10 @@ async def _show_task(environment: RemoteEnvironment, split: str, task: str, seed
     if as_json:
         print_json({"task": row.model_dump(mode="json"), "prompt": [m.model_dump(mode="json") for m in prompt]})
         return
+    from rich.panel import Panel
+
+    from ludus.protocol.content import text_of
+
     for name, value in row.fields.items():
         console.print(shown(f"{name}: {value}"))
     for message in prompt:
@@ -201,6 +210,8 @@ async def find_task(environment: RemoteEnvironment, split: str, task: str) -> Ta
     Raises:
         TaskNotFound: the split has neither.
     """
+    from ludus.protocol.errors import TaskNotFound
+
     try:
         return await environment.task(split, task=task)
     except TaskNotFound:

@@ -10,8 +10,9 @@ client is in `ludus.client.sync`.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from ludus.protocol.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from ludus.client._connect import WireName, connect
@@ -140,17 +141,7 @@ _MODULES: Final = {
 }
 """The modules that define the public names."""
 
-_HOMES: Final = {name: module for module, names in _MODULES.items() for name in names.split()}
-"""The module of each public name. Names are imported at first use (PEP 562), so that `ludus --help` starts fast."""
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(globals(), _MODULES)
 
 
 def __dir__() -> list[str]:

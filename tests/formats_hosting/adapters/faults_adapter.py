@@ -103,6 +103,9 @@ class FaultsEpisode(HostedEpisode):
     def do_pid(self) -> Dict[str, Any]:
         return result(str(os.getpid()))
 
+    def do_thread(self) -> Dict[str, Any]:
+        return result(threading.current_thread().name)
+
     def do_opened(self) -> Dict[str, Any]:
         return result(str(self.adapter.opened))
 

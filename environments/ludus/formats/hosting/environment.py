@@ -53,11 +53,11 @@ class HostedEnvironment(Environment[HostedTask]):
             SchemaTool(names[tool.name], tool.description, tool.schema_, _no_run).spec for tool in cls.described.tools
         ]
 
-    def prompt(self) -> str | list[Message]:
-        """Return the hosted environment's prompt."""
+    async def prompt(self) -> str | list[Message]:
+        """Return the hosted environment's prompt. Needs no thread, as `setup` has read it."""
         return self._prompt
 
-    def task_tools(self) -> Sequence[SchemaTool]:
+    async def task_tools(self) -> Sequence[SchemaTool]:
         """Return the tools of the task."""
         names = usable_names([tool.name for tool in self._tools])
         return [self._tool(tool, names[tool.name]) for tool in self._tools]
@@ -136,7 +136,7 @@ class _LocalEnvironment(HostedEnvironment):
         def run(arguments: dict[str, Any], context: StepContext) -> Result:
             return read_outcome(adapter.run(lambda: episode.call(tool.name, arguments)))
 
-        return _schema_tool(tool, name, run, offload=True)
+        return _schema_tool(tool, name, run, offload=self.blocking)
 
 
 class _GradedLocalEnvironment(_LocalEnvironment):
@@ -166,7 +166,8 @@ def host_environments(
         local = LocalAdapter(format_name, file, target, settings)
         found = local.start()
         bases = (_LocalEnvironment, _GradedLocalEnvironment)
-        return [_class(one, bases[one.gradable], {"adapter": local}, local, settings, len(found)) for one in found]
+        fields = {"adapter": local, "blocking": settings.blocking}
+        return [_class(one, bases[one.gradable], fields, local, settings, len(found)) for one in found]
     process = ForeignProcess(format_name, file, target, settings)
     found = process.start()
     _RUNNING.add(process)

@@ -30,7 +30,7 @@ import weakref
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ludus.formats.hosting.description import Description, read_descriptions
 from ludus.formats.hosting.errors import HostedCodeError, error_of
@@ -72,6 +72,7 @@ class ForeignProcess:
         self._folder: Path | None = None
         self._remove: Any = None
         self._catalog: socket.socket | None = None
+        self._messages: frames.Stream
         self._lock = threading.Lock()
         self._catalog_lock = threading.Lock()
         self._number = 0
@@ -242,10 +243,11 @@ class ForeignProcess:
             self._catalog = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._catalog.settimeout(_TASK_SECONDS)
             self._catalog.connect(self.address)
-            frames.receive(self._catalog)
+            self._messages = frames.Stream(self._catalog)
+            self._messages.receive()
         self._number += 1
-        frames.send(self._catalog, {"id": self._number, "call": call, "with": dict(parameters)})
-        reply = frames.receive(self._catalog)
+        self._messages.send({"id": self._number, "call": call, "with": dict(parameters)})
+        reply = self._messages.receive()
         if reply is None:
             raise frames.FrameError("the connection ended")
         if "error" in reply:
@@ -290,14 +292,15 @@ class ForeignProcess:
                     raise InfrastructureFailed(error.message) from None
             try:
                 async with asyncio.timeout(_HELLO_SECONDS):
-                    reader, writer = await asyncio.open_unix_connection(self.address, limit=frames.LONGEST)
+                    loop = asyncio.get_running_loop()
+                    _, link = await loop.create_unix_connection(_Link, self.address)
                     try:
-                        hello = await _receive(reader)
+                        hello = await link.receive()
                     except BaseException:
-                        writer.close()
+                        link.close()
                         raise
-                return ForeignSession(self, reader, writer, int(hello["pid"]))
-            except (OSError, frames.FrameError, asyncio.IncompleteReadError) as error:
+                return ForeignSession(self, link, int(hello["pid"]))
+            except (OSError, frames.FrameError) as error:
                 if last:
                     raise InfrastructureFailed(
                         f"the interpreter of the format {self.format!r} cannot be reached: {error}"
@@ -308,12 +311,9 @@ class ForeignProcess:
 class ForeignSession:
     """The connection of one episode."""
 
-    def __init__(
-        self, process: ForeignProcess, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pid: int
-    ) -> None:
+    def __init__(self, process: ForeignProcess, link: _Link, pid: int) -> None:
         self._process = process
-        self._reader = reader
-        self._writer = writer
+        self._link = link
         self._pid = pid
         self._number = 0
         self.is_open = True
@@ -331,9 +331,9 @@ class ForeignSession:
             raise HostedCodeError("the hosted episode broke off earlier")
         self._number += 1
         try:
-            self._writer.write(frames.pack({"id": self._number, "call": name, "with": parameters}))
-            reply = await _receive(self._reader)
-        except (OSError, asyncio.IncompleteReadError, frames.FrameError) as error:
+            self._link.send({"id": self._number, "call": name, "with": parameters})
+            reply = await self._link.receive()
+        except (OSError, frames.FrameError) as error:
             self.abort()
             if not self._process.is_running:
                 raise InfrastructureFailed(
@@ -351,7 +351,7 @@ class ForeignSession:
         """Close the connection, and kill the process behind it."""
         if self.is_open:
             self.is_open = False
-            self._writer.close()
+            self._link.close()
             self._process.kill_child(self._pid)
 
     async def aclose(self) -> None:
@@ -369,9 +369,59 @@ class ForeignSession:
             self.abort()
 
 
-async def _receive(reader: asyncio.StreamReader) -> dict[str, Any]:
-    head = await reader.readexactly(frames.HEAD.size)
-    return frames.unpack(await reader.readexactly(frames.length_of(head)))
+class _Link(asyncio.Protocol):
+    """A connection that carries messages, without the copies and tasks of a `StreamReader`."""
+
+    def __init__(self) -> None:
+        self._decoder = frames.Decoder()
+        self._arrived: deque[dict[str, Any]] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._ended: Exception | None = None
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
+
+    def data_received(self, data: bytes) -> None:
+        self._decoder.feed(data)
+        try:
+            while (message := self._decoder.next()) is not None:
+                self._arrived.append(message)
+        except frames.FrameError as error:
+            self._ended = error
+            self._transport.abort()
+        if self._arrived or self._ended:
+            self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ended = self._ended or exc or frames.FrameError("the connection ended")
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message."""
+        self._transport.write(frames.pack(message))
+
+    async def receive(self) -> dict[str, Any]:
+        """Return the next message; one caller at a time.
+
+        Raises:
+            OSError: the connection broke.
+            FrameError: it ended, or what arrived is no message.
+        """
+        while not self._arrived:
+            if self._ended is not None:
+                raise self._ended
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        return self._arrived.popleft()
+
+    def close(self) -> None:
+        """Close the connection, after what was sent."""
+        self._transport.close()
 
 
 def _read_line(process: subprocess.Popen[bytes], seconds: float) -> bytes | None:

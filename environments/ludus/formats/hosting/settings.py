@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ludus.protocol.errors import AuthoringError
 from ludus.server.tasks.formats import FormatSource
 
-_OF_CODE = ("python", "in_process", "isolation", "start_seconds")
-_OWN = frozenset({"python", "in_process", "isolation", "start_seconds", "name"})
+_OF_CODE = ("python", "in_process", "blocking", "isolation", "start_seconds")
+_OWN = frozenset({"python", "in_process", "blocking", "isolation", "start_seconds", "name"})
 
 
 class HostingSettings(BaseModel):
@@ -24,12 +24,21 @@ class HostingSettings(BaseModel):
     """The interpreter that has the package, such as `envs/gym/bin/python`; this one by default."""
     in_process: bool = False
     """Whether to run the package in the server's own process, which is faster but isolates nothing."""
+    blocking: bool = True
+    """With `in_process`: whether calls may take long, so that they need threads. With `false` they run on the server's
+    event loop, which saves two switches of threads for each; a call that takes long then delays all episodes."""
     isolation: Literal["process", "thread"] = "process"
     """In an interpreter of its own: whether an episode has a forked process, or only a thread."""
     start_seconds: float = Field(default=120.0, gt=0)
     """How long the package may take to be imported and to describe its environments."""
     name: str | None = Field(default=None, max_length=100)
     """The published name; by default the adapter's."""
+
+    @model_validator(mode="after")
+    def _blocks_in_process(self) -> Self:
+        if not self.blocking and not self.in_process:
+            raise ValueError("blocking=false is for in_process=true; an interpreter of its own never blocks the server")
+        return self
 
     def for_adapter(self) -> dict[str, Any]:
         """Return the format's own options, as JSON values."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from typing import Any
+from typing import Any, Optional
 
 HEAD = struct.Struct(">I")
 LONGEST = 256 * 1024 * 1024
 """The most bytes of one message."""
+_PART = 1 << 17
+_WRITTEN = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 
 
 class FrameError(Exception):
@@ -23,7 +25,7 @@ def pack(message: dict[str, Any]) -> bytes:
         ValueError: it holds a number that is not finite, or is too long.
         TypeError: it holds a value that JSON cannot represent.
     """
-    body = json.dumps(message, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
+    body = _WRITTEN(message).encode("ascii")
     if len(body) > LONGEST:
         raise ValueError(f"a message of {len(body):,} bytes is too long; at most {LONGEST:,} are allowed")
     return HEAD.pack(len(body)) + body
@@ -48,7 +50,7 @@ def unpack(body: bytes) -> dict[str, Any]:
         FrameError: they are no JSON object.
     """
     try:
-        message = json.loads(body)
+        message = json.loads(body.decode("ascii"))
     except ValueError:
         raise FrameError(f"{len(body):,} bytes arrived that are no JSON") from None
     if not isinstance(message, dict):
@@ -56,35 +58,60 @@ def unpack(body: bytes) -> dict[str, Any]:
     return message
 
 
-def send(stream: socket.socket, message: dict[str, Any]) -> None:
-    """Send a message on a blocking socket."""
-    stream.sendall(pack(message))
+class Decoder:
+    """Takes bytes as they arrive, and returns the messages in them."""
 
+    def __init__(self) -> None:
+        self._held = bytearray()
 
-def receive(stream: socket.socket) -> dict[str, Any] | None:
-    """Return the next message of a blocking socket; None at its end.
+    def feed(self, data: bytes) -> None:
+        """Add bytes that arrived."""
+        self._held += data
 
-    Raises:
-        FrameError: the stream ends within a message, or holds something else.
-    """
-    head = _exactly(stream, HEAD.size)
-    if head is None:
-        return None
-    body = _exactly(stream, length_of(head))
-    if body is None:
-        raise FrameError("the stream ended within a message")
-    return unpack(body)
+    def next(self) -> Optional[dict[str, Any]]:
+        """Return the next message; None if it has not arrived as a whole.
 
-
-def _exactly(stream: socket.socket, count: int) -> bytes | None:
-    parts: list[bytes] = []
-    left = count
-    while left:
-        part = stream.recv(min(left, 1 << 20))
-        if not part:
-            if parts:
-                raise FrameError("the stream ended within a message")
+        Raises:
+            FrameError: it is too long, or no JSON object.
+        """
+        held = self._held
+        if len(held) < HEAD.size:
             return None
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
+        end = HEAD.size + length_of(bytes(held[: HEAD.size]))
+        if len(held) < end:
+            return None
+        body = bytes(held[HEAD.size : end])
+        del held[:end]
+        return unpack(body)
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether no part of a message is held."""
+        return not self._held
+
+
+class Stream:
+    """Messages on a blocking socket."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        self._stream = stream
+        self._decoder = Decoder()
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message."""
+        self._stream.sendall(pack(message))
+
+    def receive(self) -> Optional[dict[str, Any]]:
+        """Return the next message; None at the end of the stream.
+
+        Raises:
+            FrameError: the stream ends within a message, or holds something else.
+        """
+        while (message := self._decoder.next()) is None:
+            data = self._stream.recv(_PART)
+            if not data:
+                if self._decoder.is_empty:
+                    return None
+                raise FrameError("the stream ended within a message")
+            self._decoder.feed(data)
+        return message

@@ -18,6 +18,7 @@ from .values import UnusableValue, image, plain, result
 TEST_TASKS = 1000
 TEST_SEEDS = 1_000_000_000
 """The first seed of the test split; those of the train split count from 0."""
+_WRITTEN = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class GymnasiumAdapter(Adapter):
@@ -138,7 +139,7 @@ class GymnasiumEpisode(HostedEpisode):
     def shown(self, observation: Any) -> list[Any]:
         """Return an observation as content, with what the environment renders."""
         found = plain(observation, "the observation")
-        content: list[Any] = [found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)]
+        content: list[Any] = [found if isinstance(found, str) else _WRITTEN(found)]
         if self.render == "ansi":
             text = self.env.render()
             if not isinstance(text, str):
@@ -153,6 +154,9 @@ class GymnasiumEpisode(HostedEpisode):
 
 
 _KINDS = ("Discrete", "Box", "MultiBinary", "MultiDiscrete", "Text", "Dict", "Tuple", "OneOf", "Sequence")
+
+_KIND_OF: dict[type, str] = {}
+"""What `kind_of` found before; it is asked at each step."""
 
 
 def load_file(path: str) -> Any:
@@ -175,8 +179,12 @@ def load_file(path: str) -> Any:
 
 def kind_of(space: Any) -> str:
     """Return the name of the class of Gymnasium's spaces that a space is of; its own class's name if of none."""
-    names = [base.__name__ for base in type(space).__mro__ if base.__module__.startswith("gymnasium.spaces")]
-    return next((name for name in names if name in _KINDS), type(space).__name__)
+    cls = type(space)
+    kind = _KIND_OF.get(cls)
+    if kind is None:
+        names = [base.__name__ for base in cls.__mro__ if base.__module__.startswith("gymnasium.spaces")]
+        kind = _KIND_OF[cls] = next((name for name in names if name in _KINDS), cls.__name__)
+    return kind
 
 
 def schema_of(space: Any) -> dict[str, Any]:
@@ -219,13 +227,12 @@ def value_of(space: Any, given: Any) -> Any:
     Raises:
         Refused: it has another form.
     """
-    numpy = need("numpy")
     kind = kind_of(space)
     try:
         if kind == "Discrete":
             return space.dtype.type(int(given))  # the type that samples of the space have
         if kind in ("Box", "MultiBinary", "MultiDiscrete"):
-            return numpy.asarray(given, dtype=space.dtype)
+            return need("numpy").asarray(given, dtype=space.dtype)
         if kind == "Dict":
             return {name: value_of(part, given[name]) for name, part in space.spaces.items()}
         if kind == "Tuple":
@@ -234,7 +241,7 @@ def value_of(space: Any, given: Any) -> Any:
             return tuple(value_of(space.feature_space, item) for item in given)
         if kind == "OneOf":
             number, value = given
-            return numpy.int64(number), value_of(space.spaces[number], value)
+            return need("numpy").int64(number), value_of(space.spaces[number], value)
     except (TypeError, ValueError, KeyError, IndexError, OverflowError) as error:
         raise Refused(f"the action does not have the form of {space}: {error}") from None
     return given

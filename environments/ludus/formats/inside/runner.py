@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import importlib.util
 import json
@@ -62,6 +63,8 @@ def main(file: str, address: str, isolation: str) -> int:
         out.write(json.dumps({"error": explain(error)}) + "\n")
         out.flush()
         return 1
+    gc.collect()
+    gc.freeze()  # else each child copies all pages of the package when its own collector looks at them
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(address)
     listener.listen(256)
@@ -185,11 +188,12 @@ def serve(adapter: Any, stream: socket.socket, pid: int) -> None:
     frames = importlib.import_module(f"{_PACKAGE}.frames")
     session = _Session(adapter)
     own = os.getpid()
+    messages = frames.Stream(stream)
     with stream:
         try:
-            frames.send(stream, {"pid": pid})
-            while (request := frames.receive(stream)) is not None:
-                reply = answer(session, request)
+            messages.send({"pid": pid})
+            while (request := messages.receive()) is not None:
+                reply = answer(session, request, frames.pack)
                 if os.getpid() != own:  # a process that hosted code forked, and that returned to here
                     os._exit(0)
                 stream.sendall(reply)
@@ -199,16 +203,14 @@ def serve(adapter: Any, stream: socket.socket, pid: int) -> None:
             session.close()
 
 
-def answer(session: _Session, request: dict[str, Any]) -> bytes:
+def answer(session: _Session, request: dict[str, Any], pack: Callable[[dict[str, Any]], bytes]) -> bytes:
     """Return the reply to a request as a message: its value, or why there is none."""
-    frames = importlib.import_module(f"{_PACKAGE}.frames")
     number = request.get("id")
     try:
         method: Callable[..., Any] = session.methods[request["call"]]
-        packed: bytes = frames.pack({"id": number, "value": method(**request.get("with", {}))})
+        return pack({"id": number, "value": method(**request.get("with", {}))})
     except BaseException as error:  # `SystemExit` of hosted code, too
-        packed = frames.pack({"id": number, "error": explain(error)})
-    return packed
+        return pack({"id": number, "error": explain(error)})
 
 
 class _Session:

@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 DEEPEST = 64
+_SAME = frozenset({str, int, bool, type(None)})
 
 
 class UnusableValue(Exception):
@@ -23,7 +24,10 @@ def plain(value: Any, where: str = "the value", depth: int = 0) -> Any:
     Raises:
         UnusableValue: the value is nested too deeply, or of a type that has no JSON form.
     """
-    if value is None or isinstance(value, (bool, str)):
+    kind = type(value)
+    if kind in _SAME or (kind is float and math.isfinite(value)):  # the usual case, and most items of arrays
+        return value
+    if isinstance(value, str):
         return value if not isinstance(value, enum.Enum) else plain(value.value, where, depth)
     if isinstance(value, enum.Enum):
         return plain(value.value, where, depth)

@@ -29,6 +29,9 @@ T = TypeVar("T")
 Prompt = str | Content | Sequence[Content] | Sequence[Message]
 """The start of an episode: text or blocks become one user message."""
 
+TaskTools = Sequence[Callable[..., Any] | ToolBase]
+"""Tools of one task: bound methods or functions marked with `@tool`, or what `McpServer.tools` returns."""
+
 
 class Environment(Generic[TaskT]):
     """The base class of environments: tasks, tools, a prompt and rewards. Each episode is one instance of the class.
@@ -204,7 +207,7 @@ class Environment(Generic[TaskT]):
         scoring.binding.record(attempt, reward)
         return reward
 
-    def task_tools(self) -> Sequence[Callable[..., Any] | ToolBase]:
+    def task_tools(self) -> TaskTools | Awaitable[TaskTools]:
         """Return further tools for this task: bound methods or functions marked with `@tool`, or `McpServer.tools`."""
         return ()
 

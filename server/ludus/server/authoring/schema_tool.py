@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
@@ -20,6 +21,7 @@ _SCHEMA_DEPTH: Final = 48
 _CHECK_SECONDS: Final = 0.125
 """Processor time of each of two tries to check the arguments of a call; they run on the event loop."""
 _PLACE_CHARS: Final = 100
+_KEPT_SCHEMAS: Final = 256
 
 Run = Callable[[dict[str, Any], StepContext], Awaitable[Any]]
 
@@ -61,7 +63,7 @@ class SchemaTool(ToolBase):
             )
         own = _object_schema(name, schema)
         try:
-            self._schema = BoundedSchema(own)
+            self._schema = _bounded(json.dumps(own))
         except AuthoringError as error:
             raise AuthoringError(f"the schema of tool {name!r} cannot be used: {error.message}") from None
         except RecursionError:
@@ -98,6 +100,12 @@ class SchemaTool(ToolBase):
     def received(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the arguments unchanged."""
         return given
+
+
+@functools.lru_cache(maxsize=_KEPT_SCHEMAS)
+def _bounded(schema: str) -> BoundedSchema:
+    """Return a schema that was checked; each episode makes its tools again, usually from the same schemas."""
+    return BoundedSchema(json.loads(schema))
 
 
 def _object_schema(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from ludus.server.runtime.clock import Clock, current_clock
@@ -47,7 +47,6 @@ class _Job:
     done: asyncio.Future[tuple[Any, BaseException | None]]
     started: bool = False
     abandoned: bool = False
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class Workers:
@@ -207,23 +206,30 @@ class Place:
 
 
 class _Pool:
-    """Daemon threads, as many as there are calls at one time."""
+    """Daemon threads, as many as there are calls at one time.
+
+    A thread takes the next call when it has finished one, and leaves the pool if its call was abandoned meanwhile. So
+    as long as there are as many threads as calls, no call waits behind another that may never return.
+    """
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
+        """Guards the two counts, and the flags of jobs."""
         self._threads = 0
-        self._idle = 0
+        self._unfinished = 0
+        """Calls in the queue, and those that threads of the pool run."""
 
     def begin(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Job:
         """Pass a call to a thread; the `done` future of the returned job gives its outcome."""
         loop = asyncio.get_running_loop()
         job = _Job(function, args, kwargs, loop, loop.create_future())
-        self._jobs.put(job)
         with self._lock:
-            more = self._idle < self._jobs.qsize()
+            self._unfinished += 1
+            more = self._threads < self._unfinished
             if more:
                 self._threads += 1
+        self._jobs.put(job)
         if more:
             threading.Thread(target=self._work, name="ludus-worker", daemon=True).start()
         return job
@@ -235,42 +241,34 @@ class _Pool:
 
     def abandon(self, job: _Job) -> None:
         """Drop a call whose caller has left; if the call has begun, its thread leaves the pool."""
-        with job.lock:
-            job.abandoned = True
-            if not job.started:
-                return
         with self._lock:
-            self._threads -= 1
+            job.abandoned = True
+            if job.started:
+                self._threads -= 1
+                self._unfinished -= 1
 
     def _work(self) -> None:
-        while True:
+        while (job := self._jobs.get()) is not None:
             with self._lock:
-                self._idle += 1
-            job = self._jobs.get()
-            with self._lock:
-                self._idle -= 1
-                if job is None:
-                    self._threads -= 1
-                    return
-            with job.lock:
-                abandoned = job.abandoned
-                job.started = not abandoned
-            if abandoned:
+                begun = job.started = not job.abandoned
+                if not begun:
+                    self._unfinished -= 1
+            if not begun:
                 del job  # a thread that waits for its next call must keep nothing of the last one alive
                 continue
             outcome = _outcome(job)
-            with job.lock:
-                lost = job.abandoned
+            with self._lock:
                 job.started = False
-            if lost:
-                return
+                if job.abandoned:
+                    return
+                self._unfinished -= 1
             try:
                 job.loop.call_soon_threadsafe(_deliver, job.done, outcome)
             except RuntimeError:  # the loop closed while the call ran, so nothing waits for the outcome
-                with self._lock:
-                    self._threads -= 1
-                return
+                break
             del job, outcome
+        with self._lock:
+            self._threads -= 1
 
 
 def _outcome(job: _Job) -> tuple[Any, BaseException | None]:
