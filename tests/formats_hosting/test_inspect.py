@@ -59,8 +59,9 @@ async def play(environment: RemoteEnvironment, golden: dict[str, Any]) -> list[A
             reward = (await episode.grade(arguments)).reward
         if (None if reward is None else reward.value) != wanted:
             found.append((wanted, reward))
-        if reward is not None and reward.components and reward.components != golden["scores"]:
-            found.append((golden["scores"], reward.components))
+        components = {} if reward is None else {name: part.value for name, part in reward.components.items()}
+        if components and components != golden["scores"]:
+            found.append((golden["scores"], components))
     return found
 
 
@@ -101,11 +102,19 @@ async def test_a_final_message_ends_a_solver_that_wants_to_go_on_and_is_scored(
         assert graded.reward.value == 0.5
 
 
-async def test_an_answer_that_the_scorer_leaves_unscored_has_no_reward(serve: Serve, shop: dict[str, Any]) -> None:
+async def test_an_answer_that_the_scorer_leaves_unscored_is_unscored_and_not_0(
+    serve: Serve, shop: dict[str, Any]
+) -> None:
     server = await serve(shop["stock"])
     async with connect(server.url) as client, client.environment("stock").episode(split="test", index=1) as episode:
         step = await episode.call("submit", answer="many")
-        assert (step.reward, step.terminated) == (None, True)
+        assert step.terminated
+        assert step.reward is not None
+        assert (step.reward.value, step.reward.reason) == (None, "the scorer left the sample unscored")
+    async with connect(server.url) as client, client.environment("stock").episode(split="test", index=1) as episode:
+        graded = await episode.grade("There are many.")
+        assert graded.reward is not None
+        assert graded.reward.value is None
 
 
 def test_all_tasks_of_a_file_are_environments_and_what_is_not_promised_is_said(shop: dict[str, Any]) -> None:

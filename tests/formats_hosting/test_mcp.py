@@ -637,6 +637,46 @@ async def test_the_entry_point_of_an_image_is_played(
     await refused(environment(BARE, "docker", tasks=tasks), "neither an entry point nor a command")
 
 
+def build_memory_server(engine_address: str, context: Path, tag: str) -> None:
+    """Build an image of npm's `server-memory`, with Node and its libraries next to busybox."""
+    docker = pytest.importorskip("docker")
+    from engine import BARE, libraries_of
+
+    node, script = node_server("server-memory")
+    modules = next(folder for folder in Path(script).parents if folder.name == "node_modules")
+    shutil.copytree(modules, context / "srv" / "node_modules", symlinks=True)
+    shutil.copy(node, context / "srv" / "node")
+    for library in libraries_of([node]):
+        place = context / "root" / library.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(os.path.realpath(library), place)
+    inside = "/srv/node_modules/" + str(Path(script).relative_to(modules))
+    lines = [
+        f"FROM {BARE}", "COPY root /", "COPY srv /srv", "ENV MEMORY_FILE_PATH=/tmp/memory.jsonl",
+        f"ENTRYPOINT {json.dumps(['/srv/node', inside])}",
+    ]  # fmt: skip
+    (context / "Dockerfile").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    client = docker.DockerClient(base_url=engine_address, timeout=300)
+    client.images.build(path=str(context), tag=tag)
+    client.close()
+
+
+@pytest.mark.suite("formats")
+async def test_a_server_of_npm_is_played_in_an_image_that_has_node_and_no_python(
+    serve: Any, tmp_path: Path, engine_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", engine_address)
+    build_memory_server(engine_address, tmp_path / "image", "memory:1")
+    row = {"id": "ada", "expect": {"tool": "read_graph", "contains": "Ada"}}
+    cls = environment("memory:1", "docker", tasks=write_tasks(tmp_path, row))
+    async with episode_of(serve, cls) as episode:
+        entity = {"name": "Ada", "entityType": "person", "observations": []}
+        await episode.call("create_entities", entities=[entity])
+        assert await earned(episode, "") == 1.0
+    async with episode_of(serve, cls) as other:
+        assert await earned(other, "") == 0.0
+
+
 async def test_docker_is_needed_for_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     tasks = write_tasks(tmp_path, {"id": "one", "answer": "x"})

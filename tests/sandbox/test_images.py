@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import re
+import signal
 import socket
 import tarfile
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -30,6 +31,7 @@ from ludus.sandbox import (
     SandboxUnsupported,
 )
 from ludus.sandbox.box import RunnerBox
+from ludus.sandbox.processes import WINDOW
 
 docker = pytest.importorskip("docker", reason="the extra `docker` is not installed")
 
@@ -242,9 +244,96 @@ async def test_an_image_without_a_python_for_our_program_runs_commands_and_says_
     for _ in range(2):
         async with await provider.create(BASE.but(image=name, loopback=True)) as box:
             assert (await box.run(["echo", "here"])).text == "here\n"
-            for call in (box.spawn(["true"]), box.open_terminal(), box.connect(80)):
+            for call in (box.open_terminal(), box.connect(80)):
                 with pytest.raises(SandboxUnsupported, match=f"'{name}' cannot .*{re.escape(why)}.*install Python 3.9"):
                     await call
+
+
+@pytest.fixture
+async def bare(api: Any, provider: Any) -> AsyncIterator[Sandbox]:
+    """A sandbox in an image without Python."""
+    limits = TIGHT.but(spawned_seconds=60, spawned_cpu_seconds=2, spawned_output=MIB)
+    async with await provider.create(BASE.but(image=BARE, limits=limits)) as box:
+        yield box
+
+
+async def test_without_python_a_process_takes_input_and_answers_until_its_input_ends(bare: Sandbox) -> None:
+    script = 'while read -r line; do echo "got $line"; done; echo over >&2; exit 3'
+    process = await bare.spawn(["sh", "-c", script], env={"NAME": "it's\n2"})
+    for word in (b"one", b"two"):
+        await process.write(word + b"\n")
+        assert await process.stdout.read_line() == b"got " + word + b"\n"
+    await process.close_stdin()
+    end = await process.wait()
+    assert (end.exit_code, end.signal, end.limit) == (3, None, None)
+    assert await process.stderr.read_all() == b"over\n"
+    assert await process.stdout.read_all() == b""
+
+
+async def test_without_python_nothing_else_runs_beside_a_process_and_everything_does_after_it(bare: Sandbox) -> None:
+    await bare.write("file", b"kept")
+    process = await bare.spawn(["sh", "-c", "sleep 50 & cat"])
+    for call in (bare.run(["true"]), bare.read("file"), bare.snapshot(), bare.spawn(["true"])):
+        with pytest.raises(SandboxUnsupported, match="cannot do anything beside the background process that runs"):
+            await call
+    assert (await process.kill()).signal == signal.SIGKILL
+    found = await bare.run(["sh", "-c", "cat file; ps | grep -c '[s]leep 50'"])
+    assert found.text == "kept0\n"
+    again = await bare.spawn(["echo", "here"])
+    assert (await again.wait()).exit_code == 0
+    assert await again.stdout.read_all() == b"here\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "limit"),
+    [
+        ("yes", "output"),
+        ("while true; do true; done", "cpu_seconds"),
+        ("x=x; while true; do x=$x$x; done", "memory"),
+    ],
+)
+async def test_without_python_the_limits_of_a_process_hold_by_name(bare: Sandbox, script: str, limit: str) -> None:
+    process = await bare.spawn(["sh", "-c", script])
+    reading = asyncio.create_task(process.stdout.read_all(1 << 40))
+    end = await asyncio.wait_for(process.wait(), 60)
+    await reading
+    assert end.limit == limit
+    assert (await bare.run(["echo", "alive"])).text == "alive\n"
+
+
+async def test_without_python_a_flood_that_nobody_reads_waits_and_a_closed_sandbox_ends_it(bare: Sandbox) -> None:
+    process = await bare.spawn(["yes"])
+    while len(process.stdout._data) < WINDOW:
+        await asyncio.wait_for(process.stdout._changed.wait(), 30)
+        process.stdout._changed.clear()
+    assert len(process.stdout._data) == WINDOW
+    await bare.aclose()
+    with pytest.raises(SandboxFailed):
+        await process.wait()
+
+
+async def test_without_python_a_signal_reaches_the_process(bare: Sandbox) -> None:
+    process = await bare.spawn(
+        ["sh", "-c", "trap 'echo caught; exit 7' TERM; echo ready; while true; do sleep 0.1; done"]
+    )
+    assert await process.stdout.read_line() == b"ready\n"
+    await process.signal(signal.SIGTERM)
+    assert (await asyncio.wait_for(process.wait(), 30)).exit_code == 7
+    assert await process.stdout.read_all() == b"caught\n"
+
+
+async def test_without_python_a_spawn_that_is_canceled_leaves_no_process(bare: Sandbox) -> None:
+    task = asyncio.create_task(bare.spawn(["sleep", "50"]))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with asyncio.timeout(30):
+        while True:
+            with suppress(SandboxUnsupported):
+                found = await bare.run(["sh", "-c", "ps | grep -c '[s]leep 50'"])
+                break
+    assert found.text == "0\n"
 
 
 def find_python(installer: ModuleType, version: str) -> Path:

@@ -29,8 +29,8 @@ import socket
 import struct
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import closing
-from dataclasses import dataclass, field, replace
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -41,7 +41,9 @@ from ludus.sandbox import rescue
 from ludus.sandbox import shell_scripts as scripts
 from ludus.sandbox.base import Command, SandboxBase
 from ludus.sandbox.cgroups import Group, Usage
+from ludus.sandbox.container_background import ShellProcess, line_of
 from ludus.sandbox.container_files import ContainerFiles
+from ludus.sandbox.container_results import LARGE_FILE, Output, broken_limit, limit_from_counters, result_of
 from ludus.sandbox.endings import LimitName
 from ludus.sandbox.engine_calls import close_stream, read_buffered, remove_container
 from ludus.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnsupported
@@ -64,7 +66,6 @@ OLDEST_PYTHON: Final = "3.9"
 _READY: Final = b"\1\0\0\0\0\0\0\1\n"
 _DISK_FULL: Final = b"\0ludus: disk full\0"
 _CROWDED: Final = b"\0ludus: processes\0"
-_LARGE_FILE: Final = b"\0ludus: large file\0"
 _LOOK_SECONDS: Final = 0.1
 _WATCH_SECONDS: Final = 0.02
 """How often a container is looked at if no control group limits it."""
@@ -91,25 +92,6 @@ class _Shell:
     def close(self) -> None:
         """Close the connection to the shell."""
         close_stream(self.stream)
-
-
-@dataclass(slots=True)
-class _Output:
-    """The output of a command: at most `room` bytes, by stream (1: standard output, 2: standard error)."""
-
-    room: int
-    parts: dict[int, bytearray] = field(default_factory=lambda: {1: bytearray(), 2: bytearray()})
-    cut: set[int] = field(default_factory=set)
-    full: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def take(self, stream: int, data: bytes) -> None:
-        """Keep as much as there is room for; set `full` if some was dropped."""
-        kept = data[: self.room]
-        self.parts[stream] += kept
-        self.room -= len(kept)
-        if len(kept) < len(data):
-            self.cut.add(stream)
-            self.full.set()
 
 
 class ContainerBox(ContainerFiles):
@@ -140,6 +122,8 @@ class ContainerBox(ContainerFiles):
         self._group: Group | ProcessWatch | None = None
         """Its control group, if it is visible here: the engine needs a second for its own figures of the usage."""
         self._next: asyncio.Task[_Shell] | None = None
+        self._alone: ShellProcess | None = None
+        """The last background process; while it runs, there is no shell that waits."""
         self._stopped = asyncio.Event()
         self._home = -1
         """A descriptor of the work directory, through which its files can be saved when the container is gone."""
@@ -234,7 +218,39 @@ class ContainerBox(ContainerFiles):
         return self._closing is None
 
     async def _spawn(self, command: Command, on_end: Callable[[], None]) -> Process | Terminal:
-        raise SandboxUnsupported(self._cannot("run background processes"))
+        if command.terminal is not None:
+            raise SandboxUnsupported(self._cannot("open terminals"))
+        beginning = asyncio.ensure_future(self._in_turn(lambda: self._spawn_in_turn(command, on_end)))
+        try:
+            return await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            beginning.add_done_callback(_abandon)
+            raise
+
+    async def _spawn_in_turn(self, command: Command, on_end: Callable[[], None]) -> Process:
+        """Run the command in the shell that waits; until it has ended, nothing else can be done in the sandbox."""
+        self._check_alone()
+        if self._closing is not None or self._next is None:
+            raise SandboxFailed("the sandbox is gone: it was closed")
+        try:
+            shell = await self._next
+        except OSError as error:
+            await self.aclose()
+            raise SandboxFailed(f"the sandbox is gone: {error}") from None
+        self._next = None
+        self._reap_zombies()
+
+        def end() -> None:
+            if not self._lost and self._closing is None:
+                self._next = asyncio.create_task(asyncio.to_thread(self._open_shell))
+            on_end()
+
+        self._alone = ShellProcess(self, shell, line_of(command, self._watched), command.limits, end)
+        return self._alone.process
+
+    def _check_alone(self) -> None:
+        if self._alone is not None and self._alone.running:
+            raise SandboxUnsupported(self._cannot("do anything beside the background process that runs in them"))
 
     async def _connect(self, port: int) -> socket.socket:
         raise SandboxUnsupported(self._cannot("connect to ports"))
@@ -264,7 +280,7 @@ class ContainerBox(ContainerFiles):
             f"({scripts.limits(command.limits, self._watched)}; {scripts.FIRST_TO_GO}; "
             f"exec env -i {' '.join(map(scripts.quoted, words))}); code=$?; "
             f"if [ $code = {128 + signal.SIGXFSZ} ] && {scripts.has_largest(command.limits)}; "
-            f"then {scripts.say(_LARGE_FILE)}; "
+            f"then {scripts.say(LARGE_FILE)}; "
             f"{self._crowded(command.limits)}"
             f'elif [ $code != 0 ] && [ -z "$full" ] && {scripts.IS_FULL}; then {scripts.say(_DISK_FULL)}; fi; '
             f"{scripts.END_ALL} 2>/dev/null; exit $code"
@@ -291,8 +307,10 @@ class ContainerBox(ContainerFiles):
         """Run a line in the shell that waits; called in turn.
 
         Raises:
+            SandboxUnsupported: a background process runs.
             SandboxFailed: the container is gone for another reason than memory, or the engine does not answer.
         """
+        self._check_alone()
         self._stopped.clear()
         began = time.monotonic()
         try:
@@ -313,10 +331,10 @@ class ContainerBox(ContainerFiles):
             raise EOFError("it has been closed")
         shell = await self._next
         self._next = None
-        output = _Output(allowed.output)
+        output = Output(allowed.output)
         try:
             self._reap_zombies()  # processes of the last command, which the new shell has killed
-            before, met = self._usage(), self._met()
+            before, met = self.usage(), self.met()
             began = time.monotonic()
             limit, usage = await self._attend(shell, line, stdin, allowed, output, before)
             took = time.monotonic() - began
@@ -325,21 +343,21 @@ class ContainerBox(ContainerFiles):
             code = None if self._lost else await asyncio.to_thread(self._exit_code, shell.id)
             if shell.reset and code is None and not self._lost:
                 raise EOFError("the engine reset the connection to a command that still runs")
-            met_now = self._met()
+            met_now = self.met()
         finally:
             shell.close()
         if code is not None and code > 128 and limit is None:
             await self._end_all()  # the shell itself may have been killed before it could end the other processes
-        after = usage if self._lost else self._usage()
+        after = usage if self._lost else self.usage()
         if limit is None and code != 0:
-            limit = _limit_from_counters(met, met_now, allowed)
+            limit = limit_from_counters(met, met_now, allowed)
         if not self._lost:
             self._reap_zombies()
             self._next = asyncio.create_task(asyncio.to_thread(self._open_shell))
-        return replace(_result(output, code, limit, took, before, usage, after, allowed), rebuilt=self._lost)
+        return replace(result_of(output, code, limit, took, before, usage, after, allowed), rebuilt=self._lost)
 
     async def _attend(
-        self, shell: _Shell, line: str, stdin: bytes, allowed: Limits, output: _Output, before: Usage
+        self, shell: _Shell, line: str, stdin: bytes, allowed: Limits, output: Output, before: Usage
     ) -> tuple[LimitName | None, Usage]:
         """Write the command's input, read its output and check its limits until it ends or exceeds one.
 
@@ -373,9 +391,9 @@ class ContainerBox(ContainerFiles):
                 if self._stopped.is_set() or time.monotonic() >= deadline:
                     limit = "seconds"
                     break
-                now = self._usage()
+                now = self.usage()
                 usage = replace(now, memory=max(now.memory, usage.memory))
-                limit = _broken(now, before, allowed)
+                limit = broken_limit(now, before, allowed)
                 if limit is not None:
                     break
             if limit is not None:
@@ -389,6 +407,21 @@ class ContainerBox(ContainerFiles):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         return limit, usage
+
+    async def signal_all(self, number: int) -> None:
+        """Send a signal to every process of the sandbox's user."""
+        with suppress(*_ERRORS):
+            shell = await asyncio.to_thread(self._execute, f"kill -{number} -1")
+            try:
+                async with asyncio.timeout(_END_SECONDS):
+                    await _read(shell.socket, Output(1 << 10))
+            finally:
+                shell.close()
+
+    async def end_all(self) -> bool:
+        """End every process except the first; return whether the container had to be removed."""
+        await self._end_all()
+        return self._lost
 
     async def _end_all(self) -> None:
         """End every process except the first; if that fails, end the container."""
@@ -405,7 +438,7 @@ class ContainerBox(ContainerFiles):
             shell = await asyncio.to_thread(self._execute, scripts.END_ALL)
             try:
                 async with asyncio.timeout(_END_SECONDS):
-                    await _read(shell.socket, _Output(1 << 16))
+                    await _read(shell.socket, Output(1 << 16))
             finally:
                 shell.close()
             return await asyncio.to_thread(self._exit_code, shell.id) in (0, 1)  # 1: there was nothing to end
@@ -453,6 +486,10 @@ class ContainerBox(ContainerFiles):
         except (*_ERRORS, EOFError) as error:
             raise SandboxFailed(f"rebuilding the sandbox failed: {error or type(error).__name__}") from None
 
+    async def exit_code(self, shell: str) -> int | None:
+        """Return a shell's exit code; None if it stays unknown."""
+        return await asyncio.to_thread(self._exit_code, shell)
+
     def _exit_code(self, shell: str) -> int | None:
         """Wait for a shell's exit code, which is known a moment after its output ends; None if it stays unknown."""
         for _ in range(_EXIT_LOOKS):
@@ -466,10 +503,12 @@ class ContainerBox(ContainerFiles):
         raw = getattr(self._input, "_sock", self._input)
         raw.sendall(b"\n")
 
-    def _usage(self) -> Usage:
+    def usage(self) -> Usage:
+        """Return what the processes use, as far as it is visible here."""
         return Usage() if self._group is None else self._group.usage()
 
-    def _met(self) -> tuple[int, int, int]:
+    def met(self) -> tuple[int, int, int]:
+        """Return the counters of broken limits."""
         return (0, 0, 0) if self._group is None else (*self._group.broken(), self._group.most_tasks())
 
     # ── closing ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -479,6 +518,8 @@ class ContainerBox(ContainerFiles):
 
     async def _close(self) -> None:
         self._closed.set()  # the engine does not always end the output of a command whose container is removed
+        if self._alone is not None:
+            await self._alone.aclose()
         await self._close_next()
         if self._id:
             await asyncio.to_thread(remove_container, self._api, self._id)
@@ -502,6 +543,12 @@ class ContainerBox(ContainerFiles):
             self._input = None
 
 
+def _abandon(beginning: asyncio.Future[Process]) -> None:
+    """End a process that nobody waits for any more."""
+    if not beginning.cancelled() and beginning.exception() is None:
+        beginning.result().request_kill()
+
+
 async def _to_thread(work: Callable[..., T], *values: Any) -> T:
     """Run work in a thread. A canceled caller still waits for its end, so that the work can be undone."""
     task = asyncio.create_task(asyncio.to_thread(work, *values))
@@ -521,7 +568,7 @@ async def _feed(connection: socket.socket, data: bytes) -> None:
         return
 
 
-async def _read(connection: socket.socket, output: _Output) -> bool:
+async def _read(connection: socket.socket, output: Output) -> bool:
     """Read the engine's stream until it ends; an 8-byte header before each part names its stream and size.
 
     Output that is not kept is read too: an engine that cannot deliver output does nothing else in the container.
@@ -546,49 +593,3 @@ async def _read(connection: socket.socket, output: _Output) -> bool:
                 break
             output.take(stream, bytes(buffer[8 : 8 + size]))
             del buffer[: 8 + size]
-
-
-def _broken(usage: Usage, before: Usage, allowed: Limits) -> LimitName | None:
-    if usage.memory > allowed.memory:
-        return "memory"
-    if usage.tasks > allowed.processes + scripts.OVERHEAD_TASKS:
-        return "processes"
-    return "cpu_seconds" if usage.cpu - before.cpu > allowed.cpu_seconds else None
-
-
-def _limit_from_counters(
-    before: tuple[int, int, int], after: tuple[int, int, int], allowed: Limits
-) -> LimitName | None:
-    """Return the limit that made system calls of a command fail, or None.
-
-    The kernel does not count refusals by the shell's own limit on processes. They are inferred from the peak number of
-    tasks: the limit refuses a new process only when that many exist.
-    """
-    if after[0] > before[0]:
-        return "memory"
-    crowded = before[2] < allowed.processes + scripts.OVERHEAD_TASKS + 1 <= after[2]
-    return "processes" if after[1] > before[1] or crowded else None
-
-
-def _result(
-    output: _Output, code: int | None, limit: LimitName | None, took: float, before: Usage, usage: Usage,
-    after: Usage, allowed: Limits,
-) -> RunResult:  # fmt: skip
-    """Return the outcome of a command.
-
-    Its shell reports a signal as an exit code, which the command may have chosen itself. So a code that means a limit
-    counts only if the CPU time (where it can be measured), or the mark for a large file, confirms it.
-    """
-    number = None if code is None or not 128 < code <= 192 else code - 128
-    errors = bytes(output.parts[2])
-    if code is None or limit is not None:
-        number = signal.SIGKILL
-    elif number == signal.SIGXCPU:
-        spent = after == Usage() or after.cpu - before.cpu >= allowed.cpu_seconds
-        limit, number = ("cpu_seconds", number) if spent else (None, None)
-    elif number == signal.SIGXFSZ:
-        limit, number = ("file_size", number) if errors.endswith(_LARGE_FILE) else (None, None)
-    return RunResult(
-        bytes(output.parts[1]), errors.removesuffix(_LARGE_FILE), code if number is None else None, number, limit, took,
-        max(0.0, after.cpu - before.cpu), max(usage.memory, after.memory), 1 in output.cut, 2 in output.cut,
-    )  # fmt: skip

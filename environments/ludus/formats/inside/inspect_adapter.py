@@ -258,7 +258,7 @@ class InspectEpisode(HostedEpisode):
         cut = ended["limit"] is not None and not self.final
         return result(
             "The task has ended.", reward=reward, components=components, finished=not cut, truncated=cut,
-            metadata=metadata,
+            metadata=metadata, unscored="the scorer left the sample unscored" if reward is None else None,
         )  # fmt: skip
 
     def close(self) -> None:

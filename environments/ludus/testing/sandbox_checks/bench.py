@@ -20,7 +20,8 @@ Ability = Literal[
 
 - `python`: there is no `python3` in its sandboxes.
 - `isolation`: one sandbox can see another.
-- `background`, `terminals`, `ports`: `spawn`, `open_terminal`, `connect` and `expose` raise `SandboxUnsupported`.
+- `background`: `spawn` raises `SandboxUnsupported`, or whatever is asked for beside the process does.
+- `terminals`, `ports`: `open_terminal`, `connect` and `expose` raise `SandboxUnsupported`.
 - `snapshots`: `snapshot` and `restore` raise `SandboxUnsupported`; `forks` the same of `fork`.
 - `usage`: results have no CPU time and no memory.
 - `executable files`: a file cannot be made executable.

@@ -1,0 +1,270 @@
+"""The one background process of a container whose image has no Python, through a shell of the engine.
+
+How this works:
+
+- The shell that waits in the container (`container.py`) runs the process as its only line. Its connection to the
+  engine carries the standard input of the process, and its two outputs in frames.
+- `_read` passes on output as long as its window has room. The frames of both outputs share the connection, so a
+  process whose standard error nobody reads waits, as at a full pipe.
+- `_watch` ends the process at its limits, which it looks at every 0.1 s.
+- A signal reaches every process of the sandbox's user, since the process's number is not known outside. The shell
+  ignores those that it can.
+- A shell that starts another command ends everything before it. So commands and files wait until this process has
+  ended: they are refused meanwhile (`ContainerBox._line`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ludus.sandbox import shell_scripts as scripts
+from ludus.sandbox.cgroups import Usage
+from ludus.sandbox.container_results import Output, broken_limit, limit_from_counters, result_of
+from ludus.sandbox.errors import SandboxFailed
+from ludus.sandbox.processes import WINDOW, Process, ProcessEnd
+
+if TYPE_CHECKING:
+    from ludus.sandbox.base import Command
+    from ludus.sandbox.endings import LimitName
+    from ludus.sandbox.model import Limits
+
+_HEAD: Final = struct.Struct(">BxxxI")
+_PART: Final = 1 << 16
+_LOOK_SECONDS: Final = 0.1
+
+
+class Shell(Protocol):
+    """A shell of the engine, whose line was not written yet."""
+
+    @property
+    def id(self) -> str:
+        """The engine's id of it."""
+        ...
+
+    @property
+    def socket(self) -> socket.socket:
+        """The connection to it, which does not block."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+class Container(Protocol):
+    """What a process asks of the container it runs in."""
+
+    def usage(self) -> Usage:
+        """Return what its processes use."""
+        ...
+
+    def met(self) -> tuple[int, int, int]:
+        """Return its counters of broken limits."""
+        ...
+
+    async def exit_code(self, shell: str) -> int | None:
+        """Return how a shell has ended."""
+        ...
+
+    async def signal_all(self, number: int) -> None:
+        """Send a signal to every process of the sandbox's user."""
+
+    async def end_all(self) -> bool:
+        """End every process except the first; return whether the container is gone with them."""
+        ...
+
+
+def line_of(command: Command, watched: bool) -> str:
+    """Return the line with which the shell runs a background process."""
+    words = [*(f"{name}={value}" for name, value in command.env.items()), *command.argv]
+    return (
+        "trap : HUP INT QUIT USR1 USR2 ALRM TERM; "
+        f"chmod 700 {scripts.HOME}; cd -P -- {scripts.quoted(command.cwd)} && "
+        f"case $PWD/ in {scripts.HOME}/*) ;; *) false;; esac || exit 125; "
+        f"({scripts.limits(_of_spawned(command.limits), watched)}; {scripts.FIRST_TO_GO}; "
+        f"exec env -i {' '.join(map(scripts.quoted, words))}); code=$?; {scripts.END_ALL} 2>/dev/null; exit $code\n"
+    )
+
+
+class ShellProcess:
+    """The `Link` of the process.
+
+    Args:
+        container: where it runs.
+        shell: the shell that runs it.
+        line: the shell's line.
+        limits: those of the process.
+        on_end: called once when it has ended.
+    """
+
+    def __init__(
+        self, container: Container, shell: Shell, line: str, limits: Limits, on_end: Callable[[], None]
+    ) -> None:
+        self.process = Process(self)
+        self._container = container
+        self._shell = shell
+        self._limits = limits
+        self._on_end = on_end
+        self.running = True
+        """Whether it has not ended."""
+        self._limit: LimitName | None = None
+        self._gone = False
+        self._room = [WINDOW, WINDOW]
+        self._granted = asyncio.Event()
+        self._input: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._input.put_nowait(line.encode("utf-8", "surrogateescape"))
+        self._line_left = True
+        self._ending: asyncio.Task[None] | None = None
+        self._signals: set[asyncio.Task[None]] = set()
+        self._main = asyncio.get_running_loop().create_task(self._run())
+
+    async def aclose(self) -> None:
+        """Stop at the end of the sandbox, which ends the process."""
+        self._main.cancel()
+        await asyncio.gather(self._main, return_exceptions=True)
+
+    # ── what the process's user asks for ───────────────────────────────────────────────────────────────────────────
+
+    def send_input(self, data: bytes, eof: bool) -> None:
+        """See `Link.send_input`."""
+        if data:
+            self._input.put_nowait(data)
+        if eof:
+            self._input.put_nowait(None)
+
+    def grant(self, stream: int, size: int) -> None:
+        """See `Link.grant`."""
+        self._room[stream] += size
+        self._granted.set()
+
+    def signal(self, number: int, group: bool) -> None:
+        """Send a signal to every process of the sandbox's user; see the module."""
+        task = asyncio.get_running_loop().create_task(self._container.signal_all(number))
+        self._signals.add(task)
+        task.add_done_callback(self._signals.discard)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Do nothing: there is no terminal."""
+
+    def kill(self) -> None:
+        """See `Link.kill`."""
+        if self._ending is None and self.running:
+            self._ending = asyncio.get_running_loop().create_task(self._end())
+
+    def abandon(self) -> None:
+        """See `Link.abandon`."""
+        for stream in (0, 1):
+            self.grant(stream, 1 << 62)
+        self.kill()
+
+    async def _end(self) -> None:
+        self._gone = await self._container.end_all()
+        if self._gone:
+            self._main.cancel()  # the engine does not always end the output of a container that is removed
+
+    # ── its course ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _run(self) -> None:
+        began, before = time.monotonic(), self._container.usage()
+        tasks = [asyncio.ensure_future(one) for one in (self._write(), self._watch(began, before))]
+        outcome: ProcessEnd | SandboxFailed = SandboxFailed("the sandbox is gone: it was closed")
+        try:
+            outcome = await self._outcome(began, before)
+        except asyncio.CancelledError:
+            if self._gone:
+                outcome = ProcessEnd(None, 9, self._limit, time.monotonic() - began, 0.0, 0, rebuilt=True)
+        except Exception as error:
+            outcome = SandboxFailed(f"the sandbox is gone: {str(error) or type(error).__name__}")
+        finally:
+            for task in (*tasks, *self._signals):
+                task.cancel()
+            await asyncio.gather(*tasks, *self._signals, return_exceptions=True)
+            self._shell.close()
+            self.running = False
+            self._on_end()
+            if isinstance(outcome, ProcessEnd):
+                self.process.finish(outcome)
+                for stream in (0, 1):
+                    self.process.receive_end(stream)
+            else:
+                self.process.lose(outcome)
+
+    async def _outcome(self, began: float, before: Usage) -> ProcessEnd:
+        """Pass on the output until the process has ended, and return how it did."""
+        met = self._container.met()
+        await self._read()
+        code = await self._container.exit_code(self._shell.id)
+        usage = self._container.usage()
+        limit = self._limit
+        if limit is None and code != 0:
+            limit = limit_from_counters(met, self._container.met(), self._limits)
+        found = result_of(
+            Output(0), code, limit, time.monotonic() - began, before, usage, usage, _of_spawned(self._limits)
+        )
+        return ProcessEnd(
+            found.exit_code, found.signal, found.limit, found.seconds, found.cpu_seconds, found.peak_memory
+        )
+
+    async def _read(self) -> None:
+        """Pass on the output until the engine ends it."""
+        total = 0
+        while head := await self._exactly(_HEAD.size):
+            number, left = _HEAD.unpack(head)
+            stream = 1 if number == 2 else 0
+            while left:
+                while self._room[stream] <= 0:
+                    self._granted.clear()
+                    await self._granted.wait()
+                part = await self._exactly(min(left, self._room[stream], _PART))
+                if not part:
+                    return
+                left -= len(part)
+                total += len(part)
+                self._room[stream] -= len(part)
+                if total > self._limits.spawned_output:
+                    self._break("output")
+                if self._limit is None:
+                    self.process.receive(stream, part)
+
+    async def _exactly(self, size: int) -> bytes:
+        loop, found = asyncio.get_running_loop(), b""
+        with suppress(ConnectionResetError):  # also behind the output of a process that did not read all its input
+            while len(found) < size and (part := await loop.sock_recv(self._shell.socket, size - len(found))):
+                found += part
+        return found if len(found) == size else b""
+
+    async def _write(self) -> None:
+        loop, connection = asyncio.get_running_loop(), self._shell.socket
+        try:
+            while (data := await self._input.get()) is not None:
+                await loop.sock_sendall(connection, data)
+                if not self._line_left:
+                    self.process.note_taken(len(data))
+                self._line_left = False
+            connection.shutdown(socket.SHUT_WR)
+        except OSError:
+            self.process.refuse_input()
+
+    async def _watch(self, began: float, before: Usage) -> None:
+        allowed = _of_spawned(self._limits)
+        while self._limit is None:
+            await asyncio.sleep(_LOOK_SECONDS)
+            limit = broken_limit(self._container.usage(), before, allowed)
+            if limit is None and time.monotonic() - began > self._limits.spawned_seconds:
+                limit = "seconds"
+            if limit is not None:
+                self._break(limit)
+
+    def _break(self, limit: LimitName) -> None:
+        if self._limit is None:
+            self._limit = limit
+            self.abandon()
+
+
+def _of_spawned(limits: Limits) -> Limits:
+    return limits.but(cpu_seconds=limits.spawned_cpu_seconds)
