@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from sandboxing import opened, settings_of
 
-from ludus.sandbox.container import _Output, _read
+from ludus.sandbox.container import _read
+from ludus.sandbox.container_results import Output
 
 
 @asynccontextmanager
@@ -75,7 +76,7 @@ async def test_output_before_a_reset_is_kept() -> None:
     own.send(b"input that nothing reads")
     engines.send(struct.pack(">BxxxI", 1, 5) + b"hello")
     engines.close()
-    output = _Output(100)
+    output = Output(100)
     with own:
         assert await _read(own, output) is False
     assert output.parts[1] == b"hello"
@@ -86,7 +87,7 @@ async def test_output_that_ends_in_order_is_no_reset() -> None:
     own.setblocking(False)
     engines.send(struct.pack(">BxxxI", 2, 4) + b"oops")
     engines.close()
-    output = _Output(100)
+    output = Output(100)
     with own:
         assert await _read(own, output) is True
     assert output.parts[2] == b"oops"

@@ -270,11 +270,11 @@ async def test_without_python_a_process_takes_input_and_answers_until_its_input_
     assert await process.stdout.read_all() == b""
 
 
-async def test_without_python_nothing_else_runs_beside_a_process_and_everything_does_after_it(bare: Sandbox) -> None:
+async def test_without_python_nothing_else_runs_next_to_a_process_and_everything_does_after_it(bare: Sandbox) -> None:
     await bare.write("file", b"kept")
     process = await bare.spawn(["sh", "-c", "sleep 50 & cat"])
     for call in (bare.run(["true"]), bare.read("file"), bare.snapshot(), bare.spawn(["true"])):
-        with pytest.raises(SandboxUnsupported, match="cannot do anything beside the background process that runs"):
+        with pytest.raises(SandboxUnsupported, match="cannot do anything else while a background process runs"):
             await call
     assert (await process.kill()).signal == signal.SIGKILL
     found = await bare.run(["sh", "-c", "cat file; ps | grep -c '[s]leep 50'"])
@@ -301,7 +301,7 @@ async def test_without_python_the_limits_of_a_process_hold_by_name(bare: Sandbox
     assert (await bare.run(["echo", "alive"])).text == "alive\n"
 
 
-async def test_without_python_a_flood_that_nobody_reads_waits_and_a_closed_sandbox_ends_it(bare: Sandbox) -> None:
+async def test_without_python_a_flood_that_is_not_read_waits_and_a_closed_sandbox_ends_it(bare: Sandbox) -> None:
     process = await bare.spawn(["yes"])
     while len(process.stdout._data) < WINDOW:
         await asyncio.wait_for(process.stdout._changed.wait(), 30)

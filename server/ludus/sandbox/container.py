@@ -250,7 +250,7 @@ class ContainerBox(ContainerFiles):
 
     def _check_alone(self) -> None:
         if self._alone is not None and self._alone.running:
-            raise SandboxUnsupported(self._cannot("do anything beside the background process that runs in them"))
+            raise SandboxUnsupported(self._cannot("do anything else while a background process runs in them"))
 
     async def _connect(self, port: int) -> socket.socket:
         raise SandboxUnsupported(self._cannot("connect to ports"))
@@ -544,7 +544,7 @@ class ContainerBox(ContainerFiles):
 
 
 def _abandon(beginning: asyncio.Future[Process]) -> None:
-    """End a process that nobody waits for any more."""
+    """End a process whose caller was canceled."""
     if not beginning.cancelled() and beginning.exception() is None:
         beginning.result().request_kill()
 

@@ -5,7 +5,7 @@ How this works:
 - The shell that waits in the container (`container.py`) runs the process as its only line. Its connection to the
   engine carries the standard input of the process, and its two outputs in frames.
 - `_read` passes on output as long as its window has room. The frames of both outputs share the connection, so a
-  process whose standard error nobody reads waits, as at a full pipe.
+  process whose standard error is not read waits, as at a full pipe.
 - `_watch` ends the process at its limits, which it looks at every 0.1 s.
 - A signal reaches every process of the sandbox's user, since the process's number is not known outside. The shell
   ignores those that it can.

@@ -20,7 +20,7 @@ Ability = Literal[
 
 - `python`: there is no `python3` in its sandboxes.
 - `isolation`: one sandbox can see another.
-- `background`: `spawn` raises `SandboxUnsupported`, or whatever is asked for beside the process does.
+- `background`: `spawn` raises `SandboxUnsupported`, or what is asked for while the process runs does.
 - `terminals`, `ports`: `open_terminal`, `connect` and `expose` raise `SandboxUnsupported`.
 - `snapshots`: `snapshot` and `restore` raise `SandboxUnsupported`; `forks` the same of `fork`.
 - `usage`: results have no CPU time and no memory.
