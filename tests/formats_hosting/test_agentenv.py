@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.suite("formats"), pytest.mark.timeout(600)]
 
 PEERS = Path(__file__).parent / "peers"
 BUNDLE = Path(__file__).parents[2] / "examples" / "formats" / "agentenv"
-EPISODES = 40
+EPISODES = 100
 AT_ONCE = 4
 
 

@@ -234,11 +234,11 @@ class ContainerBox(ContainerFiles):
             raise SandboxFailed("the sandbox is gone: it was closed")
         try:
             shell = await self._next
-        except OSError as error:
+            self._reap_zombies()
+        except _ERRORS as error:
             await self.aclose()
-            raise SandboxFailed(f"the sandbox is gone: {error}") from None
+            raise SandboxFailed(f"the sandbox is gone: {error or type(error).__name__}") from None
         self._next = None
-        self._reap_zombies()
 
         def end() -> None:
             if not self._lost and self._closing is None:
