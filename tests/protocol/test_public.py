@@ -19,13 +19,11 @@ MODULES = [importlib.import_module(f"ludus.protocol.{info.name}") for info in pk
 
 
 def test_all_is_sorted_complete_and_true() -> None:
-    public = {
-        name
-        for name, value in vars(protocol).items()
-        if not name.startswith("_") and not isinstance(value, ModuleType) and name != "annotations"
-    }
-    assert set(protocol.__all__) == public
+    homes = {name: module for module, names in protocol._MODULES.items() for name in names.split()}
+    assert sorted(protocol.__all__) == sorted(homes)
     assert len(protocol.__all__) == len(set(protocol.__all__))
+    for name, module in homes.items():
+        assert getattr(protocol, name) is getattr(importlib.import_module(module), name)
 
 
 @pytest.mark.parametrize("name", protocol.__all__)
@@ -71,7 +69,8 @@ def test_every_member_of_every_wire_enumeration_says_what_it_means() -> None:
 
 def test_the_protocol_imports_nothing_that_could_do_io() -> None:
     code = (
-        "import sys, ludus.protocol, ludus.protocol.jsonrpc\n"
+        "import sys, ludus.protocol.jsonrpc\n"
+        "from ludus.protocol import *\n"
         "print(*sorted({'asyncio', 'ssl', 'aiohttp', 'httpx', 'starlette', 'fastapi', 'mcp', 'torch', "
         "'ludus.server', 'ludus.client'} & set(sys.modules)))"
     )

@@ -41,8 +41,7 @@ from ludus.sandbox import rescue
 from ludus.sandbox import shell_scripts as scripts
 from ludus.sandbox.base import Command, SandboxBase
 from ludus.sandbox.cgroups import Group, Usage
-from ludus.sandbox.container_background import ShellProcess, line_of
-from ludus.sandbox.container_files import ContainerFiles
+from ludus.sandbox.container_background import OLDEST_PYTHON, ContainerBackground, Shell
 from ludus.sandbox.container_results import LARGE_FILE, Output, broken_limit, limit_from_counters, result_of
 from ludus.sandbox.endings import LimitName
 from ludus.sandbox.engine_calls import close_stream, read_buffered, remove_container
@@ -52,8 +51,7 @@ from ludus.sandbox.network.netns_listener import listen_in_netns
 from ludus.sandbox.process_watch import ProcessWatch, is_first_process
 
 if TYPE_CHECKING:
-    from ludus.sandbox.processes import Process
-    from ludus.sandbox.terminal import Terminal
+    pass
 
 T = TypeVar("T")
 
@@ -61,8 +59,6 @@ ENVIRONMENT: Final = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": scripts.HOME, "TMPDIR": "/tmp",
     "LANG": "C.UTF-8",
 }  # fmt: skip
-OLDEST_PYTHON: Final = "3.9"
-"""The oldest Python that can run our program inside, which images without it do without."""
 _READY: Final = b"\1\0\0\0\0\0\0\1\n"
 _DISK_FULL: Final = b"\0ludus: disk full\0"
 _CROWDED: Final = b"\0ludus: processes\0"
@@ -94,7 +90,7 @@ class _Shell:
         close_stream(self.stream)
 
 
-class ContainerBox(ContainerFiles):
+class ContainerBox(ContainerBackground):
     """A sandbox in a container, whose commands the engine starts.
 
     Args:
@@ -111,19 +107,15 @@ class ContainerBox(ContainerFiles):
         another: Callable[[SandboxSettings], Awaitable[SandboxBase]], on_close: Callable[[SandboxBase], None],
         restart: Callable[[ContainerBox], Awaitable[None]], watched: bool, lacking: str,
     ) -> None:  # fmt: skip
-        super().__init__(settings, ENVIRONMENT, another, on_close)
+        super().__init__(settings, ENVIRONMENT, another, on_close, watched, lacking)
         self._api = api
         self.user = user
         self._restart = restart
         self._id = ""
         self._input: Any = None
-        self._watched = watched
-        self._lacking = lacking
         self._group: Group | ProcessWatch | None = None
         """Its control group, if it is visible here: the engine needs a second for its own figures of the usage."""
         self._next: asyncio.Task[_Shell] | None = None
-        self._alone: ShellProcess | None = None
-        """The last background process; while it runs, there is no shell that waits."""
         self._stopped = asyncio.Event()
         self._home = -1
         """A descriptor of the work directory, through which its files can be saved when the container is gone."""
@@ -217,19 +209,12 @@ class ContainerBox(ContainerFiles):
         """See `SandboxBase.alive`."""
         return self._closing is None
 
-    async def _spawn(self, command: Command, on_end: Callable[[], None]) -> Process | Terminal:
-        if command.terminal is not None:
-            raise SandboxUnsupported(self._cannot("open terminals"))
-        beginning = asyncio.ensure_future(self._in_turn(lambda: self._spawn_in_turn(command, on_end)))
-        try:
-            return await asyncio.shield(beginning)
-        except asyncio.CancelledError:
-            beginning.add_done_callback(_abandon)
-            raise
+    async def take_shell(self) -> Shell:
+        """Return the shell that waits, which the caller closes.
 
-    async def _spawn_in_turn(self, command: Command, on_end: Callable[[], None]) -> Process:
-        """Run the command in the shell that waits; until it has ended, nothing else can be done in the sandbox."""
-        self._check_alone()
+        Raises:
+            SandboxFailed: there is none any more.
+        """
         if self._closing is not None or self._next is None:
             raise SandboxFailed("the sandbox is gone: it was closed")
         try:
@@ -239,28 +224,12 @@ class ContainerBox(ContainerFiles):
             await self.aclose()
             raise SandboxFailed(f"the sandbox is gone: {error or type(error).__name__}") from None
         self._next = None
+        return shell
 
-        def end() -> None:
-            if not self._lost and self._closing is None:
-                self._next = asyncio.create_task(asyncio.to_thread(self._open_shell))
-            on_end()
-
-        self._alone = ShellProcess(self, shell, line_of(command, self._watched), command.limits, end)
-        return self._alone.process
-
-    def _check_alone(self) -> None:
-        if self._alone is not None and self._alone.running:
-            raise SandboxUnsupported(self._cannot("do anything else while a background process runs in them"))
-
-    async def _connect(self, port: int) -> socket.socket:
-        raise SandboxUnsupported(self._cannot("connect to ports"))
-
-    def _cannot(self, what: str) -> str:
-        image = self.settings.image or self.settings.build
-        return (
-            f"sandboxes in the image {image!r} cannot {what}, since {self._lacking}; install Python {OLDEST_PYTHON} or "
-            "newer in it as `python3`"
-        )
+    def start_shell(self) -> None:
+        """Start a shell that waits, unless the container is gone."""
+        if not self._lost and self._closing is None:
+            self._next = asyncio.create_task(asyncio.to_thread(self._open_shell))
 
     # ── running ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -270,21 +239,9 @@ class ContainerBox(ContainerFiles):
     async def _run(self, command: Command) -> RunResult:
         if any("\0" in word for word in command.argv):
             return RunResult(b"", b"embedded null byte\n", 126, None, None, 0.0, 0.0, 0)
-        words = [*(f"{name}={value}" for name, value in command.env.items()), *command.argv]
         # Not a fixed mark: a program that writes it would turn its own failure into an error of the caller.
         no_directory = f"\0ludus: no such directory {secrets.token_hex(8)}\0".encode()
-        line = (
-            f"chmod 700 {scripts.HOME}; cd -P -- {scripts.quoted(command.cwd)} 2>/dev/null && "
-            f"case $PWD/ in {scripts.HOME}/*) ;; *) false;; esac || {{ {scripts.say(no_directory)}; exit 125; }}; "
-            f"full=; {scripts.IS_FULL} && full=1; "
-            f"({scripts.limits(command.limits, self._watched)}; {scripts.FIRST_TO_GO}; "
-            f"exec env -i {' '.join(map(scripts.quoted, words))}); code=$?; "
-            f"if [ $code = {128 + signal.SIGXFSZ} ] && {scripts.has_largest(command.limits)}; "
-            f"then {scripts.say(LARGE_FILE)}; "
-            f"{self._crowded(command.limits)}"
-            f'elif [ $code != 0 ] && [ -z "$full" ] && {scripts.IS_FULL}; then {scripts.say(_DISK_FULL)}; fi; '
-            f"{scripts.END_ALL} 2>/dev/null; exit $code"
-        )
+        line = _line_of(command, no_directory, self._watched)
         result = await self._line(line, command.stdin, command.limits)
         if result.exit_code == 125 and result.stderr == no_directory:
             raise SandboxFileError(f"there is no directory {command.cwd!r} below the work directory")
@@ -294,14 +251,6 @@ class ContainerBox(ContainerFiles):
             limit = result.limit or "disk"
             return replace(result, stderr=result.stderr.removesuffix(_DISK_FULL), limit=limit)
         return result
-
-    def _crowded(self, allowed: Limits) -> str:
-        """Return shell code that names the limit on processes, if no control group counts what it refuses."""
-        if not self._watched:
-            return ""
-        most = allowed.processes + scripts.OVERHEAD_TASKS
-        look = f"{{ set -- /proc/[0-9]*; [ $# -ge {most} ]; }}"
-        return f"elif [ $code != 0 ] && {look}; then {scripts.say(_CROWDED)}; "
 
     async def _line(self, line: str, stdin: bytes, allowed: Limits) -> RunResult:
         """Run a line in the shell that waits; called in turn.
@@ -353,7 +302,7 @@ class ContainerBox(ContainerFiles):
             limit = limit_from_counters(met, met_now, allowed)
         if not self._lost:
             self._reap_zombies()
-            self._next = asyncio.create_task(asyncio.to_thread(self._open_shell))
+            self.start_shell()
         return replace(result_of(output, code, limit, took, before, usage, after, allowed), rebuilt=self._lost)
 
     async def _attend(
@@ -543,10 +492,36 @@ class ContainerBox(ContainerFiles):
             self._input = None
 
 
-def _abandon(beginning: asyncio.Future[Process]) -> None:
-    """End a process whose caller was canceled."""
-    if not beginning.cancelled() and beginning.exception() is None:
-        beginning.result().request_kill()
+def _line_of(command: Command, no_directory: bytes, watched: bool) -> str:
+    """Return the line with which a shell runs a command.
+
+    Args:
+        command: what to run.
+        no_directory: what it writes to standard error if the directory does not exist.
+        watched: whether no control group limits the container.
+    """
+    words = [*(f"{name}={value}" for name, value in command.env.items()), *command.argv]
+    return (
+        f"chmod 700 {scripts.HOME}; cd -P -- {scripts.quoted(command.cwd)} 2>/dev/null && "
+        f"case $PWD/ in {scripts.HOME}/*) ;; *) false;; esac || {{ {scripts.say(no_directory)}; exit 125; }}; "
+        f"full=; {scripts.IS_FULL} && full=1; "
+        f"({scripts.limits(command.limits, watched)}; {scripts.FIRST_TO_GO}; "
+        f"exec env -i {' '.join(map(scripts.quoted, words))}); code=$?; "
+        f"if [ $code = {128 + signal.SIGXFSZ} ] && {scripts.has_largest(command.limits)}; "
+        f"then {scripts.say(LARGE_FILE)}; "
+        f"{_crowded(command.limits, watched)}"
+        f'elif [ $code != 0 ] && [ -z "$full" ] && {scripts.IS_FULL}; then {scripts.say(_DISK_FULL)}; fi; '
+        f"{scripts.END_ALL} 2>/dev/null; exit $code"
+    )
+
+
+def _crowded(allowed: Limits, watched: bool) -> str:
+    """Return shell code that names the limit on processes, if no control group counts what it refuses."""
+    if not watched:
+        return ""
+    most = allowed.processes + scripts.OVERHEAD_TASKS
+    look = f"{{ set -- /proc/[0-9]*; [ $# -ge {most} ]; }}"
+    return f"elif [ $code != 0 ] && {look}; then {scripts.say(_CROWDED)}; "
 
 
 async def _to_thread(work: Callable[..., T], *values: Any) -> T:

@@ -19,24 +19,29 @@ import asyncio
 import socket
 import struct
 import time
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ludus.sandbox import shell_scripts as scripts
 from ludus.sandbox.cgroups import Usage
+from ludus.sandbox.container_files import ContainerFiles
 from ludus.sandbox.container_results import Output, broken_limit, limit_from_counters, result_of
-from ludus.sandbox.errors import SandboxFailed
+from ludus.sandbox.errors import SandboxFailed, SandboxUnsupported
 from ludus.sandbox.processes import WINDOW, Process, ProcessEnd
 
 if TYPE_CHECKING:
-    from ludus.sandbox.base import Command
+    from ludus.sandbox.base import Command, SandboxBase
     from ludus.sandbox.endings import LimitName
-    from ludus.sandbox.model import Limits
+    from ludus.sandbox.model import Limits, SandboxSettings
+    from ludus.sandbox.terminal import Terminal
 
 _HEAD: Final = struct.Struct(">BxxxI")
 _PART: Final = 1 << 16
 _LOOK_SECONDS: Final = 0.1
+OLDEST_PYTHON: Final = "3.9"
+"""The oldest Python that can run our program inside, which images without it do without."""
 
 
 class Shell(Protocol):
@@ -264,6 +269,101 @@ class ShellProcess:
         if self._limit is None:
             self._limit = limit
             self.abandon()
+
+
+class ContainerBackground(ContainerFiles):
+    """The background process of a sandbox in a container, and what is refused there.
+
+    Args:
+        watched: whether no control group limits the container.
+        lacking: why the program inside, which other processes and ports need, cannot run in it.
+        settings, env, another, on_close: see `SandboxBase`.
+    """
+
+    def __init__(
+        self, settings: SandboxSettings, env: Mapping[str, str],
+        another: Callable[[SandboxSettings], Awaitable[SandboxBase]], on_close: Callable[[SandboxBase], None],
+        watched: bool, lacking: str,
+    ) -> None:  # fmt: skip
+        super().__init__(settings, env, another, on_close)
+        self._watched = watched
+        self._lacking = lacking
+        self._alone: ShellProcess | None = None
+        """The last background process; while it runs, there is no shell that waits."""
+
+    @abstractmethod
+    async def take_shell(self) -> Shell:
+        """Return the shell that waits, which the caller closes.
+
+        Raises:
+            SandboxFailed: there is none any more.
+        """
+
+    @abstractmethod
+    def start_shell(self) -> None:
+        """Start a shell that waits, unless the container is gone."""
+
+    @abstractmethod
+    def usage(self) -> Usage:
+        """See `Container.usage`."""
+
+    @abstractmethod
+    def met(self) -> tuple[int, int, int]:
+        """See `Container.met`."""
+
+    @abstractmethod
+    async def exit_code(self, shell: str) -> int | None:
+        """See `Container.exit_code`."""
+
+    @abstractmethod
+    async def signal_all(self, number: int) -> None:
+        """See `Container.signal_all`."""
+
+    @abstractmethod
+    async def end_all(self) -> bool:
+        """See `Container.end_all`."""
+
+    async def _spawn(self, command: Command, on_end: Callable[[], None]) -> Process | Terminal:
+        if command.terminal is not None:
+            raise SandboxUnsupported(self._cannot("open terminals"))
+        beginning = asyncio.ensure_future(self._in_turn(lambda: self._spawn_in_turn(command, on_end)))
+        try:
+            return await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            beginning.add_done_callback(_end_unwanted)
+            raise
+
+    async def _spawn_in_turn(self, command: Command, on_end: Callable[[], None]) -> Process:
+        """Run the command in the shell that waits; until it has ended, nothing else can be done in the sandbox."""
+        self._check_alone()
+
+        def end() -> None:
+            self.start_shell()
+            on_end()
+
+        shell = await self.take_shell()
+        self._alone = ShellProcess(self, shell, line_of(command, self._watched), command.limits, end)
+        return self._alone.process
+
+    def _check_alone(self) -> None:
+        if self._alone is not None and self._alone.running:
+            raise SandboxUnsupported(self._cannot("do anything else while a background process runs in them"))
+
+    async def _connect(self, port: int) -> socket.socket:
+        raise SandboxUnsupported(self._cannot("connect to ports"))
+
+    def _cannot(self, what: str) -> str:
+        image = self.settings.image or self.settings.build
+        return (
+            f"sandboxes in the image {image!r} cannot {what}, since {self._lacking}; install Python {OLDEST_PYTHON} or "
+            "newer in it as `python3`"
+        )
+
+
+def _end_unwanted(beginning: asyncio.Future[Process]) -> None:
+    """End a process whose caller was canceled."""
+    if not beginning.cancelled() and beginning.exception() is None:
+        beginning.result().request_kill()
 
 
 def _of_spawned(limits: Limits) -> Limits:

@@ -33,7 +33,7 @@ import docker.errors
 from ludus.sandbox import rescue
 from ludus.sandbox.box_process import MODULES, PACKAGE, BoxProcess, Launch, program, program_source
 from ludus.sandbox.cgroups import Group
-from ludus.sandbox.container import OLDEST_PYTHON
+from ludus.sandbox.container_background import OLDEST_PYTHON
 from ludus.sandbox.engine_calls import close_stream, read_buffered, remove_container
 from ludus.sandbox.errors import SandboxFailed
 from ludus.sandbox.network import netns_listener
