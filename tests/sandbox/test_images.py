@@ -312,6 +312,12 @@ async def test_without_python_a_flood_that_is_not_read_waits_and_a_closed_sandbo
         await process.wait()
 
 
+async def test_without_python_a_program_that_does_not_exist_ends_with_exit_code_127(bare: Sandbox) -> None:
+    process = await bare.spawn(["no-such-program"])
+    assert (await process.wait()).exit_code == 127
+    assert b"no-such-program" in await process.stderr.read_all()
+
+
 async def test_without_python_a_signal_reaches_the_process(bare: Sandbox) -> None:
     process = await bare.spawn(
         ["sh", "-c", "trap 'echo caught; exit 7' TERM; echo ready; while true; do sleep 0.1; done"]
