@@ -11,7 +11,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from ludus.cli._lazy import advice, importer
+from ludus.cli._lazy import advice, declared_commands, importer
 from ludus.client.loading import load_object
 from ludus.protocol.text import printable
 
@@ -48,6 +48,24 @@ def test_a_declared_command_is_listed_without_importing_its_module(ludus_process
     assert "Say hello." in listed.stdout
     assert "imported" not in listed.stdout
     assert ludus_process("greet", "you", variables=variables).stdout == "imported\nhello you\n"
+
+
+@pytest.mark.parametrize(
+    "declaration",
+    [
+        'COMMANDS: Final = {"greet": "Say hello."}',
+        'COMMANDS = {\n    "greet": "Say hello."\n    # a set is {1}\n}',
+        'COMMANDS = {"greet": "Say hello."}  # in the help',
+        'OTHER = {}\nCOMMANDS_OF_OTHERS = {}\nCOMMANDS = {"greet": "Say " "hello."}',
+        '"""\nCOMMANDS are {these}\n"""\nCOMMANDS = {"greet": "Say hello."}',
+    ],
+)
+def test_commands_are_read_from_every_form_of_the_declaration(
+    declaration: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "declares.py").write_text(f"{declaration}\n\ndef register(app): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert declared_commands("declares") == {"greet": "Say hello."}
 
 
 def test_an_undeclared_command_works_too(ludus_process: Ludus, plugin: Plugin) -> None:

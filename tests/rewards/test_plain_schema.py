@@ -9,6 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from ludus.server import StepContext
+from ludus.server.authoring import schema_tool
+from ludus.server.authoring.schema_tool import SchemaTool
 from ludus.server.rewards.plain_schema import acceptor
 from ludus.server.rewards.schema import BoundedSchema
 
@@ -40,7 +43,9 @@ def schemas_over(below: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.fixed_dictionaries({}, optional={**SCALARS, **nested})
 
 
-SCHEMAS = st.recursive(st.fixed_dictionaries({}, optional=SCALARS), schemas_over, max_leaves=5)
+SCHEMAS = st.recursive(
+    st.one_of(st.booleans(), st.fixed_dictionaries({}, optional=SCALARS)), schemas_over, max_leaves=5
+)
 
 
 @given(schema=SCHEMAS, value=VALUES)
@@ -61,15 +66,32 @@ def test_the_quick_check_accepts_what_jsonschema_accepts_and_nothing_else(schema
         {"const": True},
         {"anyOf": [{"items": {"type": "string"}}]},
         {"oneOf": [True]},
-        False,
     ],
 )
 def test_what_the_quick_check_does_not_know_is_left_to_jsonschema(schema: Any) -> None:
     assert acceptor(schema) is None
 
 
-def test_errors_of_a_plain_schema_still_come_from_jsonschema() -> None:
+def test_a_plain_schema_needs_jsonschema_for_errors_only(monkeypatch: pytest.MonkeyPatch) -> None:
     schema = BoundedSchema({"properties": {"a": {"type": "integer"}}, "required": ["a"]})
-    assert schema.errors({"a": 1}, 1.0) == []
+    with monkeypatch.context() as patched:
+        patched.setattr(schema, "_validator", None)
+        assert schema.errors({"a": 1}, 1.0) == []
     (missing,) = schema.errors({}, 1.0)
     assert missing.validator == "required"
+
+
+async def _ignore(arguments: dict[str, Any], context: StepContext) -> None: ...
+
+
+def test_tools_with_the_same_schema_check_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def make(schema: Any) -> BoundedSchema:
+        made.append(schema)
+        return BoundedSchema(schema)
+
+    monkeypatch.setattr(schema_tool, "BoundedSchema", make)
+    for _ in range(3):
+        SchemaTool("look", "Look.", {"properties": {"only_in_this_test": {"type": "string"}}}, _ignore)
+    assert len(made) == 1

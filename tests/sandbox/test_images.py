@@ -25,6 +25,7 @@ from sandboxing import MIB, TIGHT, leftovers, opened
 from ludus.sandbox import (
     Sandbox,
     SandboxFailed,
+    SandboxFileError,
     SandboxImageError,
     SandboxPortClosed,
     SandboxSettings,
@@ -258,7 +259,7 @@ async def bare(api: Any, provider: Any) -> AsyncIterator[Sandbox]:
 
 
 async def test_without_python_a_process_takes_input_and_answers_until_its_input_ends(bare: Sandbox) -> None:
-    script = 'while read -r line; do echo "got $line"; done; echo over >&2; exit 3'
+    script = 'printf "%s" "$NAME" >name; while read -r line; do echo "got $line"; done; echo over >&2; exit 3'
     process = await bare.spawn(["sh", "-c", script], env={"NAME": "it's\n2"})
     for word in (b"one", b"two"):
         await process.write(word + b"\n")
@@ -268,6 +269,7 @@ async def test_without_python_a_process_takes_input_and_answers_until_its_input_
     assert (end.exit_code, end.signal, end.limit) == (3, None, None)
     assert await process.stderr.read_all() == b"over\n"
     assert await process.stdout.read_all() == b""
+    assert await bare.read("name") == b"it's\n2"
 
 
 async def test_without_python_nothing_else_runs_next_to_a_process_and_everything_does_after_it(bare: Sandbox) -> None:
@@ -298,6 +300,7 @@ async def test_without_python_the_limits_of_a_process_hold_by_name(bare: Sandbox
     end = await asyncio.wait_for(process.wait(), 60)
     await reading
     assert end.limit == limit
+    assert end.peak_memory > 0
     assert (await bare.run(["echo", "alive"])).text == "alive\n"
 
 
@@ -312,7 +315,10 @@ async def test_without_python_a_flood_that_is_not_read_waits_and_a_closed_sandbo
         await process.wait()
 
 
-async def test_without_python_a_program_that_does_not_exist_ends_with_exit_code_127(bare: Sandbox) -> None:
+async def test_without_python_what_cannot_be_started_ends_as_in_other_sandboxes(bare: Sandbox) -> None:
+    with pytest.raises(SandboxFileError, match="no directory 'none'"):
+        await bare.spawn(["true"], cwd="none")
+    assert (await (await bare.spawn(["echo", "a\0b"])).wait()).exit_code == 126
     process = await bare.spawn(["no-such-program"])
     assert (await process.wait()).exit_code == 127
     assert b"no-such-program" in await process.stderr.read_all()

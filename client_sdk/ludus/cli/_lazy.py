@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import importlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
@@ -92,7 +93,7 @@ def declared_commands(module: str) -> dict[str, str] | None:
     source = _source(module)
     if source is None or "COMMANDS" not in source:
         return None
-    for node in _parse(source):
+    for node in _statements(source):
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         if isinstance(target, ast.Name) and target.id == "COMMANDS":
             value = ast.literal_eval(node.value)  # type: ignore[attr-defined]
@@ -100,19 +101,15 @@ def declared_commands(module: str) -> dict[str, str] | None:
     return None
 
 
-def _parse(source: str) -> list[ast.stmt]:
-    """Return the statement that assigns `COMMANDS`, which takes a line, or ends with a line that begins with `}`.
+def _statements(source: str) -> Iterator[ast.stmt]:
+    """Yield statements that may assign `COMMANDS`: those that look like it, then all of the module.
 
-    To parse whole modules would take longer than all else that `ludus --help` does; so they are parsed only if neither
-    is the case.
+    To parse the whole modules of all commands took a tenth of the time of `ludus envs --local` when measured.
     """
-    start = source.find("\nCOMMANDS") + 1
-    for close in ("}\n", "\n}"):
-        end = source.find(close, start) + len(close)
-        if start and end >= start + len(close):
-            with contextlib.suppress(SyntaxError):
-                return ast.parse(source[start:end]).body
-    return ast.parse(source).body
+    for found in re.finditer(r"^COMMANDS\b.*?\}$", source, re.MULTILINE | re.DOTALL):
+        with contextlib.suppress(SyntaxError):
+            yield from ast.parse(found[0]).body
+    yield from ast.parse(source).body
 
 
 def _source(module: str) -> str | None:

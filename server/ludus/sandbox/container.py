@@ -30,7 +30,7 @@ import struct
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -41,7 +41,7 @@ from ludus.sandbox import rescue
 from ludus.sandbox import shell_scripts as scripts
 from ludus.sandbox.base import Command, SandboxBase
 from ludus.sandbox.cgroups import Group, Usage
-from ludus.sandbox.container_background import OLDEST_PYTHON, ContainerBackground, Shell
+from ludus.sandbox.container_background import LOOK_SECONDS, OLDEST_PYTHON, WATCH_SECONDS, ContainerBackground, Shell
 from ludus.sandbox.container_results import LARGE_FILE, Output, broken_limit, limit_from_counters, result_of
 from ludus.sandbox.endings import LimitName
 from ludus.sandbox.engine_calls import close_stream, read_buffered, remove_container
@@ -62,32 +62,12 @@ ENVIRONMENT: Final = {
 _READY: Final = b"\1\0\0\0\0\0\0\1\n"
 _DISK_FULL: Final = b"\0ludus: disk full\0"
 _CROWDED: Final = b"\0ludus: processes\0"
-_LOOK_SECONDS: Final = 0.1
-_WATCH_SECONDS: Final = 0.02
-"""How often a container is looked at if no control group limits it."""
 _END_SECONDS: Final = 5.0
 _EXIT_LOOKS: Final = 400
 _GRACE_SECONDS: Final = 20.0
 _START_SECONDS: Final = 60.0
 """How long a shell may take to start; the engine of an overloaded machine has taken more than twenty seconds."""
 _ERRORS: Final = (docker.errors.DockerException, requests.exceptions.RequestException, OSError)
-
-
-@dataclass(slots=True)
-class _Shell:
-    """A shell in the container, started ahead, that waits for the line that it is to run."""
-
-    id: str
-    stream: Any
-    socket: socket.socket
-    early: bytes
-    """Output that arrived together with the head of the engine's response."""
-    reset: bool = False
-    """Whether the engine reset the connection instead of ending the output."""
-
-    def close(self) -> None:
-        """Close the connection to the shell."""
-        close_stream(self.stream)
 
 
 class ContainerBox(ContainerBackground):
@@ -115,7 +95,7 @@ class ContainerBox(ContainerBackground):
         self._input: Any = None
         self._group: Group | ProcessWatch | None = None
         """Its control group, if it is visible here: the engine needs a second for its own figures of the usage."""
-        self._next: asyncio.Task[_Shell] | None = None
+        self._next: asyncio.Task[Shell] | None = None
         self._stopped = asyncio.Event()
         self._home = -1
         """A descriptor of the work directory, through which its files can be saved when the container is gone."""
@@ -147,7 +127,7 @@ class ContainerBox(ContainerBackground):
             self._api.start(self._id)
             process = self._api.inspect_container(self._id)["State"]["Pid"]
             watch = partial(ProcessWatch, process, self.limits.memory)
-            self._group = watch() if self._watched else Group.of(process, self._id)
+            self._group = watch() if self.watched else Group.of(process, self._id)
             if self.settings.network and self._group is not None:
                 self._group.bound_tcp(self.limits.memory)
             if is_first_process(process, self._id):
@@ -175,7 +155,7 @@ class ContainerBox(ContainerBackground):
                 "with the right to enter a container's network (CAP_SYS_ADMIN), or use bubblewrap"
             ) from None
 
-    def _open_shell(self) -> _Shell:
+    def _open_shell(self) -> Shell:
         """Start a shell and wait until it is ready for its line."""
         shell = self._execute(scripts.WAIT)
         try:
@@ -197,12 +177,12 @@ class ContainerBox(ContainerBackground):
         made = self._api.exec_create(self._id, ["/bin/sh", "-c", script], user=f"{self.user}:{self.user}")
         return bytes(self._api.exec_start(made["Id"])).decode("utf-8", "replace").split()
 
-    def _execute(self, script: str) -> _Shell:
+    def _execute(self, script: str) -> Shell:
         made = self._api.exec_create(self._id, ["/bin/sh", "-c", script], stdin=True, user=f"{self.user}:{self.user}")
         stream = self._api.exec_start(made["Id"], socket=True)
         raw = getattr(stream, "_sock", stream)
         raw.setblocking(False)
-        return _Shell(made["Id"], stream, raw, read_buffered(stream))
+        return Shell(made["Id"], stream, raw, read_buffered(stream))
 
     @property
     def alive(self) -> bool:
@@ -241,7 +221,7 @@ class ContainerBox(ContainerBackground):
             return RunResult(b"", b"embedded null byte\n", 126, None, None, 0.0, 0.0, 0)
         # Not a fixed mark: a program that writes it would turn its own failure into an error of the caller.
         no_directory = f"\0ludus: no such directory {secrets.token_hex(8)}\0".encode()
-        line = _line_of(command, no_directory, self._watched)
+        line = _line_of(command, no_directory, self.watched)
         result = await self._line(line, command.stdin, command.limits)
         if result.exit_code == 125 and result.stderr == no_directory:
             raise SandboxFileError(f"there is no directory {command.cwd!r} below the work directory")
@@ -306,7 +286,7 @@ class ContainerBox(ContainerBackground):
         return replace(result_of(output, code, limit, took, before, usage, after, allowed), rebuilt=self._lost)
 
     async def _attend(
-        self, shell: _Shell, line: str, stdin: bytes, allowed: Limits, output: Output, before: Usage
+        self, shell: Shell, line: str, stdin: bytes, allowed: Limits, output: Output, before: Usage
     ) -> tuple[LimitName | None, Usage]:
         """Write the command's input, read its output and check its limits until it ends or exceeds one.
 
@@ -314,7 +294,7 @@ class ContainerBox(ContainerBackground):
             The limit that it exceeded, if any, and its last observed usage with the peak of its memory.
         """
         deadline = time.monotonic() + allowed.seconds
-        look = _WATCH_SECONDS if self._watched else _LOOK_SECONDS
+        look = WATCH_SECONDS if self.watched else LOOK_SECONDS
         feeding = asyncio.create_task(_feed(shell.socket, line.encode("utf-8", "surrogateescape") + b"\n" + stdin))
         reading = asyncio.create_task(_read(shell.socket, output))
         stopped = asyncio.create_task(self._stopped.wait())
@@ -478,7 +458,7 @@ class ContainerBox(ContainerBackground):
         """Close the shell that waits, after its start has ended: before, the SDK would lose its open connection."""
         if self._next is not None:
             (shell,) = await asyncio.gather(self._next, return_exceptions=True)
-            if isinstance(shell, _Shell):
+            if isinstance(shell, Shell):
                 shell.close()
             self._next = None
 

@@ -6,7 +6,7 @@ How this works:
   engine carries the standard input of the process, and its two outputs in frames.
 - `_read` passes on output as long as its window has room. The frames of both outputs share the connection, so a
   process whose standard error is not read waits, as at a full pipe.
-- `_watch` ends the process at its limits, which it looks at every 0.1 s.
+- `_watch` ends the process at its limits, which it looks at as often as a command's are.
 - A signal reaches every process of the sandbox's user, since the process's number is not known outside. The shell
   ignores those that it can.
 - A shell that starts another command ends everything before it. So commands and files wait until this process has
@@ -22,12 +22,14 @@ import time
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from ludus.sandbox import shell_scripts as scripts
 from ludus.sandbox.cgroups import Usage
 from ludus.sandbox.container_files import ContainerFiles
 from ludus.sandbox.container_results import Output, broken_limit, limit_from_counters, result_of
+from ludus.sandbox.engine_calls import close_stream
 from ludus.sandbox.errors import SandboxFailed, SandboxUnsupported
 from ludus.sandbox.processes import WINDOW, Process, ProcessEnd
 
@@ -39,53 +41,34 @@ if TYPE_CHECKING:
 
 _HEAD: Final = struct.Struct(">BxxxI")
 _PART: Final = 1 << 16
-_LOOK_SECONDS: Final = 0.1
+LOOK_SECONDS: Final = 0.1
+WATCH_SECONDS: Final = 0.02
+"""How often a container is looked at if no control group limits it."""
 OLDEST_PYTHON: Final = "3.9"
 """The oldest Python that can run our program inside, which images without it do without."""
 
 
-class Shell(Protocol):
-    """A shell of the engine, whose line was not written yet."""
+@dataclass(slots=True)
+class Shell:
+    """A shell in a container, started ahead, that waits for the line that it is to run."""
 
-    @property
-    def id(self) -> str:
-        """The engine's id of it."""
-        ...
-
-    @property
-    def socket(self) -> socket.socket:
-        """The connection to it, which does not block."""
-        ...
+    id: str
+    stream: Any
+    socket: socket.socket
+    early: bytes
+    """Output that arrived together with the head of the engine's response."""
+    reset: bool = False
+    """Whether the engine reset the connection instead of ending the output."""
 
     def close(self) -> None:
-        """Close the connection."""
-
-
-class Container(Protocol):
-    """What a process asks of the container it runs in."""
-
-    def usage(self) -> Usage:
-        """Return what its processes use."""
-        ...
-
-    def met(self) -> tuple[int, int, int]:
-        """Return its counters of broken limits."""
-        ...
-
-    async def exit_code(self, shell: str) -> int | None:
-        """Return how a shell has ended."""
-        ...
-
-    async def signal_all(self, number: int) -> None:
-        """Send a signal to every process of the sandbox's user."""
-
-    async def end_all(self) -> bool:
-        """End every process except the first; return whether the container is gone with them."""
-        ...
+        """Close the connection to the shell."""
+        close_stream(self.stream)
 
 
 def line_of(command: Command, watched: bool) -> str:
     """Return the line with which the shell runs a background process."""
+    if any("\0" in word for word in command.argv):
+        return "echo 'embedded null byte' >&2; exit 126\n"
     words = [*(f"{name}={value}" for name, value in command.env.items()), *command.argv]
     return (
         "trap : HUP INT QUIT USR1 USR2 ALRM TERM; "
@@ -108,7 +91,7 @@ class ShellProcess:
     """
 
     def __init__(
-        self, container: Container, shell: Shell, line: str, limits: Limits, on_end: Callable[[], None]
+        self, container: ContainerBackground, shell: Shell, line: str, limits: Limits, on_end: Callable[[], None]
     ) -> None:
         self.process = Process(self)
         self._container = container
@@ -118,6 +101,8 @@ class ShellProcess:
         self.running = True
         """Whether it has not ended."""
         self._limit: LimitName | None = None
+        self._peak = 0
+        """The most memory that its sandbox was seen to use, in bytes."""
         self._gone = False
         self._room = [WINDOW, WINDOW]
         self._granted = asyncio.Event()
@@ -182,7 +167,7 @@ class ShellProcess:
             outcome = await self._outcome(began, before)
         except asyncio.CancelledError:
             if self._gone:
-                outcome = ProcessEnd(None, 9, self._limit, time.monotonic() - began, 0.0, 0, rebuilt=True)
+                outcome = ProcessEnd(None, 9, self._limit, time.monotonic() - began, 0.0, self._peak, rebuilt=True)
         except Exception as error:
             outcome = SandboxFailed(f"the sandbox is gone: {str(error) or type(error).__name__}")
         finally:
@@ -208,8 +193,9 @@ class ShellProcess:
         limit = self._limit
         if limit is None and code != 0:
             limit = limit_from_counters(met, self._container.met(), self._limits)
+        seen = replace(usage, memory=self._peak)
         found = result_of(
-            Output(0), code, limit, time.monotonic() - began, before, usage, usage, _of_spawned(self._limits)
+            Output(0), code, limit, time.monotonic() - began, before, seen, usage, _of_spawned(self._limits)
         )
         return ProcessEnd(
             found.exit_code, found.signal, found.limit, found.seconds, found.cpu_seconds, found.peak_memory
@@ -258,8 +244,10 @@ class ShellProcess:
     async def _watch(self, began: float, before: Usage) -> None:
         allowed = _of_spawned(self._limits)
         while self._limit is None:
-            await asyncio.sleep(_LOOK_SECONDS)
-            limit = broken_limit(self._container.usage(), before, allowed)
+            await asyncio.sleep(WATCH_SECONDS if self._container.watched else LOOK_SECONDS)
+            now = self._container.usage()
+            self._peak = max(self._peak, now.memory)
+            limit = broken_limit(now, before, allowed)
             if limit is None and time.monotonic() - began > self._limits.spawned_seconds:
                 limit = "seconds"
             if limit is not None:
@@ -286,7 +274,7 @@ class ContainerBackground(ContainerFiles):
         watched: bool, lacking: str,
     ) -> None:  # fmt: skip
         super().__init__(settings, env, another, on_close)
-        self._watched = watched
+        self.watched = watched
         self._lacking = lacking
         self._alone: ShellProcess | None = None
         """The last background process; while it runs, there is no shell that waits."""
@@ -305,23 +293,23 @@ class ContainerBackground(ContainerFiles):
 
     @abstractmethod
     def usage(self) -> Usage:
-        """See `Container.usage`."""
+        """Return what the processes use, as far as it is visible here."""
 
     @abstractmethod
     def met(self) -> tuple[int, int, int]:
-        """See `Container.met`."""
+        """Return the counters of broken limits."""
 
     @abstractmethod
     async def exit_code(self, shell: str) -> int | None:
-        """See `Container.exit_code`."""
+        """Return a shell's exit code; None if it stays unknown."""
 
     @abstractmethod
     async def signal_all(self, number: int) -> None:
-        """See `Container.signal_all`."""
+        """Send a signal to every process of the sandbox's user."""
 
     @abstractmethod
     async def end_all(self) -> bool:
-        """See `Container.end_all`."""
+        """End every process except the first; return whether the container had to be removed."""
 
     async def _spawn(self, command: Command, on_end: Callable[[], None]) -> Process | Terminal:
         if command.terminal is not None:
@@ -336,13 +324,15 @@ class ContainerBackground(ContainerFiles):
     async def _spawn_in_turn(self, command: Command, on_end: Callable[[], None]) -> Process:
         """Run the command in the shell that waits; until it has ended, nothing else can be done in the sandbox."""
         self._check_alone()
+        if command.cwd != ".":
+            await self._run(replace(command, argv=["true"]))  # raises if there is no such directory
 
         def end() -> None:
             self.start_shell()
             on_end()
 
         shell = await self.take_shell()
-        self._alone = ShellProcess(self, shell, line_of(command, self._watched), command.limits, end)
+        self._alone = ShellProcess(self, shell, line_of(command, self.watched), command.limits, end)
         return self._alone.process
 
     def _check_alone(self) -> None:

@@ -23,10 +23,8 @@ _TYPES: Final[Mapping[str, Accepts]] = {
     "null": lambda value: value is None,
     "array": lambda value: isinstance(value, list),
     "object": lambda value: isinstance(value, dict),
-    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
-    "integer": lambda value: (
-        (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and value.is_integer())
-    ),
+    "number": lambda value: _is_number(value),
+    "integer": lambda value: _is_number(value) and (isinstance(value, int) or value.is_integer()),
 }
 
 _BOUNDS: Final[Mapping[str, Callable[[Any], Accepts]]] = {
@@ -42,13 +40,13 @@ _BOUNDS: Final[Mapping[str, Callable[[Any], Accepts]]] = {
 
 
 def acceptor(schema: object) -> Accepts | None:
-    """Return a function that returns whether a JSON value fits a schema; None if the schema is not a plain one.
+    """Return a function that accepts the JSON values that fit a schema; None if the schema is not a plain one.
 
     Args:
         schema: a JSON Schema that was checked before.
     """
-    if schema is True:
-        return _anything
+    if isinstance(schema, bool):
+        return _anything if schema else _nothing
     if not isinstance(schema, Mapping):
         return None
     checks: list[Accepts] = []
@@ -139,7 +137,7 @@ def _properties(properties: Mapping[str, object], others: object) -> Accepts | N
         if check is None:
             return None
         checks[name] = check
-    other = _nothing if others is False else acceptor(others)
+    other = acceptor(others)
     if other is None:
         return None
 
