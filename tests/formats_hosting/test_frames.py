@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ludus.formats.hosting.process import _Link
 from ludus.formats.inside import frames
 
 MESSAGES = st.lists(st.dictionaries(st.text(max_size=5), st.text(max_size=20), max_size=3), max_size=5)
@@ -62,3 +65,19 @@ def test_a_message_larger_than_one_read_arrives_and_the_end_of_the_stream_is_non
         assert stream.receive() == message
         assert stream.receive() is None
         sender.join()
+
+
+async def test_messages_that_were_not_asked_for_end_the_connection_and_are_not_kept(tmp_path: Path) -> None:
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1)
+        writer.write(frames.pack({"number": 1}) * 1000)
+        await reader.read()
+        writer.close()
+
+    address = str(tmp_path / "s")
+    async with await asyncio.start_unix_server(flood, address):
+        _, link = await asyncio.get_running_loop().create_unix_connection(_Link, address)
+        link.send({})
+        assert await link.receive() == {"number": 1}
+        with pytest.raises(frames.FrameError, match="not asked for"):
+            await link.receive()

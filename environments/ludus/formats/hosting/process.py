@@ -370,11 +370,14 @@ class ForeignSession:
 
 
 class _Link(asyncio.Protocol):
-    """A connection that carries messages, without the copies and tasks of a `StreamReader`."""
+    """A connection that carries messages, without the copies and tasks of a `StreamReader`.
+
+    Each message answers a request, so a second one that was not received yet is an error, and holds no memory.
+    """
 
     def __init__(self) -> None:
         self._decoder = frames.Decoder()
-        self._arrived: deque[dict[str, Any]] = deque()
+        self._arrived: dict[str, Any] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._ended: Exception | None = None
         self._transport: asyncio.Transport
@@ -386,11 +389,13 @@ class _Link(asyncio.Protocol):
         self._decoder.feed(data)
         try:
             while (message := self._decoder.next()) is not None:
-                self._arrived.append(message)
+                if self._arrived is not None:
+                    raise frames.FrameError("a message arrived that was not asked for")
+                self._arrived = message
         except frames.FrameError as error:
             self._ended = error
             self._transport.abort()
-        if self._arrived or self._ended:
+        if self._arrived is not None or self._ended is not None:
             self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -412,12 +417,13 @@ class _Link(asyncio.Protocol):
             OSError: the connection broke.
             FrameError: it ended, or what arrived is no message.
         """
-        while not self._arrived:
+        while self._arrived is None:
             if self._ended is not None:
                 raise self._ended
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
-        return self._arrived.popleft()
+        message, self._arrived = self._arrived, None
+        return message
 
     def close(self) -> None:
         """Close the connection, after what was sent."""

@@ -35,7 +35,7 @@ class HostingSettings(BaseModel):
     """The published name; by default the adapter's."""
 
     @model_validator(mode="after")
-    def _blocks_in_process(self) -> Self:
+    def _check_blocking(self) -> Self:
         if not self.blocking and not self.in_process:
             raise ValueError("blocking=false is for in_process=true; an interpreter of its own never blocks the server")
         return self

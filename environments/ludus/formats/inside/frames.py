@@ -11,7 +11,7 @@ HEAD = struct.Struct(">I")
 LONGEST = 256 * 1024 * 1024
 """The most bytes of one message."""
 _PART = 1 << 17
-_WRITTEN = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
+_encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 
 
 class FrameError(Exception):
@@ -25,7 +25,7 @@ def pack(message: dict[str, Any]) -> bytes:
         ValueError: it holds a number that is not finite, or is too long.
         TypeError: it holds a value that JSON cannot represent.
     """
-    body = _WRITTEN(message).encode("ascii")
+    body = _encode(message).encode("ascii")
     if len(body) > LONGEST:
         raise ValueError(f"a message of {len(body):,} bytes is too long; at most {LONGEST:,} are allowed")
     return HEAD.pack(len(body)) + body

@@ -18,7 +18,7 @@ from .values import UnusableValue, image, plain, result
 TEST_TASKS = 1000
 TEST_SEEDS = 1_000_000_000
 """The first seed of the test split; those of the train split count from 0."""
-_WRITTEN = json.JSONEncoder(ensure_ascii=False).encode
+_encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class GymnasiumAdapter(Adapter):
@@ -139,7 +139,7 @@ class GymnasiumEpisode(HostedEpisode):
     def shown(self, observation: Any) -> list[Any]:
         """Return an observation as content, with what the environment renders."""
         found = plain(observation, "the observation")
-        content: list[Any] = [found if isinstance(found, str) else _WRITTEN(found)]
+        content: list[Any] = [found if isinstance(found, str) else _encode(found)]
         if self.render == "ansi":
             text = self.env.render()
             if not isinstance(text, str):
