@@ -324,6 +324,15 @@ async def test_without_python_what_cannot_be_started_ends_as_in_other_sandboxes(
     assert b"no-such-program" in await process.stderr.read_all()
 
 
+async def test_without_python_an_engine_that_loses_a_process_is_a_failure_and_no_end_of_it(
+    bare: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bare, "_exit_code", lambda shell: None)
+    process = await bare.spawn(["true"])
+    with pytest.raises(SandboxFailed, match="the engine has lost a process"):
+        await process.wait()
+
+
 async def test_without_python_a_signal_reaches_the_process(bare: Sandbox) -> None:
     process = await bare.spawn(
         ["sh", "-c", "trap 'echo caught; exit 7' TERM; echo ready; while true; do sleep 0.1; done"]

@@ -189,6 +189,8 @@ class ShellProcess:
         met = self._container.met()
         await self._read()
         code = await self._container.exit_code(self._shell.id)
+        if code is None:
+            raise EOFError("the engine has lost a process that still runs")
         usage = self._container.usage()
         limit = self._limit
         if limit is None and code != 0:
