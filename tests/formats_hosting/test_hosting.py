@@ -81,7 +81,7 @@ async def test_without_blocking_the_calls_of_hosted_code_need_no_thread(blocking
 
 
 def test_blocking_is_refused_for_an_interpreter_of_its_own() -> None:
-    with pytest.raises(AuthoringError, match="blocking=false is for in_process=true"):
+    with pytest.raises(AuthoringError, match=r"#blocking=false: blocking=false is for in_process=true"):
         FormatSource("gymnasium", "FrozenLake-v1", {"blocking": "false"}).settings(HostingSettings)
 
 

@@ -76,8 +76,8 @@ class FormatSource:
             return model.model_validate_strings(given)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            name = ".".join(map(str, first["loc"][:1])) or "the options"
-            raise AuthoringError(f"{self!s}: option {name}: {describe_invalid(first)}") from None
+            where = f"option {first['loc'][0]}: " if first["loc"] else ""  # none if options contradict each other
+            raise AuthoringError(f"{self!s}: {where}{describe_invalid(first)}") from None
 
 
 Resolver = Callable[[FormatSource], Sequence[type[Environment[Any]]]]
