@@ -247,7 +247,8 @@ def test_a_pause_of_the_machine_during_a_validation_refuses_neither_an_answer_no
     async def run(arguments: dict[str, Any], context: Any) -> str:
         return ""
 
-    judge, tool = JsonSchema(SCHEMA), SchemaTool("late", "A tool.", SCHEMA, run)
+    schema = {**SCHEMA, "minProperties": 1}  # which the quick check of plain schemas does not know
+    judge, tool = JsonSchema(schema), SchemaTool("late", "A tool.", schema, run)
     clock = PausingClock(pauses)
     monkeypatch.setattr(schemas, "time", clock)
     assert value(judge, '{"n": 1}') == accepted
