@@ -143,7 +143,8 @@ async def a_shell_on_a_terminal_keeps_its_state_and_sees_its_size(bench: Bench) 
         await terminal.write("echo hello $NAME $(basename $PWD)\n")
         shown = await terminal.wait_for("hello world inner\n")
         assert len(shown.lines) == 10
-        await terminal.write("sh -c 'trap \"echo caught; exit\" INT; echo arm''ed; sleep 500'\n")
+        # The loop: a shell that gets the signal just before it starts a command runs its trap after that command only.
+        await terminal.write("sh -c 'trap \"echo caught; exit\" INT; echo arm''ed; while :; do sleep 0.1; done'\n")
         await terminal.wait_for("armed\n")
         await terminal.write("\x03")
         assert "caught" in (await terminal.wait_for("caught\n")).text
