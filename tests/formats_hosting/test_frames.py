@@ -68,11 +68,15 @@ def test_a_message_larger_than_one_read_arrives_and_the_end_of_the_stream_is_non
 
 
 async def test_messages_that_were_not_asked_for_end_the_connection_and_are_not_kept(tmp_path: Path) -> None:
+    ended = asyncio.Event()
+
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(1)
         writer.write(frames.pack({"number": 1}) * 1000)
         await reader.read()
         writer.close()
+        await writer.wait_closed()
+        ended.set()
 
     address = str(tmp_path / "s")
     async with await asyncio.start_unix_server(flood, address):
@@ -81,3 +85,4 @@ async def test_messages_that_were_not_asked_for_end_the_connection_and_are_not_k
         assert await link.receive() == {"number": 1}
         with pytest.raises(frames.FrameError, match="not asked for"):
             await link.receive()
+        await asyncio.wait_for(ended.wait(), 30)
