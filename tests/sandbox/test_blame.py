@@ -7,6 +7,8 @@ import asyncio
 import gc
 import os
 import signal
+import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -188,30 +190,36 @@ async def test_memory_exhausted_by_forks_is_the_limit_and_the_box_goes_on(isolat
         assert (await box.run(["echo", "on"])).text == "on\n"
 
 
-async def test_a_container_outlives_that_what_was_to_end_a_command_is_ended_by_the_kernel(
-    engine_address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+async def docker_shell(engine_address: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Backend]:
+    """Docker, in whose containers a shell starts the commands."""
     monkeypatch.setenv("DOCKER_HOST", engine_address)
     provider = await opened("docker-shell")
-    box = await made(("docker-shell", provider), SHORT)
+    try:
+        yield "docker-shell", provider
+    finally:
+        await provider.aclose()
+
+
+async def test_a_container_outlives_that_what_was_to_end_a_command_is_ended_by_the_kernel(
+    docker_shell: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = await made(docker_shell, SHORT)
     await box.write("file", b"kept")
     ended, codes = box._exit_code, [137, 137, 137]
     monkeypatch.setattr(box, "_exit_code", lambda shell: codes.pop() if codes else ended(shell))
     result = await box.run(STUCK)
     assert (result.limit, result.rebuilt, codes) == ("seconds", False, [])
     assert (await box.run(["cat", "file"])).text == "kept"
-    await provider.aclose()
 
 
 async def test_a_container_in_which_nothing_can_be_ended_is_ended_itself_and_made_again(
-    engine_address: str, monkeypatch: pytest.MonkeyPatch
+    docker_shell: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ludus.sandbox import container  # an extra
 
-    monkeypatch.setenv("DOCKER_HOST", engine_address)
     monkeypatch.setattr(container, "_END_SECONDS", 0.2)
-    provider = await opened("docker-shell")
-    box = await made(("docker-shell", provider))
+    box = await made(docker_shell)
     first = box._id
 
     async def cannot() -> bool:
@@ -224,7 +232,7 @@ async def test_a_container_in_which_nothing_can_be_ended_is_ended_itself_and_mad
     assert sleeping() == []
     await goes_on(box)
     assert box._id != first
-    await provider.aclose()
+    await docker_shell[1].aclose()
     assert await containers() == []
 
 
@@ -240,22 +248,27 @@ async def containers() -> list[str]:
 
 
 async def test_what_a_tampered_shell_leaves_running_ends_before_the_next_command(
-    engine_address: str, monkeypatch: pytest.MonkeyPatch
+    docker_shell: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A container's shell has the command's own user: here it was made to forget that it ends what is left."""
     from ludus.sandbox import shell_scripts
 
-    monkeypatch.setenv("DOCKER_HOST", engine_address)
-    provider = await opened("docker-shell")
-    box = await made(("docker-shell", provider))
+    box = await made(docker_shell)
+    opens, seen = box._open_shell, threading.Event()
+
+    def opens_once_seen() -> Any:
+        seen.wait(30)
+        return opens()
+
+    monkeypatch.setattr(box, "_open_shell", opens_once_seen)  # the next shell ends what is left as soon as it starts
     with monkeypatch.context() as tampered:
         tampered.setattr(shell_scripts, "END_ALL", ":")
         left = f"setsid sleep {LONG} > /dev/null 2>&1 & until grep -q '^sleep' /proc/$!/cmdline; do :; done"
         assert (await box.run(["sh", "-c", left])).ok
     assert len(sleeping()) == 1
+    seen.set()
     assert (await box.run(["true"])).ok
     assert sleeping() == []
-    await provider.aclose()
 
 
 # ── rebuilding ─────────────────────────────────────────────────────────────────────────────────────────────────────

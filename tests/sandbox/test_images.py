@@ -33,6 +33,7 @@ from ludus.sandbox import (
 )
 from ludus.sandbox.box import RunnerBox
 from ludus.sandbox.processes import WINDOW
+from ludus.sandbox.stale import OWNER, boot, is_alive
 
 docker = pytest.importorskip("docker", reason="the extra `docker` is not installed")
 
@@ -485,6 +486,40 @@ async def test_nothing_that_an_image_sets_weakens_its_box(api: Any, provider: An
     assert about["State"].get("Health", {"Status": "none"})["Status"] == "none"
     await box.aclose()
     assert api.volumes()["Volumes"] in (None, [])
+
+
+async def test_a_container_that_a_person_removes_leaves_no_volume_after_the_server_ends(api: Any) -> None:
+    provider = await opened("docker")
+    try:
+        await provider.create(BASE.but(image=IMAGE))
+        (container,) = api.containers()
+        api.remove_container(container["Id"], force=True)  # without `v`, the engine keeps the volume of terminals
+        assert len(api.volumes()["Volumes"]) == 1
+    finally:
+        await provider.aclose()
+    assert api.volumes()["Volumes"] in (None, [])
+
+
+async def test_a_server_removes_the_volumes_of_a_killed_one_and_no_others(api: Any, provider: Any) -> None:
+    from ludus.sandbox.docker import BOOT_LABEL, LABEL  # an extra
+
+    dead = re.sub(r"[^-]+$", "0", OWNER)  # this process's id, of a process that began at another time
+    assert not is_alive(dead)
+    cases = {
+        "left": {LABEL: dead, BOOT_LABEL: boot()},
+        "of-another-machine": {LABEL: dead, BOOT_LABEL: "another"},
+        "of-a-server-that-runs": {LABEL: OWNER, BOOT_LABEL: boot()},
+        "of-a-person": {},
+    }
+    for name, labels in cases.items():
+        api.create_volume(name, "local", {}, labels)
+    other = await opened("docker")
+    try:
+        assert {volume["Name"] for volume in api.volumes()["Volumes"]} == set(cases) - {"left"}
+    finally:
+        await other.aclose()
+        for name in set(cases) - {"left", "of-a-server-that-runs"}:
+            api.remove_volume(name)
 
 
 # ── building ───────────────────────────────────────────────────────────────────────────────────────────────────────

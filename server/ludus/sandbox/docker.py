@@ -13,7 +13,8 @@ import logging
 import posixpath
 import socket
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -135,7 +136,9 @@ class Docker(PooledProvider):
             await asyncio.to_thread(self._client.close)
 
     async def _settle(self) -> None:
-        """Wait for what goes on after sandboxes were closed."""
+        """Remove the volumes of terminals whose containers were removed by others, who may have left the volumes."""
+        with suppress(docker.errors.DockerException, requests.exceptions.RequestException):  # the engine has ended
+            await asyncio.to_thread(self._remove_labeled_volumes, f"{LABEL}={OWNER}", lambda found: True)
 
     async def obtain(self, settings: SandboxSettings) -> None:
         """See `ImageProvider.obtain`."""
@@ -168,6 +171,18 @@ class Docker(PooledProvider):
                     left.remove(v=True, force=True)
                 except docker.errors.APIError:
                     continue
+        self._remove_labeled_volumes(LABEL, self._is_left)
+
+    def _is_left(self, found: Mapping[str, str]) -> bool:
+        """Return whether a volume with these labels belongs to a server of this machine that no longer runs."""
+        return found.get(BOOT_LABEL) == boot() and not is_alive(found.get(LABEL, ""))
+
+    def _remove_labeled_volumes(self, label: str, is_left: Callable[[Mapping[str, str]], bool]) -> None:
+        api = self._client.api
+        for volume in api.volumes(filters={"label": label}).get("Volumes") or ():
+            if is_left(volume.get("Labels") or {}):
+                with suppress(docker.errors.APIError):  # a container uses it, or another server has removed it
+                    api.remove_volume(volume["Name"])
 
     async def _start(self, settings: SandboxSettings) -> SandboxBase:
         image = await self._image(settings)
@@ -287,7 +302,7 @@ class Docker(PooledProvider):
         sizes = {HOME: limits.disk, "/tmp": limits.disk // 4}
         own = {place: f"size={size},{files}" for place, size in sizes.items()}
         described = docker.types.DriverConfig("local", terminal_options(settings))
-        terminals = docker.types.Mount("/dev/pts", None, type="volume", driver_config=described)
+        terminals = docker.types.Mount("/dev/pts", None, type="volume", driver_config=described, labels=labels())
         return Storage({**read_only_volumes(image, settings, "nr_inodes=64"), **own}, mounts=[terminals])
 
     def _container(self, image: Image, settings: SandboxSettings, user: int) -> str:
@@ -317,7 +332,7 @@ class Docker(PooledProvider):
     def _created(self, image: Image, entrypoint: list[str], command: list[str], user: str, confinement: Any) -> str:
         made = self._client.api.create_container(
             image.id, command, user=user, stdin_open=True, tty=False, working_dir=HOME, network_disabled=True,
-            labels={LABEL: OWNER, BOOT_LABEL: boot()}, hostname="sandbox", entrypoint=entrypoint,
+            labels=labels(), hostname="sandbox", entrypoint=entrypoint,
             healthcheck={"test": ["NONE"]}, host_config=confinement,
         )  # fmt: skip
         return str(made["Id"])
@@ -331,6 +346,11 @@ class Storage:
     """The options of file systems in memory, by their path."""
     binds: list[str] = field(default_factory=list)
     mounts: list[Any] = field(default_factory=list)
+
+
+def labels() -> dict[str, str]:
+    """Return the labels of what this server creates, by which the next one finds what was left."""
+    return {LABEL: OWNER, BOOT_LABEL: boot()}
 
 
 def terminal_options(settings: SandboxSettings) -> dict[str, str]:

@@ -23,6 +23,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +33,7 @@ import docker.errors
 import requests.exceptions
 
 from ludus.sandbox import filters
-from ludus.sandbox.docker import BOOT_LABEL, LABEL, Docker, Storage, read_only_volumes
+from ludus.sandbox.docker import BOOT_LABEL, LABEL, Docker, Storage, labels, read_only_volumes
 from ludus.sandbox.errors import SandboxUnavailable
 from ludus.sandbox.images import Image
 from ludus.sandbox.model import SandboxSettings
@@ -161,7 +162,7 @@ class Podman(Docker):
         for name, (place, size) in zip(_volume_names(user), sizes, strict=True):
             options = f"nr_blocks={-(-size // _PAGE)},nr_inodes={limits.inodes},mode=0700,uid={user},gid={user}"
             described = {"type": "tmpfs", "device": "tmpfs", "o": f"{options},nosuid,nodev"}
-            self._client.api.create_volume(name, "local", described, {LABEL: OWNER, BOOT_LABEL: boot()})
+            self._client.api.create_volume(name, "local", described, labels())
             mounts.append(f"{name}:{place}:nosuid,nodev,exec")
         # Podman would mount writable file systems without a limit there.
         closed = replace(image, volumes=(*image.volumes, "/run", "/var/tmp"))
@@ -181,14 +182,9 @@ class Podman(Docker):
         while self._removing:
             await asyncio.wait(tuple(self._removing))
 
-    def _sweep(self) -> None:
-        super()._sweep()
-        api = self._client.api
-        for left in api.volumes(filters={"label": LABEL}).get("Volumes") or ():
-            labels = left.get("Labels") or {}
-            if labels.get(BOOT_LABEL) != boot() or not is_alive(labels.get(LABEL, "")):
-                with suppress(docker.errors.APIError):  # a container that ends right now still uses it
-                    api.remove_volume(left["Name"])
+    def _is_left(self, found: Mapping[str, str]) -> bool:
+        """Return whether its server no longer runs; the service is of this machine, so one of another boot does not."""
+        return found.get(BOOT_LABEL) != boot() or not is_alive(found.get(LABEL, ""))
 
     def _security(self, network: bool) -> list[str]:
         profile = self._filter_file(network, not self._watched)
