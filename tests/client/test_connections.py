@@ -74,6 +74,29 @@ async def test_a_running_step_is_answered_over_the_next_connection(serve: Any, w
         assert proxy.connections >= 2
 
 
+@pytest.mark.parametrize("wire", ["channel", "mcp", "ors"])
+async def test_a_call_longer_than_the_time_to_reconnect_is_answered_although_its_connections_break(
+    serve: Any, wire: Any, gate: type[Gate]
+) -> None:
+    server = await serve(gate)
+    async with (
+        CuttingProxy(server.url).running() as proxy,
+        connect(proxy.url, wire=wire, reconnect_seconds=0.5) as client,
+        client.environment("gate").episode() as episode,
+    ):
+        call = asyncio.create_task(episode.call("wait"))
+        await gate.entered.wait()
+        for _ in range(2):
+            await asyncio.sleep(0.6)  # longer than the client tries to reconnect
+            proxy.cut()
+            before = proxy.connections
+            while proxy.connections == before:
+                await asyncio.sleep(0.01)
+        gate.opened.set()
+        assert (await call).content[0].text == "run 1"  # type: ignore[union-attr]
+        assert gate.runs == 1
+
+
 async def test_a_missing_server_is_reported_at_once(wire: Any) -> None:
     async with connect(f"http://127.0.0.1:{unused_port()}", wire=wire, reconnect_seconds=60) as client:
         async with asyncio.timeout(10):

@@ -189,7 +189,7 @@ class OrsHttp:
                     task_id = failure.task_id or task_id
             if not (task_id or repeatable or isinstance(error, aiohttp.ClientConnectorError)):
                 self._lost(error)
-            if not await retries.wait():
+            if not await retries.wait(reached=not isinstance(error, aiohttp.ClientConnectorError)):
                 raise unreachable(self.url, error) from None
 
     def _open(self) -> aiohttp.ClientSession:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -87,19 +88,34 @@ def require_loop(own: asyncio.AbstractEventLoop, url: str) -> None:
 
 
 class Retries:
-    """The retries of one request: how long to pause before the next try, and when to give up."""
+    """The retries of one request: how long to pause before the next try, and when to give up.
+
+    The time counts from the first failure and not from the request, which may have taken minutes before its connection
+    broke. It counts anew after a try that reached the server and lasted longer than that.
+    """
 
     def __init__(self, seconds: float, first: float, longest: float) -> None:
-        self.give_up = asyncio.get_running_loop().time() + seconds
-        """The time, by the event loop's clock, after which there is no further try."""
+        self.give_up: float | None = None
+        """The time, by the event loop's clock, after which there is no further try; None before the first failure."""
+        self._seconds = seconds
         self._backoff = Backoff(first, longest)
+        self._began = math.inf
 
-    async def wait(self, at_least: float = 0.0) -> bool:
-        """Wait for the next try. Return whether there is one before the time to give up."""
+    async def wait(self, at_least: float = 0.0, *, reached: bool = False) -> bool:
+        """Wait for the next try. Return whether there is one before the time to give up.
+
+        Args:
+            at_least: how long to wait at the least, in seconds.
+            reached: whether the try that failed had a connection to the server.
+        """
+        now = asyncio.get_running_loop().time()
+        if self.give_up is None or (reached and now - self._began > self._seconds):
+            self.give_up = now + self._seconds
         pause = max(self._backoff.next(), at_least)
-        if asyncio.get_running_loop().time() + pause > self.give_up:
+        if now + pause > self.give_up:
             return False
         await asyncio.sleep(pause)
+        self._began = asyncio.get_running_loop().time()
         return True
 
 

@@ -130,7 +130,7 @@ class McpWire:
                 cause = error
                 if isinstance(error, aiohttp.ClientConnectorError) and not self._reached_before:
                     retries.give_up = 0.0
-            if not await retries.wait():
+            if not await retries.wait(reached=not isinstance(cause, aiohttp.ClientConnectorError)):
                 raise unreachable(self._url, cause) from None
 
     async def _post(self, method: str, body: bytes) -> Mapping[str, Any]:
