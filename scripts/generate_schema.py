@@ -45,7 +45,8 @@ SCHEMA_FILE: Final = "episodes.schema.json"
 OPENRPC_FILE: Final = "openrpc.json"
 EVALUATION_FILE: Final = "evaluation.schema.json"
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
-SCHEMA_ID: Final = f"urn:{identifiers.EXTENSION_ID.replace('/', ':')}:{identifiers.EXTENSION_VERSION}"
+ID_BASE: Final = "https://ludus.dev/schema/"
+SCHEMA_ID: Final = f"{ID_BASE}episodes/{identifiers.EXTENSION_VERSION}"
 
 MODULES: Final[tuple[ModuleType, ...]] = (
     actions, content, episodes, errors, identifiers, jsonrpc, lifecycle, methods, rewards, tasks,
@@ -197,11 +198,26 @@ def definitions() -> dict[str, Any]:
             shape.pop("title", None)
             if "const" in shape and info.alias not in schema.get("required", ()):
                 schema["required"] = [*schema.get("required", ()), info.alias]
+            if info.default_factory is not None:  # pydantic leaves these defaults out
+                shape["default"] = info.get_default(call_default_factory=True, validated_data={})
             names_it = shape.get("type") != "array" and shape.get("$ref") != "#/$defs/TaskRow"
             text = docstring_of(kind, field) or (COMMON.get(field) if names_it else None)
             if text is not None:
                 shape["description"] = text
+    _drop_discriminators(document["$defs"])
     return dict(document["$defs"])
+
+
+def _drop_discriminators(schema: Any) -> None:
+    """Remove `discriminator`, which is OpenAPI's keyword and not JSON Schema's."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("discriminator"), dict) and "oneOf" in schema:
+            del schema["discriminator"]
+        for part in schema.values():
+            _drop_discriminators(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            _drop_discriminators(part)
 
 
 def schema_document() -> dict[str, Any]:
@@ -219,9 +235,10 @@ def evaluation_document() -> dict[str, Any]:
     """The JSON Schema of the results of `ludus eval`."""
     schema = evaluation.EvaluationResults.model_json_schema()
     _drop_titles(schema)
+    _drop_discriminators(schema)
     return {
         "$schema": DIALECT,
-        "$id": f"urn:{evaluation.EVALUATION_FORMAT.replace('/', ':')}",
+        "$id": f"{ID_BASE}{evaluation.EVALUATION_FORMAT.removeprefix('ludus.')}",
         "title": f"Results of an evaluation, {evaluation.EVALUATION_FORMAT}",
         **schema,
     }
@@ -252,12 +269,25 @@ def openrpc_document() -> dict[str, Any]:
         },
         "methods": [_openrpc_method(method, schemas) for method in METHODS.values()],
         "components": {
+            "schemas": _pointing_to_components(schemas),
             "errors": {
                 name: {"code": kind.code, "message": inspect.cleandoc(kind.__doc__ or "")}
                 for name, kind in sorted(kinds.items(), key=lambda item: item[1].code)
-            }
+            },
         },
     }
+
+
+def _pointing_to_components(schema: Any) -> Any:
+    """Return a copy whose references point into the OpenRPC document, so that it needs no other file."""
+    if isinstance(schema, dict):
+        return {
+            key: value.replace("#/$defs/", "#/components/schemas/")
+            if key == "$ref"
+            else _pointing_to_components(value)
+            for key, value in schema.items()
+        }
+    return [_pointing_to_components(part) for part in schema] if isinstance(schema, list) else schema
 
 
 def _openrpc_method(method: Method[Any, Any], schemas: dict[str, Any]) -> dict[str, Any]:
@@ -272,19 +302,19 @@ def _openrpc_method(method: Method[Any, Any], schemas: dict[str, Any]) -> dict[s
             {
                 "name": name,
                 "required": name in required,
-                "schema": {"$ref": f"{SCHEMA_FILE}#/$defs/{method.params.__name__}/properties/{name}"},
+                "schema": {"$ref": f"#/components/schemas/{method.params.__name__}/properties/{name}"},
             }
             for name in params["properties"]
         ],
         "result": {
             "name": method.result.__name__,
-            "schema": {"$ref": f"{SCHEMA_FILE}#/$defs/{method.result.__name__}"},
+            "schema": {"$ref": f"#/components/schemas/{method.result.__name__}"},
         },
         "errors": [
             {"$ref": f"#/components/errors/{kind.__name__}"} for kind in (*ANY_ERRORS, *METHOD_ERRORS[method.name])
         ],
         "x-scope": str(method.scope),
-        "x-params-schema": {"$ref": f"{SCHEMA_FILE}#/$defs/{method.params.__name__}"},
+        "x-params": method.params.__name__,
     }
 
 

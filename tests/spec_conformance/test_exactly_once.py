@@ -177,6 +177,24 @@ async def test_a_gap_is_refused_with_the_expected_number(peer: Peer) -> None:
     assert (await peer.step(episode, 2, "earn"))["step"] == 2
 
 
+@pytest.mark.requirement("MTH-7", "START-6")
+async def test_the_largest_integers_arrive_digit_for_digit_and_greater_ones_are_refused(peer: Peer) -> None:
+    largest = 2**53 - 1
+    started = await peer.start(seed=largest)
+    assert started["seed"] == largest
+    assert (await peer.info(started["episode"]))["seed"] == largest
+    refused = (
+        ("episodes/start", {**START, "seed": largest + 1, "key": "k"}),
+        ("episodes/start", {**START, "index": largest + 1, "key": "k"}),
+        ("episodes/step", {"episode": started["episode"], "step": largest + 1, "tool": "earn", "key": "k"}),
+        ("episodes/rewards", {"episode": started["episode"], "after": largest + 1}),
+    )
+    for method, params in refused:
+        with pytest.raises(RpcError) as caught:
+            await peer.call(method, **params)
+        assert caught.value.code == -32602, method
+
+
 @pytest.mark.requirement("STEP-7", "STEP-8", "CHAN-8")
 async def test_steps_run_one_at_a_time_in_their_order(peer: Peer, server: LudusServer) -> None:
     assert server.app.context.host.journal is not None

@@ -10,6 +10,7 @@ from ludus.conformance.context import NO_TOOL, CheckContext, new_key, read
 from ludus.conformance.probes import Reply
 from ludus.protocol import errors
 from ludus.protocol.identifiers import METHOD_PREFIX, RESERVED_TOOL_NAMES
+from ludus.protocol.integers import LARGEST_INTEGER
 
 suite = Suite()
 _PAGES: Final = 20
@@ -203,7 +204,7 @@ async def no_effect(context: CheckContext) -> None:
         f"step 1 fails under a key that an earlier refused request used: {reply.code} {reply.message}",
     )
     start = {**context.place, "key": new_key()}
-    await context.refused(4043, "episodes/start", **start, index=2**60)
+    await context.refused(4043, "episodes/start", **start, index=LARGEST_INTEGER)
     fresh = await context.ask("episodes/start", **start)
     if fresh.result is None:
         raise ConformanceFailure(
