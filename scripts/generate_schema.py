@@ -141,6 +141,9 @@ COMMON: Final[Mapping[str, str]] = {
 }
 """What a field of that name means wherever the type does not say."""
 
+_WHOLE_OBJECTS: Final = ("#/$defs/TaskRow", "#/$defs/StartedEpisode")
+"""Types that a field holds whole, where `COMMON` speaks of a name or an id."""
+
 
 @cache
 def attribute_docstrings(module: str) -> Mapping[str, Mapping[str, str]]:
@@ -200,7 +203,7 @@ def definitions() -> dict[str, Any]:
                 schema["required"] = [*schema.get("required", ()), info.alias]
             if info.default_factory is not None:  # pydantic leaves these defaults out
                 shape["default"] = info.get_default(call_default_factory=True, validated_data={})
-            names_it = shape.get("type") != "array" and shape.get("$ref") != "#/$defs/TaskRow"
+            names_it = shape.get("type") != "array" and shape.get("$ref") not in _WHOLE_OBJECTS
             text = docstring_of(kind, field) or (COMMON.get(field) if names_it else None)
             if text is not None:
                 shape["description"] = text
@@ -282,9 +285,7 @@ def _pointing_to_components(schema: Any) -> Any:
     """Return a copy whose references point into the OpenRPC document, so that it needs no other file."""
     if isinstance(schema, dict):
         return {
-            key: value.replace("#/$defs/", "#/components/schemas/")
-            if key == "$ref"
-            else _pointing_to_components(value)
+            key: value.replace("#/$defs/", "#/components/schemas/") if key == "$ref" else _pointing_to_components(value)
             for key, value in schema.items()
         }
     return [_pointing_to_components(part) for part in schema] if isinstance(schema, list) else schema

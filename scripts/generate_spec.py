@@ -150,10 +150,10 @@ def any_errors(_: str) -> str:
 
 
 def error_table(_: str) -> str:
-    """Every error that travels."""
+    """Every error that travels. A class that has more specific ones, such as `NotFound`, does not."""
     rows = []
     for kind in _leaves(errors.LudusError):
-        if kind.code and (kind.code, kind) in errors._BY_CODE.items():
+        if kind.code and len(_leaves(kind)) == 1:
             status = str(kind.http_status)
             rows.append((str(kind.code), f"`{kind.__name__}`", status, one_line(kind.__doc__)))
     return table(("code", "name", "HTTP status", "meaning"), rows)

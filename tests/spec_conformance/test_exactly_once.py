@@ -165,6 +165,19 @@ async def test_steps_count_up_from_one(peer: Peer) -> None:
         assert (result["step"], result["content"][0]["text"]) == (number, str(number))
 
 
+@pytest.mark.requirement("KEY-7", "MTH-3")
+async def test_a_repeated_request_may_write_out_defaults_and_order_its_fields_differently(peer: Peer) -> None:
+    short = await peer.call("episodes/start", **START, key="k")
+    spelled = {"key": "k", "secrets": {}, "count": 1, "seed": None, "limits": None, "tools": None, **START}
+    assert (await peer.call("episodes/start", **spelled))["group"] == short["group"]
+    episode = short["episodes"][0]["episode"]
+    first = await peer.step(episode, 1, "earn", key="a")
+    assert await peer.step(episode, 1, "earn", key="a", arguments={}, turn=None) == first
+    second = await peer.step(episode, 2, "earn", key="b", arguments={"amount": 2.0, "mark": "second"})
+    assert await peer.step(episode, 2, "earn", key="b", arguments={"mark": "second", "amount": 2.0}) == second
+    assert (world.RUNS["earn"], world.RUNS["second"]) == (1, 1)
+
+
 @pytest.mark.requirement("STEP-2", "MTH-5")
 async def test_a_gap_is_refused_with_the_expected_number(peer: Peer) -> None:
     episode = (await peer.start())["episode"]
@@ -237,7 +250,7 @@ async def test_calls_overlap_only_where_all_tools_concerned_say_so(peer: Peer) -
     assert world.RUNS["end g3"] == 1
 
 
-@pytest.mark.requirement("STEP-9", "LIFE-9")
+@pytest.mark.requirement("STEP-9", "GET-2", "LIFE-9")
 async def test_steps_behind_the_last_one_do_not_run(peer: Peer, server: LudusServer) -> None:
     assert server.app.context.host.journal is not None
     asked = server.app.context.host.journal.read
@@ -254,6 +267,7 @@ async def test_steps_behind_the_last_one_do_not_run(peer: Peer, server: LudusSer
             await task
         assert (caught.value.code, caught.value.data["endReason"]) == (4093, "step_limit")
     assert world.RUNS["earn"] == 0
+    assert (await peer.info(episode))["steps"] == 2
 
 
 # ── keeping ────────────────────────────────────────────────────────────────────────────────────────────────────────

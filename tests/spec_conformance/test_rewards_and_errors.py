@@ -61,6 +61,20 @@ async def test_every_method_answers_minimal_params_with_a_result_that_the_schema
         await peer.call(method, **params)
 
 
+@pytest.mark.requirement("MTH-8")
+async def test_what_mcp_adds_to_params_and_results_is_no_field_of_the_extension(
+    server: LudusServer, connect: Connect
+) -> None:
+    mcp, channel = connect("mcp", server), connect("channel", server)
+    _, reply = await mcp.post("dev.ludus/environments/list", {"_meta": {"progressToken": 7}})
+    added = reply["result"].keys() - {"environments"}
+    assert added <= {"_meta", "resultType"}
+    with pytest.raises(RpcError, match="_meta") as caught:
+        await channel.call("environments/list", _meta={})
+    assert caught.value.code == -32602
+    assert await channel.call("environments/list") == {"environments": reply["result"]["environments"]}
+
+
 @pytest.mark.requirement("MTH-2", "MTH-5", "MTH-6")
 async def test_params_that_do_not_fit_are_refused_by_name_and_change_nothing(peer: Peer, server: LudusServer) -> None:
     started = await peer.call("episodes/start", environment="workshop", split="train", key="k")

@@ -80,7 +80,7 @@ class ListEnvironmentsParams(WireModel):
 
 
 class ListEnvironmentsResult(WireModel):
-    """All environments of a server, by name."""
+    """All environments of a server."""
 
     environments: tuple[EnvironmentInfo, ...]
 
@@ -103,7 +103,7 @@ class ListTasksParams(WireModel):
     environment: Name
     split: Name
     cursor: str | None = None
-    """The `next_cursor` of the previous page; null for the first page."""
+    """The `nextCursor` of the previous page; null for the first page."""
     limit: int = Field(default=100, ge=1, le=1000)
 
 
@@ -176,6 +176,7 @@ class ReportOutcomesResult(WireModel):
     """The number of outcomes that the split has now."""
 
     recorded: Whole
+    """How many outcomes of the split the server has now."""
 
 
 # ── episodes ───────────────────────────────────────────────────────────────────────────────────────────────────────

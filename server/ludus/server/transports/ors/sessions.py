@@ -29,7 +29,6 @@ STARTING_SECONDS: Final = 25.0
 """How long a request of `openreward`'s clients waits for setup before it is answered with 503."""
 
 
-
 async def create_session(ors: OrsServer, request: OrsRequest) -> None:
     """Answer `POST /create_session` with a new session id, as events unless the client explicitly accepts JSON."""
     ors.principal(request, *SESSION_SCOPES)
