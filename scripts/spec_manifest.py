@@ -30,7 +30,7 @@ KEYWORD: Final = re.compile(r"\b(MUST NOT|MUST|SHALL NOT|SHALL|REQUIRED|SHOULD N
 """The words of RFC 2119; outside requirements they may appear only quoted as code."""
 
 NEGATED: Final = re.compile(
-    r"(?:^|[,;:.] (?:and |but |or )?)(?:[Nn]o|[Nn]one|[Nn]either|[Nn]othing|[Nn]obody|[Nn]ot)\b[^,;:.]*\b(?:MUST|SHOULD)\b"
+    r"(?:^|[,;:.] (?:and |but |or )?)(?:no|none|neither|nothing|nobody|not)\b[^,;:.]*\b(?:MUST|SHOULD)\b", re.IGNORECASE
 )
 """A subject that is denied: "No input MUST stop a server" only says that none is required to (RFC 2119 defines MUST
 NOT for a prohibition)."""
