@@ -308,7 +308,7 @@ class StepParams(WireModel):
 class StepResult(WireModel):
     """The result of one step."""
 
-    step: Ordinal
+    step: Whole
     content: tuple[Content, ...]
     """The observation."""
     error: StepError | None = None
