@@ -181,7 +181,7 @@ async def test_a_background_process_that_attacks_is_contained(isolating_spawn: B
         assert await asyncio.wait_for(witness.stdout.read_line(), 30) == b"begun\n"
         written, end = await settled(box, attack)
         with suppress(SandboxFileError):  # an attacker has filled the disk
-            await box.write("over", b"")  # tells one that goes on that its attack should be over
+            await box.write("over", b"")  # an attacker that goes on waits for this file
         assert b"BREACH" not in written
         if attack.ends:
             assert end.limit in attack.ends, (end, written[-300:])

@@ -30,6 +30,8 @@ class CuttingProxy:
         self.url = ""
         self.cuts = 0
         self.connections = 0
+        self.connected = asyncio.Event()
+        """Set when a connection is made; a test clears it to wait for the next one."""
         self.refusing = False
         """Whether new connections are reset at once."""
 
@@ -56,6 +58,7 @@ class CuttingProxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.connected.set()
         if self.refusing:
             writer.transport.abort()
             return

@@ -91,7 +91,7 @@ class Retries:
     """The retries of one request: how long to pause before the next try, and when to give up.
 
     The time counts from the first failure and not from the request, which may have taken minutes before its connection
-    broke. It counts anew after a try that reached the server and lasted longer than that.
+    broke. It starts again after a try that reached the server and lasted longer than that.
     """
 
     def __init__(self, seconds: float, first: float, longest: float) -> None:
