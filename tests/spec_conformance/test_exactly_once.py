@@ -165,6 +165,22 @@ async def test_steps_count_up_from_one(peer: Peer) -> None:
         assert (result["step"], result["content"][0]["text"]) == (number, str(number))
 
 
+@pytest.mark.requirement("KEY-8")
+async def test_a_start_that_failed_keeps_its_key(peer: Peer) -> None:
+    seen = []
+    for _ in range(2):
+        with pytest.raises(RpcError) as caught:
+            await peer.call("episodes/start", environment="faulty", split="train", index=1, key="k")
+        seen.append((caught.value.code, caught.value.data["incident"]))
+    assert seen[0] == seen[1]
+    assert seen[0][0] == 5001
+    assert world.RUNS["faulty setup"] == 1
+    with pytest.raises(RpcError) as caught:
+        await peer.call("episodes/start", environment="faulty", split="train", index=0, key="k")
+    assert caught.value.code == 4092
+    assert (await peer.start("faulty", index=0))["episode"]
+
+
 @pytest.mark.requirement("KEY-7", "MTH-3")
 async def test_a_repeated_request_may_write_out_defaults_and_order_its_fields_differently(peer: Peer) -> None:
     short = await peer.call("episodes/start", **START, key="k")

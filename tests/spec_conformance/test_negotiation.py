@@ -72,6 +72,17 @@ async def test_a_modern_request_that_does_not_declare_the_extension_is_refused(
     assert world.RUNS["setup"] == 0
 
 
+@pytest.mark.requirement("NEG-16")
+async def test_a_request_that_declares_another_version_is_refused(server: LudusServer, connect: Connect) -> None:
+    peer: McpPeer = connect("mcp", server)
+    peer.version = "9.9"
+    with pytest.raises(RpcError, match=r"speaks version .* declares '9\.9'") as caught:
+        await peer.start()
+    assert caught.value.code == -32021
+    assert caught.value.data["requiredCapabilities"]["extensions"][EXTENSION]["version"] == EXTENSION_VERSION
+    assert world.RUNS["setup"] == 0
+
+
 @pytest.mark.requirement("NEG-11", "NEG-15")
 async def test_a_client_that_knows_only_tools_starts_an_episode(server: LudusServer, connect: Connect) -> None:
     peer: McpPeer = connect("mcp", server)

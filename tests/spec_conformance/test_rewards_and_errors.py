@@ -15,6 +15,12 @@ from ludus.server.web.serve import LudusServer
 Connect = Callable[..., Any]
 
 
+@pytest.mark.requirement("REW-8")
+async def test_a_running_episode_without_rewards_has_a_total_of_zero_with_the_reason(peer: Peer) -> None:
+    total = (await peer.rewards((await peer.start())["episode"]))["total"]
+    assert (total["value"], total["valid"], total["reason"]) == (0.0, True, "no reward was given")
+
+
 @pytest.mark.requirement("REW-7", "REW-2")
 async def test_an_unscored_step_makes_the_total_unscored(peer: Peer) -> None:
     episode = (await peer.start())["episode"]
