@@ -471,7 +471,7 @@ def a_batch_runs_backwards(app: LudusApp) -> ASGIApp:
 
 @faults.caught_by("channel/subprotocol")
 def the_subprotocol_is_not_asked_for(app: LudusApp) -> ASGIApp:
-    return frames(app, scope_of=lambda scope: {**scope, "subprotocols": ["ludus.channel.v0.1"]})
+    return frames(app, scope_of=lambda scope: {**scope, "subprotocols": ["ludus.channel.v0.2"]})
 
 
 @faults.caught_by("channel/upgrade")
@@ -540,7 +540,7 @@ def initialize_does_not_announce_the_extension(app: LudusApp) -> ASGIApp:
 def the_extension_needs_no_declaration(app: LudusApp) -> ASGIApp:
     def request(body: bytes) -> bytes:
         wrong = b'"io.modelcontextprotocol/clientCapabilities": {}'
-        right = wrong[:-2] + b'{"extensions": {"dev.ludus/episodes": {"version": "0.1"}}}'
+        right = wrong[:-2] + b'{"extensions": {"dev.ludus/episodes": {"version": "0.2"}}}'
         return body.replace(wrong, right) if METHOD_PREFIX.encode() in body else body
 
     return Rewriting(app, under("/mcp"), request=request)

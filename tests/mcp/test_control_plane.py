@@ -19,9 +19,9 @@ from ludus.server.web.settings import ServerSettings
 MODERN, LEGACY = ERAS = ("2026-07-28", "2025-11-25")
 era = pytest.mark.parametrize("era", ERAS)
 SETTINGS = {
-    "version": "0.1",
+    "version": "0.2",
     "channel": "/channel",
-    "channelSubprotocol": "ludus.channel.v0.1",
+    "channelSubprotocol": "ludus.channel.v0.2",
     "play": "/play/{capability}/mcp",
 }
 

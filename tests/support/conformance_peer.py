@@ -29,7 +29,7 @@ CODES = frozenset(int(code) for code in re.findall(r"^\| (-?\d+) \|", (SPEC / "1
 MCP_CODES = frozenset({-32020, -32021, -32022})
 REGISTRY: Registry[Any] = Registry().with_resource(SCHEMA["$id"], Resource.from_contents(SCHEMA))
 EXTENSION = "dev.ludus/episodes"
-SUBPROTOCOL = "ludus.channel.v0.1"
+SUBPROTOCOL = "ludus.channel.v0.2"
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 VALIDATORS: dict[str, Draft202012Validator] = {}
 
@@ -198,7 +198,7 @@ class McpPeer(Peer):
         self.revision = revision
         self.declare = True
         """Whether requests declare the extension."""
-        self.version = "0.1"
+        self.version = "0.2"
         self.bodies: list[str] = []
         """Every body that came."""
         self._session: aiohttp.ClientSession | None = None
