@@ -138,7 +138,7 @@ async def test_no_ludus_fields_are_sent_to_clients_that_do_not_ask(raw: Raw, sid
     ]
     for method, path, sent in asked:
         assert b"ludus" not in (await raw(method, path, sent, sid=sid))[1]
-        assert b'"ludus":{' in (await raw(method, path, sent, sid=sid, Ludus_Extension="0.1"))[1]
+        assert b'"ludus":{' in (await raw(method, path, sent, sid=sid, Ludus_Extension="0.2"))[1]
 
 
 @pytest.mark.requirement("ORS-13")
