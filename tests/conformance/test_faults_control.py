@@ -452,6 +452,34 @@ def steps_show_rewards_to_every_token(app: LudusApp) -> None:
 # ── the channel ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@faults.caught_by("channel/grade_waits")
+def a_grade_overtakes_the_steps_before_it(app: LudusApp) -> ASGIApp:
+    def received(text: str) -> str:
+        try:
+            batch = json.loads(text)
+        except ValueError:
+            return text
+        if not isinstance(batch, list) or not all(isinstance(one, dict) for one in batch):
+            return text
+        return json.dumps(sorted(batch, key=lambda one: not str(one.get("method")).endswith("/grade")))
+
+    return frames(app, received=received)
+
+
+@faults.caught_by("channel/binary")
+def a_binary_frame_is_read_like_text(app: LudusApp) -> ASGIApp:
+    async def reading(scope: Any, receive: Any, send: Any) -> None:
+        async def as_text() -> Any:
+            message = await receive()
+            if message.get("bytes") is not None:
+                return {"type": message["type"], "text": message["bytes"].decode()}
+            return message
+
+        await app(scope, as_text, send)
+
+    return reading
+
+
 @faults.caught_by("channel/batch", seconds=2.0)
 def a_batch_with_a_wrong_request_is_dropped(app: LudusApp) -> ASGIApp:
     def received(text: str) -> str:

@@ -87,7 +87,10 @@ async def samples(context: CheckContext) -> None:
     expect_equal(two, one, "a second sample with the same seed")
 
 
-@suite.check("a report with an unknown task is refused as a whole", "OUT-2", negative=True)
+@suite.check(
+    "a report with an unknown task is refused as a whole, and a repeated one is recorded once", "OUT-1", "OUT-2",
+    negative=True,
+)  # fmt: skip
 async def outcomes(context: CheckContext) -> None:
     task = (await context.must("tasks/get", **context.place, index=0))["task"]["id"]
     before = await context.must("outcomes/report", **context.place, outcomes=[], key=new_key())
@@ -95,6 +98,11 @@ async def outcomes(context: CheckContext) -> None:
     await context.refused(4043, "outcomes/report", **context.place, outcomes=mixed, key=new_key())
     after = await context.must("outcomes/report", **context.place, outcomes=[], key=new_key())
     expect_equal(after["recorded"], before["recorded"], "recorded outcomes after a refused report")
+    report = {"outcomes": [{"task": task, "reward": 0.0, "passed": False}], "key": new_key()}
+    once, twice = [await context.must("outcomes/report", **context.place, **report) for _ in range(2)]
+    last = await context.must("outcomes/report", **context.place, outcomes=[], key=new_key())
+    counts = [found["recorded"] - before["recorded"] for found in (once, twice, last)]
+    expect_equal(counts, [1, 1, 1], "recorded outcomes after a report, after its repeat, and at the end")
 
 
 @suite.check("unknown names are refused, each with its own code", "TASK-4", "TASK-7", "ERR-1", negative=True)
