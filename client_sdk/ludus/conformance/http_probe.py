@@ -170,7 +170,7 @@ class HttpProbe:
         parts = urlsplit(self.url)
         secure = parts.scheme == "https"
         transport, line = await asyncio.get_running_loop().create_connection(
-            _StatusLine, parts.hostname, parts.port or (443 if secure else 80), ssl=secure or None
+            _StatusLine, str(parts.hostname), parts.port or (443 if secure else 80), ssl=secure or None
         )
         fields = {
             "Host": parts.netloc,
@@ -207,7 +207,7 @@ class _StatusLine(asyncio.Protocol):
         self._writable.set()
 
     def data_received(self, data: bytes) -> None:
-        """Keep what came of the first line."""
+        """Keep the beginning of the answer, up to the end of its first line."""
         self._received = (self._received + data)[:_LONGEST_LINE]
         if b"\n" in self._received or len(self._received) == _LONGEST_LINE:
             self.ended.set()
