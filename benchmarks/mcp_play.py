@@ -112,7 +112,7 @@ def request(port: int, path: str, method: str, params: dict[str, Any], era: str)
     headers += ["Accept: application/json, text/event-stream", f"MCP-Protocol-Version: {era}"]
     if era == MODERN:
         prefix = "io.modelcontextprotocol/"
-        capabilities = {"extensions": {"dev.ludus/episodes": {"version": "0.1"}}} if "ludus" in method else {}
+        capabilities = {"extensions": {"dev.ludus/episodes": {"version": "0.2"}}} if "ludus" in method else {}
         meta = {prefix + "protocolVersion": era, prefix + "clientCapabilities": capabilities}
         params = {**params, "_meta": {**meta, prefix + "clientInfo": {"name": "bench", "version": "1"}}}
         headers.append(f"Mcp-Method: {method}")

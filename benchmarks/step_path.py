@@ -193,7 +193,7 @@ def _step(episode: str, number: int) -> dict[str, Any]:
 
 async def _mcp(session: aiohttp.ClientSession, url: str, method: str, params: dict[str, Any]) -> Any:
     prefix = "io.modelcontextprotocol/"
-    extensions = {"dev.ludus/episodes": {"version": "0.1"}}
+    extensions = {"dev.ludus/episodes": {"version": "0.2"}}
     meta = {
         f"{prefix}protocolVersion": ERA,
         f"{prefix}clientCapabilities": {"extensions": extensions},

@@ -206,7 +206,7 @@ class Recorder:
 
 async def record_channel(to: Recorder) -> None:
     """Every method of the extension over the channel, with its refusals."""
-    async with to.http.ws_connect(f"{to.url}/channel", protocols=("ludus.channel.v0.1",)) as socket:
+    async with to.http.ws_connect(f"{to.url}/channel", protocols=("ludus.channel.v0.2",)) as socket:
 
         async def ask(method: str, params: Any) -> Any:
             request = {"jsonrpc": "2.0", "id": 7, "method": f"dev.ludus/{method}", "params": params}
@@ -274,7 +274,7 @@ async def mcp(to: Recorder, transport: str, path: str, era: str, method: str, pa
         prefix = "io.modelcontextprotocol/"
         meta = {
             prefix + "protocolVersion": era,
-            prefix + "clientCapabilities": {"extensions": {EXTENSION: {"version": "0.1"}}},
+            prefix + "clientCapabilities": {"extensions": {EXTENSION: {"version": "0.2"}}},
             prefix + "clientInfo": {"name": "diff", "version": "1"},
         }
         params = {**params, "_meta": {**params.get("_meta", {}), **meta}}
@@ -341,7 +341,7 @@ async def record_ors(to: Recorder) -> None:
         ("/create", {"env_name": "toy", "split": "train", "index": 0}),
     ):
         await to.send("ors", "POST", path, body)
-    for extension in ({}, {"X-Ludus-Extension": "0.1"}):
+    for extension in ({}, {"X-Ludus-Extension": "0.2"}):
         sid = {"X-Session-ID": f"session-{len(extension)}", **extension}
         await to.send("ors", "POST", "/create", {"env_name": "toy", "split": "train", "index": 0, "seed": 5}, sid)
         for path in ("/toy/prompt", "/toy/messages", "/toy/task_tools"):

@@ -45,7 +45,8 @@ SCHEMA_FILE: Final = "episodes.schema.json"
 OPENRPC_FILE: Final = "openrpc.json"
 EVALUATION_FILE: Final = "evaluation.schema.json"
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
-SCHEMA_ID: Final = f"urn:{identifiers.EXTENSION_ID.replace('/', ':')}:{identifiers.EXTENSION_VERSION}"
+ID_BASE: Final = "https://ludus.dev/schema/"
+SCHEMA_ID: Final = f"{ID_BASE}episodes/{identifiers.EXTENSION_VERSION}"
 
 MODULES: Final[tuple[ModuleType, ...]] = (
     actions, content, episodes, errors, identifiers, jsonrpc, lifecycle, methods, rewards, tasks,
@@ -140,6 +141,9 @@ COMMON: Final[Mapping[str, str]] = {
 }
 """What a field of that name means wherever the type does not say."""
 
+_WHOLE_OBJECTS: Final = ("#/$defs/TaskRow", "#/$defs/StartedEpisode")
+"""Types that a field holds whole, where `COMMON` speaks of a name or an id."""
+
 
 @cache
 def attribute_docstrings(module: str) -> Mapping[str, Mapping[str, str]]:
@@ -197,11 +201,26 @@ def definitions() -> dict[str, Any]:
             shape.pop("title", None)
             if "const" in shape and info.alias not in schema.get("required", ()):
                 schema["required"] = [*schema.get("required", ()), info.alias]
-            names_it = shape.get("type") != "array" and shape.get("$ref") != "#/$defs/TaskRow"
+            if info.default_factory is not None:  # pydantic leaves these defaults out
+                shape["default"] = info.get_default(call_default_factory=True, validated_data={})
+            names_it = shape.get("type") != "array" and shape.get("$ref") not in _WHOLE_OBJECTS
             text = docstring_of(kind, field) or (COMMON.get(field) if names_it else None)
             if text is not None:
                 shape["description"] = text
+    _drop_discriminators(document["$defs"])
     return dict(document["$defs"])
+
+
+def _drop_discriminators(schema: Any) -> None:
+    """Remove `discriminator`, which is OpenAPI's keyword and not JSON Schema's."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("discriminator"), dict) and "oneOf" in schema:
+            del schema["discriminator"]
+        for part in schema.values():
+            _drop_discriminators(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            _drop_discriminators(part)
 
 
 def schema_document() -> dict[str, Any]:
@@ -219,9 +238,10 @@ def evaluation_document() -> dict[str, Any]:
     """The JSON Schema of the results of `ludus eval`."""
     schema = evaluation.EvaluationResults.model_json_schema()
     _drop_titles(schema)
+    _drop_discriminators(schema)
     return {
         "$schema": DIALECT,
-        "$id": f"urn:{evaluation.EVALUATION_FORMAT.replace('/', ':')}",
+        "$id": f"{ID_BASE}{evaluation.EVALUATION_FORMAT.removeprefix('ludus.')}",
         "title": f"Results of an evaluation, {evaluation.EVALUATION_FORMAT}",
         **schema,
     }
@@ -252,12 +272,23 @@ def openrpc_document() -> dict[str, Any]:
         },
         "methods": [_openrpc_method(method, schemas) for method in METHODS.values()],
         "components": {
+            "schemas": _pointing_to_components(schemas),
             "errors": {
                 name: {"code": kind.code, "message": inspect.cleandoc(kind.__doc__ or "")}
                 for name, kind in sorted(kinds.items(), key=lambda item: item[1].code)
-            }
+            },
         },
     }
+
+
+def _pointing_to_components(schema: Any) -> Any:
+    """Return a copy whose references point into the OpenRPC document, so that it needs no other file."""
+    if isinstance(schema, dict):
+        return {
+            key: value.replace("#/$defs/", "#/components/schemas/") if key == "$ref" else _pointing_to_components(value)
+            for key, value in schema.items()
+        }
+    return [_pointing_to_components(part) for part in schema] if isinstance(schema, list) else schema
 
 
 def _openrpc_method(method: Method[Any, Any], schemas: dict[str, Any]) -> dict[str, Any]:
@@ -272,19 +303,19 @@ def _openrpc_method(method: Method[Any, Any], schemas: dict[str, Any]) -> dict[s
             {
                 "name": name,
                 "required": name in required,
-                "schema": {"$ref": f"{SCHEMA_FILE}#/$defs/{method.params.__name__}/properties/{name}"},
+                "schema": {"$ref": f"#/components/schemas/{method.params.__name__}/properties/{name}"},
             }
             for name in params["properties"]
         ],
         "result": {
             "name": method.result.__name__,
-            "schema": {"$ref": f"{SCHEMA_FILE}#/$defs/{method.result.__name__}"},
+            "schema": {"$ref": f"#/components/schemas/{method.result.__name__}"},
         },
         "errors": [
             {"$ref": f"#/components/errors/{kind.__name__}"} for kind in (*ANY_ERRORS, *METHOD_ERRORS[method.name])
         ],
         "x-scope": str(method.scope),
-        "x-params-schema": {"$ref": f"{SCHEMA_FILE}#/$defs/{method.params.__name__}"},
+        "x-params": method.params.__name__,
     }
 
 

@@ -33,6 +33,7 @@ from generate_schema import (
 from spec_manifest import MANIFEST, chapters, manifest_text, spec_requirements, wanted_manifest
 
 from ludus.protocol import METHODS, errors, identifiers, lifecycle, methods
+from ludus.protocol.integers import LARGEST_INTEGER
 
 PART: Final = re.compile(
     r"(?P<open><!-- generated: (?P<kind>[a-z-]+)(?: (?P<argument>[^\n]*?))? -->\n).*?(?P<close><!-- end -->)", re.DOTALL
@@ -81,7 +82,11 @@ def type_text(schema: Mapping[str, Any]) -> str:
 
 def _bounds(schema: Mapping[str, Any]) -> str:
     signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    parts = [f"{sign} {_number(schema[key])}" for key, sign in signs.items() if key in schema]
+    parts = [
+        f"{sign} {schema[key]:g}"
+        for key, sign in signs.items()
+        if key in schema and abs(schema[key]) != LARGEST_INTEGER  # which MTH-7 says of every integer
+    ]
     match schema.get("minLength"), schema.get("maxLength"):
         case None, None:
             pass
@@ -90,10 +95,6 @@ def _bounds(schema: Mapping[str, Any]) -> str:
     if "maxItems" in schema:
         parts.append(f"at most {schema['maxItems']}")
     return f" ({', '.join(parts)})" if parts else ""
-
-
-def _number(value: float) -> str:
-    return "2⁶³" if value == 2**63 else f"{value:g}"
 
 
 def fields(name: str) -> str:
@@ -114,8 +115,6 @@ def fields(name: str) -> str:
 def _default(shape: Mapping[str, Any]) -> str:
     if "const" in shape:
         return f'`"{shape["const"]}"`'
-    if "default" not in shape:
-        return "`{}`"
     value = shape["default"]
     if value is None:
         return "`null`"
@@ -151,10 +150,10 @@ def any_errors(_: str) -> str:
 
 
 def error_table(_: str) -> str:
-    """Every error that travels."""
+    """Every error that travels. A class that has more specific ones, such as `NotFound`, does not."""
     rows = []
     for kind in _leaves(errors.LudusError):
-        if kind.code and (kind.code, kind) in errors._BY_CODE.items():
+        if kind.code and len(_leaves(kind)) == 1:
             status = str(kind.http_status)
             rows.append((str(kind.code), f"`{kind.__name__}`", status, one_line(kind.__doc__)))
     return table(("code", "name", "HTTP status", "meaning"), rows)

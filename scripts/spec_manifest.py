@@ -29,6 +29,12 @@ MANIFEST: Final = SPEC_DIR / "requirements.toml"
 KEYWORD: Final = re.compile(r"\b(MUST NOT|MUST|SHALL NOT|SHALL|REQUIRED|SHOULD NOT|SHOULD|RECOMMENDED|MAY|OPTIONAL)\b")
 """The words of RFC 2119; outside requirements they may appear only quoted as code."""
 
+NEGATED: Final = re.compile(
+    r"(?:^|[,;:.] (?:and |but |or )?)(?:no|none|neither|nothing|nobody|not)\b[^,;:.]*\b(?:MUST|SHOULD)\b", re.IGNORECASE
+)
+"""A subject that is denied: "No input MUST stop a server" only says that none is required to (RFC 2119 defines MUST
+NOT for a prohibition)."""
+
 ITEM: Final = re.compile(
     r"^- \*\*\[(?P<id>[A-Z]+-[0-9]+)\]\*\* (?P<text>.+?)(?=^- |^\s*$|^#|^```|^<!--|\Z)", re.MULTILINE | re.DOTALL
 )
@@ -88,6 +94,11 @@ def unnumbered_keywords(text: str) -> list[str]:
     """The lines that use a keyword outside a requirement."""
     rest = without_code(ITEM.sub("", text))
     return [line for line in rest.splitlines() if KEYWORD.search(line)]
+
+
+def is_ambiguous(sentence: str) -> bool:
+    """Return whether a sentence denies its subject and not its verb, so that it can be read in two ways."""
+    return NEGATED.search(without_code(sentence)) is not None
 
 
 def without_code(text: str) -> str:

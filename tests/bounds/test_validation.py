@@ -227,7 +227,7 @@ async def test_frames_of_too_many_requests_or_values_have_one_answer(
     server = await serve(Playground)
     async with ClientSession() as session:
         address = server.url.replace("http", "ws") + "/channel"
-        async with session.ws_connect(address, protocols=("ludus.channel.v0.1",)) as socket:
+        async with session.ws_connect(address, protocols=("ludus.channel.v0.2",)) as socket:
             for frame in (
                 "[" + "1," * MAX_IN_FLIGHT + "1]",
                 "[" + "[]," * b.MAX_FRAME_VALUES + "[]]",

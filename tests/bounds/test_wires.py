@@ -136,7 +136,7 @@ async def test_a_full_queue_is_refused_on_the_channel(serve: Serve) -> None:
 
     async with ClientSession() as session:
         address = server.url.replace("http", "ws") + "/channel"
-        async with session.ws_connect(address, protocols=("ludus.channel.v0.1",)) as socket:
+        async with session.ws_connect(address, protocols=("ludus.channel.v0.2",)) as socket:
             for number in range(1, 14):
                 arguments = {} if number == 1 else {"text": TEXT}
                 params = {

@@ -58,7 +58,7 @@ async def test_a_conforming_server_exits_with_0_and_the_report_goes_where_it_was
     assert code == 0, shown
     report = json.loads(out.read_text(encoding="utf-8"))
     assert (report["conforms"], report["url"], report["wires"]) == (True, server.url, ["channel", "play"])
-    assert (report["standard"], report["version"], report["profile"]) == ("dev.ludus/episodes", "0.1", "ludus")
+    assert (report["standard"], report["version"], report["profile"]) == ("dev.ludus/episodes", "0.2", "ludus")
     assert (report["environment"], report["split"]) == ("playground", "train")
     assert sum(report["counts"].values()) == len(report["checks"]) == len(CHECKS["channel"]) + len(CHECKS["play"])
     assert report["counts"]["failed"] == report["counts"]["noted"] == 0

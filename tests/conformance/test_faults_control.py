@@ -452,6 +452,34 @@ def steps_show_rewards_to_every_token(app: LudusApp) -> None:
 # ── the channel ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@faults.caught_by("channel/grade_waits")
+def a_grade_overtakes_the_steps_before_it(app: LudusApp) -> ASGIApp:
+    def received(text: str) -> str:
+        try:
+            batch = json.loads(text)
+        except ValueError:
+            return text
+        if not isinstance(batch, list) or not all(isinstance(one, dict) for one in batch):
+            return text
+        return json.dumps(sorted(batch, key=lambda one: not str(one.get("method")).endswith("/grade")))
+
+    return frames(app, received=received)
+
+
+@faults.caught_by("channel/binary")
+def a_binary_frame_is_read_like_text(app: LudusApp) -> ASGIApp:
+    async def reading(scope: Any, receive: Any, send: Any) -> None:
+        async def as_text() -> Any:
+            message = await receive()
+            if message.get("bytes") is not None:
+                return {"type": message["type"], "text": message["bytes"].decode()}
+            return message
+
+        await app(scope, as_text, send)
+
+    return reading
+
+
 @faults.caught_by("channel/batch", seconds=2.0)
 def a_batch_with_a_wrong_request_is_dropped(app: LudusApp) -> ASGIApp:
     def received(text: str) -> str:
@@ -471,7 +499,7 @@ def a_batch_runs_backwards(app: LudusApp) -> ASGIApp:
 
 @faults.caught_by("channel/subprotocol")
 def the_subprotocol_is_not_asked_for(app: LudusApp) -> ASGIApp:
-    return frames(app, scope_of=lambda scope: {**scope, "subprotocols": ["ludus.channel.v0.1"]})
+    return frames(app, scope_of=lambda scope: {**scope, "subprotocols": ["ludus.channel.v0.2"]})
 
 
 @faults.caught_by("channel/upgrade")
@@ -540,7 +568,7 @@ def initialize_does_not_announce_the_extension(app: LudusApp) -> ASGIApp:
 def the_extension_needs_no_declaration(app: LudusApp) -> ASGIApp:
     def request(body: bytes) -> bytes:
         wrong = b'"io.modelcontextprotocol/clientCapabilities": {}'
-        right = wrong[:-2] + b'{"extensions": {"dev.ludus/episodes": {"version": "0.1"}}}'
+        right = wrong[:-2] + b'{"extensions": {"dev.ludus/episodes": {"version": "0.2"}}}'
         return body.replace(wrong, right) if METHOD_PREFIX.encode() in body else body
 
     return Rewriting(app, under("/mcp"), request=request)

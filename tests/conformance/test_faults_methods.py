@@ -205,6 +205,67 @@ def results_have_the_number_of_the_step_after_theirs(app: LudusApp) -> None:
     on_result(app, "step", change)
 
 
+@faults.caught_by("channel/great_seeds")
+def seeds_have_32_bits(app: LudusApp) -> None:
+    def change(params: Any) -> Any:
+        return params if params.seed is None else params.model_copy(update={"seed": params.seed % 2**32})
+
+    on_params(app, "start", change)
+
+
+def _without_limit(app: LudusApp, name: str) -> None:
+    def change(params: Any) -> Any:
+        limits = params.limits and params.limits.model_copy(update={name: None})
+        return params.model_copy(update={"limits": limits})
+
+    on_params(app, "start", change)
+
+
+@faults.caught_by("channel/observation_cut")
+def observations_are_never_cut_off(app: LudusApp) -> None:
+    _without_limit(app, "observation_chars")
+
+
+@faults.caught_by("channel/observation_total")
+def observations_may_add_up_to_anything(app: LudusApp) -> None:
+    _without_limit(app, "total_observation_chars")
+
+
+@faults.caught_by("channel/kept_alive")
+def reading_an_episode_does_not_postpone_its_expiry(app: LudusApp) -> None:
+    host: Any = app.context.host
+
+    def wrap(get: Handler) -> Handler:
+        async def reading(params: Any, principal: Any) -> Any:
+            episode = host.store._living.get(params.episode)
+            used = episode and episode.used
+            result = await get(params, principal)
+            if episode is not None:
+                episode.used = used
+            return result
+
+        return reading
+
+    on_host(app, "get_episode", wrap)
+
+
+@faults.caught_by("channel/outcomes")
+def a_repeated_report_is_recorded_again(app: LudusApp) -> None:
+    fresh = itertools.count()
+    on_params(
+        app, "report_outcomes", lambda params: params.model_copy(update={"key": f"{params.key}/{next(fresh)}"[-128:]})
+    )
+
+
+@faults.caught_by("channel/grade_entry")
+def the_entry_of_a_grade_has_the_step_0(app: LudusApp) -> None:
+    def change(params: Any, result: Any) -> Any:
+        entries = tuple(one.model_copy(update={"step": 0}) if one.source == "grade" else one for one in result.entries)
+        return result.model_copy(update={"entries": entries})
+
+    on_result(app, "rewards", change)
+
+
 @faults.caught_by("channel/grading")
 def a_graded_episode_says_that_its_task_is_done(app: LudusApp) -> None:
     def change(params: Any, result: Any) -> Any:

@@ -167,7 +167,7 @@ def every_client_gets_the_fields_that_ors_does_not_have(app: LudusApp) -> ASGIAp
 
 
 def _asking(given: dict[bytes, bytes]) -> dict[bytes, bytes]:
-    return {**given, b"ludus-extension": b"0.1"}
+    return {**given, b"ludus-extension": b"0.2"}
 
 
 @faults.caught_by("ors/secrets")

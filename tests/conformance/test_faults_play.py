@@ -168,7 +168,7 @@ def numbers_and_keys_of_players_are_ignored(app: LudusApp) -> ASGIApp:
     return Rewriting(app, under("/play/"), request=request)
 
 
-@faults.caught_by("play/submit")
+@faults.caught_by("play/submit", "play/submit_wrong")
 def an_answer_of_a_player_is_lost(app: LudusApp) -> ASGIApp:
     def request(body: bytes) -> bytes:
         return body.replace(b'"submit_answer"', b'"where"').replace(
@@ -176,6 +176,50 @@ def an_answer_of_a_player_is_lost(app: LudusApp) -> ASGIApp:
         )
 
     return Rewriting(app, under("/play/"), request=request)
+
+
+def _submitted(app: LudusApp, said: str) -> ASGIApp:
+    def changed(asked: Any, answer: Any) -> Any:
+        params = asked.get("params") if isinstance(asked, dict) else None
+        if isinstance(params, dict) and params.get("name") == "submit_answer" and "result" in answer:
+            answer["result"]["content"] = [{"type": "text", "text": said}]
+        return answer
+
+    return Rewriting(app, under("/play/"), answer=as_json(changed))
+
+
+@faults.caught_by("play/submit")
+def the_verdict_is_shown_to_the_player(app: LudusApp) -> ASGIApp:
+    return _submitted(app, "Your answer was incorrect.")
+
+
+@faults.caught_by("play/submit")
+def the_reward_is_shown_to_the_player(app: LudusApp) -> ASGIApp:
+    return _submitted(app, "Thank you: 0.0")
+
+
+@faults.caught_by("play/submit_wrong")
+def an_answer_that_does_not_fit_is_submitted(app: LudusApp) -> ASGIApp:
+    def request(body: bytes) -> bytes:
+        asked = json.loads(body)
+        params = asked.get("params") if isinstance(asked, dict) else None
+        if isinstance(params, dict) and params.get("name") == "submit_answer":
+            params["arguments"] = {"answer": str(params.get("arguments", {}).get("answer"))}
+        return json.dumps(asked).encode()
+
+    return Rewriting(app, under("/play/"), request=request)
+
+
+@faults.caught_by("play/expiry")
+def capabilities_expire_in_milliseconds(app: LudusApp) -> None:
+    def change(params: Any, result: Any) -> Any:
+        episodes = tuple(
+            one.model_copy(update={"play": one.play.model_copy(update={"expires_at": one.play.expires_at * 1000})})
+            for one in result.episodes
+        )
+        return result.model_copy(update={"episodes": episodes})
+
+    on_result(app, "start", change)
 
 
 @faults.caught_by("play/legacy_client")

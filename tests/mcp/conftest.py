@@ -209,7 +209,7 @@ def envelope(
     headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": era}
     params = dict(params or {})
     if era == MODERN:
-        capabilities = {"extensions": {"dev.ludus/episodes": {"version": "0.1"}}} if declare else {}
+        capabilities = {"extensions": {"dev.ludus/episodes": {"version": "0.2"}}} if declare else {}
         own = {_META + "protocolVersion": era, _META + "clientCapabilities": capabilities}
         params["_meta"] = {**own, **(meta or {})}
         headers["Mcp-Method"] = method

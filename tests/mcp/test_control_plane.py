@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from ludus.protocol import EXTENSION_ID, METHODS
+from ludus.protocol.identifiers import EXTENSION_VERSION
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 from ludus.server.web.serve import LudusServer, build
 from ludus.server.web.settings import ServerSettings
@@ -18,9 +19,9 @@ from ludus.server.web.settings import ServerSettings
 MODERN, LEGACY = ERAS = ("2026-07-28", "2025-11-25")
 era = pytest.mark.parametrize("era", ERAS)
 SETTINGS = {
-    "version": "0.1",
+    "version": "0.2",
     "channel": "/channel",
-    "channelSubprotocol": "ludus.channel.v0.1",
+    "channelSubprotocol": "ludus.channel.v0.2",
     "play": "/play/{capability}/mcp",
 }
 
@@ -141,7 +142,7 @@ async def test_a_modern_request_must_declare_the_extension(url: str, post: Any) 
     assert response.status_code == 400
     error = response.json()["error"]
     assert error["code"] == -32021
-    assert error["data"] == {"requiredCapabilities": {"extensions": {EXTENSION_ID: {}}}}
+    assert error["data"] == {"requiredCapabilities": {"extensions": {EXTENSION_ID: {"version": EXTENSION_VERSION}}}}
 
 
 @era

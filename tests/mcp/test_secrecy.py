@@ -63,7 +63,7 @@ def encode(era: str, method: str, params: Any, mark: Any, episode: Any) -> Any:
         params["episode"] = episode
     meta = {} if mark is None else {STEP_META_KEY: mark}
     if era == MODERN:
-        extensions = {"extensions": {"dev.ludus/episodes": {"version": "0.1"}}}
+        extensions = {"extensions": {"dev.ludus/episodes": {"version": "0.2"}}}
         meta |= {META + "protocolVersion": era, META + "clientCapabilities": extensions}
         headers["Mcp-Method"] = method
         if method in ("tools/call", "prompts/get") and "name" in params:

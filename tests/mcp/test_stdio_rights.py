@@ -15,7 +15,7 @@ ENVIRONMENTS = Path(__file__).with_name("environments.py")
 _META = "io.modelcontextprotocol/"
 META = {
     _META + "protocolVersion": "2026-07-28",
-    _META + "clientCapabilities": {"extensions": {"dev.ludus/episodes": {"version": "0.1"}}},
+    _META + "clientCapabilities": {"extensions": {"dev.ludus/episodes": {"version": "0.2"}}},
 }
 Ask = Callable[[str, dict[str, Any]], Awaitable[Any]]
 

@@ -114,7 +114,7 @@ async def test_a_failing_environment_is_a_tool_error_with_an_incident(
     assert "PRIVATE" not in "".join(peer.said)
 
 
-@pytest.mark.requirement("NEG-11")
+@pytest.mark.requirement("NEG-11", "NEG-15")
 async def test_a_peer_begins_and_plays_from_the_catalog(player: Any, serve: Any, vault: Any) -> None:
     server = await serve(vault)
     peer = await player("http", server.url + "/mcp")
@@ -140,6 +140,7 @@ async def test_a_peer_plays_one_episode_over_stdio(player: Any) -> None:
     assert "This episode is over (completed)." in [block.get("text") for block in last["content"]]
 
 
+@pytest.mark.requirement("NEG-15")
 async def test_a_peer_plays_the_catalog_over_stdio(player: Any) -> None:
     ludus = Path(sys.executable).with_name("ludus")
     peer = await player("stdio", str(ludus), "serve", f"{HERE / 'environments.py'}:Vault", "--stdio")

@@ -76,6 +76,21 @@ def test_the_total_is_the_sum_of_values_and_of_components_by_name(rewards: list[
             assert whole.components[name].value == pytest.approx(sum(parts), abs=1e-3)
 
 
+@pytest.mark.requirement("REW-6")
+def test_weight_evidence_reason_and_rubric_of_a_total_are_those_of_the_last_entry() -> None:
+    first = Reward(
+        value=1.0, components={"a": Component(value=1.0, weight=0.5, evidence="one")}, missing={"m": "no judge"},
+        rubric="r@1",
+    )  # fmt: skip
+    second = Reward(
+        value=2.0, components={"a": Component(value=2.0, weight=0.25, evidence="two")}, missing={"m": "no verdict"},
+        rubric="r@2",
+    )  # fmt: skip
+    whole = total([first, second])
+    assert whole.components == {"a": Component(value=3.0, weight=0.25, evidence="two")}
+    assert (whole.missing, whole.rubric) == ({"m": "no verdict"}, "r@2")
+
+
 @pytest.mark.requirement("REW-7")
 @given(st.lists(SCORED, max_size=3), st.lists(SCORED, max_size=3))
 def test_one_unscored_reward_makes_the_total_unscored(before: list[Reward], after: list[Reward]) -> None:

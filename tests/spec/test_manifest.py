@@ -116,6 +116,26 @@ def test_a_sentence_keeps_its_words_across_line_breaks(manifest: ModuleType) -> 
     ]
 
 
+def test_no_requirement_denies_its_subject_where_it_should_deny_its_verb(manifest: ModuleType) -> None:
+    found = [r.id for r in manifest.spec_requirements().values() if manifest.is_ambiguous(r.sentence)]
+    assert found == [], "write `A server MUST NOT …` in place of `No server MUST …`"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "ambiguous"),
+    [
+        ("No input over any wire MUST make a server stop.", True),
+        ("It answers, and no message MUST hold a reward.", True),
+        ("None of them SHOULD be sent.", True),
+        ("A message MUST NOT hold a reward.", False),
+        ("With neither of them, a server MUST draw the task.", False),
+        ("A group that can never fit MUST be refused.", False),
+    ],
+)
+def test_a_denied_subject_is_found(manifest: ModuleType, sentence: str, ambiguous: bool) -> None:
+    assert manifest.is_ambiguous(sentence) == ambiguous
+
+
 def test_a_keyword_in_prose_is_found(manifest: ModuleType) -> None:
     text = "- **[X-1]** A server MUST answer.\n\nIt `MUST` also\nthink, and SHOULD hurry.\n"
     assert manifest.unnumbered_keywords(text) == ["think, and SHOULD hurry."]

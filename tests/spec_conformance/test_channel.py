@@ -214,3 +214,38 @@ async def test_nonsense_over_any_wire_stops_no_other_client(server: LudusServer,
             number += 1
             assert (await good.step(episode, number, "earn"))["reward"]["value"] == 1.0
             del reader
+
+
+@pytest.mark.requirement("CHAN-9", "STEP-9")
+@pytest.mark.parametrize("one_frame", [True, False], ids=["one frame", "two frames"])
+@pytest.mark.parametrize(
+    ("method", "params"), [("grade", {"answer": "x", "key": "g"}), ("close", {})], ids=["grade", "close"]
+)
+async def test_a_step_behind_what_ends_its_episode_does_not_run(
+    peer: ChannelPeer, method: str, params: dict[str, Any], one_frame: bool
+) -> None:
+    episode = (await peer.start())["episode"]
+    first = request("first", f"episodes/{method}", episode=episode, **params)
+    second = request("second", "episodes/step", episode=episode, step=1, tool="earn", key="s")
+    for frame in [[first, second]] if one_frame else [first, second]:
+        await peer.frame(frame)
+    replies = {reply["id"]: reply for reply in [await peer.reply() for _ in range(2)]}
+    assert "result" in replies["first"]
+    assert replies["second"]["error"]["code"] == 4093
+    assert world.RUNS["earn"] == 0
+
+
+@pytest.mark.requirement("CHAN-9", "FORK-2")
+async def test_a_fork_in_front_of_a_step_has_the_state_before_it_and_the_step_the_state_after_earlier_ones(
+    peer: ChannelPeer,
+) -> None:
+    episode = (await peer.start())["episode"]
+    steps = [request(n, "episodes/step", episode=episode, step=n, tool="earn", key=f"s{n}") for n in (1, 2, 3)]
+    fork = request("fork", "episodes/fork", episode=episode, step=None, key="f")
+    await peer.frame([steps[0]])
+    assert "result" in await peer.reply()
+    await peer.frame([fork, *steps[1:]])
+    replies = {reply["id"]: reply for reply in [await peer.reply() for _ in range(3)]}
+    assert "result" in replies["fork"], replies["fork"]
+    assert (await peer.info(replies["fork"]["result"]["episode"]["episode"]))["steps"] == 1
+    assert [replies[n]["result"]["step"] for n in (2, 3)] == [2, 3]

@@ -165,6 +165,35 @@ async def test_steps_count_up_from_one(peer: Peer) -> None:
         assert (result["step"], result["content"][0]["text"]) == (number, str(number))
 
 
+@pytest.mark.requirement("KEY-8")
+async def test_a_start_that_failed_keeps_its_key(peer: Peer) -> None:
+    seen = []
+    for _ in range(2):
+        with pytest.raises(RpcError) as caught:
+            await peer.call("episodes/start", environment="faulty", split="train", index=1, key="k")
+        seen.append((caught.value.code, caught.value.data["incident"]))
+    assert seen[0] == seen[1]
+    assert seen[0][0] == 5001
+    assert world.RUNS["faulty setup"] == 1
+    with pytest.raises(RpcError) as caught:
+        await peer.call("episodes/start", environment="faulty", split="train", index=0, key="k")
+    assert caught.value.code == 4092
+    assert (await peer.start("faulty", index=0))["episode"]
+
+
+@pytest.mark.requirement("KEY-7", "MTH-3")
+async def test_a_repeated_request_may_write_out_defaults_and_order_its_fields_differently(peer: Peer) -> None:
+    short = await peer.call("episodes/start", **START, key="k")
+    spelled = {"key": "k", "secrets": {}, "count": 1, "seed": None, "limits": None, "tools": None, **START}
+    assert (await peer.call("episodes/start", **spelled))["group"] == short["group"]
+    episode = short["episodes"][0]["episode"]
+    first = await peer.step(episode, 1, "earn", key="a")
+    assert await peer.step(episode, 1, "earn", key="a", arguments={}, turn=None) == first
+    second = await peer.step(episode, 2, "earn", key="b", arguments={"amount": 2.0, "mark": "second"})
+    assert await peer.step(episode, 2, "earn", key="b", arguments={"mark": "second", "amount": 2.0}) == second
+    assert (world.RUNS["earn"], world.RUNS["second"]) == (1, 1)
+
+
 @pytest.mark.requirement("STEP-2", "MTH-5")
 async def test_a_gap_is_refused_with_the_expected_number(peer: Peer) -> None:
     episode = (await peer.start())["episode"]
@@ -175,6 +204,24 @@ async def test_a_gap_is_refused_with_the_expected_number(peer: Peer) -> None:
         assert caught.value.code == 4091
     assert world.RUNS["earn"] == 1
     assert (await peer.step(episode, 2, "earn"))["step"] == 2
+
+
+@pytest.mark.requirement("MTH-7", "START-6")
+async def test_the_largest_integers_arrive_digit_for_digit_and_greater_ones_are_refused(peer: Peer) -> None:
+    largest = 2**53 - 1
+    started = await peer.start(seed=largest)
+    assert started["seed"] == largest
+    assert (await peer.info(started["episode"]))["seed"] == largest
+    refused = (
+        ("episodes/start", {**START, "seed": largest + 1, "key": "k"}),
+        ("episodes/start", {**START, "index": largest + 1, "key": "k"}),
+        ("episodes/step", {"episode": started["episode"], "step": largest + 1, "tool": "earn", "key": "k"}),
+        ("episodes/rewards", {"episode": started["episode"], "after": largest + 1}),
+    )
+    for method, params in refused:
+        with pytest.raises(RpcError) as caught:
+            await peer.call(method, **params)
+        assert caught.value.code == -32602, method
 
 
 @pytest.mark.requirement("STEP-7", "STEP-8", "CHAN-8")
@@ -219,7 +266,7 @@ async def test_calls_overlap_only_where_all_tools_concerned_say_so(peer: Peer) -
     assert world.RUNS["end g3"] == 1
 
 
-@pytest.mark.requirement("STEP-9", "LIFE-9")
+@pytest.mark.requirement("STEP-9", "GET-2", "LIFE-9")
 async def test_steps_behind_the_last_one_do_not_run(peer: Peer, server: LudusServer) -> None:
     assert server.app.context.host.journal is not None
     asked = server.app.context.host.journal.read
@@ -236,6 +283,7 @@ async def test_steps_behind_the_last_one_do_not_run(peer: Peer, server: LudusSer
             await task
         assert (caught.value.code, caught.value.data["endReason"]) == (4093, "step_limit")
     assert world.RUNS["earn"] == 0
+    assert (await peer.info(episode))["steps"] == 2
 
 
 # ── keeping ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -196,6 +196,42 @@ async def test_an_observation_that_is_too_long_is_cut_with_a_marker(peer: Peer) 
     assert cut["status"] == "running"
 
 
+@pytest.mark.requirement("LIM-17", "LIM-4", "LIM-5")
+async def test_limits_on_observations_count_code_points_and_whole_images_and_not_the_marker(peer: Peer) -> None:
+    limits = {"observationChars": 100, "totalObservationChars": 216}
+    episode = (await peer.start(limits=limits))["episode"]
+    first = await peer.step(episode, 1, "say", arguments={"text": "🎲" * 150})
+    assert first["content"][0]["text"] == "🎲" * 100
+    image = await peer.step(episode, 2, "look")
+    assert [block["type"] for block in image["content"]] == ["text", "image"]
+    size = len(image["content"][0]["text"]) + len(image["content"][1]["data"])
+    assert image["status"] == "running"
+    last = await peer.step(episode, 3, "x" * 500)
+    assert last["error"]["code"] == "unknown_tool"
+    assert 100 + size + 100 >= 216
+    assert (last["status"], last["endReason"]) == ("truncated", "observation_limit")
+
+
+@pytest.mark.requirement("LIM-5", "LIM-1")
+async def test_the_step_limit_counts_before_the_limit_on_observations(peer: Peer) -> None:
+    episode = (await peer.start(limits={"maxSteps": 1, "totalObservationChars": 100}))["episode"]
+    assert (await peer.step(episode, 1, "say", arguments={"text": "x" * 200}))["endReason"] == "step_limit"
+
+
+@pytest.mark.requirement("LIFE-13")
+async def test_a_running_step_is_answered_when_its_episode_is_closed_or_out_of_time(peer: Peer) -> None:
+    episode = (await peer.start())["episode"]
+    running = asyncio.create_task(peer.step(episode, 1, "wait", arguments={"gate": "closed"}))
+    await until(lambda: world.RUNS["begin closed"] == 1)
+    await peer.call("episodes/close", episode=episode)
+    with pytest.raises(RpcError) as caught:
+        await running
+    assert (caught.value.code, caught.value.data["endReason"]) == (4093, "closed")
+    episode = (await peer.start(limits={"seconds": 0.2}))["episode"]
+    late = await peer.step(episode, 1, "wait", arguments={"gate": "late"})
+    assert (late["status"], late["endReason"], late["reward"]) == ("truncated", "time_limit", None)
+
+
 @pytest.mark.requirement("LIM-5", "LIM-7")
 async def test_observations_that_add_up_to_too_much_truncate_the_episode(peer: Peer) -> None:
     episode = (await peer.start(limits={"totalObservationChars": 120}))["episode"]

@@ -72,6 +72,34 @@ async def test_a_modern_request_that_does_not_declare_the_extension_is_refused(
     assert world.RUNS["setup"] == 0
 
 
+@pytest.mark.requirement("NEG-16")
+async def test_a_request_that_declares_another_version_is_refused(server: LudusServer, connect: Connect) -> None:
+    peer: McpPeer = connect("mcp", server)
+    peer.version = "9.9"
+    with pytest.raises(RpcError, match=r"speaks version .* declares '9\.9'") as caught:
+        await peer.start()
+    assert caught.value.code == -32021
+    assert caught.value.data["requiredCapabilities"]["extensions"][EXTENSION]["version"] == EXTENSION_VERSION
+    assert world.RUNS["setup"] == 0
+
+
+@pytest.mark.requirement("NEG-11", "NEG-15")
+async def test_a_client_that_knows_only_tools_starts_an_episode(server: LudusServer, connect: Connect) -> None:
+    peer: McpPeer = connect("mcp", server)
+    peer.declare = False
+    tools = {tool["name"]: tool["inputSchema"] for tool in (await peer.mcp("tools/list"))["tools"]}
+    assert tools["start_episode"]["required"] == ["environment"]
+    assert tools["start_episode"]["properties"].keys() == {"environment", "split", "task", "index", "seed"}
+    begun = await peer.tool("start_episode", {"environment": "workshop", "seed": 3})
+    text = begun["content"][0]["text"]
+    control = connect("channel", server)
+    info = await control.info(text.split()[1])
+    splits = (await control.call("splits/list", environment="workshop"))["splits"]
+    assert info["task"]["split"] == next(split["name"] for split in splits if split["type"] == "train")
+    assert info["seed"] == 3
+    assert "/play/play_" in text
+
+
 @pytest.mark.requirement("NEG-14")
 async def test_a_process_serves_over_stdio() -> None:
     code = (

@@ -23,7 +23,7 @@ async def ors(server: LudusServer, connect: Connect) -> OrsPeer:
 
 @pytest.mark.requirement("ORS-15")
 async def test_clients_that_know_the_extension_learn_what_ors_has_no_word_for(ors: OrsPeer) -> None:
-    ors.headers["Ludus-Extension"] = "0.1"
+    ors.headers["Ludus-Extension"] = "0.2"
     session, faulty = await ors.open(), await ors.open("faulty")
     told = (await ors.call(session, "earn"))["ludus"]
     validate("StepResult", {**told, "content": []})

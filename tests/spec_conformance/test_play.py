@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable
@@ -9,7 +10,7 @@ from typing import Any
 
 import conformance_world as world
 import pytest
-from conformance_peer import LEGACY, MODERN, McpPeer, Peer, until
+from conformance_peer import LEGACY, MODERN, McpPeer, Peer, RpcError, until
 
 from ludus.server import ServerLimits
 from ludus.server.web.serve import LudusServer
@@ -89,3 +90,63 @@ async def test_a_forgotten_episode_has_no_tools_and_says_so(serve: Serve, connec
         assert (await player.mcp("tools/list"))["tools"] == []
         assert (await player.tool("earn"))["isError"]
     assert world.RUNS["earn"] == 0
+
+
+@pytest.mark.requirement("PLAY-15")
+@pytest.mark.parametrize("arguments", [{}, {"answer": 5}, {"answer": "x", "more": 1}, {"answer": None}])
+async def test_an_answer_that_does_not_fit_is_shown_to_the_agent_as_an_error_and_not_submitted(
+    trainer: Peer, play: Play, arguments: dict[str, Any]
+) -> None:
+    started = await trainer.start()
+    player = play(started)
+    shown = await player.tool("submit_answer", arguments)
+    assert shown["isError"] is True
+    assert "answer" in shown["content"][0]["text"]
+    info = await trainer.info(started["episode"])
+    assert (info["status"], info["steps"], world.RUNS["grade"]) == ("running", 0, 0)
+    assert (await player.tool("submit_answer", {"answer": "x"}))["isError"] is False
+
+
+@pytest.mark.requirement("PLAY-16", "PLAY-9")
+async def test_a_call_that_fails_the_episode_names_the_incident_and_later_calls_of_any_name_run_nothing(
+    trainer: Peer, play: Play
+) -> None:
+    started = await trainer.start("faulty")
+    player = play(started)
+    failed = await player.tool("crash")
+    incident = (await trainer.info(started["episode"]))["incident"]
+    assert (failed["isError"], incident in failed["content"][0]["text"]) == (True, True)
+    for name in ("crash", "submit_answer", "no_such_tool"):
+        late = await player.tool(name)
+        assert late["isError"] is True
+        assert "over" in late["content"][0]["text"]
+    assert world.RUNS["crash"] == 1
+
+
+@pytest.mark.requirement("PLAY-17")
+async def test_a_marked_call_that_skips_or_reuses_a_key_is_refused_by_code(trainer: Peer, play: Play) -> None:
+    player = play(await trainer.start())
+    await player.tool("earn", _meta={"dev.ludus/step": {"step": 1, "key": "a"}})
+    wrong: list[tuple[int, dict[str, Any], dict[str, Any]]] = [
+        (4091, {"step": 7, "key": "b"}, {}),
+        (4091, {"step": 1, "key": "b"}, {}),
+        (4092, {"key": "a"}, {"amount": 3.0}),
+    ]
+    for code, mark, arguments in wrong:
+        with pytest.raises(RpcError) as caught:
+            await player.tool("earn", arguments, _meta={"dev.ludus/step": mark})
+        assert caught.value.code == code
+    assert world.RUNS["earn"] == 1
+
+
+@pytest.mark.requirement("STEP-5", "PLAY-10")
+@BOTH_ERAS
+async def test_mcps_notice_of_cancellation_does_not_cancel_a_step(trainer: Peer, play: Play, revision: str) -> None:
+    started = await trainer.start()
+    player, other = play(started, revision), play(started, revision)
+    running = asyncio.create_task(player.tool("wait", {"gate": "g"}))
+    await until(lambda: world.RUNS["begin g"] == 1)
+    await other.notify("notifications/cancelled", requestId=1)
+    world.GATES["g"].set()
+    assert (await running)["content"][0]["text"] == "g"
+    assert (await trainer.info(started["episode"]))["reward"]["value"] == 1.0

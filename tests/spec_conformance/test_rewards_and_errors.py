@@ -15,6 +15,12 @@ from ludus.server.web.serve import LudusServer
 Connect = Callable[..., Any]
 
 
+@pytest.mark.requirement("REW-8")
+async def test_a_running_episode_without_rewards_has_a_total_of_zero_with_the_reason(peer: Peer) -> None:
+    total = (await peer.rewards((await peer.start())["episode"]))["total"]
+    assert (total["value"], total["valid"], total["reason"]) == (0.0, True, "no reward was given")
+
+
 @pytest.mark.requirement("REW-7", "REW-2")
 async def test_an_unscored_step_makes_the_total_unscored(peer: Peer) -> None:
     episode = (await peer.start())["episode"]
@@ -61,13 +67,27 @@ async def test_every_method_answers_minimal_params_with_a_result_that_the_schema
         await peer.call(method, **params)
 
 
+@pytest.mark.requirement("MTH-8")
+async def test_what_mcp_adds_to_params_and_results_is_no_field_of_the_extension(
+    server: LudusServer, connect: Connect
+) -> None:
+    mcp, channel = connect("mcp", server), connect("channel", server)
+    _, reply = await mcp.post("dev.ludus/environments/list", {"_meta": {"progressToken": 7}})
+    added = reply["result"].keys() - {"environments"}
+    assert added <= {"_meta", "resultType"}
+    with pytest.raises(RpcError, match="_meta") as caught:
+        await channel.call("environments/list", _meta={})
+    assert caught.value.code == -32602
+    assert await channel.call("environments/list") == {"environments": reply["result"]["environments"]}
+
+
 @pytest.mark.requirement("MTH-2", "MTH-5", "MTH-6")
 async def test_params_that_do_not_fit_are_refused_by_name_and_change_nothing(peer: Peer, server: LudusServer) -> None:
     started = await peer.call("episodes/start", environment="workshop", split="train", key="k")
     episode = started["episodes"][0]["episode"]
     before = await peer.info(episode)
     for method, params in valid_params(started).items():
-        schema = SCHEMA["$defs"][OPENRPC["dev.ludus/" + method]["x-params-schema"]["$ref"].rsplit("/", 1)[-1]]
+        schema = SCHEMA["$defs"][OPENRPC["dev.ludus/" + method]["x-params"]]
         wrong: list[tuple[str, dict[str, Any]]] = [("surprise", {**params, "surprise": 1})]
         for field in schema.get("required", ()):
             wrong.append((field, {key: value for key, value in params.items() if key != field}))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from conformance_peer import Peer, RpcError
+
+from ludus.server.web.serve import LudusServer
 
 TRAIN: dict[str, Any] = {"environment": "workshop", "split": "train"}
 
@@ -73,6 +76,18 @@ async def test_a_band_draws_tasks_passed_sometimes_first_then_those_unknown(peer
     ids = [row["id"] for row in drawn["tasks"]]
     assert ids[0] == "p-3"
     assert not {"p-0", "p-1"} & set(ids[1:])
+
+
+@pytest.mark.requirement("OUT-3")
+async def test_outcomes_of_all_principals_are_one_collection(
+    guarded: LudusServer, tokens: dict[str, str], connect: Callable[..., Any], wire: str
+) -> None:
+    outcome = {"task": "p-0", "reward": 1.0, "passed": True}
+    counts = []
+    for name in ("alice", "bob"):
+        peer = connect(wire, guarded, tokens[name])
+        counts.append((await peer.call("outcomes/report", **TRAIN, outcomes=[outcome], key="k"))["recorded"])
+    assert counts == [1, 2]
 
 
 @pytest.mark.requirement("OUT-1")

@@ -29,7 +29,7 @@ CODES = frozenset(int(code) for code in re.findall(r"^\| (-?\d+) \|", (SPEC / "1
 MCP_CODES = frozenset({-32020, -32021, -32022})
 REGISTRY: Registry[Any] = Registry().with_resource(SCHEMA["$id"], Resource.from_contents(SCHEMA))
 EXTENSION = "dev.ludus/episodes"
-SUBPROTOCOL = "ludus.channel.v0.1"
+SUBPROTOCOL = "ludus.channel.v0.2"
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 VALIDATORS: dict[str, Draft202012Validator] = {}
 
@@ -198,6 +198,7 @@ class McpPeer(Peer):
         self.revision = revision
         self.declare = True
         """Whether requests declare the extension."""
+        self.version = "0.2"
         self.bodies: list[str] = []
         """Every body that came."""
         self._session: aiohttp.ClientSession | None = None
@@ -238,6 +239,17 @@ class McpPeer(Peer):
         """
         return result_of((await self.post(method, params))[1])
 
+    async def notify(self, method: str, **params: Any) -> int:
+        """Send a notification of MCP; return the HTTP status."""
+        message = json.loads(self.body(method, params))
+        del message["id"]
+        assert self._session is None
+        self._session = aiohttp.ClientSession()
+        headers = {**self.headers, "Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+        headers |= {"MCP-Protocol-Version": self.revision, "Mcp-Method": method}
+        async with self._session.post(self.url + self.path, json=message, headers=headers) as response:
+            return response.status
+
     async def tool(self, name: str, arguments: Mapping[str, Any] | None = None, **params: Any) -> dict[str, Any]:
         """`tools/call`."""
         return await self.mcp("tools/call", name=name, arguments=dict(arguments or {}), **params)
@@ -252,7 +264,7 @@ class McpPeer(Peer):
         """A request as JSON text."""
         params = dict(params)
         if self.revision == MODERN:
-            extensions = {EXTENSION: {"version": "0.1"}} if self.declare else {}
+            extensions = {EXTENSION: {"version": self.version}} if self.declare else {}
             params["_meta"] = {
                 **params.get("_meta", {}),
                 "io.modelcontextprotocol/protocolVersion": self.revision,

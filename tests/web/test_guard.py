@@ -17,7 +17,7 @@ CONNECT = Callable[[Any], Awaitable[Any]]
 
 UPGRADE = (
     b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
-    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: ludus.channel.v0.1\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: ludus.channel.v0.2\r\n"
 )
 
 

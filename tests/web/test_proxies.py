@@ -34,7 +34,7 @@ DISCOVER = "io.modelcontextprotocol/"
 
 async def post(url: str, method: str, params: dict[str, Any], headers: dict[str, str]) -> Any:
     """The result of a request to the MCP control plane, in the revision that knows extensions."""
-    declared = {"extensions": {"dev.ludus/episodes": {"version": "0.1"}}}
+    declared = {"extensions": {"dev.ludus/episodes": {"version": "0.2"}}}
     meta = {DISCOVER + "protocolVersion": "2026-07-28", DISCOVER + "clientCapabilities": declared}
     own = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method, "Authorization": f"Bearer {TOKEN}"}
     if method == "tools/call":
@@ -127,7 +127,7 @@ async def test_every_wire_answers_under_a_root_path(start: Start, prefixed: bool
             assert (await document.json())["servers"] == [{"url": "/rl"}]
         async with session.get(base + "/docs") as page:
             assert "'/rl/openapi.json'" in await page.text()
-        async with session.ws_connect(base + "/channel", protocols=("ludus.channel.v0.1",)) as channel:
+        async with session.ws_connect(base + "/channel", protocols=("ludus.channel.v0.2",)) as channel:
             start_params = {"environment": "yard", "split": "train", "key": "c"}
             await channel.send_json(
                 {"jsonrpc": "2.0", "id": 1, "method": "dev.ludus/episodes/start", "params": start_params}

@@ -138,7 +138,7 @@ async def channel() -> AsyncIterator[Open]:
 
         async def begin(url: str, token: str | None = None) -> Channel:
             headers = {"Authorization": f"Bearer {token}"} if token else {}
-            opening = session.ws_connect(f"{url}/channel", protocols=("ludus.channel.v0.1",), headers=headers)
+            opening = session.ws_connect(f"{url}/channel", protocols=("ludus.channel.v0.2",), headers=headers)
             return Channel(await stack.enter_async_context(opening))
 
         yield begin

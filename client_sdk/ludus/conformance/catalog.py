@@ -10,6 +10,7 @@ from ludus.conformance.context import NO_TOOL, CheckContext, new_key, read
 from ludus.conformance.probes import Reply
 from ludus.protocol import errors
 from ludus.protocol.identifiers import METHOD_PREFIX, RESERVED_TOOL_NAMES
+from ludus.protocol.integers import LARGEST_INTEGER
 
 suite = Suite()
 _PAGES: Final = 20
@@ -86,7 +87,10 @@ async def samples(context: CheckContext) -> None:
     expect_equal(two, one, "a second sample with the same seed")
 
 
-@suite.check("a report with an unknown task is refused as a whole", "OUT-2", negative=True)
+@suite.check(
+    "a report with an unknown task is refused as a whole, and a repeated one is recorded once", "OUT-1", "OUT-2",
+    negative=True,
+)  # fmt: skip
 async def outcomes(context: CheckContext) -> None:
     task = (await context.must("tasks/get", **context.place, index=0))["task"]["id"]
     before = await context.must("outcomes/report", **context.place, outcomes=[], key=new_key())
@@ -94,6 +98,11 @@ async def outcomes(context: CheckContext) -> None:
     await context.refused(4043, "outcomes/report", **context.place, outcomes=mixed, key=new_key())
     after = await context.must("outcomes/report", **context.place, outcomes=[], key=new_key())
     expect_equal(after["recorded"], before["recorded"], "recorded outcomes after a refused report")
+    report = {"outcomes": [{"task": task, "reward": 0.0, "passed": False}], "key": new_key()}
+    once, twice = [await context.must("outcomes/report", **context.place, **report) for _ in range(2)]
+    last = await context.must("outcomes/report", **context.place, outcomes=[], key=new_key())
+    counts = [found["recorded"] - before["recorded"] for found in (once, twice, last)]
+    expect_equal(counts, [1, 1, 1], "recorded outcomes after a report, after its repeat, and at the end")
 
 
 @suite.check("unknown names are refused, each with its own code", "TASK-4", "TASK-7", "ERR-1", negative=True)
@@ -203,7 +212,7 @@ async def no_effect(context: CheckContext) -> None:
         f"step 1 fails under a key that an earlier refused request used: {reply.code} {reply.message}",
     )
     start = {**context.place, "key": new_key()}
-    await context.refused(4043, "episodes/start", **start, index=2**60)
+    await context.refused(4043, "episodes/start", **start, index=LARGEST_INTEGER)
     fresh = await context.ask("episodes/start", **start)
     if fresh.result is None:
         raise ConformanceFailure(

@@ -10,6 +10,7 @@ from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, e
 from ludus.conformance.context import NO_TOOL, CheckContext, new_key
 from ludus.conformance.http_probe import FOREIGN_ORIGIN, Pipe
 from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER, METHOD_PREFIX
+from ludus.protocol.integers import LARGEST_INTEGER
 
 suite = Suite()
 _LARGEST_FRAME: Final = 64 << 20
@@ -82,13 +83,13 @@ async def batch(context: CheckContext) -> None:
 @suite.check("an id must be an integer or a short string", "CHAN-20", negative=True)
 async def request_ids(context: CheckContext) -> None:
     async with context.probe.channel(context.token) as pipe:
-        wrong: tuple[Any, ...] = ("x" * 129, 1.5, True, {})
+        wrong: tuple[Any, ...] = ("x" * 129, 1.5, True, {}, LARGEST_INTEGER + 1)
         for identifier in wrong:
             await pipe.send(request(identifier, "environments/list"))
             reply = await pipe.next()
             expect("error" in reply, f"a request with the id {str(identifier)[:20]!r} was answered with a result")
             expect_equal(reply["error"].get("code"), -32600, f"the code for the id {str(identifier)[:20]!r}")
-        for good in ("x" * 128, -1, 2**53):
+        for good in ("x" * 128, -LARGEST_INTEGER, LARGEST_INTEGER):
             await pipe.send(request(good, "environments/list"))
             reply = await pipe.next()
             expect("result" in reply, f"a request with the id {str(good)[:20]!r} was refused")
@@ -106,6 +107,29 @@ async def order(context: CheckContext) -> None:
         reply = replies[number]
         expect("result" in reply, f"step {number} of steps sent in one batch failed: {reply.get('error')}")
         expect_equal(reply["result"]["step"], number, "the number of the step")
+
+
+@suite.check("a grade waits for the steps accepted before it", "GRADE-4", "REW-10")
+async def grade_waits(context: CheckContext) -> None:
+    episode = (await context.start())["episode"]
+    async with context.probe.channel(context.token) as pipe:
+        grade = request("grade", "episodes/grade", episode=episode, answer="x", key=new_key())
+        await pipe.send([step(number, episode, number) for number in (1, 2)] + [grade])
+        replies = {reply["id"]: reply for reply in [await pipe.next() for _ in range(3)]}
+    for number in (1, 2):
+        expect(
+            "result" in replies[number], f"step {number}, sent before a grade, failed: {replies[number].get('error')}"
+        )
+    expect("result" in replies["grade"], f"a grade sent behind two steps failed: {replies['grade'].get('error')}")
+    expect_equal(replies["grade"]["result"]["info"]["steps"], 2, "the steps of an episode graded behind two steps")
+
+
+@suite.check("a binary frame is refused, and the connection stays open", "CHAN-11", negative=True)
+async def binary(context: CheckContext) -> None:
+    async with context.probe.channel(context.token) as pipe:
+        await pipe.send(json.dumps(request(1, "environments/list")).encode())
+        refusal(await pipe.next(), (-32600,), None, "a binary frame")
+        await _still_serves(pipe)
 
 
 @suite.check("an invalid request is refused, and the connection stays open", "CHAN-11", negative=True)

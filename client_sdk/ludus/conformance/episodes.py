@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal
 from ludus.conformance.context import NO_TOOL, CheckContext, new_key, read
+from ludus.protocol.integers import LARGEST_INTEGER
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EpisodeStatus, advance
 
 suite = Suite()
@@ -74,6 +75,16 @@ async def seeds(context: CheckContext) -> None:
         call = context.some_call(one, number - 1)
         first, second = [await context.step(episode["episode"], number, call) for episode in (one, two)]
         expect_equal(second.result, first.result, f"step {number} of the same seed")
+
+
+@suite.check("the greatest seed arrives digit for digit, and a greater one is refused", "MTH-7", "START-6")
+async def great_seeds(context: CheckContext) -> None:
+    if not context.target.environment["seedable"]:
+        raise NotApplicable("the environment accepts no seeds")
+    started = await context.start(seed=LARGEST_INTEGER)
+    expect_equal(started["seed"], LARGEST_INTEGER, "the seed in the result of the start")
+    expect_equal((await context.info(started["episode"]))["seed"], LARGEST_INTEGER, "the seed in the episode's state")
+    await context.refused(-32602, "episodes/start", **context.place, seed=LARGEST_INTEGER + 1, key=new_key())
 
 
 @suite.check("the episode has only the requested tools", "START-10")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -25,6 +26,7 @@ LEGACY: Final = "2025-11-25"
 FOREIGN_ORIGIN: Final = "https://elsewhere.ludus-conform.example"
 """An origin that no server is configured to allow."""
 
+_LONGEST_LINE: Final = 1_000
 _MEGABYTE: Final = 1 << 20
 _MOST_MEGABYTES: Final = 64
 _ENOUGH_CODES: Final = 100
@@ -167,8 +169,8 @@ class HttpProbe:
         """
         parts = urlsplit(self.url)
         secure = parts.scheme == "https"
-        reader, writer = await asyncio.open_connection(
-            parts.hostname, parts.port or (443 if secure else 80), ssl=secure or None
+        transport, line = await asyncio.get_running_loop().create_connection(
+            _StatusLine, str(parts.hostname), parts.port or (443 if secure else 80), ssl=secure or None
         )
         fields = {
             "Host": parts.netloc,
@@ -178,30 +180,76 @@ class HttpProbe:
             **bearer(token),
         }
         head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-        writer.write(f"POST {parts.path}{path} HTTP/1.1\r\n{head}\r\n".encode())
-        answer = asyncio.ensure_future(reader.readline())
+        transport.write(f"POST {parts.path}{path} HTTP/1.1\r\n{head}\r\n".encode())
         try:
-            await asyncio.wait({answer}, timeout=1.0)
+            await line.wait(1.0)
             for _ in range(_MOST_MEGABYTES):
-                if answer.done():
+                if line.ended.is_set():
                     break
-                writer.write(b" " * _MEGABYTE)
-                await _first_of(answer, writer.drain(), self.seconds)
-            await asyncio.wait({answer}, timeout=1.0)
-            words = answer.result().split() if answer.done() else []
-            return int(words[1]) if len(words) > 1 else None
+                transport.write(b" " * _MEGABYTE)
+                await line.wait_writable(self.seconds)
+            await line.wait(1.0)
+            return line.status()
         finally:
-            answer.cancel()
-            writer.transport.abort()
+            transport.abort()
 
 
-async def _first_of(answer: asyncio.Future[bytes], other: Coroutine[Any, Any, None], seconds: float) -> None:
-    """Wait at most `seconds` for the answer or for `other`; then cancel `other` and ignore its errors."""
-    task = asyncio.ensure_future(other)
-    waiting: set[asyncio.Future[Any]] = {answer, task}
-    await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+class _StatusLine(asyncio.Protocol):
+    """The first line of an answer. It is kept when the server then resets the connection, as a server may that has
+    answered a body before all of it has come; a `StreamReader` would raise the reset in its place."""
+
+    def __init__(self) -> None:
+        self._received = b""
+        self._socket: Any = None
+        self.ended = asyncio.Event()
+        """Set when the line has come, or cannot come any more."""
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    def data_received(self, data: bytes) -> None:
+        """Keep the beginning of the answer, up to the end of its first line."""
+        self._received = (self._received + data)[:_LONGEST_LINE]
+        if b"\n" in self._received or len(self._received) == _LONGEST_LINE:
+            self.ended.set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the socket, if it is a plain one, whose bytes are those of HTTP."""
+        self._socket = None if transport.get_extra_info("ssl_object") else transport.get_extra_info("socket")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Read what came before a failed write closed the connection: the socket is still open here. Wait no more."""
+        if error is not None and self._socket is not None:
+            with suppress(OSError):
+                self.data_received(os.read(self._socket.fileno(), _LONGEST_LINE))
+        self.ended.set()
+        self._writable.set()
+
+    def pause_writing(self) -> None:
+        """Let the sender wait."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """Let the sender go on."""
+        self._writable.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait at most these seconds for the line."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.ended.wait()
+
+    async def wait_writable(self, seconds: float) -> None:
+        """Wait at most these seconds until more may be sent or the line has come."""
+        waiting = {asyncio.ensure_future(event.wait()) for event in (self._writable, self.ended)}
+        await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    def status(self) -> int | None:
+        """Return the status, if the line came."""
+        words = self._received.partition(b"\n")[0].split()
+        return int(words[1]) if len(words) > 1 and words[1].isdigit() else None
 
 
 @dataclass(frozen=True, slots=True)

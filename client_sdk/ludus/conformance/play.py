@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -24,6 +25,14 @@ _TELLING: Final = frozenset(
 """Keys that a reply of the agent endpoint must not contain."""
 _CAPABILITY_CHARS: Final = 22
 """The number of base-64 characters that hold 128 bits."""
+_YEAR: Final = 365 * 86_400.0
+_LONGEST: Final = 20 * _YEAR
+"""The longest life of a capability, in seconds; a time in milliseconds is later."""
+_VERDICT: Final = re.compile(
+    r"\b(correct|incorrect|right|wrong|true|false|pass(ed)?|fail(ed)?|rewards?|scores?d?|graded?|points?)\b",
+    re.IGNORECASE,
+)
+"""Words that say how an answer was judged."""
 _PATIENCE: Final = 10.0
 """The longest wait, in seconds, for a capability to expire."""
 
@@ -273,6 +282,7 @@ async def expiry(context: CheckContext) -> None:
     expect(len(found[0]) >= _CAPABILITY_CHARS, f"a capability has {len(found[0])} characters, too few for 128 bits")
     expect(differ >= _CAPABILITY_CHARS // 2, f"two capabilities differ in only {differ} characters")
     left = one["play"]["expiresAt"] - time.time()
+    expect(left < _LONGEST, f"`expiresAt` is {left / _YEAR:.0f} years ahead; it is a Unix time in seconds")
     expect(left > -1, f"a new capability expired {-left:.0f} s ago")
     if left > _PATIENCE:
         return
@@ -346,7 +356,7 @@ async def hang_up(context: CheckContext) -> None:
     )
 
 
-@suite.check("submit_answer submits the answer without showing the grade", "PLAY-3")
+@suite.check("submit_answer submits the answer without showing the grade or the verdict", "PLAY-3", "PLAY-6")
 async def submit(context: CheckContext) -> None:
     started, agent = await start_session(context)
     reply = await agent.call(SUBMIT_TOOL, {"answer": "an answer"})
@@ -356,6 +366,31 @@ async def submit(context: CheckContext) -> None:
         return
     expect_equal((info["status"], info["endReason"]), ("completed", "submitted"), f"the end after {SUBMIT_TOOL}")
     expect(reply.result is not None and not reply.result.get("isError"), f"{SUBMIT_TOOL} returns an error")
+    said = text_of(reply.result)
+    log = await context.must("episodes/rewards", episode=started["episode"])
+    verdict = _VERDICT.search(said)
+    expect(verdict is None, f"the reply to {SUBMIT_TOOL} says how the answer was judged: {said[:200]!r}")
+    values = {entry["reward"]["value"] for entry in log["entries"]} | {log["total"]["value"]}
+    written = re.findall(r"-?\d+\.\d+", said) or re.findall(r"^\s*-?\d+\s*$", said)
+    shown = {float(number) for number in written} & values
+    expect(not shown, f"the reply to {SUBMIT_TOOL} contains a reward, {shown}: {said[:200]!r}")
+
+
+@suite.check(
+    "an answer that does not fit is shown to the agent as an error, and not submitted", "PLAY-15", negative=True
+)
+async def submit_wrong(context: CheckContext) -> None:
+    if not context.target.environment["gradable"]:
+        raise NotApplicable("the environment grades no answers")
+    started, agent = await start_session(context)
+    for arguments in ({}, {"answer": 5}, {"answer": "x", "more": 1}):
+        reply = await agent.call(SUBMIT_TOOL, arguments)
+        expect(
+            reply.result is not None and reply.result.get("isError") is True,
+            f"{SUBMIT_TOOL} with {arguments} is not answered with a tool result that is an error",
+        )
+    info = await context.info(started["episode"])
+    expect_equal((info["status"], info["steps"]), ("running", 0), f"the episode after wrong calls of {SUBMIT_TOOL}")
 
 
 @suite.check("every call after the end is refused with a message and does not run", "PLAY-9", negative=True)

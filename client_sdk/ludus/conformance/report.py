@@ -13,7 +13,7 @@ import aiohttp
 
 from ludus import checks
 from ludus.checks import NotApplicable, Status
-from ludus.conformance import catalog, channel, episodes, exactly_once, negotiation, ors, play, rewards, rights
+from ludus.conformance import catalog, channel, episodes, exactly_once, limits, negotiation, ors, play, rewards, rights
 from ludus.conformance.boundary import boundary
 from ludus.conformance.checks import Check, ConformanceFailure, Verdict
 from ludus.conformance.context import CheckContext, Target
@@ -31,7 +31,7 @@ _PAUSES: Final = 15.0
 OnVerdict = Callable[[Verdict], None]
 
 
-_CONTROL = (catalog.suite, episodes.suite, exactly_once.suite, rewards.suite, rights.suite)
+_CONTROL = (catalog.suite, episodes.suite, exactly_once.suite, limits.suite, rewards.suite, rights.suite)
 _SUITES: Final = {
     "channel": (*_CONTROL, channel.suite),
     "mcp": (*_CONTROL, negotiation.suite, boundary(CONTROL_PATH)),

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from ludus.conformance.checks import Suite, expect, expect_equal
+from ludus.conformance.checks import NotApplicable, Suite, expect, expect_equal
 from ludus.conformance.context import NO_TOOL, CheckContext, new_key, read
 
 suite = Suite()
@@ -35,6 +35,20 @@ async def log(context: CheckContext) -> None:
     found = await context.must("episodes/rewards", episode=episode)
     entries = [(entry["step"], entry["reward"]) for entry in found["entries"] if entry["source"] == "step"]
     expect_equal(entries, earned, "the log, compared with the rewards of the steps")
+
+
+@suite.check("the entry of a grade has the number of the last step before it", "REW-10")
+async def grade_entry(context: CheckContext) -> None:
+    if not context.target.environment["gradable"]:
+        raise NotApplicable("the environment grades no answers")
+    started = await context.start()
+    for number in (1, 2):
+        if ((await context.step(started["episode"], number, NO_TOOL)).result or {}).get("endReason") is not None:
+            raise NotApplicable("the episode ends with its first mistakes")
+    await context.must("episodes/grade", episode=started["episode"], answer="x", key=new_key())
+    log = await context.must("episodes/rewards", episode=started["episode"])
+    found = [entry["step"] for entry in log["entries"] if entry["source"] == "grade"]
+    expect(found in ([], [2]), f"the entry of a grade after two steps has the step {found}")
 
 
 @suite.check("the total is the sum of the log", "REW-5", "REW-7", "REW-8")

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from ludus.protocol.errors import InvalidParams
 from ludus.protocol.evaluation import Amount, Name, Probe
+from ludus.protocol.integers import LARGEST_INTEGER
 from ludus.protocol.messages import describe_invalid, did_you_mean
 
 Wire = Literal["openai", "openai-responses", "anthropic", "google"]
@@ -144,7 +145,7 @@ class EvaluationConfig(_Table):
     """How many tasks of each split; all by default."""
     samples: Annotated[Positive, Field(le=10_000)] = 1
     """Episodes per task."""
-    seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 0
+    seed: Annotated[int, Field(strict=True, ge=0, le=LARGEST_INTEGER)] = 0
     """The seed of the episodes and of a random policy."""
     concurrency: Annotated[Positive, Field(le=4096)] = 16
     """Episodes at once."""

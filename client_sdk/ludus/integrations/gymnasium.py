@@ -26,6 +26,7 @@ from ludus.integrations.local_server import LocalServer
 from ludus.integrations.peers import require
 from ludus.integrations.stepped import Started, Step, SteppedEnvironment
 from ludus.protocol.errors import InvalidParams, Unsupported
+from ludus.protocol.integers import LARGEST_INTEGER
 
 require("gymnasium", "1.4.0")
 
@@ -147,7 +148,7 @@ class LudusEnv(gymnasium.Env):  # type: ignore[misc]
         if unknown := sorted(given.keys() - OPTIONS):
             raise InvalidParams(f"reset has no option {', '.join(map(repr, unknown))}; it has: split, task, index")
         split = given.pop("split", self._split)
-        chosen = int(self.np_random.integers(2**63 - 1)) if seed is None else seed
+        chosen = int(self.np_random.integers(LARGEST_INTEGER)) if seed is None else seed
         started = self._played.start(split=split, seed=chosen, **given)
         try:
             self._check(started)

@@ -16,6 +16,7 @@ from pydantic_core import from_json, to_json
 
 from ludus.protocol.bounds import SHOWN_COMPLAINTS, short
 from ludus.protocol.errors import InvalidRequest, LudusError, ParseError, ProtocolViolation, to_wire
+from ludus.protocol.integers import LARGEST_INTEGER
 from ludus.protocol.jsonrpc import RequestId
 from ludus.protocol.text import is_unicode
 
@@ -116,7 +117,10 @@ def read_request(item: Any) -> tuple[RequestId, str, dict[str, Any]]:
         raise InvalidRequest(f"a request is a JSON object, not {_json_name(item)}")
     identifier = item.get("id")
     if not _is_id(identifier):
-        raise InvalidRequest(f"`id` must be a 64-bit integer or a string of at most {MAX_ID_CHARS} characters")
+        raise InvalidRequest(
+            f"`id` must be an integer of at most {LARGEST_INTEGER} either way or a string of at most {MAX_ID_CHARS} "
+            "characters"
+        )
     if item.get("jsonrpc") != "2.0":
         raise InvalidRequest('`jsonrpc` must be "2.0"')
     method = item.get("method")
@@ -164,7 +168,7 @@ def _no_constant(name: str) -> None:
 
 def _is_id(value: Any) -> TypeGuard[RequestId]:
     if type(value) is int:
-        return -(2**63) <= value < 2**63
+        return abs(value) <= LARGEST_INTEGER
     return type(value) is str and len(value) <= MAX_ID_CHARS and is_unicode(value)
 
 

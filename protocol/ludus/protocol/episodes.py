@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from ludus.protocol._model import WireModel
 from ludus.protocol.content import Content, Message
+from ludus.protocol.integers import LARGEST_INTEGER, Ordinal, Whole
 from ludus.protocol.lifecycle import EndReason, EpisodeStatus, is_terminated, is_truncated
 from ludus.protocol.rewards import Reward, RewardEntry
 
@@ -17,7 +18,7 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 Key = Annotated[str, Field(min_length=1, max_length=128)]
 """An idempotency key, chosen by the client: each request that changes something has its own."""
 
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Seed = Whole
 """A seed for an episode's randomness."""
 
 
@@ -41,7 +42,7 @@ class SplitInfo(WireModel):
 
     name: str
     type: SplitType
-    count: int | None
+    count: Whole | None
     """The number of tasks; null for an endless split."""
 
 
@@ -69,7 +70,7 @@ class TaskRow(WireModel):
 
     id: str
     split: str
-    index: int
+    index: Whole
     fields: dict[str, Any]
     """The task's public fields."""
 
@@ -79,7 +80,7 @@ class ListEnvironmentsParams(WireModel):
 
 
 class ListEnvironmentsResult(WireModel):
-    """All environments of a server, by name."""
+    """All environments of a server."""
 
     environments: tuple[EnvironmentInfo, ...]
 
@@ -102,7 +103,7 @@ class ListTasksParams(WireModel):
     environment: Name
     split: Name
     cursor: str | None = None
-    """The `next_cursor` of the previous page; null for the first page."""
+    """The `nextCursor` of the previous page; null for the first page."""
     limit: int = Field(default=100, ge=1, le=1000)
 
 
@@ -120,7 +121,7 @@ class GetTaskParams(WireModel):
     environment: Name
     split: Name
     task: Name | None = None
-    index: int | None = Field(default=None, ge=0)
+    index: Whole | None = None
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
@@ -174,7 +175,8 @@ class ReportOutcomesParams(WireModel):
 class ReportOutcomesResult(WireModel):
     """The number of outcomes that the split has now."""
 
-    recorded: int
+    recorded: Whole
+    """How many outcomes of the split the server has now."""
 
 
 # ── episodes ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -183,15 +185,15 @@ class ReportOutcomesResult(WireModel):
 class EpisodeLimits(WireModel):
     """The limits of one episode. Null sets no limit; the server's own limits hold in any case."""
 
-    max_steps: int | None = Field(default=None, ge=1)
+    max_steps: Ordinal | None = None
     """The most tool calls."""
     seconds: float | None = Field(default=None, gt=0)
     """Seconds of wall-clock time from the end of the setup."""
     tool_seconds: float | None = Field(default=None, gt=0)
     """Seconds of one tool call."""
-    observation_chars: int | None = Field(default=None, ge=100)
+    observation_chars: int | None = Field(default=None, ge=100, le=LARGEST_INTEGER)
     """Characters of one observation; the rest is cut off with a visible marker."""
-    total_observation_chars: int | None = Field(default=None, ge=100)
+    total_observation_chars: int | None = Field(default=None, ge=100, le=LARGEST_INTEGER)
     """Characters of all observations together."""
     idle_seconds: float | None = Field(default=None, gt=0)
     """Seconds since the last call."""
@@ -206,7 +208,7 @@ class StartParams(WireModel):
     environment: Name
     split: Name
     task: Name | None = None
-    index: int | None = Field(default=None, ge=0)
+    index: Whole | None = None
     seed: Seed | None = None
     """The seed; null lets the server draw it. The result contains it in both cases."""
     count: int = Field(default=1, ge=1, le=1024)
@@ -241,7 +243,7 @@ class StartedEpisode(WireModel):
 
     episode: str
     task: TaskRow
-    seed: int
+    seed: Seed
     prompt: tuple[Message, ...]
     tools: tuple[ToolSpec, ...]
     limits: EpisodeLimits
@@ -282,7 +284,7 @@ TURN_TEXT_CHARS: Final = 65_536
 class TurnMark(WireModel):
     """The turn of the policy that a call belongs to."""
 
-    number: int = Field(ge=1)
+    number: Ordinal
     """The turn's number, which is greater than those of all earlier turns; turns without calls may be left out."""
     last: bool = True
     """Whether it is the turn's last call."""
@@ -294,7 +296,7 @@ class StepParams(WireModel):
     """Call one tool."""
 
     episode: str
-    step: int = Field(ge=1)
+    step: Ordinal
     """The number of this step: one more than that of the last requested step."""
     tool: str
     arguments: dict[str, Any] = Field(default_factory=dict)
@@ -306,7 +308,7 @@ class StepParams(WireModel):
 class StepResult(WireModel):
     """The result of one step."""
 
-    step: int
+    step: Whole
     content: tuple[Content, ...]
     """The observation."""
     error: StepError | None = None
@@ -350,10 +352,10 @@ class EpisodeInfo(WireModel):
     group: str
     environment: str
     task: TaskRow
-    seed: int
+    seed: Seed
     status: EpisodeStatus
     end_reason: EndReason | None
-    steps: int
+    steps: Whole
     """The number of requested steps so far."""
     reward: Reward | None
     """The total so far; null if the credential may not read rewards. Unscored if the episode failed or expired, or if
@@ -386,7 +388,7 @@ class RewardsParams(WireModel):
     """Read the reward log of an episode."""
 
     episode: str
-    after: int = Field(default=0, ge=0)
+    after: Whole = 0
     """The number of entries to skip at the beginning."""
 
 
@@ -415,7 +417,7 @@ class ForkParams(WireModel):
     """Open a new episode in the state that another episode had after a step."""
 
     episode: str
-    step: int | None = Field(default=None, ge=0)
+    step: Whole | None = None
     """The number of that step; null for the last one."""
     key: Key
 

@@ -50,13 +50,14 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from ludus.protocol._model import WireModel
+from ludus.protocol.integers import Integer
 from ludus.protocol.text import replace_surrogates
 
 
 class ErrorObject(WireModel):
     """JSON-RPC's error object, with `data` typed."""
 
-    code: int
+    code: Integer
     message: str
     data: dict[str, Any] = Field(default_factory=dict)
 

@@ -7,7 +7,7 @@ from typing import Final
 EXTENSION_ID: Final = "dev.ludus/episodes"
 """The MCP extension identifier (SEP-2133). A breaking change gets a new identifier, never a new meaning."""
 
-EXTENSION_VERSION: Final = "0.1"
+EXTENSION_VERSION: Final = "0.2"
 """The version announced in the extension's settings."""
 
 METHOD_PREFIX: Final = "dev.ludus/"
@@ -22,7 +22,7 @@ CHANNEL_PATH: Final = "/channel"
 PLAY_PATH: Final = "/play/{capability}/mcp"
 """The path of the agent endpoint of one episode: tools and prompt only, for any MCP client."""
 
-CHANNEL_SUBPROTOCOL: Final = "ludus.channel.v0.1"
+CHANNEL_SUBPROTOCOL: Final = "ludus.channel.v0.2"
 """The WebSocket subprotocol that both ends of the channel name."""
 
 MAX_FRAME_HEADER: Final = "Ludus-Max-Frame"

@@ -8,8 +8,9 @@ from pydantic import Field
 
 from ludus.protocol._model import WireModel
 from ludus.protocol.errors import ErrorObject
+from ludus.protocol.integers import Integer
 
-RequestId = int | str
+RequestId = Integer | str
 
 
 class Request(WireModel):

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from ludus.protocol._model import WireModel
+from ludus.protocol.integers import Ordinal, Whole
 
 
 class Component(WireModel):
@@ -71,12 +72,12 @@ class Reward(WireModel):
 class RewardEntry(WireModel):
     """One line of an episode's reward log."""
 
-    step: int
+    step: Whole
     """The number of the step that earned it; for a turn, of its last step; for a grade, of the last step before it."""
     source: str
     """`step`, `turn` or `grade`."""
     reward: Reward
-    turn: int | None = None
+    turn: Ordinal | None = None
     """The number of the turn that earned it; null for other sources, and if calls carry no turns."""
 
 

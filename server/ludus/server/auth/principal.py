@@ -43,7 +43,8 @@ class Principal:
         """
         if not self.may(scope):
             raise Forbidden(
-                f"the token {self.name!r} lacks the scope {scope!r}; the server's operator can create one that has it",
+                f"the token {self.name!r} lacks the scope '{scope!s}'; the server's operator can create one that has "
+                "it",
                 scope=str(scope),
             )
 

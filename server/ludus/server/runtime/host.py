@@ -329,23 +329,24 @@ class EpisodeHost:
             InvalidParams: the other episode has not finished that step.
         """
         source = self.store.get_owned(params.episode, principal)
+        # The last step is that of now, and not that of the time when the fork gets its turn.
+        upto = len(source.records or ()) if params.step is None else params.step
         episode = await self._forks.do(
-            principal.name, params.key, params, lambda: self._fork(source, params, principal)
+            principal.name, params.key, params, lambda: self._fork(source, params.key, upto, principal)
         )
         return e.ForkResult(group=episode.group, episode=self._describe(episode, principal))
 
-    async def _fork(self, source: Episode, params: e.ForkParams, principal: Principal) -> Episode:
+    async def _fork(self, source: Episode, key: str, upto: int, principal: Principal) -> Episode:
         published = source.published
         if not published.cls.forkable:
             raise Unsupported(f"environment {published.name!r} is not forkable", environment=published.name)
         records = source.records or []
-        upto = len(records) if params.step is None else params.step
         if upto > len(records) or any(record.outcome is None for record in records[:upto]):
             raise InvalidParams(f"episode {source.id} has not finished step {upto}; it is at step {len(records)}")
         again = e.StartParams(
             environment=published.name, split=source.row.split, task=source.row.id, limits=source.limits,
             seed=source.seed if published.cls.seedable else None, secrets=dict(source.secrets or {}),
-            tools=tuple(source.tools), key="fork/" + params.key,
+            tools=tuple(source.tools), key="fork/" + key,
         )  # fmt: skip
         (episode,) = await self._open_group(again, principal)
         try:

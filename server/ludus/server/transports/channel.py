@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic import ValidationError
@@ -162,6 +162,8 @@ class _Connection:
         self._outbox: list[bytes] = []
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
+        self._unbegun = 0
+        """How many requests wait for the loop's next turn to begin."""
         self._in_flight = 0
         self._bytes = 0
 
@@ -253,7 +255,10 @@ class _Connection:
             serving = self._serve_checked(identifier, method, params, self._principal, size)
         else:
             if method == STEP.name:
-                self._step(identifier, entry, valid, size)
+                if self._unbegun:
+                    self._soon(partial(self._step, identifier, entry, valid, size))
+                else:
+                    self._step(identifier, entry, valid, size)
                 return
             serving = self._serve(identifier, entry, valid, self._principal, size)
         self._in_flight += 1
@@ -261,6 +266,17 @@ class _Connection:
         task = self._loop.create_task(serving)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        self._soon(None)
+
+    def _soon(self, begin: Callable[[], None] | None) -> None:
+        """Call `begin` after the first part of every task made so far: a step must not begin before them (CHAN-9)."""
+        self._unbegun += 1
+        self._loop.call_soon(self._begin_late, begin)
+
+    def _begin_late(self, begin: Callable[[], None] | None) -> None:
+        self._unbegun -= 1
+        if begin is not None:
+            begin()
 
     def _step(self, identifier: RequestId, entry: _Entry, params: Any, size: int) -> None:
         """Submit a step and reply when it has an outcome. The host runs it in its own task, so none is made here."""

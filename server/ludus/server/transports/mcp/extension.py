@@ -50,6 +50,18 @@ def declares_extension(ctx: Context) -> bool:
     return EXTENSION_ID in (capabilities.extensions or ()) or EXTENSION_ID in (capabilities.experimental or ())
 
 
+def _declared_version(ctx: Context) -> object:
+    """Return the version that the client declared; None if it named none."""
+    capabilities = ctx.session.client_capabilities
+    declared = [] if capabilities is None else [capabilities.extensions, capabilities.experimental]
+    settings = next((found[EXTENSION_ID] for found in declared if found and EXTENSION_ID in found), None)
+    return settings.get("version") if isinstance(settings, Mapping) else None
+
+
+_REQUIRED: Final = {"requiredCapabilities": {"extensions": {EXTENSION_ID: {"version": EXTENSION_VERSION}}}}
+"""The data of a refusal: what the request lacks."""
+
+
 def _method(
     name: str, host: EpisodeHost, principal_of: Callable[[Context], Principal]
 ) -> Callable[[Context, types.RequestParams], Awaitable[dict[str, Any]]]:
@@ -59,7 +71,14 @@ def _method(
             raise MCPError(
                 types.MISSING_REQUIRED_CLIENT_CAPABILITY,
                 f"{name} belongs to the extension {EXTENSION_ID!r}, which this request does not declare",
-                {"requiredCapabilities": {"extensions": {EXTENSION_ID: {}}}},
+                _REQUIRED,
+            )
+        if (version := _declared_version(ctx)) not in (None, EXTENSION_VERSION):
+            raise MCPError(
+                types.MISSING_REQUIRED_CLIENT_CAPABILITY,
+                f"this server speaks version {EXTENSION_VERSION} of the extension {EXTENSION_ID!r}, and this request "
+                f"declares {str(version)[:40]!r}",
+                _REQUIRED,
             )
         given = {key: value for key, value in (ctx.params or {}).items() if key != "_meta"}
         try:

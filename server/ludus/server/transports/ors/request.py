@@ -39,6 +39,7 @@ from ludus.protocol.errors import (
     to_wire,
 )
 from ludus.protocol.identifiers import ORS_EXTENSION_HEADER
+from ludus.protocol.integers import Whole
 from ludus.protocol.text import truncate
 
 Message = MutableMapping[str, Any]
@@ -280,7 +281,7 @@ class CreateBody(_RequestBody):
     index: int | None = None
     secrets: dict[str, str] | None = Field(default=None, repr=False)
     toolset_name: str | None = None
-    seed: int | None = Field(default=None, ge=0, lt=2**63)
+    seed: Whole | None = None
 
     @model_validator(mode="after")
     def _one_way_to_a_task(self) -> Self:

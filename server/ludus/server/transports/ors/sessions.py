@@ -9,6 +9,7 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 from ludus.protocol.episodes import GetTaskParams, Seed, StartParams
+from ludus.protocol.integers import LARGEST_INTEGER
 from ludus.server.auth.principal import Principal
 from ludus.server.runtime.episode import EpisodeView
 from ludus.server.transports.ors.discovery import position
@@ -26,8 +27,6 @@ from ludus.server.transports.ors.session_store import Session
 
 STARTING_SECONDS: Final = 25.0
 """How long a request of `openreward`'s clients waits for setup before it is answered with 503."""
-
-SEED_LIMIT: Final = 2**63
 
 
 async def create_session(ors: OrsServer, request: OrsRequest) -> None:
@@ -193,6 +192,6 @@ def _seed(request: OrsRequest, body: CreateBody) -> Seed | None:
     text = request.header(b"x-seed")
     if not text:
         return body.seed
-    if not (text.isascii() and text.isdigit() and int(text) < SEED_LIMIT):
-        raise HttpError(400, f"X-Seed must be a whole number from 0 to {SEED_LIMIT - 1}")
+    if not (text.isascii() and text.isdigit() and int(text) <= LARGEST_INTEGER):
+        raise HttpError(400, f"X-Seed must be a whole number from 0 to {LARGEST_INTEGER}")
     return int(text)
