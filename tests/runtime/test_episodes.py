@@ -645,7 +645,7 @@ async def test_tasks_made_on_demand_are_found_by_index_and_by_id(host: Start, sp
     by_index = await running.get_task(e.GetTaskParams(environment="playground", split=split, index=4), OPEN)
     by_id = await running.get_task(e.GetTaskParams(environment="playground", split=split, task="r-4"), OPEN)
     assert by_index == by_id
-    wrongs: list[dict[str, Any]] = [{"task": "r-x"}, {"index": 5 if count else 2**53}]
+    wrongs: list[dict[str, Any]] = [{"task": "r-x"}, *([{"index": 5}] if count else [])]
     for wrong in wrongs:
         with pytest.raises(err.TaskNotFound):
             await running.get_task(
