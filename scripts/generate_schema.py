@@ -14,7 +14,7 @@ import ast
 import inspect
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -211,16 +211,21 @@ def definitions() -> dict[str, Any]:
     return dict(document["$defs"])
 
 
-def _drop_discriminators(schema: Any) -> None:
-    """Remove `discriminator`, which is OpenAPI's keyword and not JSON Schema's."""
+def _drop(schema: Any, keyword: str, is_superfluous: Callable[[Any], bool]) -> None:
+    """Remove a keyword from a schema and its parts where its value is superfluous; `properties` may hold its name."""
     if isinstance(schema, dict):
-        if isinstance(schema.get("discriminator"), dict) and "oneOf" in schema:
-            del schema["discriminator"]
+        if keyword in schema and is_superfluous(schema[keyword]):
+            del schema[keyword]
         for part in schema.values():
-            _drop_discriminators(part)
+            _drop(part, keyword, is_superfluous)
     elif isinstance(schema, list):
         for part in schema:
-            _drop_discriminators(part)
+            _drop(part, keyword, is_superfluous)
+
+
+def _drop_discriminators(schema: Any) -> None:
+    """Remove `discriminator`, which is OpenAPI's keyword and not JSON Schema's."""
+    _drop(schema, "discriminator", lambda value: isinstance(value, dict) and "propertyName" in value)
 
 
 def schema_document() -> dict[str, Any]:
@@ -237,7 +242,7 @@ def schema_document() -> dict[str, Any]:
 def evaluation_document() -> dict[str, Any]:
     """The JSON Schema of the results of `ludus eval`."""
     schema = evaluation.EvaluationResults.model_json_schema()
-    _drop_titles(schema)
+    _drop(schema, "title", lambda value: isinstance(value, str))  # pydantic makes titles of names
     _drop_discriminators(schema)
     return {
         "$schema": DIALECT,
@@ -245,18 +250,6 @@ def evaluation_document() -> dict[str, Any]:
         "title": f"Results of an evaluation, {evaluation.EVALUATION_FORMAT}",
         **schema,
     }
-
-
-def _drop_titles(schema: Any) -> None:
-    """Remove the titles that pydantic makes of names; `properties` may hold a field of that name."""
-    if isinstance(schema, dict):
-        if isinstance(schema.get("title"), str):
-            del schema["title"]
-        for part in schema.values():
-            _drop_titles(part)
-    elif isinstance(schema, list):
-        for part in schema:
-            _drop_titles(part)
 
 
 def openrpc_document() -> dict[str, Any]:

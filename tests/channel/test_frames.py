@@ -134,12 +134,14 @@ async def test_empty_things_are_invalid_requests(talk: Any, frame: Any, code: in
     assert error((await talk.replies(1))[0]) == (None, code)
 
 
+@pytest.mark.requirement("CHAN-11")
 async def test_a_binary_frame_is_refused_and_the_connection_goes_on(talk: Any) -> None:
     await talk.socket.send_bytes(b"{}")
     assert error(await talk.frame()) == (None, INVALID_REQUEST)
     assert "result" in await talk.ask("environments/list")
 
 
+@pytest.mark.requirement("CHAN-11")
 async def test_text_that_is_not_utf8_ends_that_connection_and_no_other(serve: Any, dial: Any) -> None:
     server = await serve(Playground)
     bad, good = await dial(server), await dial(server)

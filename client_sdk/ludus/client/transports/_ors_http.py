@@ -143,7 +143,7 @@ class OrsHttp:
             except (aiohttp.ClientError, OSError) as error:
                 if not (repeatable or isinstance(error, aiohttp.ClientConnectorError)):
                     self._lost(error)
-                if not await retries.wait():
+                if not await retries.wait(reached=not isinstance(error, aiohttp.ClientConnectorError)):
                     raise unreachable(self.url, error) from None
 
     async def call(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], *, repeatable: bool) -> Reply:

@@ -8,7 +8,7 @@ How this works:
 3. `_read` parses a frame once and begins its requests in order, `REQUESTS_PER_TICK` in each turn of the event loop.
 4. `_begin` checks the envelope, validates the params and chooses a path:
    - A valid step goes to `EpisodeHost.submit`. The host runs it in its own task and calls back when it has an outcome.
-   - Another valid request becomes a task of the `Channel`.
+   - Another valid request becomes a task of the `Channel`. Steps behind it are submitted after it has begun (`_soon`).
    - An unknown method or invalid params go through `dispatch`, which produces the error message.
 5. `_reply` puts each reply into the outbox. `_write` sends all replies of one turn of the loop as one frame.
 

@@ -44,18 +44,18 @@ def add_extension(
 
 def declares_extension(ctx: Context) -> bool:
     """Return whether the client declared the extension, in this request or its handshake."""
+    return _declared(ctx) is not None
+
+
+def _declared(ctx: Context) -> Mapping[str, Any] | None:
+    """Return the settings with which the client declared the extension; None if it did not."""
     capabilities = ctx.session.client_capabilities
     if capabilities is None:
-        return False
-    return EXTENSION_ID in (capabilities.extensions or ()) or EXTENSION_ID in (capabilities.experimental or ())
-
-
-def _declared_version(ctx: Context) -> object:
-    """Return the version that the client declared; None if it named none."""
-    capabilities = ctx.session.client_capabilities
-    declared = [] if capabilities is None else [capabilities.extensions, capabilities.experimental]
-    settings = next((found[EXTENSION_ID] for found in declared if found and EXTENSION_ID in found), None)
-    return settings.get("version") if isinstance(settings, Mapping) else None
+        return None
+    for declared in (capabilities.extensions, capabilities.experimental):
+        if declared and EXTENSION_ID in declared:
+            return declared[EXTENSION_ID] or {}
+    return None
 
 
 _REQUIRED: Final = {"requiredCapabilities": {"extensions": {EXTENSION_ID: {"version": EXTENSION_VERSION}}}}
@@ -67,13 +67,14 @@ def _method(
 ) -> Callable[[Context, types.RequestParams], Awaitable[dict[str, Any]]]:
     async def handle(ctx: Context, params: types.RequestParams) -> dict[str, Any]:
         # A stateless handshake-era request does not declare capabilities, so only the credential is checked there.
-        if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS and not declares_extension(ctx):
+        declared = _declared(ctx)
+        if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS and declared is None:
             raise MCPError(
                 types.MISSING_REQUIRED_CLIENT_CAPABILITY,
                 f"{name} belongs to the extension {EXTENSION_ID!r}, which this request does not declare",
                 _REQUIRED,
             )
-        if (version := _declared_version(ctx)) not in (None, EXTENSION_VERSION):
+        if declared is not None and (version := declared.get("version", EXTENSION_VERSION)) != EXTENSION_VERSION:
             raise MCPError(
                 types.MISSING_REQUIRED_CLIENT_CAPABILITY,
                 f"this server speaks version {EXTENSION_VERSION} of the extension {EXTENSION_ID!r}, and this request "
