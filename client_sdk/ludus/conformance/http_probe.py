@@ -216,9 +216,9 @@ class _StatusLine(asyncio.Protocol):
         """Keep the socket, if it is a plain one, whose bytes are those of HTTP."""
         self._socket = None if transport.get_extra_info("ssl_object") else transport.get_extra_info("socket")
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         """Read what came before a failed write closed the connection: the socket is still open here. Wait no more."""
-        if error is not None and self._socket is not None:
+        if exc is not None and self._socket is not None:
             with suppress(OSError):
                 self.data_received(os.read(self._socket.fileno(), _LONGEST_LINE))
         self.ended.set()
