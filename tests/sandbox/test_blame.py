@@ -8,7 +8,9 @@ import gc
 import os
 import signal
 import threading
+import time
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +199,34 @@ async def docker_shell(engine_address: str, monkeypatch: pytest.MonkeyPatch) -> 
     provider = await opened("docker-shell")
     try:
         yield "docker-shell", provider
+    finally:
+        await provider.aclose()
+
+
+async def test_memory_that_ends_a_container_is_the_limit_although_its_control_group_is_gone(
+    engine_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine removes the group of a container that has ended, before a busy server has read the group's counters."""
+    monkeypatch.setenv("DOCKER_HOST", engine_address)
+    provider = await opened("docker")
+    try:
+        box = await made(("docker", provider))
+        assert (await box.run(["sh", "-c", FILES], limits=TIGHT)).ok
+        inside = box._process
+        if inside._counters is not None:
+            monkeypatch.setattr(inside._counters, "broken", lambda: (0, 0))
+            monkeypatch.setattr(inside._counters, "exists", lambda: False)
+        hog = "from socket import *; held = []\nwhile True:\n  held.append(socketpair())\n  for end in held[-1]:\n"
+        hog += "    end.setblocking(False); end.setsockopt(SOL_SOCKET, SO_SNDBUF, 1 << 30)\n"
+        hog += "    try:\n      while True: end.send(b'x' * 65536)\n    except BlockingIOError: pass\n"
+        running = asyncio.create_task(box.run(["sh", "-c", f'python3 -c "$0"; sleep {LONG}', hog]))
+        about = {"container": inside._id, "event": "oom"}
+        with closing(inside._api.events(since=1, until=time.time() + 50, filters=about)) as events:
+            assert await asyncio.to_thread(next, events, None)
+        await asyncio.to_thread(inside._api.kill, inside._id)
+        result = await running
+        assert (result.limit, result.rebuilt) == ("memory", True)
+        await goes_on(box)
     finally:
         await provider.aclose()
 

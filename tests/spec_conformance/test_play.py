@@ -111,7 +111,7 @@ async def test_an_answer_that_does_not_fit_is_shown_to_the_agent_as_an_error_and
 async def test_a_call_that_fails_the_episode_names_the_incident_and_later_calls_of_any_name_run_nothing(
     trainer: Peer, play: Play
 ) -> None:
-    started = await trainer.start("faulty")
+    started = await trainer.start("faulty", index=0)
     player = play(started)
     failed = await player.tool("crash")
     incident = (await trainer.info(started["episode"]))["incident"]

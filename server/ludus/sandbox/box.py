@@ -125,7 +125,7 @@ class RunnerBox(SandboxBase):
         except TimeoutError:
             limit, why = "seconds", "it does not answer"
         except EOFError as error:
-            limit, why = self._memory_ran_out(process, before), str(error)
+            limit, why = "memory" if await process.ran_out_of_memory(before[0]) else None, str(error)
         finally:
             self._asks -= 1
         # In an isolated sandbox, a command can affect the program inside only by using up the memory. Without
@@ -197,9 +197,6 @@ class RunnerBox(SandboxBase):
             job.overtime = asyncio.get_running_loop().call_later(seconds, self._note_loss)
         return job.handle
 
-    def _memory_ran_out(self, process: BoxProcess, before: tuple[int, int]) -> LimitName | None:
-        return "memory" if process.broken()[0] > before[0] else None
-
     async def _start_over(self, process: BoxProcess) -> None:
         """End a sandbox because of what its commands did; it is rebuilt before its next use."""
         await process.end(force=True)
@@ -216,7 +213,7 @@ class RunnerBox(SandboxBase):
             SandboxFailed: they did not.
         """
         began = min((job.broken_before for job in self._jobs), default=process.broken())
-        ran_out = self._memory_ran_out(process, began) is not None
+        ran_out = await process.ran_out_of_memory(began[0])
         caused = ran_out or (bool(self._jobs) and not process.isolated)
         if self._closing is not None or not caused:
             if asyncio.current_task() is self._losing:

@@ -378,6 +378,14 @@ class BoxProcess:
         group = self._launch.group
         return (0, 0) if group is None else group.broken()
 
+    async def ran_out_of_memory(self, before: int) -> bool:
+        """Return whether the limit on memory has ended the sandbox.
+
+        Args:
+            before: how often the limit had ended a process when that began which may have caused the loss.
+        """
+        return self.broken()[0] > before
+
     async def end(self, *, force: bool = False) -> None:
         """End every process of the sandbox and return when none is left; later calls wait for the first one.
 

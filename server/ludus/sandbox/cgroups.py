@@ -82,6 +82,10 @@ class Group:
         """Open the file with the group's CPU time: `cpu.stat` in version 2, `cpuacct.usage` in version 1."""
         return os.open(self._time / ("cpu.stat" if self._version == 2 else "cpuacct.usage"), os.O_RDONLY | os.O_CLOEXEC)
 
+    def exists(self) -> bool:
+        """Return whether the group is still there: an engine removes that of a container which has ended."""
+        return self._memory.exists()
+
     def broken(self) -> tuple[int, int]:
         """Return how often the memory limit killed a process, and how often the process limit refused one."""
         memory = "memory.events" if self._version == 2 else "memory.oom_control"

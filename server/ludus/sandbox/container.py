@@ -29,7 +29,7 @@ import socket
 import struct
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -44,7 +44,7 @@ from ludus.sandbox.cgroups import Group, Usage
 from ludus.sandbox.container_background import LOOK_SECONDS, OLDEST_PYTHON, WATCH_SECONDS, ContainerBackground, Shell
 from ludus.sandbox.container_results import LARGE_FILE, Output, broken_limit, limit_from_counters, result_of
 from ludus.sandbox.endings import LimitName
-from ludus.sandbox.engine_calls import close_stream, read_buffered, remove_container
+from ludus.sandbox.engine_calls import close_stream, read_buffered, remove_container, saw_memory_run_out
 from ludus.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnsupported
 from ludus.sandbox.model import Limits, RunResult, SandboxSettings
 from ludus.sandbox.network.netns_listener import listen_in_netns
@@ -396,9 +396,7 @@ class ContainerBox(ContainerBackground):
         try:
             if self._runs():
                 return False
-            about = {"container": self._id, "event": "oom"}
-            with closing(self._api.events(since=1, until=time.time(), filters=about)) as events:
-                return any(events)
+            return saw_memory_run_out(self._api, self._id)
         except _ERRORS:
             return False
 

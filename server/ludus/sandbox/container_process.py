@@ -29,12 +29,13 @@ from contextlib import suppress
 from typing import Any, Final
 
 import docker.errors
+import requests.exceptions
 
 from ludus.sandbox import rescue
 from ludus.sandbox.box_process import MODULES, PACKAGE, BoxProcess, Launch, program, program_source
 from ludus.sandbox.cgroups import Group
 from ludus.sandbox.container_background import OLDEST_PYTHON
-from ludus.sandbox.engine_calls import close_stream, read_buffered, remove_container
+from ludus.sandbox.engine_calls import close_stream, read_buffered, remove_container, saw_memory_run_out
 from ludus.sandbox.errors import SandboxFailed
 from ludus.sandbox.network import netns_listener
 from ludus.sandbox.network.netns_listener import SocketHandoff
@@ -275,6 +276,17 @@ class ContainerProcess(BoxProcess):
     def broken(self) -> tuple[int, int]:
         """See `BoxProcess.broken`."""
         return (0, 0) if self._counters is None else self._counters.broken()
+
+    async def ran_out_of_memory(self, before: int) -> bool:
+        """See `BoxProcess.ran_out_of_memory`; the engine knows it when the control group is gone with the container."""
+        if await super().ran_out_of_memory(before):
+            return True
+        if self._counters is not None and self._counters.exists():
+            return False
+        try:
+            return await asyncio.to_thread(saw_memory_run_out, self._api, self._id)
+        except (docker.errors.DockerException, requests.exceptions.RequestException):
+            return False
 
     def kill(self) -> None:
         """See `BoxProcess.kill`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any, Final
 
 import docker.errors
@@ -32,6 +32,17 @@ def remove_container(api: Any, container: str) -> None:
         else:
             return
         time.sleep(0.01)
+
+
+def saw_memory_run_out(api: Any, container: str) -> bool:
+    """Return whether the engine has reported that a container's memory ran out; it knows so after the container's end.
+
+    Raises:
+        docker.errors.DockerException, requests.exceptions.RequestException: the engine does not answer.
+    """
+    about = {"container": container, "event": "oom"}
+    with closing(api.events(since=1, until=time.time(), filters=about)) as events:
+        return any(events)
 
 
 def read_buffered(stream: Any) -> bytes:
