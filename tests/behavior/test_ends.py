@@ -17,7 +17,7 @@ Sit = Callable[..., Awaitable[Any]]
 CLIENT_WIRES = pytest.mark.parametrize("wire", ["channel", "mcp", "ors"])
 
 
-@pytest.mark.requirement("LIFE-12")
+@pytest.mark.requirement("LIFE-4")
 async def test_an_environment_cuts_an_episode_short_and_what_it_earned_stands(sit: Sit) -> None:
     seat = await sit(Graded)
     Graded.grades.clear()
@@ -36,7 +36,7 @@ async def test_an_environment_cuts_an_episode_short_and_what_it_earned_stands(si
 
 
 @CLIENT_WIRES
-@pytest.mark.requirement("CLOSE-3")
+@pytest.mark.requirement("REW-8")
 async def test_an_episode_that_its_trainer_closes_is_truncated_and_keeps_what_it_earned(serve: Any, wire: Any) -> None:
     server = await serve(Graded)
     async with connect(server.url, wire=wire) as client:

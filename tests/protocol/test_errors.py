@@ -31,7 +31,6 @@ JSON_VALUES = st.recursive(
 NAMES = st.from_regex(r"[a-z][A-Za-z]{0,8}", fullmatch=True).filter(lambda name: name not in ("message", "self"))
 
 
-@pytest.mark.requirement("ERR-2")
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_codes_lie_outside_the_reserved_range_except_json_rpcs_own(kind: type[LudusError]) -> None:
     assert kind.code in JSON_RPC_CODES or not -32768 <= kind.code <= -32000

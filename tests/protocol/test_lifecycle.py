@@ -20,7 +20,7 @@ from ludus.protocol.lifecycle import (
 )
 
 
-@pytest.mark.requirement("LIFE-1", "LIFE-2")
+@pytest.mark.requirement("LIFE-1")
 @given(st.lists(st.sampled_from(Event), max_size=6))
 def test_no_sequence_of_events_leaves_a_final_status(events: list[Event]) -> None:
     status = EpisodeStatus.STARTING

@@ -168,7 +168,7 @@ def test_values_are_frozen() -> None:
         result.step = 2  # type: ignore[misc]
 
 
-@pytest.mark.requirement("MTH-4")
+@pytest.mark.requirement("MTH-2")
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
 def test_numbers_that_json_does_not_have_are_refused(number: float) -> None:
     with pytest.raises(ValidationError, match="finite"):
@@ -221,7 +221,7 @@ def test_only_text_and_image_blocks_are_content() -> None:
             Message.model_validate({"content": [block]})
 
 
-@pytest.mark.requirement("CONT-2")
+@pytest.mark.requirement("CONT-1")
 @pytest.mark.parametrize("data", ["a", "aGk", "_-8=", "aGk=\n", "ä"])
 def test_an_image_must_be_padded_standard_base64(data: str) -> None:
     with pytest.raises(ValidationError):

@@ -91,7 +91,7 @@ def test_weight_evidence_reason_and_rubric_of_a_total_are_those_of_the_last_entr
     assert (whole.missing, whole.rubric) == ({"m": "no verdict"}, "r@2")
 
 
-@pytest.mark.requirement("REW-7")
+@pytest.mark.requirement("REW-5")
 @given(st.lists(SCORED, max_size=3), st.lists(SCORED, max_size=3))
 def test_one_unscored_reward_makes_the_total_unscored(before: list[Reward], after: list[Reward]) -> None:
     whole = total([*before, Reward.unscored("the judge was down"), *after])

@@ -125,7 +125,7 @@ def sit(playing: Any) -> Sit:
     return begin
 
 
-@pytest.mark.requirement("TURN-2", "TURN-3", "REW-9", "REW-10")
+@pytest.mark.requirement("TURN-2", "TURN-3", "REW-9")
 async def test_a_turn_is_judged_once_with_its_last_call(sit: Sit) -> None:
     player = await sit()
     assert await player.call("say", turn(1, last=False, text="I think"), text="a") is None
@@ -174,7 +174,7 @@ async def test_calls_without_marks_are_turns_of_their_own(sit: Sit) -> None:
     assert played.reward.value == 1.0
 
 
-@pytest.mark.requirement("TURN-2", "TURN-3", "REW-10")
+@pytest.mark.requirement("TURN-2", "TURN-3", "REW-9")
 async def test_a_turn_whose_last_call_never_came_is_judged_with_the_next_turn_or_the_grade(sit: Sit) -> None:
     player = await sit()
     await player.call("say", turn(1, last=False), text="a")

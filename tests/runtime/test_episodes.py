@@ -726,7 +726,7 @@ async def test_names_that_do_not_exist_answer_with_the_nearest(host: Start) -> N
 # ── the end of the host ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.requirement("LIFE-11")
+@pytest.mark.requirement("LIFE-10")
 async def test_leaving_the_host_tears_down_every_episode_and_leaves_no_task() -> None:
     Counting.torn_down.clear()
     before = asyncio.all_tasks()

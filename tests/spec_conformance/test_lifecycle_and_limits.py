@@ -26,7 +26,7 @@ async def until_ended(server: LudusServer) -> None:
 # ── what a step can say ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.requirement("CALL-3", "CALL-4")
+@pytest.mark.requirement("CALL-1", "CALL-4")
 async def test_what_the_tool_refuses_is_reported(peer: Peer) -> None:
     episode = (await peer.start())["episode"]
     result = await peer.step(episode, 1, "refuse")
@@ -48,7 +48,7 @@ async def test_a_tool_that_finishes_the_task_completes_the_episode(peer: Peer) -
 # ── failures ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.requirement("LIFE-5", "LIFE-8", "LIFE-3", "REW-1", "REW-3", "CRED-12")
+@pytest.mark.requirement("LIFE-5", "ERR-6", "LIFE-3", "REW-1", "REW-3", "CRED-12")
 @pytest.mark.parametrize("tool", ["crash", "hang", "wrong_type", "not_a_number", "infinite", "block"])
 async def test_an_environment_that_breaks_fails_its_episode_with_an_incident_of_the_log(
     peer: Peer, tool: str, caplog: pytest.LogCaptureFixture
@@ -69,7 +69,7 @@ async def test_an_environment_that_breaks_fails_its_episode_with_an_incident_of_
     assert (total["value"], total["valid"]) == (None, False)
 
 
-@pytest.mark.requirement("LIFE-6", "LIFE-8")
+@pytest.mark.requirement("LIFE-6", "ERR-6")
 async def test_what_breaks_below_the_environment_is_distinguished(peer: Peer) -> None:
     episode = (await peer.start("faulty", task="p-0"))["episode"]
     with pytest.raises(RpcError) as caught:
@@ -117,7 +117,7 @@ async def test_teardown_runs_once_however_the_episode_ended(peer: Peer, server: 
     await until(lambda: world.RUNS["teardown"] == 1)
 
 
-@pytest.mark.requirement("LIFE-11", "REW-3")
+@pytest.mark.requirement("LIFE-10", "REW-3")
 async def test_a_server_that_stops_tears_every_episode_down() -> None:
     from ludus.protocol.episodes import GetEpisodeParams, StartParams, StepParams
 
@@ -138,7 +138,7 @@ async def test_a_server_that_stops_tears_every_episode_down() -> None:
 # ── limits ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.requirement("LIM-1", "LIM-7", "CALL-5")
+@pytest.mark.requirement("LIM-1", "REW-8", "CALL-5")
 async def test_the_last_step_that_is_allowed_truncates_the_episode(peer: Peer) -> None:
     episode = (await peer.start(limits={"maxSteps": 2}))["episode"]
     await peer.step(episode, 1, "earn")
@@ -156,7 +156,7 @@ async def test_a_last_step_that_finishes_the_task_completes_it(peer: Peer) -> No
     assert (result["error"]["code"], result["endReason"]) == ("refused", "step_limit")
 
 
-@pytest.mark.requirement("LIM-2", "LIM-7")
+@pytest.mark.requirement("LIM-2", "REW-8")
 async def test_an_idle_episode_ends_when_its_time_has_passed(peer: Peer, server: LudusServer) -> None:
     episode = (await peer.start(limits={"seconds": 0.3}))["episode"]
     await peer.step(episode, 1, "earn")
@@ -165,7 +165,7 @@ async def test_an_idle_episode_ends_when_its_time_has_passed(peer: Peer, server:
     assert (info["status"], info["endReason"], info["reward"]["value"]) == ("truncated", "time_limit", 1.0)
 
 
-@pytest.mark.requirement("LIM-2", "LIM-7")
+@pytest.mark.requirement("LIM-2", "REW-8")
 async def test_a_step_that_runs_into_the_time_limit_truncates_the_episode(peer: Peer) -> None:
     episode = (await peer.start(limits={"seconds": 0.3}))["episode"]
     await peer.step(episode, 1, "earn")
@@ -232,7 +232,7 @@ async def test_a_running_step_is_answered_when_its_episode_is_closed_or_out_of_t
     assert (late["status"], late["endReason"], late["reward"]) == ("truncated", "time_limit", None)
 
 
-@pytest.mark.requirement("LIM-5", "LIM-7")
+@pytest.mark.requirement("LIM-5", "REW-8")
 async def test_observations_that_add_up_to_too_much_truncate_the_episode(peer: Peer) -> None:
     episode = (await peer.start(limits={"totalObservationChars": 120}))["episode"]
     await peer.step(episode, 1, "earn")

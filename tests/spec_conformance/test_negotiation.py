@@ -72,7 +72,7 @@ async def test_a_modern_request_that_does_not_declare_the_extension_is_refused(
     assert world.RUNS["setup"] == 0
 
 
-@pytest.mark.requirement("NEG-16")
+@pytest.mark.requirement("NEG-6")
 async def test_a_request_that_declares_another_version_is_refused(server: LudusServer, connect: Connect) -> None:
     peer: McpPeer = connect("mcp", server)
     peer.version = "9.9"

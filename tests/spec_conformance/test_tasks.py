@@ -50,7 +50,7 @@ def test_a_reserved_tool_name_is_refused_at_startup() -> None:
         EpisodeHost([Bad])
 
 
-@pytest.mark.requirement("TASK-4")
+@pytest.mark.requirement("TASK-7")
 @pytest.mark.parametrize("cursor", ["", "nonsense", "-1", "1e3", "\x00", "9" * 5000])
 async def test_a_cursor_that_cannot_be_read_is_refused(peer: Peer, cursor: str) -> None:
     with pytest.raises(RpcError) as caught:

@@ -147,7 +147,7 @@ async def channel() -> AsyncIterator[Open]:
 # ── stopping ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.requirement("LIFE-11")
+@pytest.mark.requirement("LIFE-10")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_lets_steps_end_tears_episodes_down_and_exits_with_success(
     serve: Serve, channel: Open, number: signal.Signals

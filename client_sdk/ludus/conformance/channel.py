@@ -109,7 +109,7 @@ async def order(context: CheckContext) -> None:
         expect_equal(reply["result"]["step"], number, "the number of the step")
 
 
-@suite.check("a grade waits for the steps accepted before it", "GRADE-4", "REW-10")
+@suite.check("a grade waits for the steps accepted before it", "GRADE-4", "REW-9")
 async def grade_waits(context: CheckContext) -> None:
     episode = (await context.start())["episode"]
     async with context.probe.channel(context.token) as pipe:

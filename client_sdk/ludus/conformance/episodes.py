@@ -19,7 +19,7 @@ _RANDOM_CHARS: Final = 11
 """The number of base-64 characters that hold 64 bits."""
 
 
-@suite.check("a started episode is running and has a prompt, tools, limits and a seed", "START-1", "START-6", "CONT-3")
+@suite.check("a started episode is running and has a prompt, tools, limits and a seed", "START-1", "START-5", "CONT-1")
 async def starting(context: CheckContext) -> None:
     raw = await context.start_group(1)
     result = read("episodes/start", raw)
@@ -30,7 +30,7 @@ async def starting(context: CheckContext) -> None:
     expect_equal((info.seed, info.task, info.group), (started.seed, started.task, result.group), "its data")
 
 
-@suite.check("a group has distinct episodes with the same task and seed", "START-2")
+@suite.check("a group has distinct episodes with the same task and seed", "START-1")
 async def groups(context: CheckContext) -> None:
     episodes = (await context.start_group(3))["episodes"]
     expect_equal(len({one["episode"] for one in episodes}), 3, "distinct ids")
@@ -60,7 +60,7 @@ async def named_task(context: CheckContext) -> None:
 
 
 @suite.check(
-    "the seed determines the task and the observations, or is refused", "START-5", "START-6", "START-7", "START-8"
+    "the seed determines the task and the observations, or is refused", "START-5", "START-7", "START-8"
 )
 async def seeds(context: CheckContext) -> None:
     if not context.target.environment["seedable"]:
@@ -77,7 +77,7 @@ async def seeds(context: CheckContext) -> None:
         expect_equal(second.result, first.result, f"step {number} of the same seed")
 
 
-@suite.check("the greatest seed arrives digit for digit, and a greater one is refused", "MTH-7", "START-6")
+@suite.check("the greatest seed arrives digit for digit, and a greater one is refused", "MTH-7", "START-5")
 async def great_seeds(context: CheckContext) -> None:
     if not context.target.environment["seedable"]:
         raise NotApplicable("the environment accepts no seeds")
@@ -121,7 +121,7 @@ async def secrets(context: CheckContext) -> None:
 
 
 @suite.check(
-    "an agent's mistake becomes an observation, and the episode continues", "CALL-1", "CALL-2", "CALL-4", "STEP-6"
+    "an agent's mistake becomes an observation, and the episode continues", "CALL-1", "CALL-4", "STEP-1"
 )
 async def mistakes(context: CheckContext) -> None:
     started = await context.start()
@@ -147,7 +147,7 @@ async def mistakes(context: CheckContext) -> None:
             return
 
 
-@suite.check("each result has its number and status, and an end reason only at the end", "STEP-6", "CALL-5", "GET-2")
+@suite.check("each result has its number and status, and an end reason only at the end", "STEP-1", "CALL-5", "GET-2")
 async def results(context: CheckContext) -> None:
     started = await context.start()
     for number in range(1, 5):
@@ -185,7 +185,7 @@ async def grading(context: CheckContext) -> None:
                f"the sum of the log is {math.fsum(values)}")  # fmt: skip
 
 
-@suite.check("a request after the end is refused with the end reason", "LIFE-9", "LIFE-2", negative=True)
+@suite.check("a request after the end is refused with the end reason", "LIFE-9", "LIFE-1", negative=True)
 async def after_the_end(context: CheckContext) -> None:
     started = await context.start()
     episode = started["episode"]
@@ -202,7 +202,7 @@ async def after_the_end(context: CheckContext) -> None:
     expect_equal(await context.info(episode), before, "the episode after requests past its end")
 
 
-@suite.check("closing ends the episode, and a second close has no effect", "CLOSE-1", "CLOSE-2")
+@suite.check("closing ends the episode, and a second close has no effect", "CLOSE-1")
 async def closing(context: CheckContext) -> None:
     started = await context.start()
     one = await context.must("episodes/close", episode=started["episode"])
@@ -214,7 +214,7 @@ async def closing(context: CheckContext) -> None:
     expect(reply.code in (4093, 4044), f"a step after the close was answered with {reply.code or 'a result'}")
 
 
-@suite.check("closing an ended episode does not change its end", "CLOSE-2", "LIFE-2")
+@suite.check("closing an ended episode does not change its end", "CLOSE-1", "LIFE-1")
 async def closing_late(context: CheckContext) -> None:
     started = await context.start()
     await context.must("episodes/grade", episode=started["episode"], answer="x", key=new_key())

@@ -1,0 +1,76 @@
+"""The modules of the standard: parts that a server may leave out, each with a flag in the extension's settings.
+
+The core consists of all methods and fields that are not named here. A server announces a module as a key of
+`modules` in its settings (spec/core/1-negotiation.md); the value holds what a client needs to use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+
+class Module(StrEnum):
+    """The name of a module, as it stands in the settings."""
+
+    INITIALIZE = "initialize"
+    """MCP revisions that begin with `initialize`."""
+    START_TOOL = "startTool"
+    """Episodes that MCP clients without this extension start with a tool."""
+    PLAY = "play"
+    """An MCP endpoint for each episode, which shows an agent no rewards."""
+    TOKENS = "tokens"
+    """Trainer tokens with scopes, secrets for environments, and what a server owes to strangers."""
+    CHANNEL = "channel"
+    """All methods over one WebSocket."""
+    ORS = "ors"
+    """The Open Reward Standard."""
+    LIMITS = "limits"
+    """Limits that clients set, and room for episodes."""
+    SAMPLING = "sampling"
+    """Tasks drawn by the server, and outcomes reported to it."""
+    FORK = "fork"
+    """A new episode in the state of another."""
+    GROUP_SCORING = "groupScoring"
+    """Episodes of a group that are scored against each other."""
+    TURNS = "turns"
+    """Rewards for turns."""
+    NOISE = "noise"
+    """Steps that are disturbed on purpose."""
+    SEATS = "seats"
+    """Reserved: several agents in one episode."""
+    WORLDS = "worlds"
+    """Reserved: state that outlives an episode."""
+
+
+RESERVED: Final = frozenset({Module.SEATS, Module.WORLDS})
+"""Names that this version reserves and does not define; no server announces them."""
+
+METHOD_MODULES: Final[Mapping[str, Module]] = MappingProxyType(
+    {
+        "tasks/sample": Module.SAMPLING,
+        "outcomes/report": Module.SAMPLING,
+        "episodes/fork": Module.FORK,
+        "groups/score": Module.GROUP_SCORING,
+    }
+)
+"""The methods that belong to a module, without the prefix of all methods."""
+
+FIELD_MODULES: Final[Mapping[tuple[str, str], Module]] = MappingProxyType(
+    {
+        ("EnvironmentInfo", "forkable"): Module.FORK,
+        ("EnvironmentInfo", "groupScoring"): Module.GROUP_SCORING,
+        ("StartParams", "limits"): Module.LIMITS,
+        ("StartParams", "tools"): Module.LIMITS,
+        ("StartParams", "secrets"): Module.TOKENS,
+        ("StartedEpisode", "limits"): Module.LIMITS,
+        ("StartedEpisode", "play"): Module.PLAY,
+        ("StartedEpisode", "turns"): Module.TURNS,
+        ("StepParams", "turn"): Module.TURNS,
+        ("StepResult", "noise"): Module.NOISE,
+        ("RewardEntry", "turn"): Module.TURNS,
+    }
+)
+"""The fields of the core's wire types that belong to a module, by type and wire name."""
