@@ -67,7 +67,7 @@ async def test_every_method_answers_minimal_params_with_a_result_that_the_schema
         await peer.call(method, **params)
 
 
-@pytest.mark.requirement("MTH-8")
+@pytest.mark.requirement("MTH-8", "CHAN-22")
 async def test_what_mcp_adds_to_params_and_results_is_no_field_of_the_extension(
     server: LudusServer, connect: Connect
 ) -> None:
