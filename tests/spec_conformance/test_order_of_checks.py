@@ -1,4 +1,4 @@
-"""Which error comes first when several hold, and what HTTP makes of it (spec chapter 13)."""
+"""Which error comes first when several hold, and what HTTP makes of it (chapter 7 of the core)."""
 
 from __future__ import annotations
 
