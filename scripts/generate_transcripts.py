@@ -3,8 +3,8 @@
     python scripts/generate_transcripts.py            record and write
     python scripts/generate_transcripts.py --check    record, exit with 1 when a transcript is stale, writing nothing
 
-A server of `arithmetic.py` runs on 127.0.0.1, and plain HTTP and WebSocket requests are sent to it. Values that differ
-between recordings (ids, the capability, times, the port, the server's version) are replaced by placeholders.
+A server of `transcript_environment.py` runs on 127.0.0.1, and plain HTTP and WebSocket requests are sent to it. Values
+that differ between recordings (ids, the capability, times, the port, the server's version) are replaced by placeholders.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-from arithmetic import Arithmetic
 from generate_schema import ROOT, write_or_check
+from transcript_environment import Arithmetic
 
 from ludus.protocol.identifiers import (
     CHANNEL_PATH,
