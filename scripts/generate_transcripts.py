@@ -3,8 +3,8 @@
     python scripts/generate_transcripts.py            record and write
     python scripts/generate_transcripts.py --check    record, exit with 1 when a transcript is stale, writing nothing
 
-A server of `transcript_environment.py` runs on 127.0.0.1, and plain HTTP and WebSocket requests are sent to it. Values
-that differ between recordings (ids, the capability, times, the port, the server's version) are replaced by placeholders.
+A server of `transcript_environment.py` runs on 127.0.0.1, and plain HTTP and WebSocket requests are sent to it.
+Placeholders replace what differs between recordings: ids, the capability, times, the port and the server's version.
 """
 
 from __future__ import annotations
@@ -52,11 +52,10 @@ HEADERS: Final = (
 """The headers that are shown."""
 SHOWN_ONCE: Final = frozenset({"Accept", "Content-Type", "MCP-Protocol-Version"})
 """The headers that are left out over MCP where they repeat those of the previous request or reply."""
-FIXED: Final[Mapping[str, Any]] = {
-    "expiresAt": 1795000000.0,
-    "io.modelcontextprotocol/serverInfo": {"name": "ludus", "version": "1.0.0"},
-}
-"""The placeholder of each field whose value differs between recordings or versions of the server."""
+TIME_FIELD: Final = "expiresAt"
+TIME: Final = 1795000000.0
+SERVER_FIELD: Final = "io.modelcontextprotocol/serverInfo"
+SERVER_VERSION: Final = "1.0.0"
 
 EPISODE: Final = "e_Yt81Lm"
 GROUP: Final = "g_7Qw2Zr"
@@ -101,9 +100,10 @@ def _layout(value: Any, indent: str, column: int, after: int) -> str:
     inner = indent + "  "
     keys = [f"{_dumped(key)}: " for key in value] if isinstance(value, dict) else [""] * len(value)
     items = list(value.values()) if isinstance(value, dict) else value
-    text, closing = ("{", "}") if isinstance(value, dict) else ("[", "]")
-    line, base = (text, indent) if column == 0 else (inner, inner)
-    text = line if column == 0 else f"{text}\n{inner}"
+    opening, closing = ("{", "}") if isinstance(value, dict) else ("[", "]")
+    is_root = column == 0  # whose first members are on the line of its bracket
+    line, base = (opening, indent) if is_root else (inner, inner)
+    text = opening if is_root else f"{opening}\n{inner}"
     is_begun, was_split = False, False
     for place, (key, item) in enumerate(zip(keys, items, strict=True)):
         comma, behind = (",", 1) if place < len(items) - 1 else ("", after + 1)
@@ -197,7 +197,11 @@ class Transcript:
         return value
 
     async def mcp(self, about: str, path: str, method: str, **params: Any) -> Any:
-        """Call an MCP method, and return the result; only on the control endpoint, declare the extension."""
+        """Call an MCP method, and return the result; only on the control endpoint, declare the extension.
+
+        Raises:
+            ValueError: the server refuses the request.
+        """
         meta = ENVELOPE if path == CONTROL_PATH else STOCK_ENVELOPE
         headers = {
             "Accept": "application/json, text/event-stream",
@@ -208,6 +212,8 @@ class Transcript:
         number = len(self.exchanges) + 1
         body = {"jsonrpc": "2.0", "id": number, "method": method, "params": {**params, "_meta": meta}}
         answer = await self.request(about, "POST", path, headers, body)
+        if "result" not in answer:
+            raise ValueError(f"{method} is refused: {answer}")
         return answer["result"]
 
     async def open(self, about: str) -> aiohttp.ClientWebSocketResponse:
@@ -280,7 +286,12 @@ class Transcript:
     def _stable(self, value: Any) -> Any:
         """Return a copy in which placeholders replace all that differs between recordings."""
         if isinstance(value, dict):
-            return {key: FIXED[key] if key in FIXED else self._stable(item) for key, item in value.items()}
+            known = {key: self._stable(item) for key, item in value.items()}
+            if TIME_FIELD in known:
+                known[TIME_FIELD] = TIME
+            if SERVER_FIELD in known:
+                known[SERVER_FIELD] = {**known[SERVER_FIELD], "version": SERVER_VERSION}
+            return known
         if isinstance(value, list):
             return [self._stable(item) for item in value]
         if isinstance(value, str):
