@@ -110,14 +110,10 @@ RULES: Final[Mapping[str, dict[str, Any]]] = {
     },
     "Reward": {
         "oneOf": [
-            {"properties": {"value": {"type": "number"}, "valid": {"const": True}}},
+            {"properties": {"value": {"type": "number"}}},
             {
-                "properties": {
-                    "value": {"type": "null"},
-                    "valid": {"const": False},
-                    "reason": {"type": "string", "minLength": 1},
-                },
-                "required": ["valid", "reason"],
+                "properties": {"value": {"type": "null"}, "reason": {"type": "string", "minLength": 1}},
+                "required": ["reason"],
             },
         ]
     },

@@ -116,4 +116,4 @@ async def test_a_server_that_stops_leaves_its_episodes_unscored(host: Any) -> No
     info = (await running.get_episode(GetEpisodeParams(episode=episode), owner)).info
     assert (info.status, info.end_reason) == ("closed", "server_stopped")
     assert info.reward is not None
-    assert not info.reward.valid
+    assert info.reward.value is None

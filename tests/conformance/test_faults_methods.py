@@ -357,10 +357,10 @@ def principals_share_the_keys_of_starts(app: LudusApp) -> None:
 # ── rewards ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@faults.caught_by("channel/shape", "channel/grading", "channel/closed")
-def a_scored_total_is_marked_as_invalid(app: LudusApp) -> None:
+@faults.caught_by("channel/shape", "channel/grading", "channel/closed", "channel/total", "channel/nothing_earned")
+def a_total_is_unscored_without_a_reason(app: LudusApp) -> None:
     def change(params: Any, result: Any) -> Any:
-        return result.model_copy(update={"total": result.total.model_copy(update={"valid": False})})
+        return result.model_copy(update={"total": result.total.model_copy(update={"value": None, "reason": None})})
 
     on_result(app, "rewards", change)
 

@@ -85,7 +85,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "SampleTasksParams": {**WHERE, "count": 2, "seed": 0, "strategy": "band", "band": [0.1, 0.9]},
     "SampleTasksResult": {"tasks": [TASK, TASK]},
     "ScoreGroupParams": {"group": "g", "candidates": {"e": {"messages": []}}, "key": "k"},
-    "ScoreGroupResult": {"rewards": {"e": {"value": None, "valid": False, "reason": "tie"}}},
+    "ScoreGroupResult": {"rewards": {"e": {"value": None, "reason": "tie"}}},
     "StartParams": {**WHERE, "seed": 2**53 - 1, "limits": {"idleSeconds": 1.5}, "tools": ["a"], "key": "k"},
     "StartResult": {"group": "g", "episodes": [STARTED]},
     "StepParams": {"episode": "e", "step": 1, "tool": "a", "arguments": {"snake_case": {"kept": 1}}, "key": "k"},
