@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from ends import Graded, Ungraded
 
-from ludus.client import Client, Harness, connect, rollout_all
-from ludus.protocol import Call, Candidate, errors
+from ludus.client import Client, Harness, connect, rollout_all, run_episode
+from ludus.protocol import Answer, Call, Candidate, errors
 from ludus.server.auth.principal import Principal
 
 Sit = Callable[..., Awaitable[Any]]
@@ -66,6 +66,21 @@ async def test_a_trajectory_that_a_budget_ended_is_scored(serve: Any, wire: Any)
         (trajectory,) = await rollout_all(environment, policy, n=1, harness=Harness(max_turns=3))
     assert (trajectory.stopped, trajectory.end_reason, trajectory.status) == ("turn_limit", "closed", "truncated")
     assert (trajectory.failure, trajectory.value) == (None, 1.5)
+
+
+@CLIENT_WIRES
+async def test_an_episode_says_whether_its_final_message_is_graded(serve: Any, wire: Any) -> None:
+    server = await serve(Graded, Ungraded)
+
+    async def policy(conversation: Any) -> Answer:
+        return Answer("anything")
+
+    async with connect(server.url, wire=wire) as client:
+        found = {}
+        for name in ("graded", "ungraded"):
+            episode = await client.environment(name).start(split="train", index=0)
+            found[name] = (episode.gradable, (await run_episode(episode, policy)).outcome)
+    assert found == {"graded": (True, "submitted"), "ungraded": (False, "closed (final_message)")}
 
 
 @pytest.mark.requirement("GRADE-1", "GRADE-2")
