@@ -62,7 +62,7 @@ class EnvironmentInfo(WireModel):
     forkable: bool = False
     """Whether `episodes/fork` accepts its episodes."""
     group_scoring: bool = False
-    """Whether `episodes/scoreGroup` scores its groups."""
+    """Whether `groups/score` scores its groups."""
     reward_range: tuple[float, float] | None = None
     """The lowest and the highest total reward, if the author declared them."""
 
