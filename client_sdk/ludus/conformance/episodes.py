@@ -168,8 +168,8 @@ async def grading(context: CheckContext) -> None:
     graded = read("episodes/grade", await context.must("episodes/grade", **params))
     expect_equal((graded.info.status, graded.info.end_reason), ("completed", "submitted"), "the end")
     log = read("episodes/rewards", await context.must("episodes/rewards", episode=started["episode"]))
-    if not context.target.environment["gradable"]:
-        expect_equal(graded.reward, None, "the grade of an environment that does not grade")
+    if not started["gradable"]:
+        expect_equal(graded.reward, None, "the grade of an episode that is not gradable")
         expect_equal([entry for entry in log.entries if entry.source == "grade"], [], "entries for the grade")
     elif graded.reward is not None:
         last = log.entries[-1] if log.entries else None
@@ -272,7 +272,7 @@ async def _comes_to(context: CheckContext, episode: str, end: tuple[str, str], p
 async def forks(context: CheckContext) -> None:
     started = await context.start()
     episode = started["episode"]
-    if not context.target.environment["forkable"]:
+    if not context.target.environment.get("forkable"):
         await context.refused(4220, "episodes/fork", episode=episode, key=new_key())
         return
     for number in (1, 2):
@@ -295,7 +295,7 @@ async def group_scores(context: CheckContext) -> None:
     message = {"role": "assistant", "content": [{"type": "text", "text": "x"}]}
     candidates = {episode: {"messages": [message]} for episode in episodes}
     params = {"group": group["group"], "candidates": candidates, "key": new_key()}
-    if not context.target.environment["groupScoring"]:
+    if not context.target.environment.get("groupScoring"):
         await context.refused(4220, "groups/score", **params)
         return
     scored = await context.must("groups/score", **params)

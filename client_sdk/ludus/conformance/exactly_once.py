@@ -139,7 +139,7 @@ async def grade_key(context: CheckContext) -> None:
 
 @suite.check("a fork repeated under its key makes one episode", "KEY-2", negative=True)
 async def fork_once(context: CheckContext) -> None:
-    if not context.target.environment["forkable"]:
+    if not context.target.environment.get("forkable"):
         raise NotApplicable("the environment is not forkable")
     params = {"episode": (await context.start())["episode"], "key": new_key()}
     one, two = await context.must("episodes/fork", **params), await context.must("episodes/fork", **params)
