@@ -64,10 +64,13 @@ async def test_a_conforming_server_exits_with_0_and_the_report_goes_where_it_was
     assert report["counts"]["failed"] == report["counts"]["noted"] == 0
     for check in report["checks"]:
         assert set(check) == {
-            "wire", "check", "title", "requirements", "negative", "status", "detail", "seconds"
+            "wire", "check", "title", "requirements", "module", "negative", "status", "detail", "seconds"
         }  # fmt: skip
         assert check["requirements"]
         assert (check["status"] == "passed") == (check["detail"] == "")
+    assert report["modules"]["play"]["passed"] > 10
+    assert report["modules"]["tokens"]["announced"] is False
+    assert re.search(r"^tokens \(not announced\) +0 +0 +0 +[1-9]", shown, re.MULTILINE), shown
     for title in ("a step repeated under its key runs once", "no reply contains a reward"):
         assert title in shown
 

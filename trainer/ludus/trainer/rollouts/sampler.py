@@ -333,9 +333,7 @@ async def _connect(
 ) -> tuple[Client, tuple[EnvironmentInfo, ...]]:
     """Connect to an entry's server over the first transport that works. Return the client and the environments."""
     token = _variable(entry.token_variable, f"the token of {entry.url}") if entry.token_variable else None
-    wires: tuple[Literal["channel", "mcp", "ors"], ...] = (
-        ("channel", "mcp", "ors") if entry.wire == "auto" else (entry.wire,)
-    )
+    wires: tuple[WireName, ...] = ("auto", "ors") if entry.wire == "auto" else (entry.wire,)
     refusals: list[str] = []
     for wire in wires:
         try:
