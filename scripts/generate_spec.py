@@ -112,7 +112,9 @@ def fields(name: str) -> str:
     """The fields of one wire type, without those that belong to a module."""
     schema = _schemas()[name]
     rows = [
-        _field(schema, field, f"`{field}`") for field in schema.get("properties", {}) if (name, field) not in FIELD_MODULES
+        _field(schema, field, f"`{field}`")
+        for field in schema.get("properties", {})
+        if (name, field) not in FIELD_MODULES
     ]
     return table((f"`{name}`", "type", "default", "meaning"), rows) if rows else f"`{name}` has no fields.\n"
 

@@ -137,7 +137,9 @@ def spec_requirements() -> dict[str, Requirement]:
     for path in chapters():
         for requirement in requirements_in(path.relative_to(SPEC_DIR).as_posix(), path.read_text("utf-8")):
             if requirement.id in found:
-                raise ValueError(f"{requirement.id} is in {found[requirement.id].chapter} and again in {requirement.chapter}")
+                raise ValueError(
+                    f"{requirement.id} is in {found[requirement.id].chapter} and again in {requirement.chapter}"
+                )
             found[requirement.id] = requirement
     return found
 

@@ -232,6 +232,20 @@ async def test_a_running_step_is_answered_when_its_episode_is_closed_or_out_of_t
     assert (late["status"], late["endReason"], late["reward"]) == ("truncated", "time_limit", None)
 
 
+@pytest.mark.requirement("LIFE-13")
+async def test_a_running_grade_is_answered_when_its_episode_is_closed_or_out_of_time(peer: Peer) -> None:
+    episode = (await peer.start())["episode"]
+    running = asyncio.create_task(peer.grade(episode, "wait for closed"))
+    await until(lambda: world.RUNS["grade"] == 1)
+    await peer.call("episodes/close", episode=episode)
+    with pytest.raises(RpcError) as caught:
+        await running
+    assert (caught.value.code, caught.value.data["endReason"]) == (4093, "closed")
+    episode = (await peer.start(limits={"seconds": 0.2}))["episode"]
+    late = await peer.grade(episode, "wait for late")
+    assert (late["info"]["endReason"], late["reward"], late["info"]["reward"]["value"]) == ("time_limit", None, 0.0)
+
+
 @pytest.mark.requirement("LIM-5", "REW-8")
 async def test_observations_that_add_up_to_too_much_truncate_the_episode(peer: Peer) -> None:
     episode = (await peer.start(limits={"totalObservationChars": 120}))["episode"]

@@ -1,4 +1,4 @@
-"""Starting, forking, scoring, closing (spec chapter 4.7, 4.9, 4.11 to 4.14)."""
+"""Starting, forking, scoring, closing (chapter 3 of the core, modules `fork` and `groupScoring`)."""
 
 from __future__ import annotations
 
