@@ -309,6 +309,15 @@ def closing_changes_how_an_episode_ended(app: LudusApp) -> None:
     on_result(app, "close", change)
 
 
+@faults.caught_by("channel/grading")
+def a_started_episode_is_not_gradable_and_is_graded(app: LudusApp) -> None:
+    def change(params: Any, result: Any) -> Any:
+        ungraded = tuple(one.model_copy(update={"gradable": False}) for one in result.episodes)
+        return result.model_copy(update={"episodes": ungraded})
+
+    on_result(app, "start", change)
+
+
 @faults.caught_by("channel/group_scores")
 def one_candidate_of_a_group_gets_no_score(app: LudusApp) -> None:
     def change(params: Any, result: Any) -> Any:
@@ -366,10 +375,10 @@ def principals_share_the_keys_of_starts(app: LudusApp) -> None:
 # ── rewards ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@faults.caught_by("channel/shape", "channel/grading", "channel/closed")
-def a_scored_total_is_marked_as_invalid(app: LudusApp) -> None:
+@faults.caught_by("channel/shape", "channel/grading", "channel/closed", "channel/total", "channel/nothing_earned")
+def a_total_is_unscored_without_a_reason(app: LudusApp) -> None:
     def change(params: Any, result: Any) -> Any:
-        return result.model_copy(update={"total": result.total.model_copy(update={"valid": False})})
+        return result.model_copy(update={"total": result.total.model_copy(update={"value": None, "reason": None})})
 
     on_result(app, "rewards", change)
 

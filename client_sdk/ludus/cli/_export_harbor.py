@@ -108,7 +108,7 @@ async def _solved(task: HarborTask, remote: RemoteEnvironment, oracle: OraclePol
     address = task.address
     async with remote.episode(split=address.split, task=address.task, seed=address.seed) as episode:
         try:
-            played = await run_episode(episode, oracle, harness=Harness(max_turns=_TURNS), gradable=task.gradable)
+            played = await run_episode(episode, oracle, harness=Harness(max_turns=_TURNS))
         except Unsupported:
             return task
     played.raise_for_failure()

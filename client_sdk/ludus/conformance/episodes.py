@@ -42,9 +42,7 @@ async def named_task(context: CheckContext) -> None:
     expect_equal(by_index["task"], row, "the task started by its index")
 
 
-@suite.check(
-    "the seed determines the task and the observations, or is refused", "START-5", "START-7", "START-8"
-)
+@suite.check("the seed determines the task and the observations, or is refused", "START-5", "START-7", "START-8")
 async def seeds(context: CheckContext) -> None:
     if not context.target.environment["seedable"]:
         await context.refused(4220, "episodes/start", **context.place, seed=1, key=new_key())
@@ -103,9 +101,7 @@ async def secrets(context: CheckContext) -> None:
         expect(secret not in json.dumps(answer), f"{what} contains a secret that was given to a start")
 
 
-@suite.check(
-    "an agent's mistake becomes an observation, and the episode continues", "CALL-1", "CALL-4", "STEP-1"
-)
+@suite.check("an agent's mistake becomes an observation, and the episode continues", "CALL-1", "CALL-4", "STEP-1")
 async def mistakes(context: CheckContext) -> None:
     started = await context.start()
     cases: list[tuple[str, dict[str, Any], str]] = [("no such tool", {}, "unknown_tool")]
@@ -155,8 +151,8 @@ async def grading(context: CheckContext) -> None:
     graded = read("episodes/grade", await context.must("episodes/grade", **params))
     expect_equal((graded.info.status, graded.info.end_reason), ("completed", "submitted"), "the end")
     log = read("episodes/rewards", await context.must("episodes/rewards", episode=started["episode"]))
-    if not context.target.environment["gradable"]:
-        expect_equal(graded.reward, None, "the grade of an environment that does not grade")
+    if not started["gradable"]:
+        expect_equal(graded.reward, None, "the grade of an episode that is not gradable")
         expect_equal([entry for entry in log.entries if entry.source == "grade"], [], "entries for the grade")
     elif graded.reward is not None:
         last = log.entries[-1] if log.entries else None

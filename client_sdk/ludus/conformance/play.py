@@ -95,7 +95,7 @@ async def tools(context: CheckContext) -> None:
     started, agent = await start_session(context)
     listed = {tool["name"]: tool for tool in ((await agent.ask("tools/list")).result or {}).get("tools", ())}
     submit = listed.pop(SUBMIT_TOOL, None)
-    expect_equal(submit is not None, context.target.environment["gradable"], f"whether {SUBMIT_TOOL} is listed")
+    expect_equal(submit is not None, started["gradable"], f"whether {SUBMIT_TOOL} is listed")
     tools = [(one["name"], one.get("description", ""), one["inputSchema"]) for one in listed.values()]
     wanted = [(one["name"], one["description"], one["inputSchema"]) for one in started["tools"]]
     expect_equal(sorted(tools, key=str), sorted(wanted, key=str), "tools of the agent endpoint")
@@ -375,7 +375,7 @@ async def submit(context: CheckContext) -> None:
     started, agent = await start_session(context)
     reply = await agent.call(SUBMIT_TOOL, {"answer": "an answer"})
     info = await context.info(started["episode"])
-    if not context.target.environment["gradable"]:
+    if not started["gradable"]:
         expect_equal((reply.code, info["status"]), (-32602, "running"), f"{SUBMIT_TOOL} where answers are not graded")
         return
     expect_equal((info["status"], info["endReason"]), ("completed", "submitted"), f"the end after {SUBMIT_TOOL}")

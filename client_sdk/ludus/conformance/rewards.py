@@ -140,5 +140,4 @@ def _well_formed(reward: Mapping[str, Any]) -> None:
     for number in numbers:
         finite = isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number)
         expect(finite, f"a reward contains {number!r}, expected a finite number")
-    expect_equal(reward.get("valid", True), value is not None, f"`valid` of a reward with the value {value}")
     expect(value is not None or reward.get("reason"), "an unscored reward gives no reason")

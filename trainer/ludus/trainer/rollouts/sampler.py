@@ -388,7 +388,7 @@ async def _check(environment: ConnectedEnvironment, held_out: str) -> None:
             await remote.report_outcomes(splits[0], ())
         async with remote.episode(split=splits[0], secrets=environment.secrets) as episode:
             await episode.rewards()
-            if not episode.tools and not info.gradable:
+            if not episode.tools and not episode.gradable:
                 raise ConfigError(f"{where} has no tools and grades no answers, so nothing can be earned there")
     except e.RequestError as error:
         raise ConfigError(f"{where} cannot be learned from: {error.message}") from error
