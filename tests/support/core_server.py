@@ -45,7 +45,7 @@ class CoreOnly:
             await send({"type": "websocket.http.response.body", "body": b""})
             return
         headers = dict(scope["headers"])
-        if scope["path"] != CONTROL_PATH or headers.get(b"mcp-protocol-version") != REVISION:
+        if scope["path"] != CONTROL_PATH or headers.get(b"mcp-protocol-version", REVISION) != REVISION:
             await JSONResponse({"detail": "not here"}, self._missing)(scope, receive, send)
             return
         await self._answer(scope, receive, send)

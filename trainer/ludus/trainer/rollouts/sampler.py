@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
-from ludus.client import Client, Episode, RemoteEnvironment, connect
+from ludus.client import Client, Episode, RemoteEnvironment, WireName, connect
 from ludus.client.driver import EPISODE_LOST_ERRORS
 from ludus.client.summary import SUCCESS_TOLERANCE
 from ludus.evaluation.calibration.difficulty import read_difficulty
