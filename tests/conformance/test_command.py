@@ -79,7 +79,7 @@ async def test_the_page_shows_the_counts_of_a_built_in_environment(serve: Serve)
     server = await serve(GuessNumber)
     code, shown, _ = await ludus(server.url)
     assert code == 0, shown
-    table = [line.rstrip() for line in shown[shown.index("module ") :].strip().splitlines()]
+    table = [line.rstrip() for line in shown[shown.index("\nmodule ") :].strip().splitlines()]
     page = (ROOT / "docs" / "conform.md").read_text(encoding="utf-8")
     assert "\n".join(table) in page, shown
     counts = table[-1]

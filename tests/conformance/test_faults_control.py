@@ -403,9 +403,7 @@ def _lenient(app: LudusApp, change: Callable[[str, Principal | None], Principal 
     store.authenticate = lenient
 
 
-@faults.caught_by(
-    "channel/wrong_token", "mcp/wrong_token", "play/capability_as_token", "ors/no_token"
-)
+@faults.caught_by("channel/wrong_token", "mcp/wrong_token", "play/capability_as_token", "ors/no_token")
 def any_token_will_do(app: LudusApp) -> None:
     _lenient(app, lambda token, found: found or Principal("guest", Principal.open().scopes))
 

@@ -22,10 +22,9 @@ from ludus.server.web.settings import ServerSettings
 MODERN, LEGACY = ERAS = ("2026-07-28", "2025-11-25")
 era = pytest.mark.parametrize("era", ERAS)
 EVERYWHERE: dict[str, Any] = {
-    name: {}
-    for name in ("initialize", "startTool", "limits", "sampling", "fork", "groupScoring", "turns", "noise")
+    name: {} for name in ("initialize", "startTool", "limits", "sampling", "fork", "groupScoring", "turns", "noise")
 }
-"""The modules without settings that every server of ours offers."""
+"""The modules without settings that our server always offers."""
 CHANNEL = {"channel": {"path": "/channel", "subprotocol": "ludus.channel.v0.2"}}
 PLAY = {"play": {"path": "/play/{capability}/mcp"}}
 SETTINGS = {"version": "0.2", "modules": {**EVERYWHERE, **CHANNEL, **PLAY, "ors": {}}}

@@ -39,7 +39,8 @@ Token = Annotated[
 WireOption = Annotated[
     str,
     typer.Option(
-        "--wire", help="How to talk to the server: channel, mcp or ors; auto is the channel, and mcp where there is none."
+        "--wire",
+        help="How to talk to the server: channel, mcp or ors; auto is channel, or mcp where there is none.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

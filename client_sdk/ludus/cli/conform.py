@@ -10,7 +10,8 @@ from rich.table import Table
 from ludus.cli._common import Json, Token, Url, console, run, shown
 from ludus.cli._verdicts import Out, Strict, check_out, finish, print_verdict
 from ludus.conformance.checks import Verdict
-from ludus.conformance.report import WIRES, Report, conform
+from ludus.conformance.discover import WIRES
+from ludus.conformance.report import Report, conform
 
 COMMANDS: Final = {"conform": "Check whether a server conforms to the standard."}
 

@@ -100,7 +100,9 @@ async def test_rows(context: CheckContext) -> None:
         expect(row["fields"] == {}, f"a row of a test split contains fields: {json.dumps(row['fields'])[:120]}")
 
 
-@suite.check("a sample of tasks has the requested size and depends only on the seed", "TASK-8", "TASK-9", module=Module.SAMPLING)
+@suite.check(
+    "a sample of tasks has the requested size and depends only on the seed", "TASK-8", "TASK-9", module=Module.SAMPLING
+)
 async def samples(context: CheckContext) -> None:
     params = {**context.place, "count": 5, "seed": 11}
     one, two = await context.must("tasks/sample", **params), await context.must("tasks/sample", **params)
@@ -242,9 +244,7 @@ async def no_effect(context: CheckContext) -> None:
     context.remember(fresh.result)
 
 
-@suite.check(
-    "a body that is not a JSON-RPC request is refused, and the server continues", "SEC-7", negative=True
-)
+@suite.check("a body that is not a JSON-RPC request is refused, and the server continues", "SEC-7", negative=True)
 async def malformed(context: CheckContext) -> None:
     mcp = context.control.name == "mcp"
     cases: tuple[tuple[Any, tuple[int, ...]], ...] = (

@@ -13,8 +13,8 @@ from ludus.protocol.modules import Module
 from ludus.protocol.text import truncate
 
 __all__ = [
-    "CORE", "WIRE_MODULES", "Check", "ConformanceFailure", "NotApplicable", "Suite", "Verdict", "expect", "expect_equal",
-    "short",
+    "CORE", "WIRE_MODULES", "Check", "ConformanceFailure", "NotApplicable", "Suite", "Verdict", "expect",
+    "expect_equal", "short",
 ]  # fmt: skip
 
 WIRE_MODULES: Final[Mapping[str, Module]] = MappingProxyType(

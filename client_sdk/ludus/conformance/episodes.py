@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from typing import Any, Final
+from typing import Any
 
 from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal
 from ludus.conformance.context import NO_TOOL, CheckContext, new_key, read
 from ludus.protocol.integers import LARGEST_INTEGER
-from ludus.protocol.modules import Module
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EpisodeStatus, advance
+from ludus.protocol.modules import Module
 
 suite = Suite()
 
@@ -82,7 +82,9 @@ async def chosen_tools(context: CheckContext) -> None:
     await context.refused(-32602, "episodes/start", **context.place, tools=["no such tool"], key=new_key())
 
 
-@suite.check("no reply contains a secret that was given to a start", "START-11", "CRED-14", module=Module.TOKENS, negative=True)
+@suite.check(
+    "no reply contains a secret that was given to a start", "START-11", "CRED-14", module=Module.TOKENS, negative=True
+)
 async def secrets(context: CheckContext) -> None:
     secret = f"secret-{new_key()}"
     group = await context.start_group(1, secrets={"CONFORM_PROBE": secret})
@@ -275,7 +277,13 @@ async def forks(context: CheckContext) -> None:
     await context.refused(-32602, "episodes/fork", episode=episode, step=9, key=new_key())
 
 
-@suite.check("the candidates of a group are scored, or scoring is refused", "GROUP-1", "GROUP-2", "GROUP-3", module=Module.GROUP_SCORING)
+@suite.check(
+    "the candidates of a group are scored, or scoring is refused",
+    "GROUP-1",
+    "GROUP-2",
+    "GROUP-3",
+    module=Module.GROUP_SCORING,
+)
 async def group_scores(context: CheckContext) -> None:
     group, other = await context.start_group(2), await context.start_group(1)
     episodes = [one["episode"] for one in group["episodes"]]

@@ -93,7 +93,11 @@ async def turn_key(context: CheckContext) -> None:
 
 
 @suite.check(
-    "a call of a past turn is refused and consumes no step number", "CALL-6", "KEY-6", module=Module.TURNS, negative=True
+    "a call of a past turn is refused and consumes no step number",
+    "CALL-6",
+    "KEY-6",
+    module=Module.TURNS,
+    negative=True,
 )
 async def turns_over(context: CheckContext) -> None:
     episode = (await context.start())["episode"]

@@ -1,4 +1,4 @@
-"""Checks of what a server does with methods and fields of modules that it does not announce, over both control wires."""
+"""Checks of what a server does with methods and fields of modules that it does not announce."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VALUES: Final[Mapping[tuple[str, str], Any]] = {
 """For fields of params that belong to a module, a value that is not the default. `secrets` is not among them: a server
 for one machine, which has no tokens, may take secrets for its environments all the same."""
 
-_TESTED: Final = _VALUES.keys() | {place for place in FIELD_MODULES if place[0] in ("StartedEpisode", "EnvironmentInfo")}
+_TESTED: Final = _VALUES.keys() | {one for one in FIELD_MODULES if one[0] in ("StartedEpisode", "EnvironmentInfo")}
 """The fields that the check sends, or finds in the results that it has."""
 
 
@@ -40,9 +40,13 @@ async def unannounced(context: CheckContext) -> None:
         if kind in requests:
             method, params = requests[kind]
             reply = await context.refused(-32602, method, **params, **{field: _VALUES[kind, field]})
-            expect(field in reply.message, f"the refusal of {method} does not name the field {field}: {reply.message!r}")
+            expect(
+                field in reply.message, f"the refusal of {method} does not name the field {field}: {reply.message!r}"
+            )
         value = results.get(kind, {}).get(field)
-        expect(_says_nothing(value), f"{field} of {kind} is {value!r}, although the server does not announce its module")
+        expect(
+            _says_nothing(value), f"{field} of {kind} is {value!r}, although the server does not announce its module"
+        )
 
 
 def _says_nothing(value: Any) -> bool:

@@ -57,7 +57,9 @@ async def modules(context: CheckContext) -> None:
     try:
         Settings.model_validate(settings)
     except ValueError as error:
-        raise ConformanceFailure(f"the settings lack what a module needs: {' '.join(str(error).split()[:30])}") from None
+        raise ConformanceFailure(
+            f"the settings lack what a module needs: {' '.join(str(error).split()[:30])}"
+        ) from None
 
 
 @suite.check("initialize announces the same settings as experimental", "NEG-2", module=Module.INITIALIZE)
@@ -90,7 +92,9 @@ async def undeclared(context: CheckContext) -> None:
             expect_equal(error.get("code"), -32021, f"the code for {method} without a declaration")
 
 
-@suite.check("a client that starts with initialize need not declare the extension", "NEG-7", "NEG-18", module=Module.INITIALIZE)
+@suite.check(
+    "a client that starts with initialize need not declare the extension", "NEG-7", "NEG-18", module=Module.INITIALIZE
+)
 async def legacy(context: CheckContext) -> None:
     old = context.through("legacy")
     listed = await old.must("environments/list")
@@ -126,7 +130,9 @@ async def across_wires(context: CheckContext) -> None:
     expect_equal(await context.count_steps(episode), 1, "the steps after one step was sent over every transport")
 
 
-@suite.check("a host that supports only tools can start an episode and play it", "NEG-11", "NEG-15", module=Module.START_TOOL)
+@suite.check(
+    "a host that supports only tools can start an episode and play it", "NEG-11", "NEG-15", module=Module.START_TOOL
+)
 async def start_tool(context: CheckContext) -> None:
     client = host(context)
     tools = {tool["name"]: tool for tool in ((await client.ask("tools/list")).result or {}).get("tools", ())}
@@ -142,7 +148,9 @@ async def start_tool(context: CheckContext) -> None:
         context.remember_episode(episode)
     if not context.offers(Module.PLAY):
         others = [name for name in tools if name != "start_episode" and name in text]
-        expect(others, "start_episode names no tool that calls the episode's tools, and the server has no agent endpoint")
+        expect(
+            others, "start_episode names no tool that calls the episode's tools, and the server has no agent endpoint"
+        )
         return
     found = _PLAY_PATH.search(text)
     if found is None:
@@ -151,7 +159,12 @@ async def start_tool(context: CheckContext) -> None:
     expect((await agent.ask("tools/list")).result is not None, "the path that start_episode returns does not work")
 
 
-@suite.check("the endpoint's tools show no reward to a client that supports only tools", "NEG-13", module=Module.START_TOOL, negative=True)
+@suite.check(
+    "the endpoint's tools show no reward to a client that supports only tools",
+    "NEG-13",
+    module=Module.START_TOOL,
+    negative=True,
+)
 async def no_reward(context: CheckContext) -> None:
     client = host(context)
     listed = ((await client.ask("tools/list")).result or {}).get("tools", ())

@@ -246,7 +246,9 @@ async def extension(context: CheckContext) -> None:
         )
 
 
-@suite.check("no reply contains a secret that was given to create", "CRED-14", module=Module.TOKENS, negative=True, profile=True)
+@suite.check(
+    "no reply contains a secret that was given to create", "CRED-14", module=Module.TOKENS, negative=True, profile=True
+)
 async def secrets(context: CheckContext) -> None:
     secret = f"secret-{new_key()}"
     one = stranger(context)

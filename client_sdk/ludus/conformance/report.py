@@ -30,7 +30,7 @@ from ludus.conformance import (
 from ludus.conformance.boundary import boundary
 from ludus.conformance.checks import CORE, WIRE_MODULES, Check, ConformanceFailure, Verdict
 from ludus.conformance.context import CheckContext, Target
-from ludus.conformance.discover import WIRES, discover, wires_of
+from ludus.conformance.discover import discover, wires_of
 from ludus.conformance.http_probe import HttpProbe, Transcript
 from ludus.protocol.errors import LudusError
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION

@@ -107,4 +107,3 @@ class Settings(WireModel):
     def to_wire(self) -> dict[str, Any]:
         """Return the settings as JSON values, without the modules that the server does not offer."""
         return self.model_dump(mode="json", exclude_none=True)
-

@@ -37,7 +37,7 @@ class TransportContext:
     everybody: Principal = _EVERYBODY
     """The sender of every request on a server in open mode."""
     wires: frozenset[Module] = frozenset()
-    """The modules that the application serves as transports beside MCP: `channel` and `ors`, or some of them."""
+    """The modules that the application serves as transports besides MCP: `channel` and `ors`, or some of them."""
 
     def authenticate(self, headers: Mapping[str, str]) -> Principal:
         """Return the sender of a request: by `Authorization: Bearer …`, or by `X-API-Key`, which ORS clients send.

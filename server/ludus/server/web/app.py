@@ -99,7 +99,7 @@ def create_app(
         host: the runtime that the transports serve. There are agent endpoints only if it has a signer.
         settings: the settings of the server.
         tokens: the trainer tokens; None for open mode.
-        wires: the transports to serve beside MCP; the server does not announce the others.
+        wires: the transports to serve besides MCP; the server does not announce the others.
     """
     settings = settings or ServerSettings()
     signer = host.signer or CapabilitySigner.random()
@@ -211,7 +211,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
 
 
 def _answer_unmatched(others: ASGIApp) -> ASGIApp:
-    """Return the application for paths without a route. Starlette's refuses a WebSocket with 403, as if it were there."""
+    """Return the application for paths without a route. Starlette refuses a WebSocket there with 403 instead of 404."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
