@@ -129,7 +129,7 @@ async def peer() -> AsyncIterator[Peer]:
             async def mcp(request: web.Request) -> web.Response:
                 body = await request.json()
                 asked.append(body["method"])
-                found = {"capabilities": {"extensions": {EXTENSION_ID: settings} if settings is not None else {}}}
+                found: Any = {"capabilities": {"extensions": {EXTENSION_ID: settings} if settings is not None else {}}}
                 result = found if body["method"] == "server/discover" else {"environments": []}
                 return web.json_response({"jsonrpc": "2.0", "id": body["id"], "result": result})
 

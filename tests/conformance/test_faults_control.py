@@ -212,7 +212,7 @@ def entries_read_before_are_returned_again(app: LudusApp) -> None:
     on_params(app, "rewards", lambda params: params.model_copy(update={"after": 0}))
 
 
-@faults.caught_by("channel/log")
+@faults.caught_by("channel/log", "channel/grade_entry")
 def entries_name_the_step_after_theirs(app: LudusApp) -> None:
     def change(params: Any, result: Any) -> Any:
         entries = tuple(one.model_copy(update={"step": one.step + 1}) for one in result.entries)
@@ -224,7 +224,7 @@ def entries_name_the_step_after_theirs(app: LudusApp) -> None:
 # ── episodes and tasks ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@faults.caught_by("channel/seeds", "mcp/seeds")
+@faults.caught_by("channel/seeds", "channel/great_seeds", "mcp/seeds", "mcp/great_seeds")
 def the_seed_is_ignored_but_returned(app: LudusApp) -> None:
     wanted: dict[str, int] = {}
     drawn = iter(range(10**6))
@@ -255,7 +255,9 @@ def every_tool_is_there_whatever_was_chosen(app: LudusApp) -> None:
     on_params(app, "start", change)
 
 
-@faults.caught_by("channel/limits", "channel/step_limit", "channel/time_limits")
+@faults.caught_by(
+    "channel/limits", "channel/step_limit", "channel/time_limits", "channel/observation_cut", "channel/observation_total"
+)
 def limits_of_the_client_are_ignored(app: LudusApp) -> None:
     on_params(app, "start", lambda params: params.model_copy(update={"limits": None}))
 
@@ -491,7 +493,7 @@ def a_batch_with_a_wrong_request_is_dropped(app: LudusApp) -> ASGIApp:
     return frames(app, received=received)
 
 
-@faults.caught_by("channel/order")
+@faults.caught_by("channel/order", "channel/grade_waits")
 def a_batch_runs_backwards(app: LudusApp) -> ASGIApp:
     return frames(app, received=lambda text: json.dumps(json.loads(text)[::-1]) if text.startswith("[{") else text)
 

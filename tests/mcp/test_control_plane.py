@@ -27,7 +27,8 @@ EVERYWHERE: dict[str, Any] = {
 """The modules without settings that our server always offers."""
 CHANNEL = {"channel": {"path": "/channel", "subprotocol": "ludus.channel.v0.2"}}
 PLAY = {"play": {"path": "/play/{capability}/mcp"}}
-SETTINGS = {"version": "0.2", "modules": {**EVERYWHERE, **CHANNEL, **PLAY, "ors": {}}}
+MODULES = {**EVERYWHERE, **CHANNEL, **PLAY, "ors": {}}
+SETTINGS = {"version": "0.2", "modules": MODULES}
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ async def announced(post: Any, url: str, token: str | None = None) -> Any:
 @pytest.mark.requirement("NEG-3")
 async def test_a_server_with_tokens_offers_tokens(guarded: Any, post: Any) -> None:
     url, tokens = guarded
-    assert await announced(post, url, tokens["reader"]) == {**SETTINGS["modules"], "tokens": {}}
+    assert await announced(post, url, tokens["reader"]) == {**MODULES, "tokens": {}}
 
 
 @pytest.mark.requirement("NEG-3")

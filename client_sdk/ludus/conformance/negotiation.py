@@ -184,7 +184,7 @@ async def no_reward(context: CheckContext) -> None:
 
 @suite.check("the control endpoint lists the same tools to all clients", "NEG-12", module=Module.START_TOOL)
 async def same_tools(context: CheckContext) -> None:
-    seen = []
+    seen: list[list[tuple[str, str]]] = []
     for legacy, declares in ((False, False), (False, True), (context.offers(Module.INITIALIZE), False)):
         if len(seen) == 2:
             await context.start()

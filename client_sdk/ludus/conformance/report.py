@@ -78,11 +78,12 @@ class Report(checks.Report[Verdict]):
 
     def by_module(self) -> dict[str, dict[str, Any]]:
         """Return for the core and each module whether the server has it, and the number of verdicts by status."""
-        found = {}
+        found: dict[str, dict[str, Any]] = {}
         for name in (CORE, *(module.value for module in Module if module not in RESERVED)):
             statuses = Counter(verdict.status for verdict in self.verdicts if verdict.module == name)
             has = not self.plain_ors if name == CORE else name in self.announced
-            found[name] = {"announced": has, **{status: statuses[status] for status in self.STATUSES}}
+            found[name] = {"announced": has}
+            found[name].update((status, statuses[status]) for status in self.STATUSES)
         return found
 
     def as_json(self) -> dict[str, Any]:
@@ -219,9 +220,8 @@ async def _judge(wire: str, check: Check, target: Target, probe: HttpProbe) -> V
         status = "noted"
     seconds = round(time.perf_counter() - began, 4)
     return Verdict(
-        wire=wire, check=check.name, title=check.title, requirements=check.requirements,
-        module=str(check.module or WIRE_MODULES.get(wire, CORE)), negative=check.negative, status=status, detail=detail,
-        seconds=seconds,
+        wire=wire, check=check.name, title=check.title, requirements=check.requirements, negative=check.negative,
+        module=str(check.module or WIRE_MODULES.get(wire) or CORE), status=status, detail=detail, seconds=seconds,
     )  # fmt: skip
 
 
