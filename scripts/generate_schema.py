@@ -36,6 +36,7 @@ from ludus.protocol import (
     jsonrpc,
     lifecycle,
     methods,
+    negotiation,
     rewards,
     tasks,
 )
@@ -50,7 +51,8 @@ ID_BASE: Final = "https://ludus.dev/schema/"
 SCHEMA_ID: Final = f"{ID_BASE}episodes/{identifiers.EXTENSION_VERSION}"
 
 MODULES: Final[tuple[ModuleType, ...]] = (
-    actions, content, episodes, errors, identifiers, jsonrpc, lifecycle, methods, rewards, tasks,
+    actions, content, episodes, errors, identifiers, jsonrpc, lifecycle, methods, negotiation,
+    rewards, tasks,
 )  # fmt: skip
 """Every public module of the protocol, for docstrings."""
 

@@ -212,7 +212,7 @@ def entries_read_before_are_returned_again(app: LudusApp) -> None:
     on_params(app, "rewards", lambda params: params.model_copy(update={"after": 0}))
 
 
-@faults.caught_by("channel/log")
+@faults.caught_by("channel/log", "channel/grade_entry")
 def entries_name_the_step_after_theirs(app: LudusApp) -> None:
     def change(params: Any, result: Any) -> Any:
         entries = tuple(one.model_copy(update={"step": one.step + 1}) for one in result.entries)
@@ -224,7 +224,7 @@ def entries_name_the_step_after_theirs(app: LudusApp) -> None:
 # ── episodes and tasks ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@faults.caught_by("channel/seeds", "mcp/seeds")
+@faults.caught_by("channel/seeds", "channel/great_seeds", "mcp/seeds", "mcp/great_seeds")
 def the_seed_is_ignored_but_returned(app: LudusApp) -> None:
     wanted: dict[str, int] = {}
     drawn = iter(range(10**6))
@@ -255,7 +255,9 @@ def every_tool_is_there_whatever_was_chosen(app: LudusApp) -> None:
     on_params(app, "start", change)
 
 
-@faults.caught_by("channel/limits", "channel/step_limit", "channel/time_limits")
+@faults.caught_by(
+    "channel/limits", "channel/step_limit", "channel/time_limits", "channel/observation_cut", "channel/observation_total"
+)
 def limits_of_the_client_are_ignored(app: LudusApp) -> None:
     on_params(app, "start", lambda params: params.model_copy(update={"limits": None}))
 
@@ -354,10 +356,11 @@ def _drop_unknown(text: str) -> str:
     for part in (request["params"], request["params"].get("limits")):
         if isinstance(part, dict):
             part.pop("fieldOfTheFuture", None)
+            part.pop("limitOfTheFuture", None)
     return json.dumps(request)
 
 
-@faults.caught_by("channel/unknown_fields")
+@faults.caught_by("channel/unknown_fields", "channel/unknown_limit")
 def unknown_fields_are_accepted(app: LudusApp) -> ASGIApp:
     return frames(app, received=_drop_unknown)
 
@@ -402,14 +405,12 @@ def _lenient(app: LudusApp, change: Callable[[str, Principal | None], Principal 
     store.authenticate = lenient
 
 
-@faults.caught_by(
-    "channel/wrong_token", "channel/capability_as_token", "mcp/wrong_token", "mcp/capability_as_token", "ors/no_token"
-)
+@faults.caught_by("channel/wrong_token", "mcp/wrong_token", "play/capability_as_token", "ors/no_token")
 def any_token_will_do(app: LudusApp) -> None:
     _lenient(app, lambda token, found: found or Principal("guest", Principal.open().scopes))
 
 
-@faults.caught_by("channel/capability_as_token", "mcp/capability_as_token")
+@faults.caught_by("play/capability_as_token")
 def a_capability_is_taken_for_a_token(app: LudusApp) -> None:
     signer = app.context.signer
     assert isinstance(signer, CapabilitySigner)
@@ -420,7 +421,7 @@ def a_capability_is_taken_for_a_token(app: LudusApp) -> None:
     _lenient(app, change)
 
 
-@faults.caught_by("channel/no_token", "mcp/no_token")
+@faults.caught_by("channel/no_token", "channel/upgrade_token", "mcp/no_token")
 def no_token_is_as_good_as_one(app: LudusApp) -> ASGIApp:
     _lenient(app, lambda token, found: Principal.open() if token == "anybody" else found)
 
@@ -492,7 +493,7 @@ def a_batch_with_a_wrong_request_is_dropped(app: LudusApp) -> ASGIApp:
     return frames(app, received=received)
 
 
-@faults.caught_by("channel/order")
+@faults.caught_by("channel/order", "channel/grade_waits")
 def a_batch_runs_backwards(app: LudusApp) -> ASGIApp:
     return frames(app, received=lambda text: json.dumps(json.loads(text)[::-1]) if text.startswith("[{") else text)
 
@@ -544,7 +545,7 @@ def _mcp(app: LudusApp, change: Callable[[Any, Any], Any]) -> ASGIApp:
     return Rewriting(app, under("/mcp"), answer=as_json(change))
 
 
-@faults.caught_by("mcp/discover")
+@faults.caught_by("mcp/discover", "mcp/modules", "mcp/unannounced")
 def discover_does_not_announce_the_extension(app: LudusApp) -> ASGIApp:
     def change(asked: Any, answer: Any) -> Any:
         if isinstance(asked, dict) and asked.get("method") == "server/discover":

@@ -138,7 +138,7 @@ def a_capability_outlives_its_end(app: LudusApp) -> None:
     signer.sign, signer.verify = claim_less, verify
 
 
-@faults.caught_by("play/mistakes", "play/after_the_end", "play/closed")
+@faults.caught_by("play/mistakes", "play/after_the_end", "play/closed", "play/submit_wrong")
 def errors_are_not_marked(app: LudusApp) -> ASGIApp:
     return _play(app, "tools/call", lambda params, result: {**result, "isError": False})
 

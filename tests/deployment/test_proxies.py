@@ -178,7 +178,7 @@ async def visit(url: str, certificate: tuple[Path, Path], *wires: str) -> Any:
 
 def wires_of(proxy: Any) -> tuple[str, ...]:
     """The wires that pass a proxy: the channel is a WebSocket, which HTTP/1.0 does not have."""
-    return ("mcp", "ors") if "1.0" in proxy.__name__ else ("channel", "mcp", "ors")
+    return ("auto", "mcp", "ors") if "1.0" in proxy.__name__ else ("auto", "channel", "mcp", "ors")
 
 
 @pytest.mark.parametrize("known_by", ["its public URL", "forwarded headers"])

@@ -72,7 +72,7 @@ def play(
     task: Annotated[str | None, typer.Option("--task", "-t", help="Id or index; drawn by default.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of the episode.")] = None,
     token: Token = None,
-    wire: WireOption = "channel",
+    wire: WireOption = "auto",
 ) -> None:
     """Play an episode yourself, in the terminal. Reads piped input, too."""
 

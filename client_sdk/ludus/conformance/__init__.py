@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ludus.checks import Status
 from ludus.conformance.checks import Verdict
-from ludus.conformance.report import CHECKS, WIRES, Report, conform
+from ludus.conformance.discover import WIRES
+from ludus.conformance.report import CHECKS, Report, conform
 
 __all__ = ["CHECKS", "WIRES", "Report", "Status", "Verdict", "conform"]

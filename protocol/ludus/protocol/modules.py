@@ -13,7 +13,7 @@ from typing import Final
 
 
 class Module(StrEnum):
-    """The name of a module, as the settings spell it."""
+    """The name of a module, as it appears in the settings."""
 
     INITIALIZE = "initialize"
     """MCP revisions that begin with `initialize`."""
