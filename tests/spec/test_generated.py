@@ -91,7 +91,7 @@ def test_every_wire_type_has_a_schema_and_refuses_unknown_fields(schema_generato
 
 def test_attribute_docstrings_reach_the_schema() -> None:
     shape = SCHEMA["$defs"]["StepParams"]["properties"]["step"]
-    assert shape["description"] == "The number of this step: one more than that of the last requested step."
+    assert shape["description"] == "The number of this step: one more than that of the last accepted step."
 
 
 @pytest.mark.parametrize(("kind", "body"), list(examples()))
