@@ -51,6 +51,12 @@ PART: Final = re.compile(
 )
 
 
+WHOLE_REQUEST: Final = (
+    errors.Unauthenticated, errors.CapabilityRefused, errors.Forbidden, errors.PayloadTooLarge, errors.CapacityError,
+)  # fmt: skip
+"""The errors with which a whole HTTP request may be refused; others of the extension have no status of their own."""
+
+
 @cache
 def _schemas() -> Mapping[str, Any]:
     return definitions()
@@ -197,8 +203,9 @@ def error_table(_: str) -> str:
     rows = []
     for kind in _leaves(errors.LudusError):
         if kind.code and len(_leaves(kind)) == 1:
-            rows.append((str(kind.code), f"`{kind.__name__}`", one_line(kind.__doc__)))
-    return table(("code", "name", "meaning"), rows)
+            status = str(kind.http_status) if kind in WHOLE_REQUEST else ""
+            rows.append((str(kind.code), f"`{kind.__name__}`", status, one_line(kind.__doc__)))
+    return table(("code", "name", "HTTP status", "meaning"), rows)
 
 
 def _leaves(kind: type[errors.LudusError]) -> list[type[errors.LudusError]]:
