@@ -256,7 +256,11 @@ def every_tool_is_there_whatever_was_chosen(app: LudusApp) -> None:
 
 
 @faults.caught_by(
-    "channel/limits", "channel/step_limit", "channel/time_limits", "channel/observation_cut", "channel/observation_total"
+    "channel/limits",
+    "channel/step_limit",
+    "channel/time_limits",
+    "channel/observation_cut",
+    "channel/observation_total",
 )
 def limits_of_the_client_are_ignored(app: LudusApp) -> None:
     on_params(app, "start", lambda params: params.model_copy(update={"limits": None}))
