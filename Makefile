@@ -23,7 +23,7 @@ help:
 	@echo "make check   ruff, formatting, mypy, pyright, import rules, stale generated files"
 	@echo "make wires   play three environments over every wire with two policies, and compare"
 	@echo "make format  fix what ruff can fix"
-	@echo "make generate  rewrite what is generated: schemas, sync client, docs"
+	@echo "make generate  rewrite what is generated: schemas, spec, transcripts, sync client, docs"
 	@echo "make docs    build the documentation as a site, with every link checked: site/index.html"
 	@echo "make bench   measure, side by side with the peers, and write benchmarks/RESULTS.md"
 	@echo "make integrations  run the trainers and evaluators of others against our adapters, and write their table"

@@ -26,7 +26,17 @@ MESSAGES: Final = tuple(
 )
 KEPT: Final = frozenset({"server/ludus/server/transports/mcp/encoding.py", "server/ludus/server/runtime/steps.py"})
 """Files whose strings are observations, which agents see over the wire and which stay as they are."""
-PAGES: Final = ("*.md", "*/README.md", "docs/**/*.md", "spec/*.md", "Makefile", "mkdocs.yml", ".ci/run")
+PAGES: Final = (
+    "*.md",
+    "*/README.md",
+    "docs/**/*.md",
+    "spec/*.md",
+    "spec/core/*.md",
+    "spec/modules/*.md",
+    "Makefile",
+    "mkdocs.yml",
+    ".ci/run",
+)
 
 WORDS: Final = {
     r"mend(s|ed|ing)?": "fix",

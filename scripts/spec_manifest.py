@@ -42,8 +42,8 @@ ITEM: Final = re.compile(
 
 HEADER: Final = """\
 # Which tests and which conformance checks prove which sentence of the spec.
-# Written by `python scripts/generate_spec.py` from the pages of spec/, from the `requirement` markers in tests/ and from the
-# checks of `ludus conform` for which tests/conformance plants a fault.
+# Written by `python scripts/generate_spec.py` from the pages of spec/, from the `requirement` markers in tests/, and
+# from the checks of `ludus conform` for which tests/conformance plants a fault.
 # Edit only `deferred`: the reason why this version leaves a requirement untested.
 """
 

@@ -62,7 +62,7 @@ class EnvironmentInfo(WireModel):
     forkable: bool = False
     """Whether `episodes/fork` accepts its episodes."""
     group_scoring: bool = False
-    """Whether `episodes/scoreGroup` scores its groups."""
+    """Whether `groups/score` scores its groups."""
     reward_range: tuple[float, float] | None = None
     """The lowest and the highest total reward, if the author declared them."""
 
@@ -133,7 +133,7 @@ class GetTaskParams(WireModel):
 
 
 class GetTaskResult(WireModel):
-    """The requested task."""
+    """The task."""
 
     task: TaskRow
 
@@ -301,7 +301,7 @@ class StepParams(WireModel):
 
     episode: str
     step: Ordinal
-    """The number of this step: one more than that of the last requested step."""
+    """The number of this step: one more than that of the last accepted step."""
     tool: str
     arguments: dict[str, Any] = Field(default_factory=dict)
     turn: TurnMark | None = None
@@ -317,11 +317,11 @@ class StepResult(WireModel):
     """The observation."""
     error: StepError | None = None
     reward: Reward | None = None
-    """Null if the step earned none, or the credential may not read rewards."""
+    """Null if the step earned none, or the principal may not read rewards."""
     metadata: dict[str, Any] = Field(default_factory=dict)
-    """The author's remarks for the trainer; empty if the credential may not read rewards."""
+    """The author's remarks for the trainer; empty if the principal may not read rewards."""
     noise: NoiseKind | None = None
-    """The kind of noise that disturbed the step; null without noise, or if the credential may not read rewards."""
+    """The kind of noise that disturbed the step; null without noise, or if the principal may not read rewards."""
     status: EpisodeStatus = EpisodeStatus.RUNNING
     end_reason: EndReason | None = None
 
@@ -360,10 +360,9 @@ class EpisodeInfo(WireModel):
     status: EpisodeStatus
     end_reason: EndReason | None
     steps: Whole
-    """The number of requested steps so far."""
+    """The number of steps accepted so far."""
     reward: Reward | None
-    """The total so far; null if the credential may not read rewards. Unscored if the episode failed or expired, or if
-    its server stopped."""
+    """The total so far; null if the principal may not read rewards."""
     incident: str | None = None
     """The id under which the server logged why the episode failed."""
 
@@ -382,7 +381,7 @@ class GradeResult(WireModel):
     """The reward of the final message."""
 
     reward: Reward | None
-    """The grade and the rewards of the turns that ended with it; null if there is neither, or if the credential
+    """The grade and the rewards of the turns that ended with it; null if there is neither, or if the principal
     may not read rewards."""
     info: EpisodeInfo
     """The state of the episode afterwards; its `reward` is the total."""
@@ -406,7 +405,7 @@ class RewardsResult(WireModel):
 
 
 class GetEpisodeParams(WireModel):
-    """Get the state of an episode. The request counts as use, so it delays the idle expiry."""
+    """Get the state of an episode."""
 
     episode: str
 
@@ -434,7 +433,7 @@ class ForkResult(WireModel):
 
 
 class CloseParams(WireModel):
-    """End an episode and free its resources. Closing an episode that has ended is not an error."""
+    """End an episode and free what it holds."""
 
     episode: str
 

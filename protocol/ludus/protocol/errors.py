@@ -6,9 +6,9 @@
     │   ├── InvalidRequest           -32600  JSON, but not a request
     │   ├── MethodNotFound           -32601
     │   ├── InvalidParams            -32602  wrong types, missing or unknown fields
-    │   ├── Unauthenticated             4010  no credential, or one that is unknown or expired
+    │   ├── Unauthenticated             4010  no token, or one that is unknown or expired
     │   ├── CapabilityRefused           4011  a play capability that is forged, expired or revoked
-    │   ├── Forbidden                   4030  a credential without the scope
+    │   ├── Forbidden                   4030  a token without the scope
     │   ├── NotFound                    4040
     │   │   ├── EnvironmentNotFound     4041
     │   │   ├── SplitNotFound           4042
@@ -128,7 +128,7 @@ class InvalidParams(RequestError):
 
 
 class Unauthenticated(RequestError):
-    """No credential, or one that is unknown or expired."""
+    """No token, or one that is unknown or expired."""
 
     code = 4010
     http_status = 401
@@ -142,7 +142,7 @@ class CapabilityRefused(RequestError):
 
 
 class Forbidden(RequestError):
-    """A credential without the scope."""
+    """A token without the scope."""
 
     code = 4030
     http_status = 403
@@ -174,13 +174,13 @@ class TaskNotFound(NotFound):
 
 
 class EpisodeNotFound(NotFound):
-    """No such episode, or not one of this credential."""
+    """No such episode, or one of another principal."""
 
     code = 4044
 
 
 class GroupNotFound(NotFound):
-    """No such group, or not one of this credential."""
+    """No such group, or one of another principal."""
 
     code = 4045
 

@@ -26,7 +26,7 @@ class Scope(StrEnum):
     EPISODES_RUN = "episodes:run"
     REWARDS_READ = "rewards:read"
     ADMIN = "admin"
-    """All rights, on the episodes of all credentials."""
+    """All rights, on the episodes of all principals."""
 
 
 SPLIT_SCOPE_PREFIX: Final = "splits:"
