@@ -16,7 +16,6 @@ from planting import (
     Handler,
     Planted,
     Rewriting,
-    as_json,
     assert_caught,
     frames,
     on_host,
@@ -29,7 +28,6 @@ from worlds import SECRET_ANSWER, Playground
 
 from ludus.protocol.episodes import GradeResult, TaskRow
 from ludus.protocol.errors import EpisodeEnded, EpisodeNotFound, Unauthenticated
-from ludus.protocol.identifiers import EXTENSION_ID, METHOD_PREFIX
 from ludus.protocol.rewards import Reward, RewardEntry
 from ludus.server import Task
 from ludus.server.auth import CapabilitySigner
@@ -540,84 +538,6 @@ def any_id_will_do(app: LudusApp) -> ASGIApp:
         return text
 
     return frames(app, received=received)
-
-
-# ── MCP ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _mcp(app: LudusApp, change: Callable[[Any, Any], Any]) -> ASGIApp:
-    return Rewriting(app, under("/mcp"), answer=as_json(change))
-
-
-@faults.caught_by("mcp/discover", "mcp/modules", "mcp/unannounced")
-def discover_does_not_announce_the_extension(app: LudusApp) -> ASGIApp:
-    def change(asked: Any, answer: Any) -> Any:
-        if isinstance(asked, dict) and asked.get("method") == "server/discover":
-            answer["result"]["capabilities"].pop("extensions")
-        return answer
-
-    return _mcp(app, change)
-
-
-@faults.caught_by("mcp/initialize")
-def initialize_does_not_announce_the_extension(app: LudusApp) -> ASGIApp:
-    def change(asked: Any, answer: Any) -> Any:
-        if isinstance(asked, dict) and asked.get("method") == "initialize":
-            answer["result"]["capabilities"]["experimental"].pop(EXTENSION_ID)
-        return answer
-
-    return _mcp(app, change)
-
-
-@faults.caught_by("mcp/undeclared")
-def the_extension_needs_no_declaration(app: LudusApp) -> ASGIApp:
-    def request(body: bytes) -> bytes:
-        wrong = b'"io.modelcontextprotocol/clientCapabilities": {}'
-        right = wrong[:-2] + b'{"extensions": {"dev.ludus/episodes": {"version": "0.2"}}}'
-        return body.replace(wrong, right) if METHOD_PREFIX.encode() in body else body
-
-    return Rewriting(app, under("/mcp"), request=request)
-
-
-@faults.caught_by("mcp/legacy", "mcp/across_wires")
-def the_older_era_has_no_extension(app: LudusApp) -> ASGIApp:
-    def change(asked: Any, answer: Any) -> Any:
-        params = asked.get("params") if isinstance(asked, dict) else None
-        if isinstance(params, dict) and asked["method"].startswith(METHOD_PREFIX) and "_meta" not in params:
-            return {"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32601, "message": "Method not found"}}
-        return answer
-
-    return _mcp(app, change)
-
-
-@faults.caught_by("mcp/start_tool")
-def there_is_no_tool_to_start_an_episode(app: LudusApp) -> ASGIApp:
-    def change(asked: Any, answer: Any) -> Any:
-        if isinstance(asked, dict) and asked.get("method") == "tools/list":
-            answer["result"]["tools"] = [t for t in answer["result"]["tools"] if t["name"] != "start_episode"]
-        return answer
-
-    return _mcp(app, change)
-
-
-@faults.caught_by("mcp/same_tools")
-def those_who_declare_are_listed_fewer_tools(app: LudusApp) -> ASGIApp:
-    def change(asked: Any, answer: Any) -> Any:
-        if isinstance(asked, dict) and asked.get("method") == "tools/list" and EXTENSION_ID in json.dumps(asked):
-            answer["result"]["tools"] = answer["result"]["tools"][1:]
-        return answer
-
-    return _mcp(app, change)
-
-
-@faults.caught_by("mcp/no_reward")
-def a_tool_of_the_endpoint_shows_the_reward(app: LudusApp) -> ASGIApp:
-    def change(asked: Any, answer: Any) -> Any:
-        if isinstance(asked, dict) and asked.get("method") == "tools/call" and asked["params"]["name"] == "call_tool":
-            answer["result"]["_meta"] = {"reward": 0.25}
-        return answer
-
-    return _mcp(app, change)
 
 
 # ── the boundary ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -18,6 +18,7 @@ from ludus.client.transports.channel import ChannelWire
 from ludus.client.transports.mcp import McpWire
 from ludus.protocol import episodes, errors, methods
 from ludus.protocol.identifiers import EXTENSION_VERSION
+from ludus.protocol.modules import RESERVED, Module
 from ludus.server.web.serve import LudusServer
 
 Connect = Callable[..., Any]
@@ -126,7 +127,12 @@ async def test_a_process_serves_over_stdio() -> None:
             process.stdin.write(peer.body(method, params).encode() + b"\n")
             await process.stdin.drain()
             line = await asyncio.wait_for(process.stdout.readline(), 30)
-            assert found in json.dumps(json.loads(line)["result"])
+            result = json.loads(line)["result"]
+            assert found in json.dumps(result)
+            if method == "server/discover":
+                settings = result["capabilities"]["extensions"][EXTENSION]
+                absent = {"play", "tokens", "channel", "ors"}
+                assert settings["modules"].keys() == set(Module) - RESERVED - absent
     finally:
         process.stdin.close()
         await asyncio.wait_for(process.wait(), 30)

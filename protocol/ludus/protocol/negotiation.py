@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 from pydantic.json_schema import SkipJsonSchema
 
 from ludus.protocol._model import WireModel
@@ -68,6 +68,12 @@ class Modules(WireModel):
     turns: ModuleSettings | SkipJsonSchema[None] = _Absent
     noise: ModuleSettings | SkipJsonSchema[None] = _Absent
 
+    @model_serializer(mode="wrap")
+    def _leave_out(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Serialize without the modules that the server does not offer: a module is an object, never null."""
+        values: dict[str, Any] = serialize(self)
+        return {name: value for name, value in values.items() if value is not None}
+
     @property
     def offered(self) -> frozenset[Module]:
         """Return the modules of this version that the server offers."""
@@ -105,5 +111,5 @@ class Settings(WireModel):
         return self.model_copy(update={"modules": self.modules.model_copy(update=moved)})
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the settings as JSON values, without the modules that the server does not offer."""
-        return self.model_dump(mode="json", exclude_none=True)
+        """Return the settings as JSON values."""
+        return self.model_dump(mode="json")
