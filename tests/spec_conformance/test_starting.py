@@ -40,7 +40,7 @@ async def test_when_one_episode_of_a_group_fails_none_is_left(peer: Peer, server
     assert world.RUNS["faulty teardown"] == world.RUNS["faulty setup"]
 
 
-@pytest.mark.requirement("START-11", "CRED-14")
+@pytest.mark.requirement("START-11")
 async def test_secrets_reach_their_own_episodes_and_no_reply(
     peer: Peer, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

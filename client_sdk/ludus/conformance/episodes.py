@@ -83,7 +83,7 @@ async def chosen_tools(context: CheckContext) -> None:
 
 
 @suite.check(
-    "no reply contains a secret that was given to a start", "START-11", "CRED-14", module=Module.TOKENS, negative=True
+    "no reply contains a secret that was given to a start", "START-11", module=Module.SECRETS, negative=True
 )
 async def secrets(context: CheckContext) -> None:
     secret = f"secret-{new_key()}"

@@ -22,7 +22,9 @@ class Module(StrEnum):
     PLAY = "play"
     """An MCP endpoint for each episode, which shows an agent no rewards."""
     TOKENS = "tokens"
-    """Trainer tokens with scopes, secrets for environments, and what a server owes to strangers."""
+    """Trainer tokens with scopes, and what a server owes to strangers."""
+    SECRETS = "secrets"
+    """Values that a trainer gives to an environment, such as the key of a service."""
     CHANNEL = "channel"
     """All methods over one WebSocket."""
     ORS = "ors"
@@ -64,7 +66,7 @@ FIELD_MODULES: Final[Mapping[tuple[str, str], Module]] = MappingProxyType(
         ("EnvironmentInfo", "groupScoring"): Module.GROUP_SCORING,
         ("StartParams", "limits"): Module.LIMITS,
         ("StartParams", "tools"): Module.LIMITS,
-        ("StartParams", "secrets"): Module.TOKENS,
+        ("StartParams", "secrets"): Module.SECRETS,
         ("StartedEpisode", "limits"): Module.LIMITS,
         ("StartedEpisode", "play"): Module.PLAY,
         ("StartedEpisode", "turns"): Module.TURNS,

@@ -59,6 +59,7 @@ class Modules(WireModel):
     start_tool: ModuleSettings | SkipJsonSchema[None] = _Absent
     play: PlaySettings | SkipJsonSchema[None] = _Absent
     tokens: ModuleSettings | SkipJsonSchema[None] = _Absent
+    secrets: ModuleSettings | SkipJsonSchema[None] = _Absent
     channel: ChannelSettings | SkipJsonSchema[None] = _Absent
     ors: ModuleSettings | SkipJsonSchema[None] = _Absent
     limits: ModuleSettings | SkipJsonSchema[None] = _Absent
