@@ -14,10 +14,10 @@ suite = Suite()
 _VALUES: Final[Mapping[tuple[str, str], Any]] = {
     ("StartParams", "limits"): {"maxSteps": 5},
     ("StartParams", "tools"): ["any"],
+    ("StartParams", "secrets"): {"NAME": "value"},
     ("StepParams", "turn"): {"number": 1},
 }
-"""For fields of params that belong to a module, a value that is not the default. `secrets` is not among them: a server
-for one machine, which has no tokens, may take secrets for its environments all the same."""
+"""For fields of params that belong to a module, a value that is not the default."""
 
 _TESTED: Final = _VALUES.keys() | {one for one in FIELD_MODULES if one[0] in ("StartedEpisode", "EnvironmentInfo")}
 """The fields that the check sends, or finds in the results that it has."""
