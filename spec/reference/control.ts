@@ -1,267 +1,169 @@
 // The control plane: the methods of the core, and the episodes that they start.
 import { randomBytes, randomInt } from "node:crypto";
 import type { Environment, Split, Task } from "./environment.ts";
-import { Episode, limits, logIncident, rowOf } from "./episodes.ts";
-import { Invalid, checkGiven, fields, type Schema } from "./schema.ts";
-import { Refusal, digest, findUnsound, type Json, type JsonObject } from "./wire.ts";
+import { Episode, limits, rowOf } from "./episodes.ts";
+import { Invalid, check, checkSound, fields, type Schema } from "./schema.ts";
+import { Refusal, digest, type Json, type JsonObject } from "./wire.ts";
 
 export const PREFIX = "dev.ludus/";
-/** Names an environment's tools may not have. */
-export const SUBMIT = "submit_answer";
 
-const name: Schema = { type: "string", minLength: 1, maxLength: 200 };
-const optionalName: Schema = { ...name, type: ["string", "null"], default: null };
-const optionalIndex: Schema = { type: ["integer", "null"], minimum: 0, default: null };
-const key: Schema = { type: "string", minLength: 1, maxLength: 128 };
 const text: Schema = { type: "string" };
-/** A field of a module that this server does not offer: only its default is allowed. */
-const absent: Schema = { type: "null", default: null };
-const none: Schema = { type: "object", additionalProperties: false, default: {} };
+const key: Schema = { ...text, minLength: 1, maxLength: 128 };
+const name: Schema = { ...text, minLength: 1, maxLength: 200 };
+const count: Schema = { type: "integer", minimum: 1, maximum: 1024, default: 1 };
+const nullable = (schema: Schema): Schema => ({ ...schema, type: [schema.type ?? [], "null"].flat(), default: null });
+const index = nullable({ type: "integer", minimum: 0 });
 const place = { environment: name, split: name };
-const choice = { task: optionalName, index: optionalIndex };
+const choice = { ...place, task: nullable(name), index };
+const step: Schema = { type: "integer", minimum: 1 };
+const map: Schema = { type: "object", default: {} };
+/** Fields of modules that this server does not offer: only their defaults are allowed. */
+const absent = { limits: nullable({}), tools: nullable({}), secrets: { ...map, additionalProperties: false } };
 
-const METHODS: Record<string, Schema> = {
+const PARAMS: Record<string, Schema> = {
   "environments/list": fields({}),
   "splits/list": fields({ environment: name }),
-  "tasks/list": fields({
-    ...place,
-    cursor: { type: ["string", "null"], default: null },
-    limit: { type: "integer", minimum: 1, maximum: 1000, default: 100 },
-  }),
-  "tasks/get": fields({ ...place, ...choice }),
-  "episodes/start": fields({
-    ...place,
-    ...choice,
-    seed: optionalIndex,
-    count: { type: "integer", minimum: 1, maximum: 1024, default: 1 },
-    limits: absent,
-    tools: absent,
-    secrets: none,
-    key,
-  }),
-  "episodes/step": fields({
-    episode: text,
-    step: { type: "integer", minimum: 1 },
-    tool: text,
-    arguments: { type: "object", default: {} },
-    turn: absent,
-    key,
-  }),
+  "tasks/list": fields({ ...place, cursor: nullable(text), limit: { ...count, maximum: 1000, default: 100 } }),
+  "tasks/get": fields(choice),
+  "episodes/start": fields({ ...choice, seed: index, count, key, ...absent }),
+  "episodes/step": fields({ episode: text, step, tool: text, arguments: map, turn: nullable({}), key }),
   "episodes/grade": fields({ episode: text, answer: text, key }),
   "episodes/rewards": fields({ episode: text, after: { type: "integer", minimum: 0, default: 0 } }),
   "episodes/get": fields({ episode: text }),
   "episodes/close": fields({ episode: text }),
 };
 
-type Params = {
-  [field: string]: Json;
-  environment: string;
-  split: string;
-  task: string | null;
-  index: number | null;
-  seed: number | null;
-  cursor: string | null;
-  limit: number;
-  count: number;
-  key: string;
-  episode: string;
-  step: number;
-  tool: string;
-  arguments: JsonObject;
-  answer: string;
-  after: number;
-};
-type Start = { params: string; reply: Promise<JsonObject> };
-/** Returns how an agent reaches an episode. */
-export type Access = (episode: Episode) => JsonObject;
+/** Params that were checked. */
+type Params = Record<string, any>;
+export type Control = ReturnType<typeof createControl>;
 
-export class Control {
-  readonly #environments: Environment[];
-  readonly #access: Access;
-  readonly #episodes = new Map<string, Episode>();
-  readonly #starts = new Map<string, Start>();
-  #stopping = false;
+/** Return the control plane of an environment; `access` says how an agent reaches an episode. */
+export function createControl(environment: Environment, access: (episode: Episode) => JsonObject) {
+  const episodes = new Map<string, Episode>();
+  const starts = new Map<string, { params: string; reply: Promise<JsonObject> }>();
+  let isStopping = false;
 
-  constructor(environments: Environment[], access: Access) {
-    this.#environments = environments;
-    this.#access = access;
+  /** Return an episode and postpone its idle expiry; undefined if it is unknown or forgotten. */
+  function use(id: string): Episode | undefined {
+    episodes.get(id)?.touch();
+    return episodes.get(id);
   }
 
-  knows(method: string): boolean {
-    return method.startsWith(PREFIX) && Object.hasOwn(METHODS, method.slice(PREFIX.length));
-  }
-
-  /** Answer a method that this server knows. Steps, grades and starts are accepted before this returns. */
-  async call(method: string, given: unknown): Promise<JsonObject> {
+  /** Answer a method that `knows` knows. What it accepts is accepted before the first wait. */
+  async function call(method: string, given: JsonObject): Promise<JsonObject> {
     const short = method.slice(PREFIX.length);
     const params = readParams(short, given);
-    switch (short) {
-      case "environments/list":
-        return { environments: this.#environments.map(describe) };
-      case "splits/list":
-        return { splits: this.#environment(params).splits };
-      case "tasks/list":
-        return this.#list(params);
-      case "tasks/get": {
-        const { environment, split } = this.#split(params);
-        return { task: rowOf(environment, findTask(environment, split, params) as Task) };
-      }
-      case "episodes/start":
-        return this.#start(params);
-      case "episodes/step":
-        return (await this.#episode(params).step(params.step, params.tool, params.arguments, params.key)) as Json as JsonObject;
-      case "episodes/grade": {
-        const episode = this.#episode(params);
-        return { reward: (await episode.grade(params.answer, params.key)) as Json, info: episode.info() };
-      }
-      case "episodes/rewards": {
-        const episode = this.#episode(params);
-        const { status, endReason } = episode;
-        const entries = episode.log.slice(params.after) as Json[];
-        return { entries, total: episode.total() as Json, status, endReason };
-      }
-      default: {
-        const episode = this.#episode(params);
-        if (short === "episodes/close") episode.end("closed");
-        return { info: episode.info() };
-      }
+    if ("episode" in params) return answer(short, params);
+    const { name, description, version, splits, tools, seedable, gradable, rewardRange } = environment;
+    const shown = { name, description, version, splits, tools: tools as Json, seedable, gradable, rewardRange };
+    if (short === "environments/list") return { environments: [shown] };
+    if (params.environment !== name) throw missing(4041, "environment", params.environment);
+    if (short === "splits/list") return { splits };
+    const split = splits.find((each) => each.name === params.split);
+    if (!split) throw missing(4042, "split", params.split);
+    if (short === "tasks/list") return listTasks(environment, split, params);
+    const { task: id, index } = params;
+    const place = id === null ? index : environment.find(split.name, id);
+    const isNamed = id !== null || index !== null;
+    if (isNamed && (place === null || place >= split.count)) throw missing(4043, "task", id ?? index);
+    if (short === "tasks/get") return { task: rowOf(environment, environment.task(split.name, place)) };
+    return start(params, (seed) => environment.task(split.name, isNamed ? place : draw(seed, split.count)));
+  }
+
+  async function answer(method: string, params: Params): Promise<JsonObject> {
+    const episode = use(params.episode);
+    if (!episode) throw missing(4044, "episode", params.episode);
+    const { log, status, endReason } = episode;
+    if (method === "episodes/step") return episode.step(params.step, params.tool, params.arguments, params.key);
+    if (method === "episodes/grade") {
+      return { reward: (await episode.grade(params.answer, params.key)) as Json, info: episode.info() };
     }
+    if (method === "episodes/rewards") {
+      return { entries: log.slice(params.after), total: episode.total() as Json, status, endReason };
+    }
+    if (method === "episodes/close") episode.end("closed");
+    return { info: episode.info() };
   }
 
-  /** Return an episode that a request uses, or undefined if it is unknown or forgotten. */
-  use(id: string): Episode | undefined {
-    const episode = this.#episodes.get(id);
-    episode?.touch();
-    return episode;
-  }
-
-  /** End all episodes, and wait until they are freed or the time is over. */
-  async stop(seconds: number): Promise<void> {
-    this.#stopping = true;
-    const episodes = [...this.#episodes.values()];
-    for (const episode of episodes) episode.end("server_stopped");
-    const freed = Promise.all(episodes.map((episode) => episode.freed));
-    await Promise.race([freed, new Promise((resolve) => setTimeout(resolve, seconds * 1000).unref())]);
-  }
-
-  #episode(params: Params): Episode {
-    const episode = this.use(params.episode);
-    if (!episode) throw new Refusal(4044, `there is no episode ${JSON.stringify(params.episode)}`);
-    return episode;
-  }
-
-  #environment(params: Params): Environment {
-    const found = this.#environments.find((each) => each.name === params.environment);
-    if (!found) throw new Refusal(4041, `there is no environment ${JSON.stringify(params.environment)}`);
-    return found;
-  }
-
-  #split(params: Params): { environment: Environment; split: Split } {
-    const environment = this.#environment(params);
-    const split = environment.splits.find((each) => each.name === params.split);
-    if (!split) throw new Refusal(4042, `${environment.name} has no split ${JSON.stringify(params.split)}`);
-    return { environment, split };
-  }
-
-  #list(params: Params): JsonObject {
-    const { environment, split } = this.#split(params);
-    const cursor = params.cursor ?? "0";
-    const first = /^(0|[1-9]\d{0,14})$/.test(cursor) ? Number(cursor) : Infinity;
-    if (first > split.count) throw new Refusal(-32602, `cursor ${JSON.stringify(cursor)} is not one of this split`);
-    const last = Math.min(first + params.limit, split.count);
-    const tasks: Json[] = [];
-    for (let index = first; index < last; index++) tasks.push(rowOf(environment, taskAt(environment, split, index)));
-    return { tasks, nextCursor: last < split.count ? String(last) : null };
-  }
-
-  #start(params: Params): Promise<JsonObject> {
-    const { environment, split } = this.#split(params);
-    const named = findTask(environment, split, params);
+  function start({ key, ...params }: Params, choose: (seed: number) => Task): Promise<JsonObject> {
     const wanted = digest(params);
-    const known = this.#starts.get(params.key);
+    const known = starts.get(key);
     if (known?.params === wanted) return known.reply;
-    if (known) throw new Refusal(4092, `the key ${JSON.stringify(params.key)} was used for another start`);
-    if (params.seed !== null && !environment.seedable) throw new Refusal(4220, `${environment.name} takes no seed`);
-    if (this.#stopping) throw new Refusal(5030, "the server is stopping");
-    const running = [...this.#episodes.values()].filter((each) => each.endReason === null).length;
-    if (running + params.count > limits.episodes) {
-      const wait: JsonObject = params.count > limits.episodes ? {} : { retryAfter: 1 };
-      throw new Refusal(4290, `there is room for ${limits.episodes} episodes`, { limit: limits.episodes, ...wait });
-    }
-    const seed = params.seed ?? randomInt(2 ** 47);
-    const task = named ?? taskAt(environment, split, digestIndex(seed, split.count));
-    const reply = this.#open(environment, task, seed, params.count, params.key);
-    this.#starts.set(params.key, { params: wanted, reply });
+    if (known) throw new Refusal(4092, `the key ${JSON.stringify(key)} was used for another start`);
+    if (params.seed !== null && !environment.seedable) throw new Refusal(4220, "this environment takes no seed");
+    if (isStopping) throw new Refusal(5030, "the server is stopping");
+    const running = [...episodes.values()].filter((each) => each.endReason === null).length;
+    const data = { limit: limits.episodes, retryAfter: 1 };
+    if (running + params.count > limits.episodes) throw new Refusal(4290, `${running} episodes run already`, data);
+    const seed: number = params.seed ?? randomInt(2 ** 47);
+    const subject = { group: `g_${randomBytes(12).toString("base64url")}`, environment, task: choose(seed), seed };
+    const group = Array.from({ length: params.count }, () => new Episode(subject));
+    const reply = open(group, subject.group);
+    starts.set(key, { params: wanted, reply });
+    void Promise.all(group.map(keep)).then(() => starts.delete(key));
     return reply;
   }
 
-  async #open(environment: Environment, task: Task, seed: number, count: number, key: string): Promise<JsonObject> {
-    const group = `g_${randomBytes(12).toString("base64url")}`;
-    const episodes = Array.from({ length: count }, () => new Episode(group, environment, task, seed));
-    let kept = count;
-    for (const episode of episodes) {
-      this.#episodes.set(episode.id, episode);
-      const forget = () => {
-        this.#episodes.delete(episode.id);
-        if (--kept === 0) this.#starts.delete(key);
-      };
-      void episode.ended.then(() => setTimeout(forget, limits.keep * 1000).unref());
-    }
-    const opened = await Promise.allSettled(episodes.map((episode) => episode.open()));
+  async function open(group: Episode[], id: string): Promise<JsonObject> {
+    const opened = await Promise.allSettled(group.map((episode) => episode.open()));
     const failed = opened.find((each) => each.status === "rejected");
-    if (!failed) return { group, episodes: episodes.map((episode) => this.#started(episode)) };
-    for (const episode of episodes) episode.end("closed");
-    throw this.#stopping ? new Refusal(5030, "the server is stopping") : (failed.reason as Error);
+    if (!failed) return { group: id, episodes: group.map((episode) => ({ ...episode.shown(), play: access(episode) })) };
+    for (const episode of group) episode.end("closed");
+    throw isStopping ? new Refusal(5030, "the server is stopping") : failed.reason;
   }
 
-  #started(episode: Episode): JsonObject {
-    const { id, environment, task, seed, prompt } = episode;
-    const { tools, gradable } = environment;
-    const row = rowOf(environment, task);
-    return { episode: id, task: row, seed, prompt, tools: tools as Json, gradable, play: this.#access(episode) };
+  /** Keep an episode until some time after its end. */
+  async function keep(episode: Episode): Promise<void> {
+    episodes.set(episode.id, episode);
+    await episode.ended.promise;
+    await new Promise((resolve) => setTimeout(resolve, limits.keep * 1000).unref());
+    episodes.delete(episode.id);
   }
+
+  /** End all episodes, and wait for a bounded time until they are freed. */
+  async function stop(seconds: number): Promise<void> {
+    isStopping = true;
+    for (const episode of episodes.values()) episode.end("server_stopped");
+    const late = new Promise((resolve) => setTimeout(resolve, seconds * 1000).unref());
+    await Promise.race([late, Promise.all([...episodes.values()].map((episode) => episode.freed))]);
+  }
+
+  return { knows, call, use, stop };
 }
 
-/** Check params: their fields, and that every peer reads them alike. A call's arguments are judged as its step. */
-function readParams(method: string, given: unknown): Params {
+function knows(method: string): boolean {
+  return method.startsWith(PREFIX) && Object.hasOwn(PARAMS, method.slice(PREFIX.length));
+}
+
+function missing(code: number, kind: string, name: Json): Refusal {
+  return new Refusal(code, `there is no ${kind} ${JSON.stringify(name)}`);
+}
+
+/** Draw a task's index that depends on the seed alone. */
+function draw(seed: number, count: number): number {
+  return parseInt(digest(["task", seed]).slice(0, 12), 16) % count;
+}
+
+function listTasks(environment: Environment, { name, count }: Split, { cursor, limit }: Params): JsonObject {
+  const first = /^(0|[1-9]\d{0,14})$/.test(cursor ?? "0") ? Number(cursor) : Infinity;
+  if (first > count) throw new Refusal(-32602, `the cursor ${JSON.stringify(cursor)} is not one of this split`);
+  const next = Math.min(first + limit, count);
+  const indices = Array.from({ length: next - first }, (_, place) => first + place);
+  const tasks = indices.map((index) => rowOf(environment, environment.task(name, index)));
+  return { tasks, nextCursor: next < count ? String(next) : null };
+}
+
+/** Check params. The arguments of a call may hold half of a surrogate pair: its step then tells the policy. */
+function readParams(method: string, given: JsonObject): Params {
   try {
-    const params = checkGiven(METHODS[method] ?? {}, given, "params", false) as Params;
-    const { arguments: _arguments, ...others } = params;
-    const unsound = findUnsound(others);
-    if (unsound !== null) throw new Invalid(`params: ${unsound}`);
-    const choices = [params.task, params.index].filter((each) => each !== null && each !== undefined).length;
-    if (choices > 1) throw new Invalid("params name both task and index");
-    if (method === "tasks/get" && choices === 0) throw new Invalid("params name neither task nor index");
+    const { arguments: args = {}, ...others } = given;
+    checkSound({}, args, "params.arguments", true);
+    checkSound({}, others, "params");
+    const params = check(PARAMS[method] ?? {}, given, "params") as Params;
+    const named = [params.task ?? null, params.index ?? null].filter((each) => each !== null).length;
+    if (named > 1 || (method === "tasks/get" && named < 1)) throw new Invalid("params: give one of task and index");
     return params;
   } catch (error) {
-    if (error instanceof Invalid) throw new Refusal(-32602, error.message);
-    throw error;
-  }
-}
-
-function describe(environment: Environment): JsonObject {
-  const { name, description, version, splits, tools, seedable, gradable, rewardRange } = environment;
-  return { name, description, version, splits, tools: tools as Json, seedable, gradable, rewardRange };
-}
-
-/** Return the task that params name; undefined if they name none. */
-function findTask(environment: Environment, split: Split, params: Params): Task | undefined {
-  if (params.task === null && params.index === null) return undefined;
-  const index = params.task === null ? params.index : environment.find(split.name, params.task);
-  if (index !== null && index < split.count) return taskAt(environment, split, index);
-  throw new Refusal(4043, `${split.name} has no task ${JSON.stringify(params.task ?? params.index)}`);
-}
-
-/** Return a place below a count that depends on the seed alone. */
-function digestIndex(seed: number, count: number): number {
-  return Buffer.from(digest(["task", seed]), "base64").readUInt32BE() % count;
-}
-
-function taskAt(environment: Environment, split: Split, index: number): Task {
-  try {
-    return environment.task(split.name, index);
-  } catch (error) {
-    const incident = logIncident(`the tasks of ${environment.name}`, error);
-    throw new Refusal(5001, `the environment failed (incident ${incident})`, { incident });
+    throw error instanceof Invalid ? new Refusal(-32602, error.message) : error;
   }
 }

@@ -2,123 +2,80 @@
 import http from "node:http";
 import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
-import { openChannel } from "./channel.ts";
-import { Control } from "./control.ts";
+import { createControl } from "./control.ts";
 import type { Environment } from "./environment.ts";
 import { limits } from "./episodes.ts";
-import { VERSION, answer, refusalOf, type Endpoint, type Reply } from "./mcp.ts";
+import { VERSION, answer, refuse, type Endpoint, type Reply } from "./mcp.ts";
 import { Capabilities } from "./play.ts";
-import { Refusal, write, type JsonObject } from "./wire.ts";
+import { Refusal, write } from "./wire.ts";
 
 const LARGEST_BODY = 1 << 20;
-const STOP_SECONDS = 5;
 const LOOPBACK = ["127.0.0.1", "localhost", "[::1]"];
 
-/** A whole exchange that is refused with an HTTP status. */
-class Rejected extends Error {
-  readonly reply: Reply;
+const text = { type: "string" } as const;
+const options = { port: text, environment: text, idle: text, seconds: text, call: text, keep: text };
+const { values: given } = parseArgs({ options });
+for (const name of ["idle", "seconds", "call", "keep"] as const) limits[name] = Number(given[name] ?? limits[name]);
+const file = given.environment ? pathToFileURL(given.environment).href : "./guess.ts";
+const { default: environment } = (await import(file)) as { default: Environment };
 
-  constructor(status: number, refusal: Refusal) {
-    super(refusal.message);
-    this.reply = { status, body: { jsonrpc: "2.0", id: null, error: refusal.error } };
-  }
+const capabilities = new Capabilities();
+const control = createControl(environment, (episode) => capabilities.grant(episode));
+const endpoint: Endpoint = {
+  capabilities: { tools: {} },
+  settings: { version: VERSION, modules: { initialize: {}, play: { path: "/play/{capability}/mcp" } } },
+  instructions: `This server offers episodes of ${environment.name} to clients of the extension dev.ludus/episodes.`,
+  knows: (method) => method === "tools/list" || control.knows(method),
+  call: async (method, params) => (method === "tools/list" ? { tools: [] } : control.call(method, params)),
+};
+
+/** Refuse a whole exchange. */
+function reject(status: number, message: string, code = -32600): Reply {
+  return { ...refuse(new Refusal(code, message), true), status };
 }
 
-/** Refuse requests of pages of other origins, and those for another host: this server serves loopback only. */
-function checkOrigin({ headers }: http.IncomingMessage): void {
-  const host = (headers.host ?? "").replace(/:\d*$/, "");
-  if (!LOOPBACK.includes(host)) throw new Rejected(421, new Refusal(-32600, "this server serves loopback only"));
-  const origin = headers.origin;
-  if (origin === undefined || (URL.canParse(origin) && LOOPBACK.includes(new URL(origin).hostname))) return;
-  throw new Rejected(403, new Refusal(-32600, "the origin is not allowed"));
-}
-
-function pathOf(request: http.IncomingMessage): string {
-  return (request.url ?? "").split("?", 1)[0] ?? "";
-}
-
-async function readBody(request: http.IncomingMessage): Promise<Buffer> {
-  const tooLarge = new Refusal(4130, `a body may have ${LARGEST_BODY} bytes`, { limit: LARGEST_BODY });
-  if (Number(request.headers["content-length"] ?? 0) > LARGEST_BODY) throw new Rejected(413, tooLarge);
+/** Answer a request. This server serves its own machine only, and no pages of other origins. */
+async function exchange(request: http.IncomingMessage): Promise<Reply> {
+  const { host = "", origin, "content-length": length = 0 } = request.headers;
+  if (!LOOPBACK.includes(host.replace(/:\d*$/, ""))) return reject(421, "this server serves its own machine only");
+  const isAllowed = origin === undefined || (URL.canParse(origin) && LOOPBACK.includes(new URL(origin).hostname));
+  if (!isAllowed) return reject(403, "this origin is not allowed");
+  const path = (request.url ?? "").split("?", 1)[0] ?? "";
+  const isPlay = path.startsWith("/play/");
+  const found = path === "/mcp" ? endpoint : isPlay ? capabilities.open(path, control) : null;
+  if (!found) return reject(404, "this path is unknown or has expired", isPlay ? 4011 : -32601);
+  if (request.method !== "POST") return reject(405, "this endpoint takes POST");
   const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of request as AsyncIterable<Buffer>) {
-    chunks.push(chunk);
-    size += chunk.length;
-    if (size > LARGEST_BODY) throw new Rejected(413, tooLarge);
+  let left = LARGEST_BODY - Number(length);
+  if (left >= 0) {
+    left = LARGEST_BODY;
+    for await (const chunk of request as AsyncIterable<Buffer>) {
+      if ((left -= chunk.length) < 0) break;
+      chunks.push(chunk);
+    }
   }
-  return Buffer.concat(chunks);
+  if (left < 0) return reject(413, `a body has at most ${LARGEST_BODY} bytes`, 4130);
+  return answer(found, request.headers, Buffer.concat(chunks));
 }
 
-async function main(): Promise<void> {
-  const text = { type: "string" } as const;
-  const names = { port: text, environment: text, idle: text, seconds: text, call: text, keep: text };
-  const { values } = parseArgs({ options: names });
-  for (const name of ["idle", "seconds", "call", "keep"] as const) limits[name] = Number(values[name] ?? limits[name]);
-  const file = values.environment ? pathToFileURL(values.environment).href : "./guess.ts";
-  const { default: environment } = (await import(file)) as { default: Environment };
-
-  const capabilities = new Capabilities();
-  const control = new Control([environment], (episode) => capabilities.grant(episode));
-  const modules: JsonObject = { initialize: {}, play: { path: "/play/{capability}/mcp" } };
-  const endpoint: Endpoint = {
-    capabilities: { tools: {} },
-    settings: { version: VERSION, modules },
-    knows: (method) => control.knows(method) || method === "tools/list" || method === "tools/call",
-    async call(method, params) {
-      if (method === "tools/list") return { tools: [] };
-      if (method === "tools/call") throw new Refusal(-32602, `there is no tool ${JSON.stringify(params["name"])}`);
-      return control.call(method, params);
-    },
+const server = http.createServer((request, response) => {
+  const send = ({ status, body }: Reply) => {
+    if (!request.complete) response.setHeader("Connection", "close");
+    if (status === 405) response.setHeader("Allow", "POST");
+    response.writeHead(status, { "Content-Type": "application/json" }).end(body === null ? "" : write(body));
   };
+  exchange(request).then(send, () => response.destroy());
+});
 
-  const find = (path: string): Endpoint => {
-    if (path === "/mcp") return endpoint;
-    if (!path.startsWith("/play/")) throw new Rejected(404, new Refusal(-32601, "nothing is at this path"));
-    try {
-      return capabilities.open(path, control);
-    } catch (error) {
-      throw new Rejected(404, refusalOf(error));
-    }
-  };
-
-  const exchange = async (request: http.IncomingMessage): Promise<Reply> => {
-    checkOrigin(request);
-    const found = find(pathOf(request));
-    if (request.method !== "POST") throw new Rejected(405, new Refusal(-32600, "this endpoint takes POST"));
-    return answer(found, request.headers, await readBody(request));
-  };
-
-  const server = http.createServer(async (request, response) => {
-    let reply: Reply;
-    try {
-      reply = await exchange(request);
-    } catch (error) {
-      if (!(error instanceof Rejected)) return void response.destroy();
-      reply = error.reply;
-      if (!request.complete) response.setHeader("Connection", "close");
-      if (reply.status === 405) response.setHeader("Allow", "POST");
-    }
-    if (reply.body !== null) response.setHeader("Content-Type", "application/json");
-    response.writeHead(reply.status).end(reply.body === null ? "" : write(reply.body));
-  });
-
-  const channel = await openChannel(server, control, checkOrigin);
-  if (channel) modules["channel"] = channel.settings;
-
-  const stop = async (): Promise<void> => {
-    server.close();
-    await control.stop(STOP_SECONDS);
-    channel?.close();
-    server.closeIdleConnections();
-    setTimeout(() => server.closeAllConnections(), 1000).unref();
-  };
-  for (const signal of ["SIGTERM", "SIGINT"] as const) process.once(signal, () => void stop());
-  server.listen(Number(values.port ?? 8000), "127.0.0.1", () => {
-    const address = server.address();
-    const port = typeof address === "object" ? address?.port : 0;
-    console.log(JSON.stringify({ url: `http://127.0.0.1:${port}` }));
-  });
+async function stop(): Promise<void> {
+  server.close();
+  await control.stop(5);
+  server.closeIdleConnections();
+  setTimeout(() => server.closeAllConnections(), 1000).unref();
 }
 
-await main();
+process.once("SIGTERM", stop).once("SIGINT", stop);
+server.listen(Number(given.port ?? 8000), "127.0.0.1", () => {
+  const { port } = server.address() as { port: number };
+  console.log(JSON.stringify({ url: `http://127.0.0.1:${port}` }));
+});

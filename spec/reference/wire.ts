@@ -1,37 +1,32 @@
 // JSON as it travels: values, refusals, and what a double cannot hold.
-import { createHash } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 
 export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
 export type JsonObject = { [name: string]: Json };
 
-/** An error that the standard defines: the request is answered with it. */
+/** An error that the standard or MCP defines: the request is answered with it. */
 export class Refusal extends Error {
-  readonly code: number;
-  readonly data: JsonObject;
-
+  readonly error: JsonObject & { code: number };
   constructor(code: number, message: string, data: JsonObject = {}) {
     super(message);
-    this.code = code;
-    this.data = data;
-  }
-
-  /** The error object of JSON-RPC. */
-  get error(): JsonObject {
-    return { code: this.code, message: this.message, data: this.data };
+    this.error = { code, message, data };
   }
 }
 
-const DEEPEST = 200;
+/** Log a fault; return the id of the line in the log, which is all that a caller sees of it. */
+export function logIncident(what: string, error: unknown): string {
+  const incident = randomUUID();
+  console.error(`incident ${incident} in ${what}:`, error);
+  return incident;
+}
 
 type Reviver = (name: string, value: unknown, context: { source?: string }) => unknown;
 const parseWithSource = JSON.parse as (text: string, reviver: Reviver) => unknown;
 
-/** Parse JSON; an integer whose digits a double would change becomes a bigint, which no schema here allows. */
+/** Parse JSON; an integer whose digits a double would change becomes a bigint, which `findUnsound` finds. */
 export function parse(text: string): unknown {
-  return parseWithSource(text, (_name, value, context) =>
-    typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context.source ?? "")
-      ? BigInt(context.source ?? 0)
-      : value,
+  return parseWithSource(text, (_name, value, { source = "" }) =>
+    typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(source) ? BigInt(source) : value,
   );
 }
 
@@ -44,30 +39,21 @@ export function isObject(value: unknown): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** Return what keeps a value from being JSON that every peer reads alike, or null; halves of surrogate pairs if asked. */
-export function findUnsound(value: unknown, halves = true, depth = 0): string | null {
+/** Return what keeps a value from being JSON that all peers read alike, or null. */
+export function findUnsound(value: unknown, allowHalves = false, depth = 0): string | null {
   if (typeof value === "bigint") return `the integer ${value} is beyond 2^53 - 1`;
   if (typeof value === "number") return Number.isFinite(value) ? null : "a number is not finite";
-  if (typeof value === "string") return value.isWellFormed() || !halves ? null : "a text holds half of a surrogate pair";
+  if (typeof value === "string") return allowHalves || value.isWellFormed() ? null : "half of a surrogate pair";
   if (value === null || typeof value === "boolean") return null;
   if (typeof value !== "object") return `${typeof value} is not JSON`;
-  if (depth === DEEPEST) return `a value is nested more than ${DEEPEST} deep`;
-  const parts = Array.isArray(value) ? value : Object.entries(value).flat();
-  for (const part of parts) {
-    const found = findUnsound(part, halves, depth + 1);
-    if (found !== null) return found;
-  }
-  return null;
+  if (depth > 200) return "nested too deeply";
+  const parts: unknown[] = Array.isArray(value) ? value : Object.entries(value).flat();
+  return parts.reduce<string | null>((found, part) => found ?? findUnsound(part, allowHalves, depth + 1), null);
 }
 
 /** Return a digest that is the same for equal values, whatever the order of their fields. */
 export function digest(value: Json): string {
-  return createHash("sha256").update(JSON.stringify(sorted(value))).digest("base64");
-}
-
-function sorted(value: Json): Json {
-  if (Array.isArray(value)) return value.map(sorted);
-  if (!isObject(value)) return value;
-  const fields = Object.entries(value).map(([name, each]): [string, Json] => [name, sorted(each)]);
-  return Object.fromEntries(fields.sort(([one], [other]) => (one < other ? -1 : 1)));
+  const sorted = (each: JsonObject) => Object.fromEntries(Object.entries(each).sort(([a], [b]) => (a < b ? -1 : 1)));
+  const text = JSON.stringify(value, (_name, each: unknown) => (isObject(each) ? sorted(each) : each));
+  return createHash("sha256").update(text).digest("hex");
 }
