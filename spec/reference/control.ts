@@ -2,36 +2,37 @@
 import { randomBytes, randomInt } from "node:crypto";
 import type { Environment, Split, Task } from "./environment.ts";
 import { Episode, limits, rowOf } from "./episodes.ts";
-import { Invalid, check, checkSound, fields, type Schema } from "./schema.ts";
+import { ANY_OBJECT, Invalid, KEY, TEXT, check, checkSound, fields, integer, nullable, type Schema } from "./schema.ts";
 import { Refusal, digest, type Json, type JsonObject } from "./wire.ts";
 
 export const PREFIX = "dev.ludus/";
 
-const text: Schema = { type: "string" };
-const key: Schema = { ...text, minLength: 1, maxLength: 128 };
-const name: Schema = { ...text, minLength: 1, maxLength: 200 };
-const count: Schema = { type: "integer", minimum: 1, maximum: 1024, default: 1 };
-const nullable = (schema: Schema): Schema => ({ ...schema, type: [schema.type ?? [], "null"].flat(), default: null });
-const index = nullable({ type: "integer", minimum: 0 });
+const name: Schema = { ...TEXT, minLength: 1, maxLength: 200 };
 const place = { environment: name, split: name };
-const choice = { ...place, task: nullable(name), index };
-const step: Schema = { type: "integer", minimum: 1 };
-const map: Schema = { type: "object", default: {} };
+const choice = { ...place, task: nullable(name), index: nullable(integer(0)) };
+const count = { ...integer(1, 1024), default: 1 };
 /** Fields of modules that this server does not offer: only their defaults are allowed. */
-const absent = { limits: nullable({}), tools: nullable({}), secrets: { ...map, additionalProperties: false } };
+const absent = { limits: nullable({}), tools: nullable({}), secrets: { ...ANY_OBJECT, additionalProperties: false } };
+const episode = TEXT;
+const call = { step: integer(1), tool: TEXT, arguments: ANY_OBJECT, turn: nullable({}) };
 
 const PARAMS: Record<string, Schema> = {
   "environments/list": fields({}),
   "splits/list": fields({ environment: name }),
-  "tasks/list": fields({ ...place, cursor: nullable(text), limit: { ...count, maximum: 1000, default: 100 } }),
+  "tasks/list": fields({ ...place, cursor: nullable(TEXT), limit: { ...integer(1, 1000), default: 100 } }),
   "tasks/get": fields(choice),
-  "episodes/start": fields({ ...choice, seed: index, count, key, ...absent }),
-  "episodes/step": fields({ episode: text, step, tool: text, arguments: map, turn: nullable({}), key }),
-  "episodes/grade": fields({ episode: text, answer: text, key }),
-  "episodes/rewards": fields({ episode: text, after: { type: "integer", minimum: 0, default: 0 } }),
-  "episodes/get": fields({ episode: text }),
-  "episodes/close": fields({ episode: text }),
+  "episodes/start": fields({ ...choice, seed: nullable(integer(0)), count, ...absent, key: KEY }),
+  "episodes/step": fields({ episode, ...call, key: KEY }),
+  "episodes/grade": fields({ episode, answer: TEXT, key: KEY }),
+  "episodes/rewards": fields({ episode, after: { ...integer(0), default: 0 } }),
+  "episodes/get": fields({ episode }),
+  "episodes/close": fields({ episode }),
 };
+
+/** Whether the core has a method. */
+export function knows(method: string): boolean {
+  return method.startsWith(PREFIX) && Object.hasOwn(PARAMS, method.slice(PREFIX.length));
+}
 
 /** Params that were checked. */
 type Params = Record<string, any>;
@@ -54,9 +55,9 @@ export function createControl(environment: Environment, access: (episode: Episod
     const short = method.slice(PREFIX.length);
     const params = readParams(short, given);
     if ("episode" in params) return answer(short, params);
-    const { name, description, version, splits, tools, seedable, gradable, rewardRange } = environment;
-    const shown = { name, description, version, splits, tools: tools as Json, seedable, gradable, rewardRange };
-    if (short === "environments/list") return { environments: [shown] };
+    const { task: _task, find: _find, create: _create, ...info } = environment;
+    if (short === "environments/list") return { environments: [info] };
+    const { name, splits } = environment;
     if (params.environment !== name) throw missing(4041, "environment", params.environment);
     if (short === "splits/list") return { splits };
     const split = splits.find((each) => each.name === params.split);
@@ -67,7 +68,8 @@ export function createControl(environment: Environment, access: (episode: Episod
     const isNamed = id !== null || index !== null;
     if (isNamed && (place === null || place >= split.count)) throw missing(4043, "task", id ?? index);
     if (short === "tasks/get") return { task: rowOf(environment, environment.task(split.name, place)) };
-    return start(params, (seed) => environment.task(split.name, isNamed ? place : draw(seed, split.count)));
+    const draw = (seed: number) => parseInt(digest(["task", seed]).slice(0, 12), 16) % split.count;
+    return start(params, (seed) => environment.task(split.name, isNamed ? place : draw(seed)));
   }
 
   async function answer(method: string, params: Params): Promise<JsonObject> {
@@ -76,11 +78,10 @@ export function createControl(environment: Environment, access: (episode: Episod
     const { log, status, endReason } = episode;
     if (method === "episodes/step") return episode.step(params.step, params.tool, params.arguments, params.key);
     if (method === "episodes/grade") {
-      return { reward: (await episode.grade(params.answer, params.key)) as Json, info: episode.info() };
+      return { reward: await episode.grade(params.answer, params.key), info: episode.info() };
     }
-    if (method === "episodes/rewards") {
-      return { entries: log.slice(params.after), total: episode.total() as Json, status, endReason };
-    }
+    const total = episode.total();
+    if (method === "episodes/rewards") return { entries: log.slice(params.after), total, status, endReason };
     if (method === "episodes/close") episode.end("closed");
     return { info: episode.info() };
   }
@@ -107,7 +108,8 @@ export function createControl(environment: Environment, access: (episode: Episod
   async function open(group: Episode[], id: string): Promise<JsonObject> {
     const opened = await Promise.allSettled(group.map((episode) => episode.open()));
     const failed = opened.find((each) => each.status === "rejected");
-    if (!failed) return { group: id, episodes: group.map((episode) => ({ ...episode.shown(), play: access(episode) })) };
+    const shown = (episode: Episode) => ({ ...episode.shown(), play: access(episode) });
+    if (!failed) return { group: id, episodes: group.map(shown) };
     for (const episode of group) episode.end("closed");
     throw isStopping ? new Refusal(5030, "the server is stopping") : failed.reason;
   }
@@ -128,20 +130,11 @@ export function createControl(environment: Environment, access: (episode: Episod
     await Promise.race([late, Promise.all([...episodes.values()].map((episode) => episode.freed))]);
   }
 
-  return { knows, call, use, stop };
-}
-
-function knows(method: string): boolean {
-  return method.startsWith(PREFIX) && Object.hasOwn(PARAMS, method.slice(PREFIX.length));
+  return { call, use, stop };
 }
 
 function missing(code: number, kind: string, name: Json): Refusal {
   return new Refusal(code, `there is no ${kind} ${JSON.stringify(name)}`);
-}
-
-/** Draw a task's index that depends on the seed alone. */
-function draw(seed: number, count: number): number {
-  return parseInt(digest(["task", seed]).slice(0, 12), 16) % count;
 }
 
 function listTasks(environment: Environment, { name, count }: Split, { cursor, limit }: Params): JsonObject {

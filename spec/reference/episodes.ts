@@ -1,28 +1,22 @@
 // Episodes: their lives, their steps in order and exactly once, and their rewards.
 import { randomBytes } from "node:crypto";
 import { Refused, type Environment, type Outcome, type Reward, type Task, type World } from "./environment.ts";
-import { Invalid, checkSound, fields, type Schema } from "./schema.ts";
+import { ANY_OBJECT, Invalid, NUMBER, TEXT, checkSound, fields, nullable, type Schema } from "./schema.ts";
 import { Refusal, digest, logIncident, type Json, type JsonObject } from "./wire.ts";
 
 /** The server's own limits: times in seconds, and the most steps of an episode and running episodes. */
 export const limits = { idle: 900, seconds: 3600, call: 60, keep: 60, steps: 1000, episodes: 4096 };
 
 const STATUS = {
-  ...{ completed: "completed", submitted: "completed" },
-  ...{ step_limit: "truncated", time_limit: "truncated", truncated: "truncated", closed: "truncated" },
-  ...{ expired: "closed", server_stopped: "closed", environment_error: "failed" },
+  completed: "completed", submitted: "completed", step_limit: "truncated", time_limit: "truncated",
+  truncated: "truncated", closed: "truncated", expired: "closed", server_stopped: "closed", environment_error: "failed",
 };
 export type EndReason = keyof typeof STATUS;
 
-const ROW: Schema = { type: "object", additionalProperties: fields({ value: { type: "number" } }), default: {} };
-const REASON: Schema = { type: ["string", "null"], default: null };
-const REWARD = fields({ value: { type: ["number", "null"] }, components: ROW, reason: REASON });
-const OUTCOME = fields({
-  text: { type: "string" },
-  reward: { ...REWARD, type: ["object", "null"], default: null },
-  metadata: { type: "object", default: {} },
-  done: { enum: ["completed", "truncated", null], default: null },
-});
+const COMPONENTS: Schema = { ...ANY_OBJECT, additionalProperties: fields({ value: NUMBER }) };
+const REWARD = fields({ value: { type: ["number", "null"] }, components: COMPONENTS, reason: nullable(TEXT) });
+const DONE: Schema = { enum: ["completed", "truncated", null], default: null };
+const OUTCOME = fields({ text: TEXT, reward: nullable(REWARD), metadata: ANY_OBJECT, done: DONE });
 
 export type StepResult = JsonObject & { content: JsonObject[]; error: JsonObject | null; endReason: EndReason | null };
 type Call = { params: string; step: number; reply: Promise<unknown> };
@@ -58,7 +52,7 @@ export class Episode {
   async open(): Promise<void> {
     const { environment, task, seed } = this.subject;
     const setUp = () => (this.#world = environment.create(task, seed)).setUp();
-    this.prompt = (await this.#run(setUp, { type: "string" })) as string;
+    this.prompt = (await this.#run(setUp, TEXT)) as string;
     const deadline = setTimeout(() => this.end("time_limit"), limits.seconds * 1000).unref();
     this.#idle = setTimeout(() => (this.#isBusy ? this.touch() : this.end("expired")), limits.idle * 1000).unref();
     void this.ended.promise.then(() => [deadline, this.#idle].forEach(clearTimeout));
@@ -164,7 +158,8 @@ export class Episode {
   total(): Reward {
     const reason = `the episode ended with ${this.endReason}`;
     if (this.status === "failed" || this.status === "closed") return { value: null, reason };
-    const total: Required<Reward> = { value: 0, components: {}, reason: this.log.length ? null : "nothing was rewarded" };
+    const isEmpty = this.log.length === 0;
+    const total: Required<Reward> = { value: 0, components: {}, reason: isEmpty ? "nothing was rewarded" : null };
     for (const { reward } of this.log) {
       total.reason = reward.value === null ? (reward.reason ?? null) : total.reason;
       total.value = total.value === null || reward.value === null ? null : total.value + reward.value;

@@ -1,12 +1,12 @@
 // The example: guess a number. It has rewards of steps and of answers, refusals, seeds, two ends and a test split.
 import { createHash } from "node:crypto";
 import { Refused, type Environment, type Outcome, type Reward, type World } from "./environment.ts";
+import { fields, integer } from "./schema.ts";
 
 const HIGHEST = 100;
 const GUESSES = 10;
 const PRICE = 1 / 16;
-const number = { type: "integer", minimum: 1, maximum: HIGHEST };
-const inputSchema = { type: "object", properties: { number }, required: ["number"], additionalProperties: false };
+const inputSchema = fields({ number: integer(1, HIGHEST) });
 
 /** Draw a number that depends on a text alone. */
 function draw(text: string): number {

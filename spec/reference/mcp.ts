@@ -6,15 +6,15 @@ export const VERSION = "0.2";
 const MODERN = "2026-07-28";
 const LEGACY = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 const META = "io.modelcontextprotocol/";
+const STATUS: Record<number, number> = { [-32601]: 404, [-32603]: 500, 5030: 503 };
 const serverInfo = { name: "ludus-reference-server", version: "1.0.0" };
 
 export type Headers = Record<string, string | string[] | undefined>;
 export type Reply = { status: number; body: Json };
 
-/** What is behind the URL of an MCP server. */
+/** What is behind the URL of an MCP server; `settings` are those of the extension, where it is offered. */
 export interface Endpoint {
   capabilities: JsonObject;
-  /** The extension's settings, where it is offered. */
   settings: JsonObject | null;
   instructions: string;
   knows(method: string): boolean;
@@ -23,19 +23,16 @@ export interface Endpoint {
 
 /** Answer the body of a POST. */
 export async function answer(endpoint: Endpoint, headers: Headers, body: Uint8Array): Promise<Reply> {
-  const version = headers["mcp-protocol-version"] ?? "2025-03-26";
-  const isModern = !LEGACY.includes(String(version));
+  const isModern = !LEGACY.includes(String(headers["mcp-protocol-version"] ?? "2025-03-26"));
   let id: Json = null;
   try {
-    const request = readRequest(body);
+    const { method, params = {}, ...request } = readRequest(body);
     if (request["id"] === undefined) return { status: 202, body: null };
     id = request["id"];
-    const { method = "", params = {} } = request as { method?: string; params?: Json };
-    if (!isObject(params)) throw new Refusal(-32602, "params must be an object");
-    const { _meta: meta = {}, ...others } = params;
-    if (!isObject(meta)) throw new Refusal(-32602, "_meta must be an object");
-    if (isModern) checkModern(headers, method, params, meta);
-    const result = greet(endpoint, isModern, method, params) ?? (await call(endpoint, isModern, method, others, meta));
+    const { _meta: meta = {}, ...others } = isObject(params) ? params : { _meta: null };
+    if (!isObject(meta)) throw new Refusal(-32602, "params and _meta must be objects");
+    if (isModern) checkModern(headers, method, others, meta);
+    const result = greet(endpoint, isModern, method, others) ?? (await call(endpoint, isModern, method, others, meta));
     return { status: 200, body: { jsonrpc: "2.0", id, result: isModern ? complete(method, result) : result } };
   } catch (error) {
     return refuse(error, isModern, id);
@@ -47,13 +44,12 @@ export function refuse(thrown: unknown, isModern: boolean, id: Json = null): Rep
   const incident = thrown instanceof Refusal ? "" : logIncident("the server", thrown);
   const fault = new Refusal(-32603, `the server failed (incident ${incident})`, { incident });
   const { error } = thrown instanceof Refusal ? thrown : fault;
-  const known: Record<number, number> = { [-32601]: 404, [-32603]: 500, 5030: 503 };
-  const status = known[error.code] ?? (error.code < 0 ? 400 : 200);
   const isWhole = error.code === -32700 || error.code === -32600;
+  const status = STATUS[error.code] ?? (error.code < 0 ? 400 : 200);
   return { status: isModern || isWhole ? status : 200, body: { jsonrpc: "2.0", id, error } };
 }
 
-function readRequest(body: Uint8Array): JsonObject {
+function readRequest(body: Uint8Array): JsonObject & { method: string } {
   let request: unknown;
   try {
     request = parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(body));
@@ -62,24 +58,23 @@ function readRequest(body: Uint8Array): JsonObject {
   }
   const { jsonrpc, method, id = "" } = isObject(request) ? request : {};
   const isId = typeof id === "string" ? id.isWellFormed() : Number.isSafeInteger(id);
-  if (jsonrpc === "2.0" && typeof method === "string" && isId) return request as JsonObject;
-  throw new Refusal(-32600, "the body is not one JSON-RPC request");
+  if (jsonrpc !== "2.0" || typeof method !== "string" || !isId) throw new Refusal(-32600, "not one JSON-RPC request");
+  return request as JsonObject & { method: string };
 }
 
 /** Check what revision 2026-07-28 requires of a request: its `_meta`, and headers that say the same. */
-function checkModern(headers: Headers, method: string, params: JsonObject, meta: JsonObject): void {
-  for (const name of [`${META}protocolVersion`, `${META}clientCapabilities`]) {
-    if (!Object.hasOwn(meta, name)) throw new Refusal(-32602, `_meta lacks ${name}`);
+function checkModern(headers: Headers, method: string, { name }: JsonObject, meta: JsonObject): void {
+  const { [`${META}protocolVersion`]: requested, [`${META}clientCapabilities`]: declared } = meta;
+  if (requested === undefined || !isObject(declared)) {
+    throw new Refusal(-32602, `_meta must hold ${META}protocolVersion and ${META}clientCapabilities`);
   }
-  const requested = meta[`${META}protocolVersion`] ?? null;
-  const name = method === "tools/call" || method === "prompts/get" ? params["name"] : undefined;
-  const wanted = { "mcp-protocol-version": requested, "mcp-method": method, "mcp-name": name };
+  const named = method === "tools/call" || method === "prompts/get" ? name : undefined;
+  const wanted = { "mcp-protocol-version": requested, "mcp-method": method, "mcp-name": named };
   for (const [header, value] of Object.entries(wanted)) {
-    if (value === undefined) continue;
     const given = String(headers[header] ?? "");
     const coded = /^=\?base64\?(.*)\?=$/.exec(given)?.[1];
-    const said = coded === undefined ? given : Buffer.from(coded, "base64").toString();
-    if (said !== value) throw new Refusal(-32020, `the header ${header} does not say what the request says`);
+    const isSame = value === (coded === undefined ? given : Buffer.from(coded, "base64").toString());
+    if (value !== undefined && !isSame) throw new Refusal(-32020, `the header ${header} differs from the request`);
   }
   const supported = [MODERN, ...LEGACY];
   if (requested !== MODERN) throw new Refusal(-32022, "this MCP revision is not supported", { supported, requested });
@@ -93,8 +88,7 @@ function greet(endpoint: Endpoint, isModern: boolean, method: string, params: Js
     return { supportedVersions: [MODERN, ...LEGACY], capabilities: offered("extensions"), instructions };
   }
   if (!isModern && method === "initialize") {
-    const asked = String(params["protocolVersion"]);
-    const protocolVersion = LEGACY.includes(asked) ? asked : "2025-11-25";
+    const protocolVersion = LEGACY.find((each) => each === params["protocolVersion"]) ?? "2025-11-25";
     return { protocolVersion, capabilities: offered("experimental"), serverInfo, instructions };
   }
   return !isModern && method === "ping" ? {} : undefined;
@@ -102,8 +96,8 @@ function greet(endpoint: Endpoint, isModern: boolean, method: string, params: Js
 
 async function call(endpoint: Endpoint, isModern: boolean, method: string, params: JsonObject, meta: JsonObject) {
   if (!endpoint.knows(method)) throw new Refusal(-32601, `there is no method ${JSON.stringify(method)}`);
-  const declared = meta[`${META}clientCapabilities`] as { extensions?: Record<string, { version?: Json }> } | null;
-  if (isModern && method.startsWith("dev.ludus/") && declared?.extensions?.[EXTENSION]?.version !== VERSION) {
+  const declared = meta[`${META}clientCapabilities`] as { extensions?: Record<string, { version?: Json }> };
+  if (isModern && method.startsWith("dev.ludus/") && declared.extensions?.[EXTENSION]?.version !== VERSION) {
     const requiredCapabilities = { extensions: { [EXTENSION]: { version: VERSION } } };
     throw new Refusal(-32021, `the request must declare ${EXTENSION} ${VERSION}`, { requiredCapabilities });
   }

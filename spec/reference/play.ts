@@ -3,14 +3,13 @@ import { randomBytes, randomUUID } from "node:crypto";
 import type { Control } from "./control.ts";
 import { limits, type Episode, type StepResult } from "./episodes.ts";
 import type { Endpoint } from "./mcp.ts";
-import { Invalid, checkSound, fields } from "./schema.ts";
+import { Invalid, KEY, TEXT, checkSound, fields, integer, nullable } from "./schema.ts";
 import { Refusal, isObject, type Json, type JsonObject } from "./wire.ts";
 
 const METHODS = ["tools/list", "tools/call", "prompts/list", "prompts/get"];
 const MARK = "dev.ludus/step";
-const key = { type: "string", minLength: 1, maxLength: 128 };
-const MARK_SCHEMA = fields({ step: { type: ["integer", "null"], minimum: 1, default: null }, key });
-const ANSWER = fields({ answer: { type: "string" } });
+const MARK_SCHEMA = fields({ step: nullable(integer(1)), key: KEY });
+const ANSWER = fields({ answer: TEXT });
 const SUBMIT = { name: "submit_answer", description: "Submit your final answer, and end.", inputSchema: ANSWER };
 
 /** The capabilities that this server has given out, and the ids of their episodes. */
@@ -44,7 +43,7 @@ export class Capabilities {
 type Params = { name?: Json; arguments?: Json };
 
 /** Answer an agent; the episode is undefined if the server has forgotten it. */
-async function answer(episode: Episode | undefined, method: string, given: Params, meta: JsonObject): Promise<JsonObject> {
+async function answer(episode: Episode | undefined, method: string, given: Params, meta: JsonObject) {
   const { gradable = false, tools = [] } = episode?.subject.environment ?? {};
   const listed = gradable ? [...tools, SUBMIT] : tools;
   if (method === "tools/list") return { tools: listed as Json };

@@ -2,7 +2,7 @@
 import http from "node:http";
 import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
-import { createControl } from "./control.ts";
+import { createControl, knows } from "./control.ts";
 import type { Environment } from "./environment.ts";
 import { limits } from "./episodes.ts";
 import { VERSION, answer, refuse, type Endpoint, type Reply } from "./mcp.ts";
@@ -25,7 +25,7 @@ const endpoint: Endpoint = {
   capabilities: { tools: {} },
   settings: { version: VERSION, modules: { initialize: {}, play: { path: "/play/{capability}/mcp" } } },
   instructions: `This server offers episodes of ${environment.name} to clients of the extension dev.ludus/episodes.`,
-  knows: (method) => method === "tools/list" || control.knows(method),
+  knows: (method) => method === "tools/list" || knows(method),
   call: async (method, params) => (method === "tools/list" ? { tools: [] } : control.call(method, params)),
 };
 

@@ -20,14 +20,11 @@ export function logIncident(what: string, error: unknown): string {
   return incident;
 }
 
-type Reviver = (name: string, value: unknown, context: { source?: string }) => unknown;
-const parseWithSource = JSON.parse as (text: string, reviver: Reviver) => unknown;
-
 /** Parse JSON; an integer whose digits a double would change becomes a bigint, which `findUnsound` finds. */
 export function parse(text: string): unknown {
-  return parseWithSource(text, (_name, value, { source = "" }) =>
-    typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(source) ? BigInt(source) : value,
-  );
+  const revive = (_name: string, value: unknown, { source = "" }: { source?: string } = {}) =>
+    Number.isInteger(value) && !Number.isSafeInteger(value) && /^-?\d+$/.test(source) ? BigInt(source) : value;
+  return JSON.parse(text, revive);
 }
 
 /** Write JSON; half of a surrogate pair becomes U+FFFD. */
@@ -45,8 +42,7 @@ export function findUnsound(value: unknown, allowHalves = false, depth = 0): str
   if (typeof value === "number") return Number.isFinite(value) ? null : "a number is not finite";
   if (typeof value === "string") return allowHalves || value.isWellFormed() ? null : "half of a surrogate pair";
   if (value === null || typeof value === "boolean") return null;
-  if (typeof value !== "object") return `${typeof value} is not JSON`;
-  if (depth > 200) return "nested too deeply";
+  if (typeof value !== "object" || depth > 200) return `${typeof value} is not JSON, or nested too deeply`;
   const parts: unknown[] = Array.isArray(value) ? value : Object.entries(value).flat();
   return parts.reduce<string | null>((found, part) => found ?? findUnsound(part, allowHalves, depth + 1), null);
 }
