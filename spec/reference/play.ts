@@ -43,7 +43,7 @@ export class Capabilities {
 type Params = { name?: Json; arguments?: Json };
 
 /** Answer an agent; the episode is undefined if the server has forgotten it. */
-async function answer(episode: Episode | undefined, method: string, given: Params, meta: JsonObject) {
+async function answer(episode: Episode | undefined, method: string, given: Params, meta: JsonObject): Promise<JsonObject> {
   const { gradable = false, tools = [] } = episode?.subject.environment ?? {};
   const listed = gradable ? [...tools, SUBMIT] : tools;
   if (method === "tools/list") return { tools: listed as Json };
