@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from pydantic.json_schema import models_json_schema
+from pydantic_core import to_jsonable_python
 
 from ludus.protocol import (
     METHODS,
@@ -35,6 +36,7 @@ from ludus.protocol import (
     jsonrpc,
     lifecycle,
     methods,
+    negotiation,
     rewards,
     tasks,
 )
@@ -49,7 +51,8 @@ ID_BASE: Final = "https://ludus.dev/schema/"
 SCHEMA_ID: Final = f"{ID_BASE}episodes/{identifiers.EXTENSION_VERSION}"
 
 MODULES: Final[tuple[ModuleType, ...]] = (
-    actions, content, episodes, errors, identifiers, jsonrpc, lifecycle, methods, rewards, tasks,
+    actions, content, episodes, errors, identifiers, jsonrpc, lifecycle, methods, negotiation,
+    rewards, tasks,
 )  # fmt: skip
 """Every public module of the protocol, for docstrings."""
 
@@ -110,14 +113,10 @@ RULES: Final[Mapping[str, dict[str, Any]]] = {
     },
     "Reward": {
         "oneOf": [
-            {"properties": {"value": {"type": "number"}, "valid": {"const": True}}},
+            {"properties": {"value": {"type": "number"}}},
             {
-                "properties": {
-                    "value": {"type": "null"},
-                    "valid": {"const": False},
-                    "reason": {"type": "string", "minLength": 1},
-                },
-                "required": ["valid", "reason"],
+                "properties": {"value": {"type": "null"}, "reason": {"type": "string", "minLength": 1}},
+                "required": ["reason"],
             },
         ]
     },
@@ -202,7 +201,8 @@ def definitions() -> dict[str, Any]:
             if "const" in shape and info.alias not in schema.get("required", ()):
                 schema["required"] = [*schema.get("required", ()), info.alias]
             if info.default_factory is not None:  # pydantic leaves these defaults out
-                shape["default"] = info.get_default(call_default_factory=True, validated_data={})
+                default = info.get_default(call_default_factory=True, validated_data={})
+                shape["default"] = to_jsonable_python(default, exclude_none=True)
             names_it = shape.get("type") != "array" and shape.get("$ref") not in _WHOLE_OBJECTS
             text = docstring_of(kind, field) or (COMMON.get(field) if names_it else None)
             if text is not None:

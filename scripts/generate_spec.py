@@ -30,10 +30,21 @@ from generate_schema import (
     outputs,
     write_or_check,
 )
-from spec_manifest import MANIFEST, chapters, manifest_text, spec_requirements, wanted_manifest
+from spec_manifest import (
+    MANIFEST,
+    SPEC_DIR,
+    chapters,
+    core_pages,
+    count_words,
+    manifest_text,
+    module_page,
+    spec_requirements,
+    wanted_manifest,
+)
 
 from ludus.protocol import METHODS, errors, identifiers, lifecycle, methods
 from ludus.protocol.integers import LARGEST_INTEGER
+from ludus.protocol.modules import FIELD_MODULES, METHOD_MODULES, RESERVED, Module
 
 PART: Final = re.compile(
     r"(?P<open><!-- generated: (?P<kind>[a-z-]+)(?: (?P<argument>[^\n]*?))? -->\n).*?(?P<close><!-- end -->)", re.DOTALL
@@ -98,18 +109,30 @@ def _bounds(schema: Mapping[str, Any]) -> str:
 
 
 def fields(name: str) -> str:
-    """The fields of one wire type."""
+    """The fields of one wire type, without those that belong to a module."""
     schema = _schemas()[name]
-    properties: Mapping[str, Any] = schema.get("properties", {})
-    if not properties:
-        return f"`{name}` has no fields.\n"
-    required = schema.get("required", [])
     rows = [
-        (f"`{field}`", type_text(shape), "required" if field in required else _default(shape),
-         one_line(shape.get("description")))
-        for field, shape in properties.items()
-    ]  # fmt: skip
-    return table((f"`{name}`", "type", "default", "meaning"), rows)
+        _field(schema, field, f"`{field}`")
+        for field in schema.get("properties", {})
+        if (name, field) not in FIELD_MODULES
+    ]
+    return table((f"`{name}`", "type", "default", "meaning"), rows) if rows else f"`{name}` has no fields.\n"
+
+
+def module_fields(name: str) -> str:
+    """The fields that a module adds to types of the core."""
+    rows = [
+        _field(_schemas()[kind], field, f"`{kind}.{field}`")
+        for (kind, field), module in FIELD_MODULES.items()
+        if module == name
+    ]
+    return table(("field", "type", "default", "meaning"), rows)
+
+
+def _field(schema: Mapping[str, Any], field: str, label: str) -> tuple[str, str, str, str]:
+    shape = schema["properties"][field]
+    default = "required" if field in schema.get("required", []) else _default(shape)
+    return label, type_text(shape), default, one_line(shape.get("description"))
 
 
 def _default(shape: Mapping[str, Any]) -> str:
@@ -126,22 +149,42 @@ def method(name: str) -> str:
     entry = METHODS[identifiers.METHOD_PREFIX + name]
     kinds = ", ".join(f"{kind.code} `{kind.__name__}`" for kind in METHOD_ERRORS[entry.name])
     params, result = (_schemas()[kind.__name__] for kind in (entry.params, entry.result))
+    asked = f"{one_line(params['description'])}\n\n{fields(entry.params.__name__)}\n" if params["properties"] else ""
     return (
-        f"`{entry.name}` · scope `{entry.scope}` · {entry.summary}\n\n"
-        f"Params: {one_line(params['description'])}\n\n{fields(entry.params.__name__)}\n"
-        f"Result: {one_line(result['description'])}\n\n{fields(entry.result.__name__)}\n"
-        f"Errors, besides those that any method may answer: {kinds or 'none'}.\n"
+        f"{asked}Result: {one_line(result['description'])}\n\n{fields(entry.result.__name__)}\n"
+        f"{f'Errors: {kinds}.' if kinds else 'It has no errors of its own.'}\n"
     )
 
 
-def method_table(_: str) -> str:
-    """All methods."""
-    rows = [
-        (f"`{entry.name}`", f"`{entry.params.__name__}`", f"`{entry.result.__name__}`", f"`{entry.scope}`",
-         entry.summary)
-        for entry in METHODS.values()
-    ]  # fmt: skip
-    return table(("method", "params", "result", "scope", "what it does"), rows)
+def core_methods(_: str) -> str:
+    """The methods of the core, each with a link to its section."""
+    rows = []
+    for entry in METHODS.values():
+        name = entry.name.removeprefix(identifiers.METHOD_PREFIX)
+        if name not in METHOD_MODULES:
+            rows.append((f"`{entry.name}`", entry.summary))
+    return table(("method", "what it does"), rows)
+
+
+def module_table(_: str) -> str:
+    """Every module with its page, the number of its requirements and what the settings hold for it."""
+    counts = Counter(found.chapter for found in spec_requirements().values() if found.level == "MUST")
+    rows = []
+    for module in Module:
+        page = module_page(module)
+        about = one_line(docstring_of(Module, module.name))
+        rows.append((f"[`{module}`]({page})", str(counts[page]), about, _settings_of(module)))
+    return table(("module", "MUSTs", "what it is", "its settings"), rows)
+
+
+def _settings_of(module: Module) -> str:
+    match module:
+        case Module.CHANNEL:
+            return f'`{{"path": "{identifiers.CHANNEL_PATH}", "subprotocol": "{identifiers.CHANNEL_SUBPROTOCOL}"}}`'
+        case Module.PLAY:
+            return f'`{{"path": "{identifiers.PLAY_PATH}"}}`'
+        case _:
+            return "" if module in RESERVED else "`{}`"
 
 
 def any_errors(_: str) -> str:
@@ -154,9 +197,8 @@ def error_table(_: str) -> str:
     rows = []
     for kind in _leaves(errors.LudusError):
         if kind.code and len(_leaves(kind)) == 1:
-            status = str(kind.http_status)
-            rows.append((str(kind.code), f"`{kind.__name__}`", status, one_line(kind.__doc__)))
-    return table(("code", "name", "HTTP status", "meaning"), rows)
+            rows.append((str(kind.code), f"`{kind.__name__}`", one_line(kind.__doc__)))
+    return table(("code", "name", "meaning"), rows)
 
 
 def _leaves(kind: type[errors.LudusError]) -> list[type[errors.LudusError]]:
@@ -212,28 +254,20 @@ def names(_: str) -> str:
         ("extension identifier", identifiers.EXTENSION_ID),
         ("version", identifiers.EXTENSION_VERSION),
         ("method prefix", identifiers.METHOD_PREFIX),
-        ("control plane, MCP", identifiers.CONTROL_PATH),
-        ("control plane, channel", identifiers.CHANNEL_PATH),
-        ("WebSocket subprotocol of the channel", identifiers.CHANNEL_SUBPROTOCOL),
-        ("play plane", identifiers.PLAY_PATH),
-        ("tool that submits a final answer", identifiers.SUBMIT_TOOL),
-        ("reserved tool names", ", ".join(sorted(identifiers.RESERVED_TOOL_NAMES))),
+        ("control plane", identifiers.CONTROL_PATH),
     ]
     return table(("what", "value"), [(what, f"`{value}`") for what, value in rows])
 
 
 def summary(_: str) -> str:
-    """How many requirements each chapter has."""
-    counts: dict[str, Counter[str]] = {}
-    for requirement in spec_requirements().values():
-        counts.setdefault(requirement.chapter, Counter())[requirement.level] += 1
+    """How many requirements and words the core and the modules have."""
     levels = ("MUST", "SHOULD", "MAY")
-    rows = [
-        (f"[{chapter.removesuffix('.md')}]({chapter})", *(str(count[level]) for level in levels))
-        for chapter, count in counts.items()
-    ]
-    sums = tuple(str(sum(count[level] for count in counts.values())) for level in levels)
-    return table(("chapter", *(f"`{level}`" for level in levels)), [*rows, ("all", *sums)])
+    pages = {"core": core_pages(), "modules": [SPEC_DIR / module_page(module) for module in Module]}
+    rows = []
+    for part, found in pages.items():
+        counts = Counter(one.level for one in spec_requirements().values() if one.chapter.startswith(part))
+        rows.append((part, *(str(counts[level]) for level in levels), f"{count_words(found):,}"))
+    return table(("part", *(f"`{level}`" for level in levels), "words"), rows)
 
 
 GENERATORS: Final[Mapping[str, Callable[[str], str]]] = {
@@ -243,7 +277,9 @@ GENERATORS: Final[Mapping[str, Callable[[str], str]]] = {
     "fields": fields,
     "lifecycle": lifecycle_diagram,
     "method": method,
-    "methods": method_table,
+    "methods": core_methods,
+    "module-fields": module_fields,
+    "modules": module_table,
     "names": names,
     "scopes": scopes,
     "statuses": statuses,

@@ -33,6 +33,7 @@ OUTSIDE: Final = {
     "examples/README.md": "examples.md",
     "tests/README.md": "tests.md",
     "spec/README.md": "spec/index.md",
+    "spec/reference/README.md": "spec/reference.md",
     "protocol/README.md": "packages/protocol.md",
     "server/README.md": "packages/server.md",
     "client_sdk/README.md": "packages/client_sdk.md",
@@ -79,7 +80,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 @functools.cache
 def places() -> dict[str, str]:
     """Return the site's page for each file of the repository that is a page."""
-    chapters = {f"spec/{path.name}": f"spec/{path.name}" for path in ROOT.glob("spec/[0-9]*.md")}
+    spec = [ROOT / "spec" / "versioning.md"]
+    for part in ("core", "modules", "transcripts"):
+        spec += sorted((ROOT / "spec" / part).glob("*.md"))
+    chapters = {path.relative_to(ROOT).as_posix(): path.relative_to(ROOT).as_posix() for path in spec}
     present = {origin: place for origin, place in OUTSIDE.items() if (ROOT / origin).exists()}
     inside = {path.relative_to(ROOT).as_posix(): path for path in sorted((ROOT / "docs").rglob("*.md"))}
     return {**chapters, **present, **{origin: origin.removeprefix("docs/") for origin in inside}}

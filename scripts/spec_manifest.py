@@ -1,6 +1,6 @@
 """The requirement manifest: which sentence of the spec demands what, and which tests and checks prove it.
 
-A requirement is a list item of `spec/*.md` that begins with its id: `- **[STEP-3]** A server MUST …`.
+A requirement is a list item of a page of `spec/` that begins with its id: `- **[STEP-3]** A server MUST …`.
 A test claims it with `@pytest.mark.requirement("STEP-3")`. A conformance check names it too, and proves it if
 `tests/conformance` plants a fault for the check: our server passes it, and a server with the fault does not.
 `scripts/generate_spec.py` joins the three in `spec/requirements.toml`; of that file only the `deferred` lines are
@@ -13,12 +13,13 @@ import ast
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from ludus.conformance import CHECKS
+from ludus.protocol.modules import Module
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SPEC_DIR: Final = ROOT / "spec"
@@ -41,7 +42,7 @@ ITEM: Final = re.compile(
 
 HEADER: Final = """\
 # Which tests and which conformance checks prove which sentence of the spec.
-# Written by `python scripts/generate_spec.py` from spec/*.md, from the `requirement` markers in tests/ and from the
+# Written by `python scripts/generate_spec.py` from the pages of spec/, from the `requirement` markers in tests/ and from the
 # checks of `ludus conform` for which tests/conformance plants a fault.
 # Edit only `deferred`: the reason why this version leaves a requirement untested.
 """
@@ -55,7 +56,7 @@ class Requirement:
     level: str
     """`MUST`, `SHOULD` or `MAY`: the strongest keyword in the sentence."""
     chapter: str
-    """The file's name."""
+    """The page's path in `spec/`, such as `core/3-methods.md`."""
     sentence: str
     """With white space collapsed."""
     tests: tuple[str, ...] = ()
@@ -66,8 +67,28 @@ class Requirement:
 
 
 def chapters() -> list[Path]:
-    """The spec's Markdown files, in order."""
-    return sorted(SPEC_DIR.glob("*.md"))
+    """The spec's pages in order: the overview, the core, the modules in the order of `Module`, the versions."""
+    modules = [SPEC_DIR / module_page(module) for module in Module]
+    return [SPEC_DIR / "README.md", *core_pages(), *modules, SPEC_DIR / "versioning.md"]
+
+
+def core_pages() -> list[Path]:
+    """The pages of the core, in order."""
+    return sorted((SPEC_DIR / "core").glob("*.md"))
+
+
+def module_page(module: Module) -> str:
+    """The path of a module's page in `spec/`: `groupScoring` is described in `modules/group-scoring.md`."""
+    return f"modules/{re.sub('([A-Z])', lambda match: '-' + match[0].lower(), module)}.md"
+
+
+def count_words(pages: Iterable[Path]) -> int:
+    """The number of words on some pages, in text, tables and examples; what has no letter and no digit is no word."""
+    return sum(
+        any(character.isalnum() for character in word)
+        for page in pages
+        for word in re.sub(r"<!--.*?-->", "", page.read_text("utf-8"), flags=re.DOTALL).split()
+    )
 
 
 def requirements_in(chapter: str, text: str) -> Iterator[Requirement]:
@@ -114,9 +135,11 @@ def spec_requirements() -> dict[str, Requirement]:
     """
     found: dict[str, Requirement] = {}
     for path in chapters():
-        for requirement in requirements_in(path.name, path.read_text("utf-8")):
+        for requirement in requirements_in(path.relative_to(SPEC_DIR).as_posix(), path.read_text("utf-8")):
             if requirement.id in found:
-                raise ValueError(f"{requirement.id} is in {found[requirement.id].chapter} and again in {path.name}")
+                raise ValueError(
+                    f"{requirement.id} is in {found[requirement.id].chapter} and again in {requirement.chapter}"
+                )
             found[requirement.id] = requirement
     return found
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from ends import Graded, Ungraded
 
-from ludus.client import Client, Harness, connect, rollout_all
-from ludus.protocol import Call, Candidate, errors
+from ludus.client import Client, Harness, connect, rollout_all, run_episode
+from ludus.protocol import Answer, Call, Candidate, errors
 from ludus.server.auth.principal import Principal
 
 Sit = Callable[..., Awaitable[Any]]
@@ -68,6 +68,21 @@ async def test_a_trajectory_that_a_budget_ended_is_scored(serve: Any, wire: Any)
     assert (trajectory.failure, trajectory.value) == (None, 1.5)
 
 
+@CLIENT_WIRES
+async def test_an_episode_says_whether_its_final_message_is_graded(serve: Any, wire: Any) -> None:
+    server = await serve(Graded, Ungraded)
+
+    async def policy(conversation: Any) -> Answer:
+        return Answer("anything")
+
+    async with connect(server.url, wire=wire) as client:
+        found = {}
+        for name in ("graded", "ungraded"):
+            episode = await client.environment(name).start(split="train", index=0)
+            found[name] = (episode.gradable, (await run_episode(episode, policy)).outcome)
+    assert found == {"graded": (True, "submitted"), "ungraded": (False, "closed (final_message)")}
+
+
 @pytest.mark.requirement("GRADE-1", "GRADE-2")
 async def test_where_nothing_is_graded_trainers_end_the_episode_and_agents_have_nothing_to_submit_to(sit: Sit) -> None:
     seat = await sit(Ungraded)
@@ -116,4 +131,4 @@ async def test_a_server_that_stops_leaves_its_episodes_unscored(host: Any) -> No
     info = (await running.get_episode(GetEpisodeParams(episode=episode), owner)).info
     assert (info.status, info.end_reason) == ("closed", "server_stopped")
     assert info.reward is not None
-    assert not info.reward.valid
+    assert info.reward.value is None

@@ -238,7 +238,7 @@ async def test_an_environment_that_breaks_raises_with_an_incident(client_of: Any
     assert failed.value.incident == info.incident
     assert info.end_reason is EndReason.ENVIRONMENT_ERROR
     assert info.reward is not None
-    assert not info.reward.valid
+    assert info.reward.value is None
 
 
 async def test_leaving_the_block_closes_however_it_is_left(client_of: Any) -> None:

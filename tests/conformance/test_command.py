@@ -64,10 +64,13 @@ async def test_a_conforming_server_exits_with_0_and_the_report_goes_where_it_was
     assert report["counts"]["failed"] == report["counts"]["noted"] == 0
     for check in report["checks"]:
         assert set(check) == {
-            "wire", "check", "title", "requirements", "negative", "status", "detail", "seconds"
+            "wire", "check", "title", "requirements", "module", "negative", "status", "detail", "seconds"
         }  # fmt: skip
         assert check["requirements"]
         assert (check["status"] == "passed") == (check["detail"] == "")
+    assert report["modules"]["play"]["passed"] > 10
+    assert report["modules"]["tokens"]["announced"] is False
+    assert re.search(r"^tokens \(not announced\) +0 +0 +0 +[1-9]", shown, re.MULTILINE), shown
     for title in ("a step repeated under its key runs once", "no reply contains a reward"):
         assert title in shown
 
@@ -76,9 +79,10 @@ async def test_the_page_shows_the_counts_of_a_built_in_environment(serve: Serve)
     server = await serve(GuessNumber)
     code, shown, _ = await ludus(server.url)
     assert code == 0, shown
-    counts = shown.strip().rpartition("\n")[2]
+    table = [line.rstrip() for line in shown[shown.index("module ") :].strip().splitlines()]
     page = (ROOT / "docs" / "conform.md").read_text(encoding="utf-8")
-    assert counts in page.splitlines(), counts
+    assert "\n".join(table) in page, shown
+    counts = table[-1]
     assert f'"passed": {re.findall("([0-9]+) passed", counts)[0]},' in page
 
 

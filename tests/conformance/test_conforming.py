@@ -19,6 +19,7 @@ from ludus.conformance import CHECKS, WIRES, Report, conform
 from ludus.environments.countdown import Countdown
 from ludus.environments.guess_number import GuessNumber
 from ludus.environments.wordle import Wordle
+from ludus.protocol.modules import RESERVED, Module
 from ludus.server import Environment, Task, tool
 from ludus.server.web.serve import LudusServer
 
@@ -27,7 +28,7 @@ Serve = Callable[..., Awaitable[LudusServer]]
 ENVIRONMENTS = (Playground, GuessNumber, Countdown, Wordle)
 NEEDS_TOKENS = {
     "no_token", "wrong_token", "capability_as_token", "other_principal", "keys_of_principals", "scopes",
-    "hidden_rewards", "test_split", "api_key",
+    "hidden_rewards", "test_split", "api_key", "ids", "secrets", "upgrade_token", "cors", "large_body",
 }  # fmt: skip
 
 
@@ -64,7 +65,7 @@ async def test_our_server_conforms_without_tokens(environment: type[Environment[
     assert report.wires == WIRES
     assert NEEDS_TOKENS >= {name.split("/")[1] for name in skipped(report)} - {
         "endless", "test_tasks", "test_rows", "chosen_tools", "fork_once", "final_answer", "other_environment",
-        "grade_entry", "great_seeds", "submit_wrong",
+        "grade_entry", "great_seeds", "submit_wrong", "unannounced",
     }  # fmt: skip
     assert server.app.context.host.stats().running == 0
 
@@ -87,9 +88,19 @@ async def test_with_tokens_and_an_environment_that_has_everything_hardly_a_check
     report = await conform(
         server.url, environment="playground", private=[SECRET_ANSWER], parallel=8, **credentials.tokens
     )
-    only_without_tokens = {"channel/ids", "mcp/ids", "mcp/other_host", "play/other_host", "ors/other_host"}
-    assert skipped(report) == only_without_tokens
+    only_without_tokens = {"mcp/other_host", "play/other_host", "ors/other_host"}
+    assert skipped(report) == only_without_tokens | {"channel/unannounced", "mcp/unannounced"}
     assert len(report.verdicts) == sum(map(len, CHECKS.values()))
+
+
+async def test_every_module_of_the_standard_is_announced_and_none_fails(serve: Serve, credentials: Any) -> None:
+    server = await serve(Playground, variables=credentials.variables)
+    report = await conform(server.url, checks=["mcp/discover", "mcp/modules", "channel/turn_key"], **credentials.tokens)
+    found = report.as_json()["modules"]
+    assert list(found) == ["core", *(module for module in Module if module not in RESERVED)]
+    assert all(entry["announced"] for entry in found.values())
+    assert found["turns"] == {"announced": True, "passed": 1, "failed": 0, "noted": 0, "skipped": 0}
+    assert found["core"]["passed"] == 2
 
 
 async def test_capabilities_that_expire_soon_are_seen_to_expire(serve: Serve) -> None:

@@ -354,10 +354,11 @@ def _drop_unknown(text: str) -> str:
     for part in (request["params"], request["params"].get("limits")):
         if isinstance(part, dict):
             part.pop("fieldOfTheFuture", None)
+            part.pop("limitOfTheFuture", None)
     return json.dumps(request)
 
 
-@faults.caught_by("channel/unknown_fields")
+@faults.caught_by("channel/unknown_fields", "channel/unknown_limit")
 def unknown_fields_are_accepted(app: LudusApp) -> ASGIApp:
     return frames(app, received=_drop_unknown)
 
@@ -403,13 +404,13 @@ def _lenient(app: LudusApp, change: Callable[[str, Principal | None], Principal 
 
 
 @faults.caught_by(
-    "channel/wrong_token", "channel/capability_as_token", "mcp/wrong_token", "mcp/capability_as_token", "ors/no_token"
+    "channel/wrong_token", "mcp/wrong_token", "play/capability_as_token", "ors/no_token"
 )
 def any_token_will_do(app: LudusApp) -> None:
     _lenient(app, lambda token, found: found or Principal("guest", Principal.open().scopes))
 
 
-@faults.caught_by("channel/capability_as_token", "mcp/capability_as_token")
+@faults.caught_by("play/capability_as_token")
 def a_capability_is_taken_for_a_token(app: LudusApp) -> None:
     signer = app.context.signer
     assert isinstance(signer, CapabilitySigner)
@@ -420,7 +421,7 @@ def a_capability_is_taken_for_a_token(app: LudusApp) -> None:
     _lenient(app, change)
 
 
-@faults.caught_by("channel/no_token", "mcp/no_token")
+@faults.caught_by("channel/no_token", "channel/upgrade_token", "mcp/no_token")
 def no_token_is_as_good_as_one(app: LudusApp) -> ASGIApp:
     _lenient(app, lambda token, found: Principal.open() if token == "anybody" else found)
 
@@ -544,7 +545,7 @@ def _mcp(app: LudusApp, change: Callable[[Any, Any], Any]) -> ASGIApp:
     return Rewriting(app, under("/mcp"), answer=as_json(change))
 
 
-@faults.caught_by("mcp/discover")
+@faults.caught_by("mcp/discover", "mcp/modules", "mcp/unannounced")
 def discover_does_not_announce_the_extension(app: LudusApp) -> ASGIApp:
     def change(asked: Any, answer: Any) -> Any:
         if isinstance(asked, dict) and asked.get("method") == "server/discover":

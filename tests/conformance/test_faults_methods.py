@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -176,8 +177,16 @@ def each_episode_of_a_group_has_a_seed_of_its_own(app: LudusApp) -> None:
     _started(app, lambda params, place, one: one.model_copy(update={"seed": one.seed + place}))
 
 
-@faults.caught_by("channel/ids", tokens=False)
-def ids_are_counted(app: LudusApp) -> ASGIApp:
+@faults.caught_by("channel/ids", "channel/other_principal")
+def ids_are_counted_and_open_to_everybody(app: LudusApp) -> ASGIApp:
+    def wrap(get: Handler) -> Handler:
+        async def as_admin(params: Any, principal: Any) -> Any:
+            trusted = principal.may("rewards:read")
+            return await get(params, replace(principal, scopes=principal.scopes | {"admin"}) if trusted else principal)
+
+        return as_admin
+
+    on_host(app, "get_episode", wrap)
     known: dict[str, str] = {}
     counted: dict[str, str] = {}
 
@@ -300,6 +309,15 @@ def closing_changes_how_an_episode_ended(app: LudusApp) -> None:
     on_result(app, "close", change)
 
 
+@faults.caught_by("channel/grading")
+def a_started_episode_is_not_gradable_and_is_graded(app: LudusApp) -> None:
+    def change(params: Any, result: Any) -> Any:
+        ungraded = tuple(one.model_copy(update={"gradable": False}) for one in result.episodes)
+        return result.model_copy(update={"episodes": ungraded})
+
+    on_result(app, "start", change)
+
+
 @faults.caught_by("channel/group_scores")
 def one_candidate_of_a_group_gets_no_score(app: LudusApp) -> None:
     def change(params: Any, result: Any) -> Any:
@@ -357,10 +375,10 @@ def principals_share_the_keys_of_starts(app: LudusApp) -> None:
 # ── rewards ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@faults.caught_by("channel/shape", "channel/grading", "channel/closed")
-def a_scored_total_is_marked_as_invalid(app: LudusApp) -> None:
+@faults.caught_by("channel/shape", "channel/grading", "channel/closed", "channel/total", "channel/nothing_earned")
+def a_total_is_unscored_without_a_reason(app: LudusApp) -> None:
     def change(params: Any, result: Any) -> Any:
-        return result.model_copy(update={"total": result.total.model_copy(update={"valid": False})})
+        return result.model_copy(update={"total": result.total.model_copy(update={"value": None, "reason": None})})
 
     on_result(app, "rewards", change)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from peer_clients import peer_variables, python_of
+from sandboxing import NEEDS_BUBBLEWRAP
 
 from ludus.formats.dataset.choices import chosen_letter
 from ludus.server.tasks.loading import load_environment
@@ -241,6 +242,7 @@ def test_checklist_gives_the_share_of_items_that_its_patterns_meet(tmp_path: Pat
     assert got == pytest.approx(met)
 
 
+@NEEDS_BUBBLEWRAP
 def test_programs_are_run_in_a_sandbox_and_earn_the_share_of_their_tests(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = []
     for n in range(10):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from harbor_episodes import EXAMPLES, write_task
-from sandboxing import leftovers
+from sandboxing import NEEDS_BUBBLEWRAP, leftovers
 
 from ludus.client import Episode, connect
 from ludus.formats.harbor_tasks.dockerfile import NeedsEngine, read_dockerfile
@@ -364,6 +364,7 @@ def test_the_option_best_declares_the_range_of_rewards(tmp_path: Path) -> None:
     assert environment_of(f"harbor:{folder}#best=2").reward_range == (0.0, 2.0)
 
 
+@NEEDS_BUBBLEWRAP
 @pytest.mark.timeout(600)
 @pytest.mark.suite("formats")
 async def test_a_solution_that_does_not_earn_the_best_reward_is_found(tmp_path: Path) -> None:
@@ -372,6 +373,7 @@ async def test_a_solution_that_does_not_earn_the_best_reward_is_found(tmp_path: 
     assert [finding.kind for finding in report.findings if finding.severity == "error"] == ["oracle-max"]
 
 
+@NEEDS_BUBBLEWRAP
 @pytest.mark.timeout(1800)
 @pytest.mark.suite("formats")
 async def test_the_example_tasks_pass_validation_with_their_own_solutions() -> None:

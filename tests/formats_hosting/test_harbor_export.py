@@ -14,6 +14,7 @@ import pytest
 import riddles
 from peer_clients import ROOT, peer_variables, python_of
 from riddles import Riddles
+from sandboxing import NEEDS_BUBBLEWRAP
 from terminal import run_ludus
 from worlds import Playground
 
@@ -69,6 +70,7 @@ async def harbor(requests: Sequence[Mapping[str, Any]], token: str | None) -> li
     return [outcome["rewards"] if "rewards" in outcome else outcome["error"] for outcome in outcomes]
 
 
+@NEEDS_BUBBLEWRAP
 async def test_answers_in_a_file_earn_what_the_server_gives_and_nothing_else_does(
     guarded: Server, tmp_path: Path
 ) -> None:
@@ -94,6 +96,7 @@ async def test_answers_in_a_file_earn_what_the_server_gives_and_nothing_else_doe
         assert found == expected, agent
 
 
+@NEEDS_BUBBLEWRAP
 async def test_tools_are_played_through_the_container_next_to_the_agents(guarded: Server, tmp_path: Path) -> None:
     url, token = await guarded(GuessNumber, Playground)
     (guess, other) = exported("guess_number", url, tmp_path / "guess", "-n", 2, "--split", "validation")
@@ -120,6 +123,7 @@ def oracle_reward(folder: Path) -> float:
     return reward
 
 
+@NEEDS_BUBBLEWRAP
 async def test_an_outage_and_a_token_without_rights_are_errors_and_never_a_reward(
     guarded: Server, tmp_path: Path
 ) -> None:
@@ -134,6 +138,7 @@ async def test_an_outage_and_a_token_without_rights_are_errors_and_never_a_rewar
     assert await harbor(requests[:1], None) == ["ValueError"]
 
 
+@NEEDS_BUBBLEWRAP
 async def test_exported_answers_are_hosted_again_with_the_same_rewards(
     guarded: Server, serve: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from harbor_episodes import EXAMPLES, REWARD_FILES, SCRIPTS, write_task
 from peer_clients import peer_variables, python_of
+from sandboxing import NEEDS_BUBBLEWRAP
 
 from ludus.client import RemoteEnvironment, connect
 from ludus.protocol.actions import Call
@@ -95,12 +96,14 @@ def episodes_of(tasks: Sequence[str]) -> list[tuple[str, str]]:
     return [(task, agent) for task in tasks for agent in ("oracle", "nop", *SCRIPTS[task])]
 
 
+@NEEDS_BUBBLEWRAP
 async def test_sampled_episodes_earn_what_harbors_own_runner_gives(serve: Callable[..., Any]) -> None:
     python_of("harbor")
     episodes = [one for task in SAMPLED for one in episodes_of([task])[:5]]
     assert await compare(serve, EXAMPLES, episodes) == []
 
 
+@NEEDS_BUBBLEWRAP
 @pytest.mark.suite("formats")
 async def test_all_hundred_episodes_earn_what_harbors_own_runner_gives(serve: Callable[..., Any]) -> None:
     python_of("harbor")
@@ -109,6 +112,7 @@ async def test_all_hundred_episodes_earn_what_harbors_own_runner_gives(serve: Ca
     assert await compare(serve, EXAMPLES, episodes) == []
 
 
+@NEEDS_BUBBLEWRAP
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.suite("formats")), 7])
 async def test_reward_files_are_read_as_harbor_reads_them(
     serve: Callable[..., Any], tmp_path: Path, every: int

@@ -125,9 +125,7 @@ async def play(
     bounds = GatewayLimits(max_calls=20, **limits)
     async with connect(server) as client, Gateway(engine, renderer, limits=bounds) as gateway:
         episode = await client.environment(ENVIRONMENT).start(split="train", index=index, seed=index)
-        played = HarnessEpisode(
-            episode, gateway, harness, "episode", seed=index, gradable=False, episode_seconds=100.0
-        )  # fmt: skip
+        played = HarnessEpisode(episode, gateway, harness, "episode", seed=index, episode_seconds=100.0)
         await played.play()
         return played
 

@@ -22,6 +22,7 @@ from terminal import running_episodes
 from ludus.client import connect
 from ludus.gateway import Gateway, GatewayLimits, HarnessEpisode, HarnessFailed, make_harness
 from ludus.rendering import Renderer
+from ludus.server import Environment
 
 PYTHON = shlex.quote(sys.executable)
 AGENT = (
@@ -42,23 +43,28 @@ while True:
 Play = Callable[..., Awaitable[HarnessEpisode]]
 
 
+class Ungraded(Saying):
+    grade = Environment.grade  # type: ignore[assignment]
+
+
 @pytest.fixture
 async def play(serve: Any, renderer: Renderer, engine: RecordingEngine, tmp_path: Path) -> AsyncIterator[Play]:
     """`played = await play(program)`: an episode of `Saying` that a program of Python text has played."""
     engine.script = lambda prompt, rng: "Done." if "said" in prompt else call("say", number=0)
     async with AsyncExitStack() as stack:
-        server = await serve(Saying)
+        server = await serve(Saying, Ungraded)
         client = await stack.enter_async_context(connect(server.url))
 
         async def played(
-            program: str, *, kind: str = "command", limits: Any = None, variables: Any = None, **options: Any
-        ) -> HarnessEpisode:
+            program: str, *, environment: str = "saying", kind: str = "command", limits: Any = None,
+            variables: Any = None, **options: Any,
+        ) -> HarnessEpisode:  # fmt: skip
             file = tmp_path / "program.py"
             file.write_text(program)
             harness = make_harness(f"{kind} {PYTHON} {shlex.quote(str(file))}", variables)
             stack.push_async_callback(harness.aclose)
             gateway = await stack.enter_async_context(Gateway(engine, renderer, limits=GatewayLimits(**(limits or {}))))
-            episode = await client.environment("saying").start(split="train", index=0, seed=7)
+            episode = await client.environment(environment).start(split="train", index=0, seed=7)
             one = HarnessEpisode(episode, gateway, harness, "episode", **{"episode_seconds": 30.0, **options})
             await one.play()
             return one
@@ -103,7 +109,7 @@ async def test_the_last_message_is_graded_as_with_our_own_loop(play: Play, engin
     trajectory = (await play(AGENT)).trajectory()
     assert (trajectory.value, trajectory.end_reason) == (0.5, "submitted")
     assert trajectory.grade is not None
-    ungraded = (await play(AGENT, gradable=False)).trajectory()
+    ungraded = (await play(AGENT, environment="ungraded")).trajectory()
     assert (ungraded.stopped, ungraded.end_reason, ungraded.value) == ("final_message", "closed", 0.0)
 
 

@@ -12,18 +12,23 @@ import pytest
 
 from ludus.protocol import EXTENSION_ID, METHODS
 from ludus.protocol.identifiers import EXTENSION_VERSION
+from ludus.protocol.modules import Module
+from ludus.server import EpisodeHost
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
+from ludus.server.web.app import create_app
 from ludus.server.web.serve import LudusServer, build
 from ludus.server.web.settings import ServerSettings
 
 MODERN, LEGACY = ERAS = ("2026-07-28", "2025-11-25")
 era = pytest.mark.parametrize("era", ERAS)
-SETTINGS = {
-    "version": "0.2",
-    "channel": "/channel",
-    "channelSubprotocol": "ludus.channel.v0.2",
-    "play": "/play/{capability}/mcp",
+EVERYWHERE: dict[str, Any] = {
+    name: {}
+    for name in ("initialize", "startTool", "limits", "sampling", "fork", "groupScoring", "turns", "noise")
 }
+"""The modules without settings that every server of ours offers."""
+CHANNEL = {"channel": {"path": "/channel", "subprotocol": "ludus.channel.v0.2"}}
+PLAY = {"play": {"path": "/play/{capability}/mcp"}}
+SETTINGS = {"version": "0.2", "modules": {**EVERYWHERE, **CHANNEL, **PLAY, "ors": {}}}
 
 
 @pytest.fixture
@@ -79,6 +84,49 @@ async def test_an_application_serves_although_many_others_were_built_before_it_s
 async def test_discovery_announces_the_extension(url: str, post: Any) -> None:
     capabilities = (await post(url, MODERN, "server/discover")).json()["result"]["capabilities"]
     assert capabilities["extensions"] == {EXTENSION_ID: SETTINGS}
+
+
+async def announced(post: Any, url: str, token: str | None = None) -> Any:
+    """The modules that a server announces."""
+    found = (await post(url, MODERN, "server/discover", token=token)).json()["result"]["capabilities"]["extensions"]
+    return found[EXTENSION_ID]["modules"]
+
+
+@pytest.mark.requirement("NEG-3")
+async def test_a_server_with_tokens_offers_tokens(guarded: Any, post: Any) -> None:
+    url, tokens = guarded
+    assert await announced(post, url, tokens["reader"]) == {**SETTINGS["modules"], "tokens": {}}
+
+
+@pytest.mark.requirement("NEG-3")
+@pytest.mark.parametrize(
+    ("wires", "more"),
+    [((), {}), ((Module.CHANNEL,), CHANNEL), ((Module.ORS,), {"ors": {}})],
+    ids=["mcp alone", "channel", "ors"],
+)
+async def test_a_server_offers_the_transports_that_it_serves(
+    wires: tuple[Module, ...], more: dict[str, Any], vault: Any, post: Any, http: httpx.AsyncClient
+) -> None:
+    settings = ServerSettings(port=0)
+    host = EpisodeHost([vault])  # it has no signer, so its episodes have no agent endpoint
+    server = LudusServer(create_app(host, settings, wires=frozenset(wires)), settings)
+    task = asyncio.create_task(server.serve())
+    try:
+        async with asyncio.timeout(30):
+            await server.running.wait()
+        assert await announced(post, server.url + "/mcp") == {**EVERYWHERE, **more}
+        started = (await ask(post, server.url + "/mcp", MODERN, "episodes/start", START))["result"]
+        assert started["episodes"][0]["play"] is None
+        assert (await http.get(server.url + "/list_environments")).status_code == (200 if "ors" in more else 404)
+        upgrade = {
+            "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+            "Sec-WebSocket-Key": "bHVkdXMtY29uZm9ybS0wMQ==", "Sec-WebSocket-Protocol": "ludus.channel.v0.1",
+        }  # fmt: skip
+        refused = await http.get(server.url + "/channel", headers=upgrade)
+        assert refused.status_code == (400 if "channel" in more else 404)
+    finally:
+        server.stop()
+        await task
 
 
 async def test_the_handshake_announces_the_extension_as_experimental(url: str, post: Any) -> None:

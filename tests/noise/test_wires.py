@@ -64,7 +64,7 @@ async def test_a_trajectory_marks_each_step_and_nothing_of_it_is_a_failure(serve
     server = await serve(with_noise(Desk, MIXED))
     async with connect(server.url) as client:
         episode = await client.environment("desk").start(split="train", index=0, seed=7)
-        trajectory = await run_episode(episode, policy, gradable=False)
+        trajectory = await run_episode(episode, policy)
     marks = [step.noise for step in trajectory.steps]
     assert set(marks) == {None, *KINDS}
     assert {step.error for step in trajectory.steps if step.noise == "tool_error"} == {"unavailable"}

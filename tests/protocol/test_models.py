@@ -49,13 +49,14 @@ INFO = {
 }  # fmt: skip
 STARTED = {
     "episode": "e", "task": TASK, "seed": 1, "prompt": [{"content": [{"text": "hi", "type": "text"}]}], "tools": [],
-    "limits": {"maxSteps": 3}, "play": {"path": "/play/c/mcp", "expiresAt": 1.5},
+    "gradable": True, "limits": {"maxSteps": 3}, "play": {"path": "/play/c/mcp", "expiresAt": 1.5},
 }  # fmt: skip
 PUBLISHED = {
     "name": "env", "description": "", "version": "1", "splits": [{"name": "train", "type": "train", "count": None}],
     "tools": [{"name": "a", "description": "", "inputSchema": {"type": "object"}}], "seedable": True,
     "gradable": False, "forkable": False, "groupScoring": False, "rewardRange": [0, 1],
 }  # fmt: skip
+LIMITS = ("maxSteps", "seconds", "toolSeconds", "observationChars", "totalObservationChars", "idleSeconds")
 WHERE = {"environment": "env", "split": "train"}
 
 SAMPLES: dict[str, dict[str, Any]] = {
@@ -85,7 +86,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "SampleTasksParams": {**WHERE, "count": 2, "seed": 0, "strategy": "band", "band": [0.1, 0.9]},
     "SampleTasksResult": {"tasks": [TASK, TASK]},
     "ScoreGroupParams": {"group": "g", "candidates": {"e": {"messages": []}}, "key": "k"},
-    "ScoreGroupResult": {"rewards": {"e": {"value": None, "valid": False, "reason": "tie"}}},
+    "ScoreGroupResult": {"rewards": {"e": {"value": None, "reason": "tie"}}},
     "StartParams": {**WHERE, "seed": 2**53 - 1, "limits": {"idleSeconds": 1.5}, "tools": ["a"], "key": "k"},
     "StartResult": {"group": "g", "episodes": [STARTED]},
     "StepParams": {"episode": "e", "step": 1, "tool": "a", "arguments": {"snake_case": {"kept": 1}}, "key": "k"},
@@ -130,6 +131,32 @@ def test_a_missing_field_counts_as_its_default(name: str, defaults: dict[str, An
     kind = getattr(episodes, name)
     without = {key: value for key, value in SAMPLES[name].items() if key not in defaults}
     assert kind.model_validate(without) == kind.model_validate({**without, **defaults})
+
+
+@pytest.mark.parametrize(
+    ("name", "sample", "defaults"),
+    [
+        ("EnvironmentInfo", PUBLISHED, {"forkable": False, "groupScoring": False, "rewardRange": None}),
+        ("StartedEpisode", STARTED, {"limits": {}, "play": None, "turns": False}),
+        ("EpisodeLimits", {}, dict.fromkeys(LIMITS)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_server_may_leave_out_what_its_modules_would_fill(
+    name: str, sample: dict[str, Any], defaults: dict[str, Any]
+) -> None:
+    kind = getattr(episodes, name)
+    without = {key: value for key, value in sample.items() if key not in defaults}
+    assert kind.model_validate(without) == kind.model_validate({**without, **defaults})
+    required = {field.alias for field in kind.model_fields.values() if field.is_required()}
+    assert required <= without.keys()
+    assert not required & defaults.keys()
+
+
+def test_a_started_episode_must_say_whether_it_is_gradable() -> None:
+    without = {key: value for key, value in STARTED.items() if key != "gradable"}
+    with pytest.raises(ValidationError, match="gradable"):
+        episodes.StartedEpisode.model_validate(without)
 
 
 @pytest.mark.parametrize("kind", MODELS, ids=lambda kind: kind.__name__)

@@ -36,22 +36,28 @@ def test_a_reward_that_is_not_finite_cannot_be_made(number: float) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
+        {},
+        {"reason": "x"},
         {"value": None},
-        {"value": 1.0, "valid": False},
-        {"value": None, "valid": False},
-        {"value": None, "valid": False, "reason": ""},
-        {"value": None, "valid": True, "reason": "x"},
+        {"value": None, "reason": None},
+        {"value": None, "reason": ""},
+        {"value": 1.0, "valid": True},
     ],
     ids=str,
 )
-def test_valid_value_and_reason_belong_together(fields: dict[str, object]) -> None:
+def test_a_reward_without_a_value_must_say_so_and_why(fields: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Reward.model_validate(fields)
 
 
+@pytest.mark.requirement("REW-2")
+def test_a_number_needs_no_reason() -> None:
+    assert Reward.model_validate({"value": 0}) == Reward.of(0.0)
+
+
 def test_an_unscored_reward_says_why() -> None:
     reward = Reward.unscored("the judge gave no verdict")
-    assert (reward.value, reward.valid, reward.reason) == (None, False, "the judge gave no verdict")
+    assert (reward.value, reward.reason) == (None, "the judge gave no verdict")
 
 
 def test_whole_numbers_and_booleans_become_numbers() -> None:
@@ -102,7 +108,6 @@ def test_one_unscored_reward_makes_the_total_unscored(before: list[Reward], afte
 def test_no_reward_at_all_is_nought_and_says_so() -> None:
     whole = total([])
     assert whole.value == 0.0
-    assert whole.valid
     assert whole.reason == "no reward was given"
 
 

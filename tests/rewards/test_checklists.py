@@ -86,7 +86,7 @@ async def test_a_judged_item_without_a_verdict_leaves_the_count_only_if_it_is_op
     assert reward.missing == {"style/polite": "down"}
     path = write(tmp_path, TOML.replace("optional = true", ""))
     reward = await load_checklist(path, functions=FUNCTIONS, judge=judge(None)).score(Attempt(answer="Dear"))
-    assert not reward.valid
+    assert reward.value is None
     assert (reward.reason or "").startswith("2/2 met, 1 could not be judged; style/polite: down")
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sandboxing import NEEDS_BUBBLEWRAP
 
 from ludus.server import Environment
 from ludus.server.tasks.loading import load_environment
@@ -26,7 +26,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+@NEEDS_BUBBLEWRAP
 @pytest.mark.parametrize("source", ["coding.py:Coding", "graded.py:Graded"])
 async def test_a_program_earns_what_its_values_are_worth(
     playing: Host, monkeypatch: pytest.MonkeyPatch, source: str
@@ -39,4 +39,4 @@ async def test_a_program_earns_what_its_values_are_worth(
         if text is not None:
             await host.step(episode, 1, "shell", command=f"cat > answer.py <<'E'\n{text}E\n")
         reward = (await host.grade(episode, "Done.")).reward
-        assert (reward.valid, reward.value) == (True, worth), text
+        assert reward.value == worth, text

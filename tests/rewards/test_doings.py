@@ -145,7 +145,7 @@ async def test_a_program_that_reaches_a_limit_fails_its_test_and_a_broken_box_is
             raise OSError("the box is gone")
 
     reward = await Rubric([ProgramTests(tests=DOUBLES, box=lambda attempt: Broken(tmp_path))]).score(Attempt("x"))
-    assert not reward.valid
+    assert reward.value is None
 
 
 async def test_a_fresh_box_is_opened_for_the_check_and_closed(tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ def test_a_database_that_cannot_be_read_is_worth_0_and_a_missing_expectation_uns
     many = database(tmp_path / "many.db", *["INSERT INTO orders VALUES (1, 'x', 'y')"] * 20)
     assert DatabaseState(many, goal, max_rows=10).check(Attempt()).value == 0
     reward = asyncio.run(Rubric([DatabaseState(goal, tmp_path / "none.db")]).score(Attempt()))
-    assert not reward.valid
+    assert reward.value is None
 
 
 # ── files ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -148,7 +148,7 @@ async def test_an_unscored_rubric_leaves_the_episode_unscored_and_completed(play
     host = await playing(Graded)
     (episode,) = await host.start()
     result = await host.grade(episode, "4")
-    assert not result.info.reward.valid
+    assert result.info.reward.value is None
     assert result.info.reward.reason == "judge: no judge"
     assert result.info.reward.components["right"].value == 1.0
     assert str(result.info.status) == "completed"

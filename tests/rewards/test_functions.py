@@ -141,9 +141,9 @@ async def test_a_program_that_does_not_return_the_right_value_earns_0(box: Sandb
         tests=[FunctionTest([2, 3], 5)],
     )  # fmt: skip
     reward = await Rubric([check]).score(Attempt(ATTACKS[attack]))
-    assert (reward.valid, reward.value) == (True, 0.0), reward
+    assert reward.value == 0.0, reward
     after = await Rubric([check]).score(Attempt("def add(a, b): return a + b"))
-    assert (after.valid, after.value) == (True, 1.0), "the box still grades an honest program"
+    assert after.value == 1.0, "the box still grades an honest program"
 
 
 HONEST: dict[str, str] = {

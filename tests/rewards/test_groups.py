@@ -102,11 +102,11 @@ async def test_an_attempt_without_any_comparison_is_unscored_and_the_others_are_
     tournament = Tournament(FunctionComparer(compare), schedule=schedule)
     odd, *others = await tournament.score([Attempt("?"), Attempt("bb"), Attempt("ccc")])
     if schedule == "round_robin":
-        assert not odd.valid
+        assert odd.value is None
         assert [reward.value for reward in others] == [0.0, 1.0]
         assert others[1].components["tournament"].evidence == "1 of 1 games, 1 undecided"
     else:
-        assert not odd.valid
+        assert odd.value is None
         told = [reward.value for reward in others]
         assert told in ([0.0, 1.0], [None, None]), "unscored where the draw gave them no game with each other"
 

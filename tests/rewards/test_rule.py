@@ -187,11 +187,11 @@ async def test_what_the_policy_caused_is_0_and_what_the_platform_caused_is_unsco
     wrong = {}
     for name, (policy, platform) in cases(tmp_path, *judges).items():
         reward = await Rubric([policy]).score(ATTEMPT)
-        if (reward.valid, reward.value) not in ((True, 0.0), (True, 0.5 if name == "NoErrors" else 0.0)):
+        if reward.value not in (0.0, 0.5 if name == "NoErrors" else 0.0):
             wrong[f"{name}, by the policy"] = reward
         if platform is not None:
             reward = await Rubric([platform]).score(ATTEMPT)
-            if (reward.valid, reward.value) != (False, None):
+            if reward.value is not None:
                 wrong[f"{name}, by the platform"] = reward
     assert wrong == {}
 

@@ -99,7 +99,7 @@ async def test_a_wrong_program_is_worth_0_whatever_the_policy_left_in_the_way_of
     (episode,) = await host.start()
     await host.step(episode, 1, "shell", command=left)
     reward = (await host.grade(episode, "def f(x): return x - 1\nprint(4)")).reward
-    assert (reward.valid, reward.value) == (True, 0.0)
+    assert reward.value == 0.0
 
 
 async def test_artifacts_that_do_not_fit_together_are_left_out(playing: Host, settings: SandboxSettings) -> None:
@@ -113,7 +113,7 @@ async def test_artifacts_that_do_not_fit_together_are_left_out(playing: Host, se
     (episode,) = await host.start()
     await host.step(episode, 1, "shell", command="truncate -s 14000000 a.bin b.bin; echo hi > c")
     reward = (await host.grade(episode, "")).reward
-    assert (reward.valid, reward.value) == (True, 1.0)
+    assert reward.value == 1.0
 
 
 TELLS = """
@@ -150,7 +150,7 @@ async def test_a_program_cannot_tell_of_hidden_tests_through_those_that_are_not(
     host = await playing(Tested)
     (episode,) = await host.start()
     reward = (await host.grade(episode, TELLS)).reward
-    assert (reward.valid, reward.value) == (True, 0.0)
+    assert reward.value == 0.0
     told = reward.model_dump_json()
     assert "ValueError" in told
     assert "1 hidden test failed" in told
@@ -200,5 +200,5 @@ async def test_an_environment_without_a_box_leaves_its_code_unscored(playing: Ho
     host = await playing(Boxless)
     (episode,) = await host.start()
     reward = (await host.grade(episode, "print(4)")).reward
-    assert not reward.valid
+    assert reward.value is None
     assert "the check raised RuntimeError" in reward.reason

@@ -31,9 +31,8 @@ def made(path: Path, *statements: str) -> Path:
     return path
 
 
-def scored(check: Any) -> tuple[bool, float | None]:
-    reward = asyncio.run(Rubric([check]).score(Attempt()))
-    return reward.valid, reward.value
+def scored(check: Any) -> float | None:
+    return asyncio.run(Rubric([check]).score(Attempt())).value
 
 
 # ── databases ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -67,7 +66,7 @@ def test_a_database_that_was_forged_is_worth_0_and_takes_little_memory(
     leave(tmp_path / "left.db")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     tracemalloc.start()
-    assert scored(DatabaseState(tmp_path / "left.db", goal, max_bytes=20_000_000)) == (True, 0.0)
+    assert scored(DatabaseState(tmp_path / "left.db", goal, max_bytes=20_000_000)) == 0.0
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 60_000_000
@@ -79,8 +78,8 @@ def test_generated_columns_are_not_computed(tmp_path: Path) -> None:
     computed = "CREATE TABLE u (a, z GENERATED ALWAYS AS (zeroblob(400000000)) VIRTUAL)"
     left = made(tmp_path / "left.db", computed, "INSERT INTO u VALUES (1)")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert scored(DatabaseState(left, goal)) == (True, 1.0)
-    assert scored(DatabaseState(goal, left)) == (True, 1.0)
+    assert scored(DatabaseState(left, goal)) == 1.0
+    assert scored(DatabaseState(goal, left)) == 1.0
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
 
 
@@ -101,7 +100,7 @@ def test_generated_columns_are_not_computed(tmp_path: Path) -> None:
 def test_values_are_compared_as_sql_compares_them(tmp_path: Path, wanted: str, left: str, same: bool) -> None:
     for name, value in (("goal", wanted), ("left", left)):
         made(tmp_path / name, "CREATE TABLE t (a)", f"INSERT INTO t VALUES ({value})")
-    assert scored(DatabaseState(tmp_path / "left", tmp_path / "goal")) == (True, float(same))
+    assert scored(DatabaseState(tmp_path / "left", tmp_path / "goal")) == float(same)
 
 
 def test_evidence_of_any_row_is_short_text(tmp_path: Path) -> None:
@@ -143,13 +142,13 @@ def tree(tmp_path: Path) -> Iterator[Path]:
 def test_a_tree_too_deep_to_read_is_worth_0(tree: Path, names: list[str]) -> None:
     with below(tree, *names):
         Path("y" * 200).touch()
-    assert scored(FileTree(tree, {"a.txt": "right"})) == (True, 0.0)
+    assert scored(FileTree(tree, {"a.txt": "right"})) == 0.0
 
 
 def test_directories_may_be_nested(tree: Path) -> None:
     with below(tree, *["d"] * 99):
         Path("f").write_text("hi")
-    assert scored(FileTree(tree, {"d/" * 99 + "f": "hi", "a.txt": "wrong"}, exact=True)) == (True, 1.0)
+    assert scored(FileTree(tree, {"d/" * 99 + "f": "hi", "a.txt": "wrong"}, exact=True)) == 1.0
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -158,7 +157,7 @@ def test_files_cannot_be_hidden_in_a_directory_that_cannot_be_read(tree: Path) -
     (tree / "d" / "extra").touch()
     (tree / "d").chmod(0)
     try:
-        assert scored(FileTree(tree, {"a.txt": "wrong"}, exact=True)) == (True, 0.0)
+        assert scored(FileTree(tree, {"a.txt": "wrong"}, exact=True)) == 0.0
     finally:
         (tree / "d").chmod(0o700)
 
@@ -228,7 +227,7 @@ async def test_a_tree_that_cannot_be_fetched_from_its_box_is_worth_0(
     (episode,) = await host.start()
     await host.step(episode, 1, "python", code=code)
     reward = (await host.grade(episode, "")).reward
-    assert (reward.valid, reward.value) == (True, 0.0)
+    assert reward.value == 0.0
 
 
 async def test_a_directory_that_is_not_there_has_no_files(playing: Host, settings: SandboxSettings) -> None:
@@ -245,7 +244,7 @@ async def test_a_directory_that_is_not_there_has_no_files(playing: Host, setting
     (episode,) = await host.start()
     await host.step(episode, 1, "python", code="import os; os.mkdir('a'); open('file', 'w')")
     reward = (await host.grade(episode, "")).reward
-    assert (reward.valid, reward.value) == (True, 1.0)
+    assert reward.value == 1.0
 
 
 KILLED = """
@@ -287,7 +286,7 @@ assert any("x" in n for (n,) in unsafe.execute("SELECT n FROM t"))
 print("done")
 """
     reward = await shop(playing, settings, tmp_path, KILLED, look)
-    assert (reward.valid, reward.value) == (True, 1.0)
+    assert reward.value == 1.0
 
 
 async def test_a_journal_that_names_another_file_is_not_followed(
@@ -305,5 +304,5 @@ with open("shop.db-journal", "ab") as journal:
 print("done")
 """
     reward = await shop(playing, settings, tmp_path, KILLED, forge)
-    assert (reward.valid, reward.value) == (True, 0.0)
+    assert reward.value == 0.0
     assert victim.exists()

@@ -73,7 +73,7 @@ async def test_an_unscored_check_makes_the_rubric_unscored_and_what_was_scored_i
     make: Callable[..., Check],
 ) -> None:
     reward = await score(make(1.0, "a"), make(None, "b"))
-    assert (reward.value, reward.valid, reward.reason) == (None, False, "b: the judge was down")
+    assert (reward.value, reward.reason) == (None, "b: the judge was down")
     assert reward.components["a"].value == 1.0
     assert reward.missing == {"b": "the judge was down"}
 
@@ -89,7 +89,7 @@ async def test_an_optional_unscored_check_leaves_the_mean_to_the_others(make: Ca
 
 async def test_a_group_of_which_nothing_could_be_judged_is_unscored_even_if_all_was_optional() -> None:
     reward = await score(says(None, "a", optional=True), says(None, "b", optional=True))
-    assert not reward.valid
+    assert reward.value is None
     assert reward.reason == "none of its checks could be judged"
 
 
@@ -111,7 +111,7 @@ async def test_a_closed_gate_gives_nothing_and_does_not_ask_what_it_guards() -> 
 
 async def test_a_gate_whose_condition_cannot_be_judged_is_unscored() -> None:
     reward = await score(Gate(says(None, "safe"), says(1.0, "guarded")))
-    assert not reward.valid
+    assert reward.value is None
     assert reward.reason == "the gate's condition: the judge was down"
 
 
@@ -126,7 +126,7 @@ async def test_a_sequence_stops_at_the_first_failure_and_the_rest_counts_0() -> 
 
 async def test_a_sequence_stops_unscored_where_a_check_cannot_be_judged() -> None:
     reward = await score(Sequential([says(1.0, "first"), says(None, "second"), says(1.0, "third")]))
-    assert not reward.valid
+    assert reward.value is None
     assert reward.missing == {"second": "the judge was down", "third": "not reached"}
 
 
@@ -135,7 +135,7 @@ async def test_a_cap_holds_the_value_down_only_when_its_condition_is_met() -> No
     assert (await score(Cap(child, at_most=0.5))).value == 0.5
     assert (await score(Cap(child, at_most=0.5, when=says(0.0, "leaked")))).value == 0.9
     assert (await score(Cap(child, at_most=0.5, when=says(1.0, "leaked")))).value == 0.5
-    assert not (await score(Cap(child, at_most=0.5, when=says(None, "leaked")))).valid
+    assert (await score(Cap(child, at_most=0.5, when=says(None, "leaked")))).value is None
 
 
 async def test_a_penalty_takes_away_without_a_share_in_the_mean_and_not_below_the_floor() -> None:
@@ -147,7 +147,7 @@ async def test_a_penalty_takes_away_without_a_share_in_the_mean_and_not_below_th
 
 
 async def test_a_penalty_that_cannot_be_judged_leaves_nothing_scored() -> None:
-    assert not (await score(says(1.0, "a"), Penalty(says(None, "rude")))).valid
+    assert (await score(says(1.0, "a"), Penalty(says(None, "rude")))).value is None
     assert (await score(says(1.0, "a"), Penalty(says(None, "rude"), optional=True))).value == 1.0
 
 
@@ -173,7 +173,7 @@ async def test_each_step_is_judged_as_it_stood_then_and_has_its_component() -> N
 
 async def test_a_step_that_cannot_be_judged_is_unscored_or_leaves_the_mean() -> None:
     strict = await Rubric(EachStep(check(page))).score(Attempt("x", steps=STEPS))
-    assert (strict.valid, strict.reason) == (False, "step-3: down")
+    assert (strict.value, strict.reason) == (None, "step-3: down")
     lenient = await Rubric(EachStep(check(page, optional=True))).score(Attempt("x", steps=STEPS))
     assert (lenient.value, lenient.missing) == (0.5, {"page/step-3": "down"})
     assert (await Rubric(EachStep(check(page), empty=1.0)).score(Attempt("x"))).value == 1.0
@@ -188,7 +188,7 @@ async def test_named_groups_name_what_they_hold_and_unnamed_ones_do_not() -> Non
 @pytest.mark.parametrize("found", [None, "good", [], math.nan, math.inf])
 async def test_a_check_that_returns_no_finite_number_is_unscored(found: Any) -> None:
     reward = await score(check(lambda attempt: found, name="odd"))
-    assert not reward.valid
+    assert reward.value is None
 
 
 async def test_a_check_that_raises_is_unscored_and_its_text_stays_on_the_server(
@@ -198,7 +198,7 @@ async def test_a_check_that_raises_is_unscored_and_its_text_stays_on_the_server(
         raise ValueError("the secret is seventeen")
 
     reward = await score(check(broken))
-    assert not reward.valid
+    assert reward.value is None
     assert "the check raised ValueError (incident " in (reward.reason or "")
     assert "seventeen" not in reward.model_dump_json()
     assert "the secret is seventeen" in caplog.text
@@ -225,7 +225,7 @@ async def test_a_sum_beyond_the_floats_is_unscored() -> None:
     for values in ((1e308, 1e308, 1e308), (1e308, -1e308, 1e308)):
         reward = await score(WeightedSum([says(value, f"c{n}", weight=10.0) for n, value in enumerate(values)]))
         assert (reward.value, reward.reason) == (None, "the sum of its checks is no finite number")
-    assert not (await score(WeightedSum([says(1e308, "a"), says(1e308, "b"), says(1e308, "c")]))).valid
+    assert (await score(WeightedSum([says(1e308, "a"), says(1e308, "b"), says(1e308, "c")]))).value is None
 
 
 async def test_canceling_an_evaluation_cancels_its_checks() -> None:
@@ -293,7 +293,7 @@ def parents(children: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
 @given(st.recursive(leaves(), parents, max_leaves=12))
 def test_components_times_weights_add_up_to_the_value_of_any_tree(tree: Node) -> None:
     reward = asyncio.run(Rubric(tree).score(Attempt()))
-    if reward.valid:
+    if reward.value is not None:
         added = math.fsum(part.value * part.weight for part in reward.components.values())
         assert reward.value == pytest.approx(added, abs=1e-9)
     else:

@@ -202,7 +202,7 @@ async def test_a_grade_that_returns_nothing_is_a_mistake_of_the_environment_and_
         await running.grade(e.GradeParams(episode=episode, answer="right", key="g"), OPEN)
     info = (await running.get_episode(e.GetEpisodeParams(episode=episode), OPEN)).info
     assert info.reward is not None
-    assert not info.reward.valid
+    assert info.reward.value is None
     await still_serves(running)
 
 
@@ -225,7 +225,7 @@ async def test_rewards_too_large_to_add_up_leave_an_episode_unscored(host: Start
         assert (await running.step(step, OPEN)).reward is not None
     info = (await running.close(e.CloseParams(episode=episode), OPEN)).info
     assert info.reward is not None
-    assert (info.reward.valid, info.reward.reason) == (False, "the sum of the rewards is too large for a number")
+    assert (info.reward.value, info.reward.reason) == (None, "the sum of the rewards is too large for a number")
     await still_serves(running)
 
 

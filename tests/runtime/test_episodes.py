@@ -341,7 +341,7 @@ async def test_a_fault_of_the_environment_fails_that_episode_only(
         incident,
     )
     assert after.reward is not None
-    assert (after.reward.value, after.reward.valid) == (None, False)
+    assert after.reward.value is None
     with pytest.raises(err.EnvironmentFailed):
         await step(running, episode, 1, fault)
     assert text_of((await step(running, bystander, 1, "add")).content) == "count 1"
@@ -350,9 +350,11 @@ async def test_a_fault_of_the_environment_fails_that_episode_only(
 @pytest.mark.parametrize("error", [RuntimeError("no"), SystemExit(2), asyncio.CancelledError()])
 async def test_a_setup_that_raises_fails_the_start_and_frees_its_place(host: Start, error: BaseException) -> None:
     torn_down: list[bool] = []
+    visible: list[int] = []
 
     class Unready(Playground):
         def setup(self) -> None:
+            visible.append(len(running.store))
             raise error
 
         def teardown(self) -> None:
@@ -362,7 +364,8 @@ async def test_a_setup_that_raises_fails_the_start_and_frees_its_place(host: Sta
     for _ in range(3):
         with pytest.raises(err.EnvironmentFailed, match="setup"):
             await begin(running, "unready")
-    assert running.stats().running == 0
+    assert running.stats().running == len(running.store) == 0
+    assert visible == [0] * 3, "an episode is visible only when it is ready"
     assert torn_down == [True] * 3
 
 
@@ -485,7 +488,9 @@ async def test_idle_episodes_expire_unscored_and_use_keeps_them(host: Start) -> 
     keeping.cancel()
     assert (await info(running, used)).end_reason is None
     expired = await info(running, unused)
-    assert (expired.end_reason, expired.reward is not None and expired.reward.valid) == (EndReason.EXPIRED, False)
+    assert expired.end_reason is EndReason.EXPIRED
+    assert expired.reward is not None
+    assert expired.reward.value is None
 
 
 @pytest.mark.parametrize("last", ["crash", "crash_softly", "hang", "block", "close", None])

@@ -368,7 +368,7 @@ async def test_episodes_replay_what_one_recorded_and_a_miss_leaves_them_unscored
         await play(replaying, "c")
     info = (await replaying.get_episode(e.GetEpisodeParams(episode=missed.value.data["episode"]), OPEN)).info
     assert info.end_reason == EndReason.INFRASTRUCTURE_ERROR
-    assert info.reward is None or not info.reward.valid
+    assert info.reward is None or info.reward.value is None
     assert world.found == []
 
 

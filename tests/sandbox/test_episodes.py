@@ -199,7 +199,7 @@ async def test_a_sandbox_that_dies_leaves_the_episode_unscored(host: Start, trai
     with pytest.raises(InfrastructureFailed):
         await running.play(episode, "shell", {"command": "true"})
     info = await running.get_episode(e.GetEpisodeParams(episode=episode), trainer)
-    assert (info.info.end_reason, info.info.reward.valid) == ("infrastructure_error", False)  # type: ignore[union-attr]
+    assert (info.info.end_reason, info.info.reward.value) == ("infrastructure_error", None)  # type: ignore[union-attr]
 
 
 async def test_a_setup_that_fails_leaves_no_sandbox(host: Start, trainer: Principal) -> None:

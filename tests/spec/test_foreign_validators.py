@@ -53,7 +53,7 @@ def said() -> dict[str, Any]:
 
 
 def examples() -> list[tuple[str, Any]]:
-    texts = [path.read_text("utf-8") for path in sorted(SPEC.glob("*.md"))]
+    texts = [path.read_text("utf-8") for part in ("core", "modules") for path in sorted(SPEC.glob(f"{part}/*.md"))]
     return [(match["type"], json.loads(match["value"])) for text in texts for match in EXAMPLE.finditer(text)]
 
 

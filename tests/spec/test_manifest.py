@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from ludus.conformance import CHECKS
+from ludus.protocol.modules import RESERVED, Module
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -83,14 +84,30 @@ def test_every_requirement_says_exactly_one_level_and_ends_as_a_sentence(manifes
         assert requirement.sentence.endswith("."), requirement.id
 
 
-def test_ids_count_up_without_gaps_within_their_prefix(manifest: ModuleType) -> None:
-    numbers: dict[str, list[int]] = {}
+def test_an_id_that_is_gone_is_named_among_the_changes(manifest: ModuleType) -> None:
+    numbers: dict[str, set[int]] = {}
     for identifier in manifest.spec_requirements():
         prefix, number = identifier.split("-")
-        numbers.setdefault(prefix, []).append(int(number))
-    assert {prefix: sorted(found) for prefix, found in numbers.items()} == {
-        prefix: list(range(1, len(found) + 1)) for prefix, found in numbers.items()
+        numbers.setdefault(prefix, set()).add(int(number))
+    gone = {f"{prefix}-{one}" for prefix, found in numbers.items() for one in range(1, max(found) + 1)} - {
+        f"{prefix}-{one}" for prefix, found in numbers.items() for one in found
     }
+    changes = (manifest.SPEC_DIR / "versioning.md").read_text("utf-8")
+    assert [identifier for identifier in sorted(gone) if not re.search(rf"\b{identifier}\b", changes)] == []
+
+
+def test_the_core_can_be_read_in_one_sitting(manifest: ModuleType) -> None:
+    core = [one for one in manifest.spec_requirements().values() if one.chapter.startswith("core/")]
+    assert sum(one.level == "MUST" for one in core) <= 90
+    assert manifest.count_words(manifest.core_pages()) <= 5000
+
+
+def test_every_module_has_a_page_and_every_page_of_a_module_is_one(manifest: ModuleType) -> None:
+    pages = {path.relative_to(manifest.SPEC_DIR).as_posix() for path in manifest.SPEC_DIR.glob("modules/*.md")}
+    assert pages == {manifest.module_page(module) for module in Module}
+    demanding = {one.chapter for one in manifest.spec_requirements().values()}
+    assert {manifest.module_page(module) for module in Module if module not in RESERVED} <= demanding
+    assert not {manifest.module_page(module) for module in RESERVED} & demanding
 
 
 def test_references_between_requirements_name_existing_ones(manifest: ModuleType) -> None:

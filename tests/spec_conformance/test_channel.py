@@ -1,4 +1,4 @@
-"""The channel: opening, frames, and lost connections (spec chapter 6)."""
+"""The channel: opening, frames, and lost connections (module `channel`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys, step numbers, and what a server keeps (spec chapter 9)."""
+"""Keys, step numbers, and what a server keeps (chapter 5 of the core)."""
 
 from __future__ import annotations
 

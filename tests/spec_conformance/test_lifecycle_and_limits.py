@@ -64,9 +64,9 @@ async def test_an_environment_that_breaks_fails_its_episode_with_an_incident_of_
     info = await peer.info(episode)
     assert (info["status"], info["endReason"]) == ("failed", "environment_error")
     assert info["incident"] == error.data["incident"]
-    assert (info["reward"]["value"], info["reward"]["valid"]) == (None, False)
+    assert info["reward"]["value"] is None
     total = (await peer.rewards(episode))["total"]
-    assert (total["value"], total["valid"]) == (None, False)
+    assert total["value"] is None
 
 
 @pytest.mark.requirement("LIFE-6", "ERR-6")
@@ -132,7 +132,7 @@ async def test_a_server_that_stops_tears_every_episode_down() -> None:
         infos = [await host.get_episode(GetEpisodeParams(episode=one.episode), Principal.open()) for one in episodes]
     assert world.RUNS["teardown"] == 5
     assert {(one.info.status, one.info.end_reason) for one in infos} == {("closed", "server_stopped")}
-    assert not any(one.info.reward is None or one.info.reward.valid for one in infos)
+    assert not any(one.info.reward is None or one.info.reward.value is not None for one in infos)
 
 
 # ── limits ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -230,6 +230,20 @@ async def test_a_running_step_is_answered_when_its_episode_is_closed_or_out_of_t
     episode = (await peer.start(limits={"seconds": 0.2}))["episode"]
     late = await peer.step(episode, 1, "wait", arguments={"gate": "late"})
     assert (late["status"], late["endReason"], late["reward"]) == ("truncated", "time_limit", None)
+
+
+@pytest.mark.requirement("LIFE-13")
+async def test_a_running_grade_is_answered_when_its_episode_is_closed_or_out_of_time(peer: Peer) -> None:
+    episode = (await peer.start())["episode"]
+    running = asyncio.create_task(peer.grade(episode, "wait for closed"))
+    await until(lambda: world.RUNS["grade"] == 1)
+    await peer.call("episodes/close", episode=episode)
+    with pytest.raises(RpcError) as caught:
+        await running
+    assert (caught.value.code, caught.value.data["endReason"]) == (4093, "closed")
+    episode = (await peer.start(limits={"seconds": 0.2}))["episode"]
+    late = await peer.grade(episode, "wait for late")
+    assert (late["info"]["endReason"], late["reward"], late["info"]["reward"]["value"]) == ("time_limit", None, 0.0)
 
 
 @pytest.mark.requirement("LIM-5", "REW-8")

@@ -1,4 +1,4 @@
-"""Which error comes first when several hold, and what HTTP makes of it (spec chapter 13)."""
+"""Which error comes first when several hold, and what HTTP makes of it (chapter 7 of the core)."""
 
 from __future__ import annotations
 
@@ -57,6 +57,24 @@ async def test_the_key_comes_before_the_end_the_end_before_the_number_and_the_nu
     assert await code_of(peer.step(episode, 9, "earn", key="a")) == 4092
     assert await code_of(peer.step(episode, 9, "earn", turn={"number": 1})) == 4093
     assert world.RUNS["earn"] == 1
+
+
+@pytest.mark.requirement("ERR-7")
+async def test_the_key_comes_before_what_a_start_a_score_or_a_report_names_and_after_the_episode_of_a_fork(
+    peer: Peer,
+) -> None:
+    started = await peer.start(key="k")
+    fork = {"episode": started["episode"], "key": "k"}
+    await peer.call("episodes/fork", **fork)
+    group = (await peer.info(started["episode"]))["group"]
+    await peer.call("groups/score", group=group, candidates={started["episode"]: {"messages": []}}, key="k")
+    await peer.call("outcomes/report", **TRAIN, outcomes=[], key="k")
+    nowhere = {"environment": "unknown", "split": "unknown", "key": "k"}
+    assert await code_of(peer.call("episodes/start", **nowhere)) == 4092
+    assert await code_of(peer.call("groups/score", group="unknown", candidates={}, key="k")) == 4092
+    assert await code_of(peer.call("outcomes/report", **nowhere, outcomes=[])) == 4092
+    assert await code_of(peer.call("episodes/fork", episode="unknown", key="k")) == 4044
+    assert await code_of(peer.call("episodes/fork", **fork, step=0)) == 4092
 
 
 @pytest.mark.requirement("ERR-7")

@@ -1,4 +1,4 @@
-"""The ORS profile (spec chapter 7)."""
+"""The module `ors`: the Open Reward Standard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The play plane (spec chapter 5)."""
+"""The play plane (module `play`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments, splits and tasks (spec chapter 4.2 to 4.6, 4.15)."""
+"""Environments, splits and tasks (chapter 3 of the core, module `sampling`)."""
 
 from __future__ import annotations
 

@@ -25,7 +25,9 @@ ERRORS = {
     name: {_OPENRPC["components"]["errors"][one["$ref"].rsplit("/", 1)[-1]]["code"] for one in method["errors"]}
     for name, method in OPENRPC.items()
 }
-CODES = frozenset(int(code) for code in re.findall(r"^\| (-?\d+) \|", (SPEC / "13-errors.md").read_text("utf-8"), re.M))
+CODES = frozenset(
+    int(code) for code in re.findall(r"^\| (-?\d+) \|", (SPEC / "core" / "7-errors.md").read_text("utf-8"), re.M)
+)
 MCP_CODES = frozenset({-32020, -32021, -32022})
 REGISTRY: Registry[Any] = Registry().with_resource(SCHEMA["$id"], Resource.from_contents(SCHEMA))
 EXTENSION = "dev.ludus/episodes"

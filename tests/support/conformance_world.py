@@ -142,9 +142,11 @@ class Workshop(Environment[Piece]):
         """Say the word and end the episode."""
         return Result("finished", reward=float(word == self.task.answer))
 
-    def grade(self, answer: str) -> Reward:
-        """Whether the answer is right."""
+    async def grade(self, answer: str) -> Reward:
+        """Whether the answer is right; one that names a gate waits until it opens."""
         RUNS["grade"] += 1
+        if answer.startswith("wait for "):
+            await GATES.setdefault(answer.removeprefix("wait for "), asyncio.Event()).wait()
         return Reward.of(float(answer == self.task.answer), {"right": float(answer == self.task.answer)})
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -22,6 +23,9 @@ TIGHT = Limits(
     seconds=30, cpu_seconds=4, memory=96 * MIB, processes=24, file_size=8 * MIB, disk=24 * MIB, output=64 * 1024
 )
 """Small, so that attacks on them end soon; except for `seconds`, which only a hang meets, on however slow a machine."""
+
+
+NEEDS_BUBBLEWRAP = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 
 
 async def opened(kind: str) -> SandboxProvider:

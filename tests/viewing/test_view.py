@@ -32,7 +32,7 @@ def episode(task: str, reward: float | None = 1.0, **more: Any) -> dict[str, Any
         "task": {"id": task, "split": "train", "index": 0, "fields": {}}, "started_at": 1.0, "seconds": 2.5,
         "episode": f"e_{task}", "status": "completed", "end_reason": "completed",
         "reward": None if reward is None else {
-            "value": reward, "valid": True,
+            "value": reward,
             "components": {"right": {"value": reward, "weight": 0.5, "evidence": "the order is there"}},
             "missing": {"tone": "the judge gave no verdict"},
         },
@@ -45,7 +45,7 @@ def episode(task: str, reward: float | None = 1.0, **more: Any) -> dict[str, Any
             {"type": "function_call_output", "call_id": "b", "output": "There is no such tool."},
         ],
         "steps": [
-            {"step": 1, "call_id": "a", "seconds": 0.1, "reward": {"value": 0.25, "valid": True}},
+            {"step": 1, "call_id": "a", "seconds": 0.1, "reward": {"value": 0.25}},
             {"step": 0, "call_id": "b", "seconds": 0.1, "error": "unknown_tool"},
         ],
         "turns": [
@@ -61,7 +61,7 @@ FAILED = episode(
     failure={"kind": "environment", "error": "ZeroDivisionError", "message": "division by zero",
              "incident": "i-7", "attempt": 3},
 )  # fmt: skip
-UNSCORED = episode("unsure", reward=None) | {"reward": {"value": None, "valid": False, "reason": "no verdict"}}
+UNSCORED = episode("unsure", reward=None) | {"reward": {"value": None, "reason": "no verdict"}}
 
 
 def write(path: Path, *lines: object) -> Path:
@@ -184,7 +184,7 @@ def evil(tmp_path: Path) -> Path:
         {"type": "function_call_output", "call_id": "a", "output": EVIL},
         {},
     ]  # fmt: skip
-    reward = {"value": 1, "valid": True, "components": {EVIL: {"value": 1, "evidence": EVIL}}, "missing": {EVIL: EVIL}}
+    reward = {"value": 1, "components": {EVIL: {"value": 1, "evidence": EVIL}}, "missing": {EVIL: EVIL}}
     failure = {"kind": "policy", "error": EVIL, "message": EVIL, "attempt": 1, "incident": EVIL}
     first = episode(EVIL, items=items, policy=EVIL, episode=EVIL, environment=EVIL) | {"reward": reward}
     return write(tmp_path / "evil.jsonl", first, episode(EVIL, None, failure=failure), json.dumps({EVIL: 1}))

@@ -71,8 +71,9 @@ async def test_a_public_url_is_the_only_address_shown(start: Start) -> None:
     for headers in ({}, {"Host": "evil.example"}, {"Host": "lab.example"}, TOLD, {**TOLD, "Host": "evil.example"}):
         assert await play_urls(server.url, headers) == (public, public), headers
         settings = (await post(server.url, "server/discover", {}, headers))["capabilities"]["extensions"]
-        assert settings["dev.ludus/episodes"]["channel"] == "/rl/channel"
-        assert settings["dev.ludus/episodes"]["play"] == "/rl/play/{capability}/mcp"
+        modules = settings["dev.ludus/episodes"]["modules"]
+        assert modules["channel"] == {"path": "/rl/channel", "subprotocol": "ludus.channel.v0.2"}
+        assert modules["play"] == {"path": "/rl/play/{capability}/mcp"}
 
 
 async def test_a_public_url_stands_against_a_trusted_proxy_that_forwards_a_strangers_host(start: Start) -> None:

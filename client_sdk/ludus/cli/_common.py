@@ -36,7 +36,12 @@ EnvironmentName = Annotated[
 Token = Annotated[
     str | None, typer.Option("--token", envvar="LUDUS_TOKEN", show_envvar=True, help="Trainer token.", metavar="TOKEN")
 ]
-WireOption = Annotated[str, typer.Option("--wire", help="How to talk to the server: channel, mcp or ors.")]
+WireOption = Annotated[
+    str,
+    typer.Option(
+        "--wire", help="How to talk to the server: channel, mcp or ors; auto is the channel, and mcp where there is none."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 SHOWN_ERRORS: Final = 2

@@ -60,7 +60,7 @@ class HarborExport:
             errors.print(shown(f"no solutions: the environment {why}, so Harbor's oracle cannot run"), soft_wrap=True)
 
     async def _tasks(self) -> list[HarborTask]:
-        async with client_of(self.target, self.token, "channel") as client:
+        async with client_of(self.target, self.token, "auto") as client:
             info = find_environment(await client.environments(), self.environment, self.target)
             remote = client.environment(info.name)
             split = self.split or info.splits[0].name
@@ -108,7 +108,7 @@ async def _solved(task: HarborTask, remote: RemoteEnvironment, oracle: OraclePol
     address = task.address
     async with remote.episode(split=address.split, task=address.task, seed=address.seed) as episode:
         try:
-            played = await run_episode(episode, oracle, harness=Harness(max_turns=_TURNS), gradable=task.gradable)
+            played = await run_episode(episode, oracle, harness=Harness(max_turns=_TURNS))
         except Unsupported:
             return task
     played.raise_for_failure()

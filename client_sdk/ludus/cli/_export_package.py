@@ -79,7 +79,7 @@ class PackageExport:
         return where
 
     async def _described(self, where: str) -> ExportedEnvironment:
-        async with client_of(self.target, self.token, "channel") as client:
+        async with client_of(self.target, self.token, "auto") as client:
             info = find_environment(await client.environments(), self.environment, self.target)
         names = [split.name for split in info.splits]
         if self.split is not None and self.split not in names:

@@ -126,7 +126,7 @@ def calibrate_command(
     difficulty: Annotated[Path | None, typer.Option(help="Write the difficulty file here; replaces one.")] = None,
     report: Annotated[bool, typer.Option("--report", help="Report the outcomes to the server's curriculum.")] = False,
     token: Token = None,
-    wire: WireOption = "channel",
+    wire: WireOption = "auto",
     keep_going: _playing.KeepGoing = False,
     as_json: Json = False,
 ) -> None:

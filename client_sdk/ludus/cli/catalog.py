@@ -55,7 +55,7 @@ def envs(
     target: Annotated[str | None, typer.Argument(metavar="TARGET", help=TARGET_HELP, show_default=False)] = None,
     local: LocalOption = False,
     token: Token = None,
-    wire: WireOption = "channel",
+    wire: WireOption = "auto",
     as_json: Json = False,
 ) -> None:
     """List the environments of a server, or of a file or module and their variants, or those installed here."""
@@ -114,7 +114,7 @@ def tasks(
     n: Annotated[int, typer.Option("-n", help="How many.", min=1)] = 20,
     start: Annotated[int, typer.Option("--start", help="Index of the first.", min=0)] = 0,
     token: Token = None,
-    wire: WireOption = "channel",
+    wire: WireOption = "auto",
     as_json: Json = False,
 ) -> None:
     """List the tasks of a split."""
@@ -152,7 +152,7 @@ def show(
     split: SplitOption = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of the episode whose prompt is shown.")] = None,
     token: Token = None,
-    wire: WireOption = "channel",
+    wire: WireOption = "auto",
     as_json: Json = False,
 ) -> None:
     """Show an environment, or one of its tasks with the prompt that a policy would get."""

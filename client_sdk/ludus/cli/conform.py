@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 import typer
+from rich.table import Table
 
 from ludus.cli._common import Json, Token, Url, console, run, shown
 from ludus.cli._verdicts import Out, Strict, check_out, finish, print_verdict
@@ -105,7 +106,21 @@ def _show(verdict: Verdict) -> None:
     print_verdict(verdict, f"{verdict.wire:7}", " (negative)" if verdict.negative else "", details=details)
 
 
+def _by_module(report: Report) -> Table:
+    """Return a table of the modules: how many of their checks have which status, or that the server has them not."""
+    table = Table("module", box=None, pad_edge=False, header_style="")
+    for status in report.STATUSES:
+        table.add_column(status, justify="right", header_style="")
+    for name, found in report.by_module().items():
+        counts = [str(found[status]) for status in report.STATUSES]
+        if not found["announced"] and not any(found[status] for status in report.STATUSES if status != "skipped"):
+            name += " (not announced)"
+        table.add_row(name, *counts)
+    return table
+
+
 def _summarize(report: Report) -> None:
+    console.print(_by_module(report), soft_wrap=True)
     counts = ", ".join(f"{number} {status}" for status, number in report.counts().items())
     console.print(shown(f"{report.environment} on {', '.join(report.wires)}: {counts}"), soft_wrap=True)
     if report.plain_ors:

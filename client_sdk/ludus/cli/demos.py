@@ -81,7 +81,7 @@ def demos(
             chosen = await stack.enter_async_context(choice.open())
             settle_heap()
             writer = stack.enter_context(_playing.writer_of(out, overwrite))
-            client = await stack.enter_async_context(client_of(target, token, "channel"))
+            client = await stack.enter_async_context(client_of(target, token, "auto"))
             info = find_environment(await client.environments(), environment, target)
             _playing.check_policy(chosen, info.name)
             bar = stack.enter_context(ProgressBar())

@@ -230,7 +230,7 @@ async def _evaluate(config: EvaluationConfig, out: Path, resume: bool, keep_goin
 
 @asynccontextmanager
 async def _open_environment(spec: EnvironmentSpec) -> AsyncIterator[OpenEnvironment]:
-    async with client_of(spec.target, token_of(spec), "channel") as client:
+    async with client_of(spec.target, token_of(spec), "auto") as client:
         info = find_environment(await client.environments(), spec.environment, spec.target)
         yield OpenEnvironment(client.environment(info.name), info)
 

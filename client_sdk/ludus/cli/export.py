@@ -111,7 +111,7 @@ def export(
     server = ServerAddress(_server_address(target, address))
 
     async def go() -> tuple[str, int]:
-        async with client_of(target, token, "channel") as client:
+        async with client_of(target, token, "auto") as client:
             info = find_environment(await client.environments(), environment, target)
             name = split or info.splits[0].name
             count = 0

@@ -72,7 +72,7 @@ def play(
     task: Annotated[str | None, typer.Option("--task", "-t", help="Id or index; drawn by default.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of the episode.")] = None,
     token: Token = None,
-    wire: WireOption = "channel",
+    wire: WireOption = "auto",
 ) -> None:
     """Play an episode yourself, in the terminal. Reads piped input, too."""
 
@@ -85,7 +85,7 @@ def play(
             chosen = split or info.splits[0].name
             row = await find_task(remote, chosen, task) if task is not None else None
             async with remote.episode(split=chosen, task=row.id if row else None, seed=seed) as episode:
-                await _Game(episode, info.gradable).run()
+                await _Game(episode).run()
 
     try:
         run(go())
@@ -106,9 +106,8 @@ async def _choose(names: Sequence[str]) -> str | None:
 
 
 class _Game:
-    def __init__(self, episode: Episode, gradable: bool) -> None:
+    def __init__(self, episode: Episode) -> None:
         self.episode = episode
-        self.gradable = gradable
         self.tools = {tool.name: tool for tool in episode.tools}
         self.earned: Reward | None = None
 
@@ -140,7 +139,7 @@ class _Game:
             case "quit" | "exit" | "q" if line not in self.tools:
                 raise Quit
             case "help" | "?" if line not in self.tools:
-                console.print(shown(HELP + (f"\n{HELP_ANSWER}" if self.gradable else "")))
+                console.print(shown(HELP + (f"\n{HELP_ANSWER}" if self.episode.gradable else "")))
                 return
             case "tools" if line not in self.tools:
                 self.show_tools()
@@ -162,7 +161,7 @@ class _Game:
             InputError: the line is not a valid action.
         """
         name, _, rest = line.partition(" ")
-        if name == "answer" and self.gradable and name not in self.tools:
+        if name == "answer" and self.episode.gradable and name not in self.tools:
             return Answer(rest or await read_line("  answer: "))
         if name not in self.tools:
             if len(self.tools) == 1:
@@ -199,7 +198,9 @@ class _Game:
             if tool.description:
                 console.print(shown(f"      {tool.description.strip().partition(chr(10))[0]}"))
         ways = ["tools"] if self.tools else []
-        console.print(shown(f"  ({', '.join([*ways, 'answer TEXT'] if self.gradable else ways)}, help, quit)", "dim"))
+        if self.episode.gradable:
+            ways.append("answer TEXT")
+        console.print(shown(f"  ({', '.join(ways)}, help, quit)", "dim"))
 
     def show(self, result: StepResult) -> None:
         """Show the result of a call."""

@@ -60,7 +60,7 @@ def run_command(
         float | None, typer.Option("--success-at", help="Reward that counts as success; the greatest one by default.")
     ] = None,
     token: Token = None,
-    wire: WireOption = "channel",
+    wire: WireOption = "auto",
     keep_going: _playing.KeepGoing = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:

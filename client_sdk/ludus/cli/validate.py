@@ -70,7 +70,7 @@ def validate_command(
     out: Out = None,
     list_checks: Annotated[bool, typer.Option("--list", help="List the checks, and do nothing else.")] = False,
     token: Token = None,
-    wire: WireOption = "channel",
+    wire: WireOption = "auto",
     as_json: Json = False,
 ) -> None:
     """Play environments, look for faults that harm learning, and report what was found.

@@ -10,13 +10,14 @@ from urllib.parse import urlsplit
 from ludus.client.client import Client
 from ludus.client.transports.base import Wire
 
-WireName = Literal["channel", "mcp", "ors"]
+WireName = Literal["auto", "channel", "mcp", "ors"]
 """The wires that `connect` knows by name."""
 
 TOKEN_VARIABLE: Final = "LUDUS_TOKEN"
 """The environment variable that holds the default token."""
 
 _WIRES: Final = {
+    "auto": ("ludus.client.transports.negotiated", "NegotiatedWire"),
     "channel": ("ludus.client.transports.channel", "ChannelWire"),
     "mcp": ("ludus.client.transports.mcp", "McpWire"),
     "ors": ("ludus.client.transports.ors", "OrsWire"),
@@ -27,7 +28,7 @@ def connect(
     url: str,
     *,
     token: str | None = None,
-    wire: WireName | Wire = "channel",
+    wire: WireName | Wire = "auto",
     timeout: float | None = 300.0,
     reconnect_seconds: float = 30.0,
 ) -> Client:
@@ -36,8 +37,8 @@ def connect(
     Args:
         url: `http://host:port` or `https://…`, with the path under which the server is mounted, if any.
         token: the trainer token; `LUDUS_TOKEN` of the process environment when None.
-        wire: how to talk to the server. `channel` is the fastest; `mcp` is the extension over plain HTTP; `ors` also
-            works with servers that speak only ORS.
+        wire: how to talk to the server. `auto` is the channel where the server has one, and else `mcp`; `channel` is
+            the fastest; `mcp` is the extension over plain HTTP; `ors` also works with servers that speak only ORS.
         timeout: seconds that one request may take, including reconnecting; None for no limit.
         reconnect_seconds: seconds to try to reconnect after a lost connection.
 

@@ -76,8 +76,6 @@ class Session:
         self.used = False
         """Whether a request was made or prepared; a session that was used must be closed."""
         self.open_episodes: dict[str, OpenEpisode] = {}
-        self.gradable: dict[str, bool] = {}
-        """Whether the environments grade final messages, by the name of those that were asked about."""
         self._keys = itertools.count(1)
         self._keep_alive = _KeepAlive(self)
         self._background_tasks: set[asyncio.Task[Any]] = set()

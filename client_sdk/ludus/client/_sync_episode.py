@@ -61,6 +61,8 @@ class Episode:
         """The tools of this episode."""
         self.seed: Final[int] = inner.seed
         """The seed of the episode's randomness."""
+        self.gradable: Final[bool] = inner.gradable
+        """Whether a final message can be graded; if not, it only ends the episode."""
         self.limits: Final[EpisodeLimits] = inner.limits
         """The limits that apply to the episode."""
         self.judges_turns: Final[bool] = inner.judges_turns
@@ -219,7 +221,6 @@ class Driver:
 
     Args:
         episode: a started episode without steps.
-        gradable: whether the environment grades a final message.
         form: the form of messages and tools: of a provider, `openai-chat`, `openai-responses`, `anthropic` or `google`;
             or of sampled text, `hermes`, `llama` or `pythonic`.
     """
@@ -227,8 +228,6 @@ class Driver:
     def __init__(self, inner: asynchronous_driver.Driver) -> None:
         self.episode: Final[Episode] = Episode(inner.episode)
         """The episode, for its task, seed and limits."""
-        self.gradable: Final[bool] = inner.gradable
-        """Whether the environment grades a final message; if not, it only ends the episode."""
         self.form: Final[FormatName] = inner.form
         """The form of messages and tools."""
         self.items: Final[list[Item]] = inner.items

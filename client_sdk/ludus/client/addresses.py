@@ -36,7 +36,7 @@ class ServerAddress:
 
     url: str
     """`http://host:port` or `https://…`, as for `connect`."""
-    wire: WireName = "channel"
+    wire: WireName = "auto"
     """How to talk to the server; see `connect`."""
     token_variable: str = TOKEN_VARIABLE
     """The environment variable with the token; a server on loopback needs none."""

@@ -55,7 +55,6 @@ async def run_episode(
     policy: Policy,
     *,
     harness: Harness | None = None,
-    gradable: bool = True,
     sample: int = 0,
     version: str = "",
 ) -> Trajectory:
@@ -65,7 +64,6 @@ async def run_episode(
         episode: a started episode without steps.
         policy: see `ludus.client.policies`.
         harness: limits; `Harness()` when None.
-        gradable: whether the environment grades a final message.
         sample: the number of this episode among several of the same task.
         version: the environment's version, for the trajectory.
 
@@ -75,7 +73,7 @@ async def run_episode(
     Raises:
         RequestError: the request or the policy's endpoint is set up wrongly, so every episode would fail.
     """
-    driver = Driver(episode, gradable=gradable)
+    driver = Driver(episode)
     try:
         await _Run(driver, policy, harness or Harness(), sample).run()
     except BaseException as error:
@@ -177,7 +175,7 @@ class _Run:
             turn=turn,
             items=tuple(driver.items),
             tools=episode.tools,
-            gradable=driver.gradable,
+            gradable=episode.gradable,
             results=results,
         )
 

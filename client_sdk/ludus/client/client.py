@@ -26,9 +26,12 @@ class Client:
     def __init__(self, wire: Wire, url: str) -> None:
         self.url: Final[str] = url.rstrip("/")
         """The server's address."""
-        self.wire: Final[str] = wire.name
-        """The name of the wire that the client uses."""
         self._session = Session(wire, self.url)
+
+    @property
+    def wire(self) -> str:
+        """The name of the wire that the client uses; with `auto`, it is known after the first request."""
+        return self._session.wire.name
 
     async def environments(self) -> tuple[EnvironmentInfo, ...]:
         """Return the environments of the server."""

@@ -89,16 +89,13 @@ class Driver:
 
     Args:
         episode: a started episode without steps.
-        gradable: whether the environment grades a final message.
         form: the form of messages and tools: of a provider, `openai-chat`, `openai-responses`, `anthropic` or `google`;
             or of sampled text, `hermes`, `llama` or `pythonic`.
     """
 
-    def __init__(self, episode: Episode, *, gradable: bool = True, form: FormatName = "openai-chat") -> None:
+    def __init__(self, episode: Episode, *, form: FormatName = "openai-chat") -> None:
         self.episode: Final[Episode] = episode
         """The episode, for its task, seed and limits."""
-        self.gradable: Final[bool] = gradable
-        """Whether the environment grades a final message; if not, it only ends the episode."""
         self.form: Final[FormatName] = form
         """The form of messages and tools."""
         self.items: Final[list[Item]] = list(episode.prompt)
@@ -221,7 +218,7 @@ class Driver:
             await self._call_all(calls, self._marks(calls, number, turn))
             self._done = self._end is not None
             return
-        if self.gradable:
+        if self.episode.gradable:
             try:
                 self._graded = await self.episode.grade(turn.text)
                 self._end = self._graded.info

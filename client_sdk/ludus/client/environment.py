@@ -269,13 +269,10 @@ class RemoteEnvironment:
 
         See `Driver` for the form of messages and tools, and `episode` for the other arguments and the errors.
         """
-        gradable = self._session.gradable.get(self.name)
-        if gradable is None:
-            gradable = self._session.gradable[self.name] = (await self.info()).gradable
         async with self.episode(
             split=split, task=task, index=index, seed=seed, limits=limits, tools=tools, secrets=secrets, join=join
         ) as episode:
-            yield Driver(episode, gradable=gradable, form=form)
+            yield Driver(episode, form=form)
 
     async def start(
         self,

@@ -84,6 +84,8 @@ class Episode:
         """The tools of this episode."""
         self.seed: Final[int] = started.seed
         """The seed of the episode's randomness."""
+        self.gradable: Final[bool] = started.gradable
+        """Whether a final message can be graded; if not, it only ends the episode."""
         self.limits: Final[EpisodeLimits] = started.limits
         """The limits that apply to the episode."""
         self.judges_turns: Final[bool] = started.turns

@@ -227,7 +227,6 @@ class _Player:
             episode,
             self.policy,
             harness=self.harness,
-            gradable=self.info.gradable,
             sample=job.sample,
             version=self.info.version,
         )

@@ -286,10 +286,13 @@ class Client:
     def __init__(self, inner: asynchronous_client.Client) -> None:
         self.url: Final[str] = inner.url
         """The server's address."""
-        self.wire: Final[str] = inner.wire
-        """The name of the wire that the client uses."""
         self._inner = inner
         self._portal = portal()
+
+    @property
+    def wire(self) -> str:
+        """The name of the wire that the client uses; with `auto`, it is known after the first request."""
+        return self._inner.wire
 
     def environments(self) -> tuple[EnvironmentInfo, ...]:
         """Return the environments of the server."""
@@ -335,7 +338,7 @@ def connect(
     url: str,
     *,
     token: str | None = None,
-    wire: WireName | Wire = "channel",
+    wire: WireName | Wire = "auto",
     timeout: float | None = 300.0,
     reconnect_seconds: float = 30.0,
 ) -> Client:
@@ -344,8 +347,8 @@ def connect(
     Args:
         url: `http://host:port` or `https://…`, with the path under which the server is mounted, if any.
         token: the trainer token; `LUDUS_TOKEN` of the process environment when None.
-        wire: how to talk to the server. `channel` is the fastest; `mcp` is the extension over plain HTTP; `ors` also
-            works with servers that speak only ORS.
+        wire: how to talk to the server. `auto` is the channel where the server has one, and else `mcp`; `channel` is
+            the fastest; `mcp` is the extension over plain HTTP; `ors` also works with servers that speak only ORS.
         timeout: seconds that one request may take, including reconnecting; None for no limit.
         reconnect_seconds: seconds to try to reconnect after a lost connection.
 

@@ -8,6 +8,7 @@ from ludus.conformance.checks import NotApplicable, Suite, expect
 from ludus.conformance.context import CheckContext
 from ludus.conformance.http_probe import FOREIGN_ORIGIN, Answer, bearer
 from ludus.conformance.play import start_session
+from ludus.protocol.modules import Module
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -38,7 +39,7 @@ def boundary(path: str | None) -> Suite:
         status = (await ask(context, Host="elsewhere.ludus-conform.example")).status
         expect(status in (403, 421), f"a request for another host got the status {status}, expected 403 or 421")
 
-    @suite.check("pages of other origins must not read replies", "SEC-4", negative=True)
+    @suite.check("pages of other origins must not read replies", "SEC-4", module=Module.TOKENS, negative=True)
     async def cors(context: CheckContext) -> None:
         headers = {"Origin": FOREIGN_ORIGIN, "Access-Control-Request-Method": "POST"}
         for answer in (
@@ -51,7 +52,7 @@ def boundary(path: str | None) -> Suite:
                 allowed not in ("*", FOREIGN_ORIGIN), f"Access-Control-Allow-Origin is {allowed} for a foreign origin"
             )
 
-    @suite.check("an endless body is refused with 413", "LIM-12", negative=True, profile=True)
+    @suite.check("an endless body is refused with 413", "LIM-12", module=Module.TOKENS, negative=True, profile=True)
     async def large_body(context: CheckContext) -> None:
         status = await context.probe.oversized(await place(context), context.token)
         if status is None:

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
 from ludus import checks
 from ludus.checks import NotApplicable
+from ludus.protocol.modules import Module
 from ludus.protocol.text import truncate
 
-__all__ = ["Check", "ConformanceFailure", "NotApplicable", "Suite", "Verdict", "expect", "expect_equal", "short"]
+__all__ = [
+    "CORE", "WIRE_MODULES", "Check", "ConformanceFailure", "NotApplicable", "Suite", "Verdict", "expect", "expect_equal",
+    "short",
+]  # fmt: skip
+
+WIRE_MODULES: Final[Mapping[str, Module]] = MappingProxyType(
+    {"channel": Module.CHANNEL, "play": Module.PLAY, "ors": Module.ORS}
+)
+"""The module of each wire; `mcp` is the core's."""
+
+CORE: Final = "core"
+"""What reports call the part of the standard that belongs to no module."""
 
 
 class ConformanceFailure(Exception):
@@ -23,6 +36,8 @@ class Check(checks.Check):
 
     name: str
     requirements: tuple[str, ...]
+    module: Module | None
+    """The module that a server must offer for the check to apply, besides that of the wire; None for no other."""
     negative: bool
     """True if it sends requests that must be refused."""
     advice: bool
@@ -40,6 +55,8 @@ class Verdict(checks.Verdict):
     wire: str
     check: str
     requirements: tuple[str, ...]
+    module: str
+    """The module that it counts for: the check's, else that of its wire, else `core`."""
     negative: bool
 
 
@@ -47,12 +64,21 @@ F = TypeVar("F", bound=Callable[[Any], Awaitable[None]])
 
 
 class Suite(checks.Suite[Check]):
-    """Checks of one part of the standard, in the order of their definition."""
+    """Checks of one part of the standard, in the order of their definition.
+
+    Args:
+        module: the module of the checks that name no other; see `Check`.
+    """
+
+    def __init__(self, module: Module | None = None) -> None:
+        super().__init__()
+        self.module = module
 
     def check(
         self,
         title: str,
         *requirements: str,
+        module: Module | None = None,
         negative: bool = False,
         advice: bool = False,
         profile: bool = False,
@@ -63,6 +89,7 @@ class Suite(checks.Suite[Check]):
         Args:
             title: what a conforming server does.
             requirements: ids of sentences in `spec/`.
+            module: see `Check`; that of the suite when None.
             negative: see `Check`.
             advice: see `Check`.
             profile: see `Check`.
@@ -72,8 +99,9 @@ class Suite(checks.Suite[Check]):
         def add(function: F) -> F:
             self.checks.append(
                 Check(
-                    name=function.__name__, title=title, requirements=requirements, negative=negative, advice=advice,
-                    profile=profile, last=last, run=function,
+                    name=function.__name__, title=title, requirements=requirements,
+                    module=module or self.module, negative=negative, advice=advice, profile=profile, last=last,
+                    run=function,
                 )
             )  # fmt: skip
             return function

@@ -20,6 +20,7 @@ from ludus.conformance.http_probe import HttpProbe
 from ludus.conformance.probes import CONTROLS, Reply, StockMcpClient
 from ludus.protocol.identifiers import METHOD_PREFIX
 from ludus.protocol.methods import METHODS, Method
+from ludus.protocol.modules import Module
 
 NO_TOOL: Final[tuple[str, dict[str, Any]]] = ("no such tool", {})
 """A call that uses up a step and changes nothing in any environment (CALL-4)."""
@@ -41,6 +42,8 @@ class Target:
     split: str
     controls: tuple[str, ...]
     """The control wires that answer; empty for a plain ORS server."""
+    modules: frozenset[Module] | None = frozenset()
+    """The modules that the server announces; None for a plain ORS server, which announces nothing."""
     plain_ors: bool = False
 
 
@@ -96,6 +99,10 @@ class CheckContext:
     def stock(self, path: str, *, legacy: bool = False, declares: bool = False) -> StockMcpClient:
         """Return a stock MCP client for the agent endpoint at a path."""
         return StockMcpClient(self.probe, path, "play", legacy=legacy, declares=declares)
+
+    def offers(self, module: Module) -> bool:
+        """Return whether the server announces a module."""
+        return module in (self.target.modules or ())
 
     # ── the extension's methods ────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,4 +1,4 @@
-"""Discover which wires a server has, and choose the environment and the split to check."""
+"""Discover which modules and wires a server has, and choose the environment and the split to check."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from typing import Any, Final
 
 import aiohttp
 
-from ludus.conformance.checks import ConformanceFailure
+from ludus.conformance.checks import WIRE_MODULES, ConformanceFailure
 from ludus.conformance.context import CheckContext, Target
 from ludus.conformance.http_probe import HttpProbe, bearer
 from ludus.conformance.ors_probes import request
+from ludus.conformance.probes import StockMcpClient
 from ludus.protocol.errors import ConnectionFailed, EnvironmentNotFound, SplitNotFound, Unauthenticated
-from ludus.protocol.identifiers import EXTENSION_VERSION, ORS_EXTENSION_HEADER
+from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION, ORS_EXTENSION_HEADER
+from ludus.protocol.modules import Module
+
+WIRES: Final = ("channel", "mcp", "play", "ors")
+"""The wires that can be checked, in the order of checking."""
 
 CONTROL_WIRES: Final = ("channel", "mcp")
 _NO_ANSWER: Final = (aiohttp.ClientError, OSError, TimeoutError, ConformanceFailure, KeyError, TypeError)
 
 
 async def discover(probe: HttpProbe, target: Target, environment: str | None, split: str | None) -> Target:
-    """Return the target with its environment, split and control wires, as its server lists them.
+    """Return the target with its modules, environment, split and control wires, as its server lists them.
 
     Args:
         probe: sends the requests to the server.
@@ -35,7 +40,10 @@ async def discover(probe: HttpProbe, target: Target, environment: str | None, sp
         SplitNotFound: the environment has no such split.
     """
     controls, listed, why = [], [], []
+    announced = await _modules(probe, target)
     for name in CONTROL_WIRES:
+        if announced is not None and name == "channel" and Module.CHANNEL not in announced:
+            continue
         try:
             listed = (await CheckContext(name, target, probe, name).must("environments/list"))["environments"]
             controls.append(name)
@@ -55,7 +63,21 @@ async def discover(probe: HttpProbe, target: Target, environment: str | None, sp
     trained = [one for one in found["splits"] if one["type"] != "test"] if split is None else found["splits"]
     chosen = _pick(trained or found["splits"], split, lambda names: SplitNotFound(
         f"environment {found['name']!r} has no split {split!r}; it has {names}"))  # fmt: skip
-    return replace(target, environment=found, split=chosen["name"], controls=tuple(controls), plain_ors=plain)
+    modules = (announced or frozenset()) if controls else None
+    return replace(
+        target, environment=found, split=chosen["name"], controls=tuple(controls), modules=modules, plain_ors=plain
+    )
+
+
+async def _modules(probe: HttpProbe, target: Target) -> frozenset[Module] | None:
+    """Return the modules that the settings in `server/discover` name; None if there are no readable settings."""
+    client = StockMcpClient(probe, CONTROL_PATH, "mcp", headers=bearer(target.token))
+    try:
+        found = (await client.ask("server/discover")).result or {}
+        names = found["capabilities"]["extensions"][EXTENSION_ID]["modules"]
+    except (*_NO_ANSWER, AttributeError):
+        return None
+    return frozenset(module for module in Module if module in names) if isinstance(names, dict) else None
 
 
 def _pick(listed: list[dict[str, Any]], name: str | None, missing: Callable[[str], Exception]) -> dict[str, Any]:
@@ -86,10 +108,8 @@ async def _by_ors(probe: HttpProbe, target: Target) -> tuple[list[dict[str, Any]
     return listed, not (isinstance(version, dict) and "ludus" in version)
 
 
-async def wires_of(probe: HttpProbe, target: Target) -> tuple[str, ...]:
-    """Return the wires that a server has, and those that the standard requires of it."""
-    if not target.controls:
+def wires_of(target: Target) -> tuple[str, ...]:
+    """Return the core's wire and those that the server announces; for a plain ORS server, only ORS."""
+    if target.modules is None:
         return ("ors",)
-    status, _ = await request(probe, "GET", "/list_environments", None, bearer(target.token))
-    channel = ("channel",) if "channel" in target.controls or (await probe.upgrade(None)).status != 404 else ()
-    return (*channel, "mcp", "play", *(("ors",) if status != 404 else ()))
+    return tuple(wire for wire in WIRES if wire not in WIRE_MODULES or WIRE_MODULES[wire] in target.modules)

@@ -6,6 +6,7 @@ import asyncio
 
 from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal
 from ludus.conformance.context import NO_TOOL, CheckContext, new_key
+from ludus.protocol.modules import Module
 
 suite = Suite()
 
@@ -82,7 +83,7 @@ async def step_key(context: CheckContext) -> None:
         await context.refused(4092, "episodes/step", **{**params, **other})
 
 
-@suite.check("a step's key with another turn is refused", "TURN-4", negative=True)
+@suite.check("a step's key with another turn is refused", "TURN-4", module=Module.TURNS, negative=True)
 async def turn_key(context: CheckContext) -> None:
     episode = (await context.start())["episode"]
     params = {"episode": episode, "step": 1, "tool": NO_TOOL[0], "arguments": {}, "key": new_key()}
@@ -91,7 +92,9 @@ async def turn_key(context: CheckContext) -> None:
         await context.refused(4092, "episodes/step", **params, **other)
 
 
-@suite.check("a call of a past turn is refused and consumes no step number", "CALL-6", "KEY-6", negative=True)
+@suite.check(
+    "a call of a past turn is refused and consumes no step number", "CALL-6", "KEY-6", module=Module.TURNS, negative=True
+)
 async def turns_over(context: CheckContext) -> None:
     episode = (await context.start())["episode"]
     step = {"episode": episode, "tool": NO_TOOL[0], "arguments": {}}
@@ -137,9 +140,9 @@ async def grade_key(context: CheckContext) -> None:
     await context.refused(4092, "episodes/grade", **{**params, "answer": "another"})
 
 
-@suite.check("a fork repeated under its key makes one episode", "KEY-2", negative=True)
+@suite.check("a fork repeated under its key makes one episode", "KEY-2", module=Module.FORK, negative=True)
 async def fork_once(context: CheckContext) -> None:
-    if not context.target.environment["forkable"]:
+    if not context.target.environment.get("forkable"):
         raise NotApplicable("the environment is not forkable")
     params = {"episode": (await context.start())["episode"], "key": new_key()}
     one, two = await context.must("episodes/fork", **params), await context.must("episodes/fork", **params)

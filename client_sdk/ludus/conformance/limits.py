@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal
-from ludus.conformance.context import CheckContext, read
+from ludus.conformance.context import CheckContext, new_key, read
+from ludus.protocol.modules import Module
 
-suite = Suite()
+suite = Suite(Module.LIMITS)
 _CHARS: Final = 100
 """The smallest limit on observations that a client may set."""
 _MARKER_CHARS: Final = 300
@@ -19,6 +20,13 @@ _LONG_NAME: Final = "n" * 2_000
 """The name of a tool that no episode has: the observation of the mistake usually repeats it."""
 _IDLE: Final = (1.2, 4.0, 12.0)
 """Idle limits in seconds. The next one is tried if an answer is so slow that its caller looks idle."""
+
+
+@suite.check("an unknown limit is refused, and the error names it", "MTH-2", negative=True)
+async def unknown_limit(context: CheckContext) -> None:
+    limits = {"maxSteps": 2, "limitOfTheFuture": 1}
+    reply = await context.refused(-32602, "episodes/start", **context.place, key=new_key(), limits=limits)
+    expect("limitOfTheFuture" in reply.message, f"the refusal does not name the unknown limit: {reply.message!r}")
 
 
 @suite.check("a long observation is cut off, with a marker that says how much is missing", "LIM-4", "START-9")

@@ -16,6 +16,7 @@ from ludus.conformance.http_probe import bearer
 from ludus.conformance.ors_probes import OrsSession, open_session, request, result_of, some_call, stranger
 from ludus.conformance.rights import WRONG_TOKEN, needed
 from ludus.protocol.identifiers import SUBMIT_TOOL
+from ludus.protocol.modules import Module
 
 suite = Suite()
 _LONG: Final = 12_000
@@ -245,7 +246,7 @@ async def extension(context: CheckContext) -> None:
         )
 
 
-@suite.check("no reply contains a secret that was given to create", "CRED-14", negative=True, profile=True)
+@suite.check("no reply contains a secret that was given to create", "CRED-14", module=Module.TOKENS, negative=True, profile=True)
 async def secrets(context: CheckContext) -> None:
     secret = f"secret-{new_key()}"
     one = stranger(context)
@@ -261,7 +262,7 @@ async def secrets(context: CheckContext) -> None:
         )
 
 
-@suite.check("tasks, sessions and calls require a token", "ORS-2", negative=True)
+@suite.check("tasks, sessions and calls require a token", "ORS-2", module=Module.TOKENS, negative=True)
 async def no_token(context: CheckContext) -> None:
     needed(context.target.token, "--token")
     one = await open_session(context)
@@ -282,7 +283,7 @@ async def no_token(context: CheckContext) -> None:
             expect(status == 401, f"{method} {path} without a valid token got the status {status}, expected 401")
 
 
-@suite.check("the token is also accepted as X-API-Key", "ORS-3")
+@suite.check("the token is also accepted as X-API-Key", "ORS-3", module=Module.TOKENS)
 async def api_key(context: CheckContext) -> None:
     token = needed(context.target.token, "--token")
     one = await open_session(context, {"X-API-Key": token})
@@ -291,7 +292,7 @@ async def api_key(context: CheckContext) -> None:
     )
 
 
-@suite.check("another principal's session does not exist", "ORS-5", "CRED-5", negative=True)
+@suite.check("another principal's session does not exist", "ORS-5", "CRED-5", module=Module.TOKENS, negative=True)
 async def other_principal(context: CheckContext) -> None:
     other_token = needed(context.target.other_token, "--other-token")
     one = await open_session(context)
@@ -309,7 +310,7 @@ async def other_principal(context: CheckContext) -> None:
     expect_equal((await one.send("GET", "/{env}/prompt"))[0], 200, "the prompt after another principal's delete")
 
 
-@suite.check("a token without `rewards:read` opens no session", "ORS-2", negative=True)
+@suite.check("a token without `rewards:read` opens no session", "ORS-2", module=Module.TOKENS, negative=True)
 async def scopes(context: CheckContext) -> None:
     headers = bearer(needed(context.target.limited_token, "--limited-token"))
     status, _ = await request(context.probe, "POST", "/create_session", {}, headers)

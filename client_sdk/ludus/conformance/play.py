@@ -14,8 +14,10 @@ from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, e
 from ludus.conformance.context import CheckContext, new_key
 from ludus.conformance.http_probe import bearer
 from ludus.conformance.probes import Reply, StockMcpClient
+from ludus.conformance.rights import knock, needed
 from ludus.protocol.identifiers import EXTENSION_ID, STEP_META_KEY, SUBMIT_TOOL
 from ludus.protocol.methods import METHODS
+from ludus.protocol.modules import Module
 
 suite = Suite()
 _TELLING: Final = frozenset(
@@ -46,7 +48,7 @@ async def start_session(
         NotApplicable: the server has no agent endpoints.
     """
     started = await context.start(**more)
-    if started["play"] is None:
+    if started.get("play") is None:
         raise NotApplicable("the server has no agent endpoint")
     return started, context.stock(started["play"]["path"], legacy=legacy)
 
@@ -93,7 +95,7 @@ async def tools(context: CheckContext) -> None:
     started, agent = await start_session(context)
     listed = {tool["name"]: tool for tool in ((await agent.ask("tools/list")).result or {}).get("tools", ())}
     submit = listed.pop(SUBMIT_TOOL, None)
-    expect_equal(submit is not None, context.target.environment["gradable"], f"whether {SUBMIT_TOOL} is listed")
+    expect_equal(submit is not None, started["gradable"], f"whether {SUBMIT_TOOL} is listed")
     tools = [(one["name"], one.get("description", ""), one["inputSchema"]) for one in listed.values()]
     wanted = [(one["name"], one["description"], one["inputSchema"]) for one in started["tools"]]
     expect_equal(sorted(tools, key=str), sorted(wanted, key=str), "tools of the agent endpoint")
@@ -111,18 +113,25 @@ async def prompt(context: CheckContext) -> None:
     got = (await agent.ask("prompts/get", name=listed[0]["name"])).result or {}
     given = [one["content"]["text"] for one in got.get("messages", ()) if one["content"]["type"] == "text"]
     expect_equal("".join(given), "".join(texts), "the text of prompts/get")
-    old = context.stock(started["play"]["path"], legacy=True)
-    await old.ask("tools/list")
-    for method, result in (
-        ("server/discover", (await agent.ask("server/discover")).result),
-        ("initialize", old.handshake),
-    ):
+    for method, result in await _openings(context, started, agent):
         instructions = (result or {}).get("instructions") or ""
         for text in texts:
             expect(text in instructions, f"`instructions` of {method} lack the prompt's text {text[:80]!r}")
 
 
-@suite.check("a client that starts with initialize can play", "PLAY-1")
+async def _openings(
+    context: CheckContext, started: Mapping[str, Any], agent: StockMcpClient
+) -> list[tuple[str, dict[str, Any] | None]]:
+    """Return the answers to the requests with which MCP clients begin, by method."""
+    answers = [("server/discover", (await agent.ask("server/discover")).result)]
+    if context.offers(Module.INITIALIZE):
+        old = context.stock(started["play"]["path"], legacy=True)
+        await old.ask("tools/list")
+        answers.append(("initialize", old.handshake))
+    return answers
+
+
+@suite.check("a client that starts with initialize can play", "PLAY-1", module=Module.INITIALIZE)
 async def legacy_client(context: CheckContext) -> None:
     started, agent = await start_session(context, legacy=True)
     listed = (await agent.ask("tools/list")).result
@@ -205,12 +214,11 @@ async def no_lifecycle(context: CheckContext) -> None:
     started, agent = await start_session(context)
     path = started["play"]["path"]
     loud = StockMcpClient(context.probe, path, "play", declares=True, headers=bearer(context.token))
-    old = StockMcpClient(context.probe, path, "play", legacy=True, headers=bearer(context.token))
-    for client, kind in (
-        (agent, "a stock client"),
-        (loud, "a client with the extension and a token"),
-        (old, "a client that starts with initialize"),
-    ):
+    clients = [(agent, "a stock client"), (loud, "a client with the extension and a token")]
+    if context.offers(Module.INITIALIZE):
+        old = StockMcpClient(context.probe, path, "play", legacy=True, headers=bearer(context.token))
+        clients.append((old, "a client that starts with initialize"))
+    for client, kind in clients:
         for method in METHODS:
             reply = await client.ask(method, episode=started["episode"])
             expect(reply.result is None, f"{method} was answered on the agent endpoint, for {kind}")
@@ -221,12 +229,7 @@ async def no_lifecycle(context: CheckContext) -> None:
 @suite.check("the agent endpoint does not announce the extension", "PLAY-7", negative=True)
 async def no_extension(context: CheckContext) -> None:
     started, agent = await start_session(context)
-    old = context.stock(started["play"]["path"], legacy=True)
-    await old.ask("tools/list")
-    for method, result in (
-        ("server/discover", (await agent.ask("server/discover")).result),
-        ("initialize", old.handshake),
-    ):
+    for method, result in await _openings(context, started, agent):
         capabilities = (result or {}).get("capabilities", {})
         announced = {**(capabilities.get("extensions") or {}), **(capabilities.get("experimental") or {})}
         expect(EXTENSION_ID not in announced, f"{method} of the agent endpoint announces the extension")
@@ -259,6 +262,17 @@ async def forged(context: CheckContext) -> None:
         if what.startswith("altered"):
             expect_equal(reply.code, 4011, f"the code for a capability {what}")
     expect((await agent.ask("tools/list")).result is not None, "the real capability does not work after forgeries")
+
+
+@suite.check("a capability is not accepted as a token", "CRED-11", module=Module.TOKENS, negative=True)
+async def capability_as_token(context: CheckContext) -> None:
+    needed(context.target.token, "--token")
+    started, _ = await start_session(context)
+    path: str = started["play"]["path"]
+    for control in context.target.controls:
+        for token in (path.split("/")[2], path):
+            answer = await knock(context.through(control), token)
+            expect(answer.status == 401, f"a capability opens the control plane over {control} ({answer.status})")
 
 
 @suite.check("a capability opens only its own episode", "CRED-8", "PLAY-6", negative=True)
@@ -361,7 +375,7 @@ async def submit(context: CheckContext) -> None:
     started, agent = await start_session(context)
     reply = await agent.call(SUBMIT_TOOL, {"answer": "an answer"})
     info = await context.info(started["episode"])
-    if not context.target.environment["gradable"]:
+    if not started["gradable"]:
         expect_equal((reply.code, info["status"]), (-32602, "running"), f"{SUBMIT_TOOL} where answers are not graded")
         return
     expect_equal((info["status"], info["endReason"]), ("completed", "submitted"), f"the end after {SUBMIT_TOOL}")

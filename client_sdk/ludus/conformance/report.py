@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,17 +14,27 @@ import aiohttp
 
 from ludus import checks
 from ludus.checks import NotApplicable, Status
-from ludus.conformance import catalog, channel, episodes, exactly_once, limits, negotiation, ors, play, rewards, rights
+from ludus.conformance import (
+    catalog,
+    channel,
+    episodes,
+    exactly_once,
+    limits,
+    modules,
+    negotiation,
+    ors,
+    play,
+    rewards,
+    rights,
+)
 from ludus.conformance.boundary import boundary
-from ludus.conformance.checks import Check, ConformanceFailure, Verdict
+from ludus.conformance.checks import CORE, WIRE_MODULES, Check, ConformanceFailure, Verdict
 from ludus.conformance.context import CheckContext, Target
-from ludus.conformance.discover import discover, wires_of
+from ludus.conformance.discover import WIRES, discover, wires_of
 from ludus.conformance.http_probe import HttpProbe, Transcript
 from ludus.protocol.errors import LudusError
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION
-
-WIRES: Final = ("channel", "mcp", "play", "ors")
-"""The wires that can be checked, in the order of checking."""
+from ludus.protocol.modules import RESERVED, Module
 
 _PAUSES: Final = 15.0
 """Seconds that a check may spend waiting on purpose."""
@@ -31,7 +42,9 @@ _PAUSES: Final = 15.0
 OnVerdict = Callable[[Verdict], None]
 
 
-_CONTROL = (catalog.suite, episodes.suite, exactly_once.suite, limits.suite, rewards.suite, rights.suite)
+_CONTROL = (
+    catalog.suite, episodes.suite, exactly_once.suite, limits.suite, rewards.suite, rights.suite, modules.suite,
+)  # fmt: skip
 _SUITES: Final = {
     "channel": (*_CONTROL, channel.suite),
     "mcp": (*_CONTROL, negotiation.suite, boundary(CONTROL_PATH)),
@@ -60,6 +73,17 @@ class Report(checks.Report[Verdict]):
     wires: tuple[str, ...]
     plain_ors: bool
     """True if the server speaks only ORS and does not claim this standard."""
+    announced: frozenset[Module]
+    """The modules that the server announces."""
+
+    def by_module(self) -> dict[str, dict[str, Any]]:
+        """Return for the core and each module whether the server has it, and the number of verdicts by status."""
+        found = {}
+        for name in (CORE, *(module.value for module in Module if module not in RESERVED)):
+            statuses = Counter(verdict.status for verdict in self.verdicts if verdict.module == name)
+            has = not self.plain_ors if name == CORE else name in self.announced
+            found[name] = {"announced": has, **{status: statuses[status] for status in self.STATUSES}}
+        return found
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
@@ -74,6 +98,7 @@ class Report(checks.Report[Verdict]):
             "strict": self.strict,
             "conforms": self.passed,
             "counts": self.counts(),
+            "modules": self.by_module(),
             "checks": self.verdicts_as_json(),
         }
 
@@ -101,7 +126,7 @@ async def conform(
         token: a trainer token, for servers that require one.
         other_token: a token of another principal, to check that episodes of different principals are kept apart.
         limited_token: a token with only the scopes `tasks:read` and `episodes:run`, to check that scopes are enforced.
-        wires: which of `WIRES` to check; by default, those that the server has and those that the standard requires.
+        wires: which of `WIRES` to check; by default, `mcp` and those whose modules the server announces.
         checks: the checks to run, by name or by wire and name (`close`, `channel/close`); all of them by default. A
             report of some checks says nothing about the others.
         environment: the environment to play; the first one by default.
@@ -124,7 +149,7 @@ async def conform(
     target = Target(url.rstrip("/"), token, other_token, limited_token, {}, "", ())
     async with _open_probe(target.url, seconds, private) as probe:
         target = await discover(probe, target, environment, split)
-        chosen = tuple(wires) if wires is not None else await wires_of(probe, target)
+        chosen = tuple(wires) if wires is not None else wires_of(target)
         verdicts: list[Verdict] = []
         for wire in chosen:
             for last in (False, True):
@@ -133,7 +158,7 @@ async def conform(
     name = str(target.environment["name"])
     return Report(
         url=target.url, environment=name, split=target.split, wires=chosen, plain_ors=target.plain_ors, strict=strict,
-        verdicts=tuple(verdicts),
+        verdicts=tuple(verdicts), announced=target.modules or frozenset(),
     )  # fmt: skip
 
 
@@ -181,6 +206,7 @@ async def _judge(wire: str, check: Check, target: Target, probe: HttpProbe) -> V
     detail = ""
     control = wire if wire in ("channel", "mcp") else (target.controls or ("channel",))[0]
     try:
+        _require_announced(wire, check, target)
         async with CheckContext(wire, target, probe, control) as context, asyncio.timeout(_PAUSES + 3 * probe.seconds):
             await check.run(context)
     except NotApplicable as reason:
@@ -193,9 +219,17 @@ async def _judge(wire: str, check: Check, target: Target, probe: HttpProbe) -> V
         status = "noted"
     seconds = round(time.perf_counter() - began, 4)
     return Verdict(
-        wire=wire, check=check.name, title=check.title, requirements=check.requirements, negative=check.negative,
-        status=status, detail=detail, seconds=seconds,
+        wire=wire, check=check.name, title=check.title, requirements=check.requirements,
+        module=str(check.module or WIRE_MODULES.get(wire, CORE)), negative=check.negative, status=status, detail=detail,
+        seconds=seconds,
     )  # fmt: skip
+
+
+def _require_announced(wire: str, check: Check, target: Target) -> None:
+    """Raise `NotApplicable` unless the server announces the module of the wire and that of the check."""
+    for module in (WIRE_MODULES.get(wire), check.module):
+        if module is not None and target.modules is not None and module not in target.modules:
+            raise NotApplicable(f"the server does not announce the module {module}")
 
 
 def _failure_message(error: Exception, seconds: float) -> str:

@@ -61,7 +61,6 @@ class HarnessEpisode:
         name: the episode's name at the engine.
         seed: the seed from which the seeds of the model calls are derived.
         temperature: the sampling temperature; values other than 1 are for evaluation.
-        gradable: whether the environment grades a final message.
         episode_seconds: the most seconds of the whole episode.
         idle_seconds: the most seconds without a model call; after them the harness counts as broken.
         limits: the bounds of the model calls; those of the gateway when None.
@@ -74,7 +73,6 @@ class HarnessEpisode:
     name: str
     seed: int = 0
     temperature: float = 1.0
-    gradable: bool = True
     episode_seconds: float | None = None
     idle_seconds: float | None = None
     limits: GatewayLimits | None = None
@@ -217,7 +215,7 @@ class HarnessEpisode:
     async def _submit(self, info: EpisodeInfo) -> EpisodeInfo:
         """Submit the agent's last message, as our own harness does; without one, the agent has given up."""
         last = self.session.calls[-1].turn
-        if self.gradable and not last.calls:
+        if self.episode.gradable and not last.calls:
             result = await self.episode.grade(last.message)
             self._grade = result.reward
             return result.info

@@ -64,7 +64,7 @@ def environment(
     seed: int | None = None,
     max_turns: int = 200,
     token_variable: str = "LUDUS_TOKEN",
-    wire: WireName = "channel",
+    wire: WireName = "auto",
 ) -> Task:
     """Return the tasks of a split as an Inspect task.
 

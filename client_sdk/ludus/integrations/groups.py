@@ -60,7 +60,6 @@ async def start_drivers(addresses: Sequence[TaskAddress]) -> list[Driver | Ludus
 async def _start_group(address: TaskAddress, count: int) -> list[Driver | LudusError]:
     try:
         environment = (await kept_client(address.server)).environment(address.environment)
-        gradable = await _is_gradable(address)
         episodes: Sequence[Episode] = (
             await environment.start_group(count, split=address.split, task=address.task, seed=address.seed)
         ).episodes
@@ -72,16 +71,4 @@ async def _start_group(address: TaskAddress, count: int) -> list[Driver | LudusE
             alone = await asyncio.gather(*(_start_group(address, 1) for _ in range(count)))
             return [driver for drivers in alone for driver in drivers]
         return [error] * count
-    return [Driver(episode, gradable=gradable) for episode in episodes]
-
-
-_gradable: Final[dict[tuple[ServerAddress, str], bool]] = {}
-
-
-async def _is_gradable(address: TaskAddress) -> bool:
-    """Return whether an environment grades final messages, after one request per process."""
-    key = (address.server, address.environment)
-    if key not in _gradable:
-        client = await kept_client(address.server)
-        _gradable[key] = (await client.environment(address.environment).info()).gradable
-    return _gradable[key]
+    return [Driver(episode) for episode in episodes]

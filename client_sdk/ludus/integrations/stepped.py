@@ -154,7 +154,7 @@ class SteppedEnvironment:
 
     async def _start(self, split: str, task: str | None, index: int | None, seed: int | None) -> Driver:
         episode = await self._remote.start(split=split, task=task, index=index, seed=seed, limits=self._limits)
-        return Driver(episode, gradable=self.info.gradable)
+        return Driver(episode)
 
     def call(self, tool: str, arguments: Mapping[str, Any] | str) -> Step:
         """Call a tool. A mistake of the agent is an observation.
@@ -201,7 +201,7 @@ class SteppedEnvironment:
         outputs = [item for item in driver.items[before:] if isinstance(item, OutputItem)]
         return Step(
             text="\n".join(text_of(item.content) for item in outputs),
-            reward=self._reward(earned if turn.calls or not self.info.gradable else 0.0, outcome),
+            reward=self._reward(earned if turn.calls or not driver.episode.gradable else 0.0, outcome),
             end_reason=outcome.end_reason if outcome is not None else None,
             error=result.error.code if result is not None and result.error is not None else None,
             components=outcome.components if outcome is not None else _components(result),

@@ -32,7 +32,7 @@ class play:  # used like a function
     Args:
         environment: the class; or its NAME, `module:Class` or `file.py:Class`.
         variant: the published name of one of the class's variants, such as `countdown-hard`.
-        wire: how the client talks to the server: channel, mcp or ors.
+        wire: how the client talks to the server: auto, channel, mcp or ors.
         secrets: the values of `self.secrets` in each episode.
     """
 
@@ -41,7 +41,7 @@ class play:  # used like a function
         environment: type[Environment[Any]] | str,
         *,
         variant: str | None = None,
-        wire: WireName = "channel",
+        wire: WireName = "auto",
         secrets: Mapping[str, str] | None = None,
     ) -> None:
         cls = load_environment(environment) if isinstance(environment, str) else environment

@@ -94,7 +94,7 @@ async def validate(
     settings: Settings | None = None,
     only: Only | None = None,
     token: str | None = None,
-    wire: str = "channel",
+    wire: str = "auto",
     strict: bool = False,
     waivers: Mapping[str, str] | None = None,
     on_verdict: OnVerdict | None = None,

@@ -59,9 +59,11 @@ class EnvironmentInfo(WireModel):
     """Whether `episodes/start` accepts a seed; if false, a seed is refused."""
     gradable: bool
     """Whether a final answer can be graded."""
-    forkable: bool
-    group_scoring: bool
-    reward_range: tuple[float, float] | None
+    forkable: bool = False
+    """Whether `episodes/fork` accepts its episodes."""
+    group_scoring: bool = False
+    """Whether `episodes/scoreGroup` scores its groups."""
+    reward_range: tuple[float, float] | None = None
     """The lowest and the highest total reward, if the author declared them."""
 
 
@@ -246,8 +248,10 @@ class StartedEpisode(WireModel):
     seed: Seed
     prompt: tuple[Message, ...]
     tools: tuple[ToolSpec, ...]
-    limits: EpisodeLimits
-    play: PlayAccess | None
+    gradable: bool
+    """Whether a final answer can be graded in this episode."""
+    limits: EpisodeLimits = Field(default_factory=EpisodeLimits)
+    play: PlayAccess | None = None
     """Null on servers without a play plane."""
     turns: bool = False
     """Whether turns are judged, so that calls should carry their `turn`."""

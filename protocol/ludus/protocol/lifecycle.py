@@ -9,12 +9,10 @@ from typing import Final
 
 
 class EpisodeStatus(StrEnum):
-    """The status of an episode."""
+    """The status of an episode. An episode has none until its setup has succeeded."""
 
-    STARTING = "starting"
-    """Its environment is being set up; no step is accepted."""
     RUNNING = "running"
-    """Steps are accepted."""
+    """Steps are accepted. Every episode begins with this status."""
     COMPLETED = "completed"
     """The task itself ended."""
     TRUNCATED = "truncated"
@@ -53,9 +51,8 @@ class EndReason(StrEnum):
 
 
 class Event(StrEnum):
-    """An event, which moves an episode from one status to the next."""
+    """An event that ends an episode."""
 
-    READY = "ready"
     FINISH = "finish"
     LIMIT = "limit"
     FAIL = "fail"
@@ -64,9 +61,6 @@ class Event(StrEnum):
 
 TRANSITIONS: Final[Mapping[tuple[EpisodeStatus, Event], EpisodeStatus]] = MappingProxyType(
     {
-        (EpisodeStatus.STARTING, Event.READY): EpisodeStatus.RUNNING,
-        (EpisodeStatus.STARTING, Event.FAIL): EpisodeStatus.FAILED,
-        (EpisodeStatus.STARTING, Event.CLOSE): EpisodeStatus.CLOSED,
         (EpisodeStatus.RUNNING, Event.FINISH): EpisodeStatus.COMPLETED,
         (EpisodeStatus.RUNNING, Event.LIMIT): EpisodeStatus.TRUNCATED,
         (EpisodeStatus.RUNNING, Event.FAIL): EpisodeStatus.FAILED,
@@ -121,9 +115,8 @@ def is_truncated(reason: EndReason | None) -> bool:
 def mermaid() -> str:
     """Return the lifecycle as a Mermaid state diagram, generated from `TRANSITIONS`."""
     reasons = {event: ", ".join(r for r, e in EVENT_OF_REASON.items() if e is event) for event in Event}
-    lines = ["stateDiagram-v2", f"    [*] --> {EpisodeStatus.STARTING}"]
+    lines = ["stateDiagram-v2", f"    [*] --> {EpisodeStatus.RUNNING}"]
     for (source, event), target in TRANSITIONS.items():
-        label = f"{event}: {reasons[event]}" if reasons[event] else str(event)
-        lines.append(f"    {source} --> {target} : {label}")
+        lines.append(f"    {source} --> {target} : {event}: {reasons[event]}")
     lines += [f"    {status} --> [*]" for status in EpisodeStatus if status in FINAL_STATUSES]
     return "\n".join(lines) + "\n"

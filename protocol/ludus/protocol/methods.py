@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from ludus.protocol import episodes as e
 from ludus.protocol._model import WireModel
 from ludus.protocol.identifiers import METHOD_PREFIX
+from ludus.protocol.modules import METHOD_MODULES, Module
 
 P = TypeVar("P", bound=WireModel)
 R = TypeVar("R", bound=WireModel)
@@ -40,6 +41,11 @@ class Method(NamedTuple, Generic[P, R]):
     result: type[R]
     scope: Scope
     summary: str
+
+    @property
+    def module(self) -> Module | None:
+        """Return the module that the method belongs to; None for the core."""
+        return METHOD_MODULES.get(self.name.removeprefix(METHOD_PREFIX))
 
 
 LIST_ENVIRONMENTS = Method(

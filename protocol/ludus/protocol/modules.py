@@ -1,7 +1,7 @@
 """The modules of the standard: parts that a server may leave out, each with a flag in the extension's settings.
 
 The core consists of all methods and fields that are not named here. A server announces a module as a key of
-`modules` in its settings (spec/core/1-negotiation.md); the value holds what a client needs to use it.
+`modules` in its settings (spec/core/2-negotiation.md); the value holds what a client needs to use it.
 """
 
 from __future__ import annotations

@@ -26,13 +26,11 @@ class Reward(WireModel):
     """The reward of a step or an episode.
 
     A failure is not a reward of 0. If nothing can be said about the policy (the environment broke, a judge gave no
-    verdict), `value` is null, `valid` is false and `reason` says why. Means leave such rewards out.
+    verdict), `value` is null and `reason` says why. Means leave such rewards out.
     """
 
     value: float | None
     """A finite number; null if unscored."""
-    valid: bool = True
-    """False exactly if `value` is null."""
     components: dict[str, Component] = Field(default_factory=dict)
     missing: dict[str, str] = Field(default_factory=dict)
     """The reasons why parts could not be judged, by the part's name. These parts count in nothing."""
@@ -42,10 +40,8 @@ class Reward(WireModel):
     """The rubric that produced it, with its version, such as `support@3`."""
 
     def model_post_init(self, context: Any, /) -> None:
-        """Check that it is valid exactly when it has a value. Unlike a validator, this runs once for each reward."""
-        if self.valid != (self.value is not None):
-            raise ValueError("a reward is valid exactly when it has a value")
-        if not self.valid and not self.reason:
+        """Check that an unscored reward has a reason. Unlike a validator, this runs once for each reward."""
+        if self.value is None and not self.reason:
             raise ValueError("an unscored reward must say why in `reason`")
 
     @classmethod
@@ -66,7 +62,7 @@ class Reward(WireModel):
     @classmethod
     def unscored(cls, reason: str) -> Reward:
         """Return an unscored reward, which says nothing about the policy."""
-        return cls(value=None, valid=False, reason=reason)
+        return cls(value=None, reason=reason)
 
 
 class RewardEntry(WireModel):
@@ -90,7 +86,7 @@ def total(rewards: Iterable[Reward], default_reason: str = "no reward was given"
     """
     entries = list(rewards)
     for entry in entries:
-        if not entry.valid:
+        if entry.value is None:
             return entry
     if not entries:
         return Reward(value=0.0, reason=default_reason)

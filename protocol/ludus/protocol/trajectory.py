@@ -143,7 +143,7 @@ class Trajectory(_Record):
     @property
     def scored(self) -> bool:
         """Whether it counts in means: nothing failed, and the reward has a value."""
-        return self.failure is None and self.reward is not None and self.reward.valid
+        return self.failure is None and self.reward is not None and self.reward.value is not None
 
     @property
     def value(self) -> float | None:

@@ -60,7 +60,7 @@ def _rollout(reward: float | None, prompt: str, answer: str, more: dict[str, Any
         "task": {"id": "task-7", "index": 7, "split": "train", "fields": {}},
         "status": "completed", "end_reason": "completed",
         "failure": None if reward is not None else failure,
-        "reward": None if reward is None else {"value": reward, "valid": True},
+        "reward": None if reward is None else {"value": reward},
         "items": [
             {"type": "message", "role": "user", "content": [{"type": "input_text", "text": prompt}]},
             {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I halve."}]},
@@ -70,7 +70,7 @@ def _rollout(reward: float | None, prompt: str, answer: str, more: dict[str, Any
             {"type": "function_call_output", "call_id": "b", "output": "There is no such tool."},
         ],
         "steps": [
-            {"step": 1, "call_id": "a", "seconds": 0.1, "reward": {"value": 0.25, "valid": True}},
+            {"step": 1, "call_id": "a", "seconds": 0.1, "reward": {"value": 0.25}},
             {"step": 0, "call_id": "b", "seconds": 0.1, "error": "unknown_tool"},
         ],
         "turns": [

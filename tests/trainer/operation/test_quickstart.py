@@ -19,7 +19,7 @@ def game(number: int, reward: float | None = 1.0, environment: str = "pick") -> 
         "environment": environment, "split": "train", "policy": "oracle", "started_at": 1.0, "seconds": 1.0,
         "task": {"id": str(number), "split": "train", "index": number, "fields": {}},
         "status": "completed", "end_reason": "completed", "failure": failure if reward is None else None,
-        "reward": None if reward is None else {"value": reward, "valid": True},
+        "reward": None if reward is None else {"value": reward},
         "tools": [{"type": "function", "name": "pick", "description": "Pick.",
                    "parameters": {"type": "object", "properties": {"number": {"type": "integer"}}}}],
         "items": [

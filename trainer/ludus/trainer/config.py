@@ -95,7 +95,7 @@ class EnvironmentConfig(Section):
     label: str | None = None
     """Its label in metrics; the environment's name when left out. Required when two entries have the same name."""
     wire: Literal["auto", "channel", "mcp", "ors"] = "auto"
-    """The transport to use; `auto` tries the channel first."""
+    """The transport to use; `auto` tries the channel, MCP and ORS."""
     token_variable: str | None = None
     """The environment variable that holds the bearer token. Tokens do not belong in files."""
     split: str = "train"

@@ -113,9 +113,7 @@ class OrsServer:
             tools=tuple(spec_of(tool) for tool in tools["tools"]),
             seedable=False,
             gradable=tools.get("terminal_tool") is not None,
-            forkable=False,
             group_scoring=bool(tools.get("supports_score_group")),
-            reward_range=None,
         )
 
     async def count(self, environment: str, split: str) -> int | None:

@@ -113,7 +113,10 @@ class ChannelWire:
         self._runner: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session: aiohttp.ClientSession | None = None
-        self._connected_before = False
+        self.connected_before = False
+        """Whether there has been a connection."""
+        self.refused_with: int | None = None
+        """The HTTP status with which the server refused the first connection, if it did."""
         self._closed = False
 
     async def request(self, method: Method[P, R], params: P, *, timeout: float | None = None) -> R:
@@ -229,12 +232,13 @@ class ChannelWire:
             try:
                 return await self._open()
             except aiohttp.WSServerHandshakeError as error:
+                self.refused_with = None if self.connected_before else error.status
                 cause: Exception = refusal(self._url, error.status, otherwise=errors.ConnectionFailed)
                 if not isinstance(cause, errors.ServerError | errors.CapacityError):
                     raise cause from None
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 cause = error
-                if isinstance(error, aiohttp.ClientConnectorError) and not self._connected_before:
+                if isinstance(error, aiohttp.ClientConnectorError) and not self.connected_before:
                     retries.give_up = 0.0
             if not await retries.wait():
                 raise unreachable(self._url, cause) from None
@@ -251,7 +255,7 @@ class ChannelWire:
         if socket.protocol != CHANNEL_SUBPROTOCOL:
             await _close(socket)
             raise errors.ProtocolViolation(f"{self._url} does not speak {CHANNEL_SUBPROTOCOL}", url=self._url)
-        self._connected_before = True
+        self.connected_before, self.refused_with = True, None
         limit = socket._response.headers.get(MAX_FRAME_HEADER, "")
         self._max_frame = int(limit) if limit.isdecimal() else math.inf
         return socket

@@ -23,12 +23,16 @@ from ludus.protocol._model import WireModel
 from ludus.protocol.distribution import installed_version
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION
 from ludus.protocol.methods import METHODS, Method
+from ludus.protocol.negotiation import Settings
 
 P = TypeVar("P", bound=WireModel)
 R = TypeVar("R", bound=WireModel)
 
 REVISION: Final = "2026-07-28"
 """The MCP revision that this wire uses."""
+
+DISCOVER: Final = "server/discover"
+"""MCP's method that answers with what the server can do."""
 
 FIRST_BACKOFF: Final = 0.05
 LAST_BACKOFF: Final = 2.0
@@ -103,6 +107,23 @@ class McpWire:
             return method.result.model_validate(fields)
         except (ValidationError, AttributeError) as why:
             raise errors.ProtocolViolation(f"{doing(method.name)}: the answer is malformed: {why}") from None
+
+    async def settings(self) -> Settings | None:
+        """Return the extension's settings that the server announces; None if it announces none of this version's form.
+
+        Raises:
+            LudusError: the server cannot be reached, or refuses.
+        """
+        self._loop = self._loop or asyncio.get_running_loop()
+        require_loop(self._loop, self._url)
+        try:
+            async with asyncio.timeout(self._timeout):
+                reply = await self._ask(DISCOVER, WireModel())
+            return Settings.model_validate(reply["result"]["capabilities"]["extensions"][EXTENSION_ID])
+        except TimeoutError:
+            raise errors.DeadlineExceeded("reading the server's settings: no answer in time") from None
+        except (KeyError, TypeError, ValidationError):
+            return None
 
     async def close(self) -> None:
         """Close all connections. Closing twice is no error."""

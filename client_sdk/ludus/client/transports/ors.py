@@ -203,8 +203,8 @@ class OrsWire:
             seed=facts.get("seed", 0),
             prompt=prompt,
             tools=tuple(specs),
+            gradable=terminal is not None,
             limits=limits,
-            play=None,
         )
 
     def _restrict(self, specs: list[e.ToolSpec], allowed: tuple[str, ...]) -> list[e.ToolSpec]:

@@ -238,7 +238,7 @@ class JobPlayer:
         bounds = self.request.limits
         playing = HarnessEpisode(
             episode, self._gateway, harness, name, seed=seed, temperature=self.request.sampling.temperature,
-            gradable=self._info.gradable, episode_seconds=bounds.episode_seconds, idle_seconds=bounds.idle_seconds,
+            episode_seconds=bounds.episode_seconds, idle_seconds=bounds.idle_seconds,
         )  # fmt: skip
         await playing.play()
         session = playing.session
@@ -249,9 +249,7 @@ class JobPlayer:
         bounds = self.request.limits
         limits = LoopLimits(bounds.max_turns, bounds.turn_seconds, bounds.episode_seconds)
         sample = place.index % self.request.samples
-        return await run_episode(
-            episode, policy, harness=limits, gradable=self._info.gradable, sample=sample, version=self._info.version
-        )
+        return await run_episode(episode, policy, harness=limits, sample=sample, version=self._info.version)
 
     # ── the line ────────────────────────────────────────────────────────────────────────────────────────────────────
 

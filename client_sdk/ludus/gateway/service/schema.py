@@ -36,7 +36,7 @@ class EnvironmentAddress(_Record):
     """The address of the Ludus server, such as `http://127.0.0.1:8000`."""
     name: Name
     """The name of the environment on that server."""
-    wire: Literal["channel", "mcp"] = "channel"
+    wire: Literal["auto", "channel", "mcp"] = "auto"
     """How the service talks to the server."""
     token: SecretStr | None = Field(default=None, strict=False)
     """The trainer token for that server; none for a server on loopback without tokens."""

@@ -212,7 +212,7 @@ class Summary:
                     },
                     "components": {name: list(pair) for name, pair in one.components().items()},
                     "diverged": one.diverged,
-                    "problem": one.problem or (one.new.reason if one.new and not one.new.valid else None),
+                    "problem": one.problem or (one.new.reason if one.new and one.new.value is None else None),
                 }
                 for one in self.rescored
                 if one.changed or one.problem or one.diverged is not None or one.components()

@@ -79,7 +79,6 @@ def reward_of(verdict: Verdict, rubric: str | None = None) -> Reward:
     # One call that validates everything is faster than a call for each component.
     return Reward.model_validate(
         {
-            "value": verdict.value, "valid": verdict.value is not None, "components": components, "missing": missing,
-            "reason": reason, "rubric": rubric,
+            "value": verdict.value, "components": components, "missing": missing, "reason": reason, "rubric": rubric,
         }
     )  # fmt: skip

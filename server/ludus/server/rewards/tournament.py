@@ -166,10 +166,10 @@ class Tournament:
         label = None if own is None else own.rubric
         games = [game for game in table.games if attempt in (game.first, game.second)]
         if table.count == 1:
-            return Reward(value=None, valid=False, reason="there is no other attempt to compare it with", rubric=label)
+            return Reward(value=None, reason="there is no other attempt to compare it with", rubric=label)
         if value is None:
             why = next((game.evidence for game in games if game.value is None), "no game was decided")
-            return Reward(value=None, valid=False, reason=f"no comparison: {why}", rubric=label)
+            return Reward(value=None, reason=f"no comparison: {why}", rubric=label)
         scored = table.results(attempt)
         said = f"{math.fsum(scored):g} of {len(scored)} games"
         if undecided := len(games) - len(scored):

@@ -21,7 +21,7 @@ from ludus.protocol.episodes import (
     TurnMark,
 )
 from ludus.protocol.errors import EpisodeEnded, EpisodeNotFound, LudusError
-from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, EpisodeStatus, Event, advance
+from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, EpisodeStatus, advance
 from ludus.protocol.methods import Scope
 from ludus.protocol.rewards import Reward, RewardEntry, total
 from ludus.sandbox import EpisodeSandboxes
@@ -160,7 +160,10 @@ class EpisodeView:
 
 
 class Episode:
-    """The state of one run of one task."""
+    """The state of one run of one task.
+
+    `EpisodeSetup` prepares it before the store holds it, so it is visible to nothing else until it is ready.
+    """
 
     __slots__ = (
         "active", "asked", "attempt", "began", "end_reason", "entries", "graded", "group", "held", "id", "incident",
@@ -190,7 +193,7 @@ class Episode:
         self.prompt: tuple[Message, ...] = ()
         self.tools: Mapping[str, ToolBase] = published.tools
         self.specs: tuple[ToolSpec, ...] = published.specs
-        self.status = EpisodeStatus.STARTING
+        self.status = EpisodeStatus.RUNNING
         self.end_reason: EndReason | None = None
         self.incident: str | None = None
         self.asked = 0
@@ -218,13 +221,9 @@ class Episode:
         self.retired: asyncio.Future[None] | None = None
         """Done when the environment has been torn down; None while the episode runs."""
 
-    def move(self, event: Event) -> None:
-        """Change the status as the lifecycle's table says."""
-        self.status = advance(self.status, event)
-
     def end(self, reason: EndReason) -> None:
         """Set the end reason and the status it implies."""
-        self.move(EVENT_OF_REASON[reason])
+        self.status = advance(self.status, EVENT_OF_REASON[reason])
         self.end_reason = reason
 
     def release(self) -> None:

@@ -240,7 +240,8 @@ class EpisodeHost:
         play = _play_access(self.signer, episode, principal) if self.signer is not None else None
         return e.StartedEpisode(
             episode=episode.id, task=episode.row, seed=episode.seed, prompt=episode.prompt, tools=episode.specs,
-            limits=episode.limits, play=play, turns=episode.published.judges_turns,
+            gradable=episode.published.gradable, limits=episode.limits, play=play,
+            turns=episode.published.judges_turns,
         )  # fmt: skip
 
     # ── playing ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,6 @@ from typing import Any
 from ludus.protocol.bounds import SHOWN_COMPLAINTS
 from ludus.protocol.content import Message
 from ludus.protocol.errors import AuthoringError, EpisodeFailed, InvalidParams, LudusError
-from ludus.protocol.lifecycle import Event
 from ludus.sandbox import EpisodeSandboxes, Sandboxes, SandboxUnsupported
 from ludus.server.authoring.results import ToolError, read_messages
 from ludus.server.authoring.tools import Tool, ToolBase, options_of
@@ -38,7 +37,7 @@ class EpisodeSetup:
         self._prompts: dict[str, tuple[Message, ...]] = {}
 
     async def open(self, episode: Episode, allowed: Sequence[str] | None) -> None:
-        """Run the author's setup and read the prompt and the tools; afterwards the episode is running.
+        """Run the author's setup and read the prompt and the tools; afterwards the episode is ready.
 
         Raises:
             EpisodeFailed: the author's code raised, took too long or returned something invalid.
@@ -75,7 +74,6 @@ class EpisodeSetup:
             raise self._failure(what, episode, error) from None
         if allowed is not None:
             self._restrict(episode, allowed)
-        episode.move(Event.READY)
         episode.began = episode.used = asyncio.get_running_loop().time()
 
     async def open_all(self, episodes: Sequence[Episode], allowed: Sequence[str] | None) -> None:

@@ -148,23 +148,27 @@ class TaskService:
 
     async def report(self, params: e.ReportOutcomesParams, principal: Principal) -> e.ReportOutcomesResult:
         """Record task outcomes for the curriculum, once per key."""
+        self._is_new(params, principal)
         published, _ = await self.open(params.environment, params.split, principal)
         for outcome in params.outcomes:
             await self.by_id(published, params.split, outcome.task)
         curriculum = published.curricula[params.split]
         if self._is_new(params, principal):
+            self._keep(params, principal)
             curriculum.report(params.outcomes)
         return e.ReportOutcomesResult(recorded=curriculum.recorded)
 
     def _is_new(self, params: e.ReportOutcomesParams, principal: Principal) -> bool:
-        name, digest = (principal.name, params.key), hash(params)
-        new = name not in self._reports
-        if self._reports.setdefault(name, digest) != digest:
+        """Return whether a report's key is new; raise `KeyConflict` if it was used for another report."""
+        known = self._reports.get((principal.name, params.key))
+        if known not in (None, hash(params)):
             raise KeyConflict(f"the key {params.key!r} was used for another report; use a new key", key=params.key)
-        self._reports.move_to_end(name)
+        return known is None
+
+    def _keep(self, params: e.ReportOutcomesParams, principal: Principal) -> None:
+        self._reports[principal.name, params.key] = hash(params)
         if len(self._reports) > _REPORTS_KEPT:
             self._reports.popitem(last=False)
-        return new
 
     async def _row(self, published: Published, split: str, index: int) -> e.TaskRow:
         cached = published.rows.get((split, index))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ludus.protocol.errors import Unauthenticated
+from ludus.protocol.modules import Module
 from ludus.server.auth import CapabilitySigner, TokenStore
 from ludus.server.auth.principal import Principal
 from ludus.server.runtime.limits import ServerLimits
@@ -35,6 +36,8 @@ class TransportContext:
     """The trainer tokens; None on a server in open mode."""
     everybody: Principal = _EVERYBODY
     """The sender of every request on a server in open mode."""
+    wires: frozenset[Module] = frozenset()
+    """The modules that the application serves as transports beside MCP: `channel` and `ors`, or some of them."""
 
     def authenticate(self, headers: Mapping[str, str]) -> Principal:
         """Return the sender of a request: by `Authorization: Bearer …`, or by `X-API-Key`, which ORS clients send.

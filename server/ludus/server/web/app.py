@@ -16,9 +16,10 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ludus.protocol.distribution import installed_version
-from ludus.protocol.errors import InternalError, LudusError
+from ludus.protocol.errors import InternalError, LudusError, MethodNotFound
 from ludus.protocol.incidents import new_incident
 from ludus.protocol.methods import Scope as TokenScope
+from ludus.protocol.modules import Module
 from ludus.server.auth import CapabilitySigner, TokenStore
 from ludus.server.runtime.host import EpisodeHost
 from ludus.server.transports import TransportContext
@@ -30,8 +31,16 @@ from ludus.server.web.metrics import CONTENT_TYPE, Metrics
 from ludus.server.web.proxies import ProxyMiddleware
 from ludus.server.web.settings import ServerSettings
 
-TRANSPORTS: Final = ("ludus.server.transports.channel", "ludus.server.transports.mcp", "ludus.server.transports.ors")
-"""The modules of the transports, in the order in which they match a path. ORS is last: it takes unmatched paths."""
+TRANSPORTS: Final[tuple[tuple[str, Module | None], ...]] = (
+    ("ludus.server.transports.channel", Module.CHANNEL),
+    ("ludus.server.transports.mcp", None),
+    ("ludus.server.transports.ors", Module.ORS),
+)
+"""The transports, each with its module of the standard (None for the core), in the order in which they match a path.
+ORS is last: it takes unmatched paths."""
+
+WIRES: Final = frozenset({Module.CHANNEL, Module.ORS})
+"""The transports that an application may be without."""
 
 _access = logging.getLogger("ludus.access")
 _logger = logging.getLogger("ludus.server.web.app")
@@ -78,17 +87,25 @@ class LudusApp:
         return self._outermost(scope, receive, send)
 
 
-def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens: TokenStore | None = None) -> LudusApp:
+def create_app(
+    host: EpisodeHost,
+    settings: ServerSettings | None = None,
+    tokens: TokenStore | None = None,
+    wires: frozenset[Module] = WIRES,
+) -> LudusApp:
     """Return the application; its lifespan enters and leaves `host`.
 
     Args:
-        host: the runtime that the transports serve. Agent endpoints work only if it has a signer.
+        host: the runtime that the transports serve. There are agent endpoints only if it has a signer.
         settings: the settings of the server.
         tokens: the trainer tokens; None for open mode.
+        wires: the transports to serve beside MCP; the server does not announce the others.
     """
     settings = settings or ServerSettings()
     signer = host.signer or CapabilitySigner.random()
-    context = TransportContext(host=host, limits=host.limits, signer=signer, origins=settings.origins, tokens=tokens)
+    context = TransportContext(
+        host=host, limits=host.limits, signer=signer, origins=settings.origins, tokens=tokens, wires=wires
+    )
     if tokens is not None:
         host.admit_secrets = tokens.leave_out
     metrics = Metrics(host)
@@ -108,10 +125,13 @@ def create_app(host: EpisodeHost, settings: ServerSettings | None = None, tokens
         telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False},
     )
     _add_pages(api, context, metrics, metrics_open=settings.metrics_open)
-    for name in TRANSPORTS:
+    for name, module in TRANSPORTS:
+        if module is not None and module not in wires:
+            continue
         api.router.routes.extend(importlib.import_module(name).routes(context))
     api.add_exception_handler(LudusError, _answer_error)
     api.add_exception_handler(Exception, _answer_fault)
+    api.router.default = _answer_unmatched(api.router.default)
     openapi.add_documentation(api, context)
     inner: ASGIApp = _Dispatch(api)
     if settings.access_log:
@@ -188,6 +208,18 @@ async def _answer_error(request: Request, error: Exception) -> Response:
         raise error
     body = error_body(request.url.path, error)
     return Response(body, error.http_status, error_headers(error), media_type="application/json")
+
+
+def _answer_unmatched(others: ASGIApp) -> ASGIApp:
+    """Return the application for paths without a route. Starlette's refuses a WebSocket with 403, as if it were there."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await refuse(scope, receive, send, MethodNotFound("this server has no WebSocket at this path"))
+        else:
+            await others(scope, receive, send)
+
+    return answer
 
 
 async def _answer_fault(request: Request, error: Exception) -> Response:

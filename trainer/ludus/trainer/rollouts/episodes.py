@@ -123,7 +123,6 @@ class Player:
                 name=f"{draw.name}.{sample}.{attempt}",
                 seed=derive_seed(draw.seed, "policy", sample, attempt),
                 temperature=self.temperature,
-                gradable=environment.info.gradable,
                 limit=end.limit,
             )
             try:
@@ -142,9 +141,7 @@ class Player:
         environment, began = draw.environment, time.time()
         try:
             episode = await environment.start(draw.task, draw.seed)
-            trajectory = await run_episode(
-                episode, policy, harness=harness, gradable=environment.info.gradable, sample=sample
-            )
+            trajectory = await run_episode(episode, policy, harness=harness, sample=sample)
             return trajectory.model_copy(update={"environment_version": environment.info.version})
         except e.LudusError as error:
             # The policy's own output can be invalid or too large to send; other refusals would affect every episode.

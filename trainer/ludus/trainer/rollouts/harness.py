@@ -28,7 +28,7 @@ class HarnessPlayer:
     config: RolloutConfig
 
     def episode(
-        self, episode: Episode, *, name: str, seed: int, temperature: float, gradable: bool, limit: TimeLimit
+        self, episode: Episode, *, name: str, seed: int, temperature: float, limit: TimeLimit
     ) -> HarnessEpisode:
         """Return an episode for the harness to play, with the limits of the run."""
         return HarnessEpisode(
@@ -38,7 +38,6 @@ class HarnessPlayer:
             name,
             seed=seed,
             temperature=temperature,
-            gradable=gradable,
             episode_seconds=self.config.episode_seconds,
             idle_seconds=self.config.harness_idle_seconds,
             limit=limit,

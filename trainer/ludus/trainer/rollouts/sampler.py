@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
-from ludus.client import Client, Episode, RemoteEnvironment, connect
+from ludus.client import Client, Episode, RemoteEnvironment, WireName, connect
 from ludus.client.driver import EPISODE_LOST_ERRORS
 from ludus.client.summary import SUCCESS_TOLERANCE
 from ludus.evaluation.calibration.difficulty import read_difficulty
@@ -333,9 +333,7 @@ async def _connect(
 ) -> tuple[Client, tuple[EnvironmentInfo, ...]]:
     """Connect to an entry's server over the first transport that works. Return the client and the environments."""
     token = _variable(entry.token_variable, f"the token of {entry.url}") if entry.token_variable else None
-    wires: tuple[Literal["channel", "mcp", "ors"], ...] = (
-        ("channel", "mcp", "ors") if entry.wire == "auto" else (entry.wire,)
-    )
+    wires: tuple[WireName, ...] = ("auto", "ors") if entry.wire == "auto" else (entry.wire,)
     refusals: list[str] = []
     for wire in wires:
         try:
@@ -390,7 +388,7 @@ async def _check(environment: ConnectedEnvironment, held_out: str) -> None:
             await remote.report_outcomes(splits[0], ())
         async with remote.episode(split=splits[0], secrets=environment.secrets) as episode:
             await episode.rewards()
-            if not episode.tools and not info.gradable:
+            if not episode.tools and not episode.gradable:
                 raise ConfigError(f"{where} has no tools and grades no answers, so nothing can be earned there")
     except e.RequestError as error:
         raise ConfigError(f"{where} cannot be learned from: {error.message}") from error

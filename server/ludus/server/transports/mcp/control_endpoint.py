@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from ludus.protocol.errors import Unauthenticated
 from ludus.server.transports.mcp.control_tools import ControlTools
-from ludus.server.transports.mcp.extension import HTTP_SETTINGS, add_extension, declares_extension
+from ludus.server.transports.mcp.extension import add_extension, declares_extension, modules_of
 from ludus.server.transports.mcp.http import Endpoint, Extend
 from ludus.server.transports.mcp.server import Context, McpServer
 
@@ -38,7 +38,7 @@ class ControlEndpoint:
     def __init__(self, context: TransportContext, extend: Extend | None = None, *, back_channel: bool = False) -> None:
         self._authenticate = context.authenticate
         server = catalog_server(context.host, _principal_of_request)
-        add_extension(server, context.host, _principal_of_request, HTTP_SETTINGS)
+        add_extension(server, context.host, _principal_of_request, modules_of(context))
         self._endpoint = Endpoint(server, context.limits.body_bytes, extend, back_channel=back_channel)
         self.run = self._endpoint.run
 

@@ -10,8 +10,10 @@ from mcp import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ludus.protocol.errors import LudusError
-from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, EXTENSION_ID, EXTENSION_VERSION, PLAY_PATH
+from ludus.protocol.identifiers import EXTENSION_ID, EXTENSION_VERSION
 from ludus.protocol.methods import METHODS
+from ludus.protocol.modules import Module
+from ludus.protocol.negotiation import Settings
 from ludus.server.runtime.dispatch import dispatch
 from ludus.server.transports.mcp.encoding import mcp_error
 from ludus.server.transports.mcp.server import Context, McpServer
@@ -20,24 +22,31 @@ from ludus.server.web.proxies import with_urls
 if TYPE_CHECKING:
     from ludus.server.auth.principal import Principal
     from ludus.server.runtime.host import EpisodeHost
+    from ludus.server.transports import TransportContext
 
-HTTP_SETTINGS: Final[Mapping[str, Any]] = {
-    "version": EXTENSION_VERSION,
-    "channel": CHANNEL_PATH,
-    "channelSubprotocol": CHANNEL_SUBPROTOCOL,
-    "play": PLAY_PATH,
-}
-"""The extension's settings over HTTP: its version and the paths of the other transports."""
+OFFERED_EVERYWHERE: Final = frozenset(
+    {
+        Module.INITIALIZE, Module.START_TOOL, Module.LIMITS, Module.SAMPLING, Module.FORK, Module.GROUP_SCORING,
+        Module.TURNS, Module.NOISE,
+    }
+)  # fmt: skip
+"""The modules that the server offers over HTTP and over stdio."""
 
-STDIO_SETTINGS: Final[Mapping[str, Any]] = {"version": EXTENSION_VERSION}
-"""The extension's settings over stdio, where there are no other transports."""
+
+def modules_of(context: TransportContext) -> frozenset[Module]:
+    """Return the modules that the server offers over HTTP."""
+    return OFFERED_EVERYWHERE.union(
+        context.wires,
+        [Module.PLAY] if context.host.signer is not None else [],
+        [Module.TOKENS] if context.tokens is not None else [],
+    )
 
 
 def add_extension(
-    server: McpServer, host: EpisodeHost, principal_of: Callable[[Context], Principal], settings: Mapping[str, Any]
+    server: McpServer, host: EpisodeHost, principal_of: Callable[[Context], Principal], offered: frozenset[Module]
 ) -> None:
-    """Serve and announce every method of the extension."""
-    server.extensions[EXTENSION_ID] = dict(settings)
+    """Serve every method of the extension, and announce it with the modules that the server offers."""
+    server.extensions[EXTENSION_ID] = Settings.of(offered).to_wire()
     for name in METHODS:
         server.add_request_handler(name, types.RequestParams, _method(name, host, principal_of))
 

@@ -13,6 +13,7 @@ from mcp.server.models import InitializationOptions
 from pydantic import ValidationError
 
 from ludus.protocol.identifiers import EXTENSION_ID, EXTENSION_VERSION
+from ludus.protocol.negotiation import Settings
 from ludus.server.runtime.dispatch import unexpected_error
 from ludus.server.transports.mcp.encoding import mcp_error
 from ludus.server.web.proxies import path_prefix
@@ -31,9 +32,6 @@ _CACHED: Final[dict[CacheableMethod, CacheHint]] = {
     "prompts/list": _CACHE,
 }
 
-
-PATH_SETTINGS: Final = ("channel", "play")
-"""The settings of the extension that are paths. Behind a path prefix, the server announces them with the prefix."""
 
 _OPENINGS: Final = frozenset({"initialize", "server/discover"})
 
@@ -92,8 +90,8 @@ def _with_prefix(result: dict[str, Any], prefix: str) -> dict[str, Any]:
     for era in ("extensions", "experimental"):
         settings = (capabilities.get(era) or {}).get(EXTENSION_ID)
         if settings:
-            paths = {name: prefix + settings[name] for name in PATH_SETTINGS if name in settings}
-            capabilities[era] = {**capabilities[era], EXTENSION_ID: {**settings, **paths}}
+            moved = Settings.model_validate(settings).under(prefix).to_wire()
+            capabilities[era] = {**capabilities[era], EXTENSION_ID: moved}
     return {**result, "capabilities": capabilities}
 
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Final
 from ludus.protocol.episodes import StartParams
 from ludus.protocol.errors import InvalidParams
 from ludus.protocol.methods import Scope
+from ludus.protocol.modules import Module
 from ludus.server.auth.principal import Principal
 from ludus.server.transports.mcp.agent_endpoint import EpisodeServer
 from ludus.server.transports.mcp.control_endpoint import catalog_server
 from ludus.server.transports.mcp.control_tools import default_split
-from ludus.server.transports.mcp.extension import STDIO_SETTINGS, add_extension
+from ludus.server.transports.mcp.extension import OFFERED_EVERYWHERE, add_extension
 from ludus.server.transports.mcp.server import McpServer
 from ludus.server.transports.mcp.stdio_lines import bounded_stdio
 
@@ -61,7 +62,8 @@ async def serve_stdio(
         environment = _only(host)
     if environment is None:
         principal = _AGENT if play_only else _OWNER
-        await _serve(catalog_server(host, lambda ctx: principal), host, play_only)
+        offered = None if play_only else OFFERED_EVERYWHERE
+        await _serve(catalog_server(host, lambda ctx: principal), host, offered)
         return
     params = StartParams(
         environment=environment,
@@ -73,14 +75,16 @@ async def serve_stdio(
     )
     (episode,) = (await host.start(params, _OWNER)).episodes
     try:
-        await _serve(EpisodeServer(host, lambda ctx: episode.episode), host, play_only)
+        offered = None if play_only else OFFERED_EVERYWHERE - {Module.START_TOOL}
+        await _serve(EpisodeServer(host, lambda ctx: episode.episode), host, offered)
     finally:
         await host.discard(episode.episode)
 
 
-async def _serve(server: McpServer, host: EpisodeHost, play_only: bool) -> None:
-    if not play_only:
-        add_extension(server, host, lambda ctx: _OWNER, STDIO_SETTINGS)
+async def _serve(server: McpServer, host: EpisodeHost, offered: frozenset[Module] | None) -> None:
+    """Serve until stdin ends, with the extension and these modules of it, or without it."""
+    if offered is not None:
+        add_extension(server, host, lambda ctx: _OWNER, offered)
     async with bounded_stdio(host.limits.body_bytes) as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
 

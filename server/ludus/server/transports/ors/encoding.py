@@ -89,7 +89,7 @@ def step_json(tool: str, result: StepResult, *, extended: bool = False) -> str:
         return f'{_step(tool, result, result.metadata)[:-1]},"ludus":{rest}}}'
     metadata: Mapping[str, Any] = result.metadata
     reward, error = result.reward, result.error
-    if reward is not None and (reward.components or reward.reason is not None or not reward.valid):
+    if reward is not None and (reward.components or reward.reason is not None):
         metadata = {"reward": reward.model_dump(mode="json"), **metadata}
     if error is not None:
         metadata = {"error": error.model_dump(mode="json"), **metadata}
