@@ -3,7 +3,7 @@ import { randomBytes, randomInt } from "node:crypto";
 import type { Environment, Split, Task } from "./environment.ts";
 import { Episode, limits, rowOf } from "./episodes.ts";
 import { ANY_OBJECT, Invalid, KEY, TEXT, check, checkSound, fields, integer, nullable, type Schema } from "./schema.ts";
-import { Refusal, digest, type Json, type JsonObject } from "./wire.ts";
+import { Refusal, digest, write, type Json, type JsonObject } from "./wire.ts";
 
 export const PREFIX = "dev.ludus/";
 
@@ -29,17 +29,18 @@ const PARAMS: Record<string, Schema> = {
   "episodes/close": fields({ episode }),
 };
 
-/** Whether the core has a method. */
-export function knows(method: string): boolean {
-  return method.startsWith(PREFIX) && Object.hasOwn(PARAMS, method.slice(PREFIX.length));
-}
-
 /** Params that were checked. */
 type Params = Record<string, any>;
 export type Control = ReturnType<typeof createControl>;
 
+/** Whether the core has a method. */
+export const knows = (name: string) => name.startsWith(PREFIX) && Object.hasOwn(PARAMS, name.slice(PREFIX.length));
+
+const missing = (code: number, kind: string, name: Json) => new Refusal(code, `there is no ${kind} ${write(name)}`);
+
 /** Return the control plane of an environment; `access` says how an agent reaches an episode. */
 export function createControl(environment: Environment, access: (episode: Episode) => JsonObject) {
+  const { task: taskAt, find, create: _create, ...info } = environment;
   const episodes = new Map<string, Episode>();
   const starts = new Map<string, { params: string; reply: Promise<JsonObject> }>();
   let isStopping = false;
@@ -50,67 +51,73 @@ export function createControl(environment: Environment, access: (episode: Episod
     return episodes.get(id);
   }
 
-  /** Answer a method that `knows` knows. What it accepts is accepted before the first wait. */
+  /** Answer a method of the core. What it accepts is accepted before the first wait. */
   async function call(method: string, given: JsonObject): Promise<JsonObject> {
     const short = method.slice(PREFIX.length);
     const params = readParams(short, given);
     if ("episode" in params) return answer(short, params);
-    const { task: _task, find: _find, create: _create, ...info } = environment;
     if (short === "environments/list") return { environments: [info] };
-    const { name, splits } = environment;
-    if (params.environment !== name) throw missing(4041, "environment", params.environment);
-    if (short === "splits/list") return { splits };
-    const split = splits.find((each) => each.name === params.split);
-    if (!split) throw missing(4042, "split", params.split);
-    if (short === "tasks/list") return listTasks(environment, split, params);
-    const { task: id, index } = params;
-    const place = id === null ? index : environment.find(split.name, id);
-    const isNamed = id !== null || index !== null;
-    if (isNamed && (place === null || place >= split.count)) throw missing(4043, "task", id ?? index);
-    if (short === "tasks/get") return { task: rowOf(environment, environment.task(split.name, place)) };
-    const draw = (seed: number) => parseInt(digest(["task", seed]).slice(0, 12), 16) % split.count;
-    return start(params, (seed) => environment.task(split.name, isNamed ? place : draw(seed)));
+    if (short === "episodes/start") return start(params);
+    if (short === "tasks/get") return { task: rowOf(environment, choose(params, 0)) };
+    if (short === "tasks/list") return listTasks(environment, splitOf(params), params);
+    if (params.environment === info.name) return { splits: info.splits };
+    throw missing(4041, "environment", params.environment);
   }
 
   async function answer(method: string, params: Params): Promise<JsonObject> {
     const episode = use(params.episode);
     if (!episode) throw missing(4044, "episode", params.episode);
-    const { log, status, endReason } = episode;
     if (method === "episodes/step") return episode.step(params.step, params.tool, params.arguments, params.key);
     if (method === "episodes/grade") {
       return { reward: await episode.grade(params.answer, params.key), info: episode.info() };
     }
-    const total = episode.total();
-    if (method === "episodes/rewards") return { entries: log.slice(params.after), total, status, endReason };
     if (method === "episodes/close") episode.end("closed");
-    return { info: episode.info() };
+    if (method !== "episodes/rewards") return { info: episode.info() };
+    const { log, status, endReason } = episode;
+    return { entries: log.slice(params.after), total: episode.total(), status, endReason };
   }
 
-  function start({ key, ...params }: Params, choose: (seed: number) => Task): Promise<JsonObject> {
+  function splitOf(params: Params): Split {
+    if (params.environment !== info.name) throw missing(4041, "environment", params.environment);
+    const split = info.splits.find((each) => each.name === params.split);
+    if (!split) throw missing(4042, "split", params.split);
+    return split;
+  }
+
+  /** Return the task that params name; if they name none, one that the seed draws. */
+  function choose(params: Params, seed: number): Task {
+    const { name, count } = splitOf(params);
+    const drawn = parseInt(digest(["task", seed]).slice(0, 12), 16) % count;
+    const index = params.task === null ? (params.index ?? drawn) : find(name, params.task);
+    if (index !== null && index < count) return taskAt(name, index);
+    throw missing(4043, "task", params.task ?? params.index);
+  }
+
+  async function start({ key, ...params }: Params): Promise<JsonObject> {
     const wanted = digest(params);
     const known = starts.get(key);
     if (known?.params === wanted) return known.reply;
-    if (known) throw new Refusal(4092, `the key ${JSON.stringify(key)} was used for another start`);
-    if (params.seed !== null && !environment.seedable) throw new Refusal(4220, "this environment takes no seed");
+    if (known) throw new Refusal(4092, `the key ${write(key)} was used for another start`);
+    const seed: number = params.seed ?? randomInt(2 ** 47);
+    const task = choose(params, seed);
+    if (params.seed !== null && !info.seedable) throw new Refusal(4220, "this environment takes no seed");
     if (isStopping) throw new Refusal(5030, "the server is stopping");
     const running = [...episodes.values()].filter((each) => each.endReason === null).length;
     const data = { limit: limits.episodes, retryAfter: 1 };
     if (running + params.count > limits.episodes) throw new Refusal(4290, `${running} episodes run already`, data);
-    const seed: number = params.seed ?? randomInt(2 ** 47);
-    const subject = { group: `g_${randomBytes(12).toString("base64url")}`, environment, task: choose(seed), seed };
-    const group = Array.from({ length: params.count }, () => new Episode(subject));
-    const reply = open(group, subject.group);
+    const group = `g_${randomBytes(12).toString("base64url")}`;
+    const members = Array.from({ length: params.count }, () => new Episode({ group, environment, task, seed }));
+    const reply = open(group, members);
     starts.set(key, { params: wanted, reply });
-    void Promise.all(group.map(keep)).then(() => starts.delete(key));
+    void Promise.all(members.map(keep)).then(() => starts.delete(key));
     return reply;
   }
 
-  async function open(group: Episode[], id: string): Promise<JsonObject> {
-    const opened = await Promise.allSettled(group.map((episode) => episode.open()));
+  async function open(group: string, members: Episode[]): Promise<JsonObject> {
+    const opened = await Promise.allSettled(members.map((episode) => episode.open()));
     const failed = opened.find((each) => each.status === "rejected");
-    const shown = (episode: Episode) => ({ ...episode.shown(), play: access(episode) });
-    if (!failed) return { group: id, episodes: group.map(shown) };
-    for (const episode of group) episode.end("closed");
+    if (!failed) return { group, episodes: members.map((each) => ({ ...each.shown(), play: access(each) })) };
+    for (const episode of members) episode.end("closed");
     throw isStopping ? new Refusal(5030, "the server is stopping") : failed.reason;
   }
 
@@ -133,13 +140,9 @@ export function createControl(environment: Environment, access: (episode: Episod
   return { call, use, stop };
 }
 
-function missing(code: number, kind: string, name: Json): Refusal {
-  return new Refusal(code, `there is no ${kind} ${JSON.stringify(name)}`);
-}
-
 function listTasks(environment: Environment, { name, count }: Split, { cursor, limit }: Params): JsonObject {
   const first = /^(0|[1-9]\d{0,14})$/.test(cursor ?? "0") ? Number(cursor) : Infinity;
-  if (first > count) throw new Refusal(-32602, `the cursor ${JSON.stringify(cursor)} is not one of this split`);
+  if (first > count) throw new Refusal(-32602, `the cursor ${write(cursor)} is not one of this split`);
   const next = Math.min(first + limit, count);
   const indices = Array.from({ length: next - first }, (_, place) => first + place);
   const tasks = indices.map((index) => rowOf(environment, environment.task(name, index)));

@@ -16,6 +16,7 @@ export type EndReason = keyof typeof STATUS;
 const COMPONENTS: Schema = { ...ANY_OBJECT, additionalProperties: fields({ value: NUMBER }) };
 const REWARD = fields({ value: { type: ["number", "null"] }, components: COMPONENTS, reason: nullable(TEXT) });
 const DONE: Schema = { enum: ["completed", "truncated", null], default: null };
+const LATE: Json = { text: "The time of this episode is over." };
 const OUTCOME = fields({ text: TEXT, reward: nullable(REWARD), metadata: ANY_OBJECT, done: DONE });
 
 export type StepResult = JsonObject & { content: JsonObject[]; error: JsonObject | null; endReason: EndReason | null };
@@ -40,13 +41,9 @@ export class Episode {
   #idle: NodeJS.Timeout | undefined;
   #isBusy = false;
 
-  constructor(subject: Subject) {
-    this.subject = subject;
-  }
+  constructor(subject: Subject) { this.subject = subject; }
 
-  get status(): string {
-    return this.endReason === null ? "running" : STATUS[this.endReason];
-  }
+  get status(): string { return this.endReason === null ? "running" : STATUS[this.endReason]; }
 
   /** Set the world up and start the clocks. */
   async open(): Promise<void> {
@@ -77,15 +74,24 @@ export class Episode {
     return this.#accept(key, digest(["step", step, tool, args]), step, () => this.#perform(step, tool, args));
   }
 
-  /** Accept the final answer and return what it earned. */
+  /** Accept the final answer and return what it earned; null if it is not graded, or if its time ended. */
   grade(answer: string, key: string): Promise<Reward | null> {
     const step = this.steps;
     return this.#accept(key, digest(["grade", answer]), 0, async () => {
-      const graded = this.subject.environment.gradable && (await this.#run(() => this.#world!.grade(answer), REWARD));
-      if (graded) this.log.push({ step, source: "grade", reward: graded as Reward });
+      const grade = () => (this.subject.environment.gradable ? this.#world!.grade(answer) : Promise.resolve(null));
+      const reward = (await this.#run(grade, nullable(REWARD)).catch(this.#ifLate(null))) as Reward | null;
+      if (reward) this.log.push({ step, source: "grade", reward });
       this.end("submitted");
-      return (graded || null) as Reward | null;
+      return reward;
     });
+  }
+
+  /** Return what catches the error of a call whose time ended while it ran. */
+  #ifLate<T>(outcome: T) {
+    return (error: unknown): T => {
+      if (this.endReason === "time_limit") return outcome;
+      throw error;
+    };
   }
 
   /** Check a call in order: its key, the end of the episode, and its number, which is 0 for a grade. */
@@ -116,12 +122,12 @@ export class Episode {
     try {
       const spec = tools.find((each) => each.name === tool);
       const given = checkSound(spec?.inputSchema ?? {}, args, "arguments") as JsonObject;
-      if (spec) outcome = (await this.#run(() => this.#world!.call(tool, given), OUTCOME)) as Outcome;
+      const run = () => this.#run(() => this.#world!.call(tool, given), OUTCOME).catch(this.#ifLate(LATE));
+      if (spec) outcome = (await run()) as Outcome;
       else error = { code: "unknown_tool", message: `there is no tool ${JSON.stringify(tool)}` };
     } catch (thrown) {
       if (thrown instanceof Invalid) error = { code: "invalid_arguments", message: thrown.message };
       else if (thrown instanceof Refused) error = { code: "refused", message: thrown.message };
-      else if (this.endReason === "time_limit") outcome = { text: "The time of this episode is over." };
       else throw thrown;
     }
     const { reward = null, metadata = {}, done = null } = outcome;

@@ -4,7 +4,7 @@ import type { Control } from "./control.ts";
 import { limits, type Episode, type StepResult } from "./episodes.ts";
 import type { Endpoint } from "./mcp.ts";
 import { Invalid, KEY, TEXT, checkSound, fields, integer, nullable } from "./schema.ts";
-import { Refusal, isObject, type Json, type JsonObject } from "./wire.ts";
+import { Refusal, isObject, write, type Json, type JsonObject } from "./wire.ts";
 
 const METHODS = ["tools/list", "tools/call", "prompts/list", "prompts/get"];
 const MARK = "dev.ludus/step";
@@ -40,17 +40,17 @@ export class Capabilities {
   }
 }
 
-type Params = { name?: Json; arguments?: Json };
+type Known = Episode | undefined;
 
 /** Answer an agent; the episode is undefined if the server has forgotten it. */
-async function answer(episode: Episode | undefined, method: string, given: Params, meta: JsonObject): Promise<JsonObject> {
+async function answer(episode: Known, method: string, given: JsonObject, meta: JsonObject): Promise<JsonObject> {
   const { gradable = false, tools = [] } = episode?.subject.environment ?? {};
   const listed = gradable ? [...tools, SUBMIT] : tools;
   if (method === "tools/list") return { tools: listed as Json };
   if (method === "prompts/list") return { prompts: [{ name: "task", description: "The task of this episode." }] };
   const { name, arguments: args = {} } = given;
   const isKnown = method === "prompts/get" ? name === "task" : listed.some((tool) => tool.name === name);
-  if (!isKnown && episode?.endReason === null) throw new Refusal(-32602, `there is no ${JSON.stringify(name)} here`);
+  if (!isKnown && episode?.endReason === null) throw new Refusal(-32602, `there is no ${write(name)} here`);
   const prompt = { role: "user", content: { type: "text", text: episode?.prompt ?? "" } };
   if (method === "prompts/get") return { messages: [prompt] };
   if (!isObject(args)) throw new Refusal(-32602, "arguments must be an object");
@@ -62,9 +62,9 @@ async function answer(episode: Episode | undefined, method: string, given: Param
     await episode.grade(answer, key);
     return say(false, "The answer was submitted. This episode is over.");
   } catch (error) {
-    const code = error instanceof Refusal ? error.error.code : 0;
-    if (!(error instanceof Invalid) && code < 4093) throw error;
-    return say(true, (error as Error).message, ...(code === 4093 ? ["This episode is over."] : []));
+    const isShown = error instanceof Invalid || (error instanceof Refusal && error.error.code >= 4093);
+    if (!isShown) throw error;
+    return say(true, error.message, ...(episode.endReason === null ? [] : ["This episode is over."]));
   }
 }
 

@@ -45,8 +45,7 @@ export function check(schema: Schema, value: unknown, name: string): Json {
 
 function isOfType(type: string, value: unknown): boolean {
   if (type === "integer") return Number.isSafeInteger(value);
-  if (type === "null") return value === null;
-  return type === "object" ? isObject(value) : typeof value === type;
+  return type === "null" ? value === null : type === "object" ? isObject(value) : typeof value === type;
 }
 
 function checkFields({ properties = {}, ...schema }: Schema, value: JsonObject, name: string): JsonObject {

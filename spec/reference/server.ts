@@ -45,16 +45,14 @@ async function exchange(request: http.IncomingMessage): Promise<Reply> {
   const found = path === "/mcp" ? endpoint : isPlay ? capabilities.open(path, control) : null;
   if (!found) return reject(404, "this path is unknown or has expired", isPlay ? 4011 : -32601);
   if (request.method !== "POST") return reject(405, "this endpoint takes POST");
+  const tooLarge = reject(413, `a body has at most ${LARGEST_BODY} bytes`, 4130);
+  if (Number(length) > LARGEST_BODY) return tooLarge;
   const chunks: Buffer[] = [];
-  let left = LARGEST_BODY - Number(length);
-  if (left >= 0) {
-    left = LARGEST_BODY;
-    for await (const chunk of request as AsyncIterable<Buffer>) {
-      if ((left -= chunk.length) < 0) break;
-      chunks.push(chunk);
-    }
+  let left = LARGEST_BODY;
+  for await (const chunk of request.iterator({ destroyOnReturn: false })) {
+    left -= chunks[chunks.push(chunk as Buffer) - 1]!.length;
+    if (left < 0) return tooLarge;
   }
-  if (left < 0) return reject(413, `a body has at most ${LARGEST_BODY} bytes`, 4130);
   return answer(found, request.headers, Buffer.concat(chunks));
 }
 

@@ -32,9 +32,8 @@ export function write(value: unknown): string {
   return JSON.stringify(value, (_name, each: unknown) => (typeof each === "string" ? each.toWellFormed() : each));
 }
 
-export function isObject(value: unknown): value is JsonObject {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
+export const isObject = (value: unknown): value is JsonObject =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
 
 /** Return what keeps a value from being JSON that all peers read alike, or null. */
 export function findUnsound(value: unknown, allowHalves = false, depth = 0): string | null {
