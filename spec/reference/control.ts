@@ -6,15 +6,13 @@ import { ANY_OBJECT, Invalid, KEY, TEXT, check, checkSound, fields, integer, nul
 import { Refusal, digest, write, type Json, type JsonObject } from "./wire.ts";
 
 export const PREFIX = "dev.ludus/";
-
 const name: Schema = { ...TEXT, minLength: 1, maxLength: 200 };
 const place = { environment: name, split: name };
 const choice = { ...place, task: nullable(name), index: nullable(integer(0)) };
 const count = { ...integer(1, 1024), default: 1 };
 /** Fields of modules that this server does not offer: only their defaults are allowed. */
 const absent = { limits: nullable({}), tools: nullable({}), secrets: { ...ANY_OBJECT, additionalProperties: false } };
-const episode = TEXT;
-const call = { step: integer(1), tool: TEXT, arguments: ANY_OBJECT, turn: nullable({}) };
+const call = { episode: TEXT, step: integer(1), tool: TEXT, arguments: ANY_OBJECT, turn: nullable({}) };
 
 const PARAMS: Record<string, Schema> = {
   "environments/list": fields({}),
@@ -22,20 +20,18 @@ const PARAMS: Record<string, Schema> = {
   "tasks/list": fields({ ...place, cursor: nullable(TEXT), limit: { ...integer(1, 1000), default: 100 } }),
   "tasks/get": fields(choice),
   "episodes/start": fields({ ...choice, seed: nullable(integer(0)), count, ...absent, key: KEY }),
-  "episodes/step": fields({ episode, ...call, key: KEY }),
-  "episodes/grade": fields({ episode, answer: TEXT, key: KEY }),
-  "episodes/rewards": fields({ episode, after: { ...integer(0), default: 0 } }),
-  "episodes/get": fields({ episode }),
-  "episodes/close": fields({ episode }),
+  "episodes/step": fields({ ...call, key: KEY }),
+  "episodes/grade": fields({ episode: TEXT, answer: TEXT, key: KEY }),
+  "episodes/rewards": fields({ episode: TEXT, after: { ...integer(0), default: 0 } }),
+  "episodes/get": fields({ episode: TEXT }),
+  "episodes/close": fields({ episode: TEXT }),
 };
 
-/** Params that were checked. */
-type Params = Record<string, any>;
+type Params = Record<string, any>; // checked
 export type Control = ReturnType<typeof createControl>;
 
 /** Whether the core has a method. */
 export const knows = (name: string) => name.startsWith(PREFIX) && Object.hasOwn(PARAMS, name.slice(PREFIX.length));
-
 const missing = (code: number, kind: string, name: Json) => new Refusal(code, `there is no ${kind} ${write(name)}`);
 
 /** Return the control plane of an environment; `access` says how an agent reaches an episode. */
@@ -46,10 +42,7 @@ export function createControl(environment: Environment, access: (episode: Episod
   let isStopping = false;
 
   /** Return an episode and postpone its idle expiry; undefined if it is unknown or forgotten. */
-  function use(id: string): Episode | undefined {
-    episodes.get(id)?.touch();
-    return episodes.get(id);
-  }
+  const use = (id: string): Episode | undefined => episodes.get(id)?.touch();
 
   /** Answer a method of the core. What it accepts is accepted before the first wait. */
   async function call(method: string, given: JsonObject): Promise<JsonObject> {
@@ -68,11 +61,10 @@ export function createControl(environment: Environment, access: (episode: Episod
     const episode = use(params.episode);
     if (!episode) throw missing(4044, "episode", params.episode);
     if (method === "episodes/step") return episode.step(params.step, params.tool, params.arguments, params.key);
-    if (method === "episodes/grade") {
-      return { reward: await episode.grade(params.answer, params.key), info: episode.info() };
-    }
+    const graded: JsonObject = {};
+    if (method === "episodes/grade") graded["reward"] = await episode.grade(params.answer, params.key);
     if (method === "episodes/close") episode.end("closed");
-    if (method !== "episodes/rewards") return { info: episode.info() };
+    if (method !== "episodes/rewards") return { ...graded, info: episode.info() };
     const { log, status, endReason } = episode;
     return { entries: log.slice(params.after), total: episode.total(), status, endReason };
   }
@@ -144,22 +136,15 @@ function listTasks(environment: Environment, { name, count }: Split, { cursor, l
   const first = /^(0|[1-9]\d{0,14})$/.test(cursor ?? "0") ? Number(cursor) : Infinity;
   if (first > count) throw new Refusal(-32602, `the cursor ${write(cursor)} is not one of this split`);
   const next = Math.min(first + limit, count);
-  const indices = Array.from({ length: next - first }, (_, place) => first + place);
-  const tasks = indices.map((index) => rowOf(environment, environment.task(name, index)));
-  return { tasks, nextCursor: next < count ? String(next) : null };
+  const row = (_: unknown, place: number) => rowOf(environment, environment.task(name, first + place));
+  return { tasks: Array.from({ length: next - first }, row), nextCursor: next < count ? String(next) : null };
 }
 
 /** Check params. The arguments of a call may hold half of a surrogate pair: its step then tells the policy. */
 function readParams(method: string, given: JsonObject): Params {
-  try {
-    const { arguments: args = {}, ...others } = given;
-    checkSound({}, args, "params.arguments", true);
-    checkSound({}, others, "params");
-    const params = check(PARAMS[method] ?? {}, given, "params") as Params;
-    const named = [params.task ?? null, params.index ?? null].filter((each) => each !== null).length;
-    if (named > 1 || (method === "tasks/get" && named < 1)) throw new Invalid("params: give one of task and index");
-    return params;
-  } catch (error) {
-    throw error instanceof Invalid ? new Refusal(-32602, error.message) : error;
-  }
+  const params = check(PARAMS[method] ?? {}, given, "params") as Params;
+  for (const [name, value] of Object.entries(given)) checkSound({}, value, `params.${name}`, name === "arguments");
+  const named = [params.task ?? null, params.index ?? null].filter((each) => each !== null).length;
+  if (named > 1 || (method === "tasks/get" && named < 1)) throw new Invalid("params: give one of task and index");
+  return params;
 }

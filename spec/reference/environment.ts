@@ -14,27 +14,18 @@ export class Refused extends Error {}
 
 /** The world of one episode. Its methods are called one at a time, but for `tearDown`. */
 export interface World {
-  /** Set the world up and return the prompt. */
-  setUp(): Promise<string>;
-  /** Call a tool with arguments that fit its schema; may throw `Refused`. */
-  call(tool: string, args: JsonObject): Promise<Outcome>;
+  setUp(): Promise<string>; // returns the prompt
+  call(tool: string, args: JsonObject): Promise<Outcome>; // with arguments that fit the schema; may throw `Refused`
   grade(answer: string): Promise<Reward>;
-  /** Free what the world holds; called once, even while another method runs. */
-  tearDown(): Promise<void>;
+  tearDown(): Promise<void>; // called once, even while another method runs
 }
 
 export interface Environment {
-  name: string;
-  description: string;
-  version: string;
+  name: string; description: string; version: string;
   splits: Split[];
   tools: { name: string; description: string; inputSchema: Schema }[];
-  seedable: boolean;
-  gradable: boolean;
-  rewardRange: [number, number] | null;
-  /** Return the task at an index below the split's count. */
-  task(split: string, index: number): Task;
-  /** Return the index that a task's id has, or null. */
-  find(split: string, id: string): number | null;
+  seedable: boolean; gradable: boolean; rewardRange: [number, number] | null;
+  task(split: string, index: number): Task; // at an index below the split's count
+  find(split: string, id: string): number | null; // the index that an id has
   create(task: Task, seed: number): World;
 }

@@ -1,25 +1,25 @@
 // Episodes: their lives, their steps in order and exactly once, and their rewards.
 import { randomBytes } from "node:crypto";
 import { Refused, type Environment, type Outcome, type Reward, type Task, type World } from "./environment.ts";
-import { ANY_OBJECT, Invalid, NUMBER, TEXT, checkSound, fields, nullable, type Schema } from "./schema.ts";
+import { ANY_OBJECT, Invalid, TEXT, checkSound, fields, nullable, type Schema } from "./schema.ts";
 import { Refusal, digest, logIncident, type Json, type JsonObject } from "./wire.ts";
 
 /** The server's own limits: times in seconds, and the most steps of an episode and running episodes. */
 export const limits = { idle: 900, seconds: 3600, call: 60, keep: 60, steps: 1000, episodes: 4096 };
-
 const STATUS = {
   completed: "completed", submitted: "completed", step_limit: "truncated", time_limit: "truncated",
   truncated: "truncated", closed: "truncated", expired: "closed", server_stopped: "closed", environment_error: "failed",
 };
 export type EndReason = keyof typeof STATUS;
 
-const COMPONENTS: Schema = { ...ANY_OBJECT, additionalProperties: fields({ value: NUMBER }) };
+const COMPONENTS: Schema = { ...ANY_OBJECT, additionalProperties: fields({ value: { type: "number" } }) };
 const REWARD = fields({ value: { type: ["number", "null"] }, components: COMPONENTS, reason: nullable(TEXT) });
 const DONE: Schema = { enum: ["completed", "truncated", null], default: null };
 const LATE: Json = { text: "The time of this episode is over." };
 const OUTCOME = fields({ text: TEXT, reward: nullable(REWARD), metadata: ANY_OBJECT, done: DONE });
 
-export type StepResult = JsonObject & { content: JsonObject[]; error: JsonObject | null; endReason: EndReason | null };
+type Text = { type: string; text: string };
+type StepResult = JsonObject & { content: [Text]; error: JsonObject | null; endReason: EndReason | null };
 type Call = { params: string; step: number; reply: Promise<unknown> };
 type Subject = { group: string; environment: Environment; task: Task; seed: number };
 
@@ -28,12 +28,10 @@ export class Episode {
   readonly subject: Subject;
   readonly log: { step: number; source: "step" | "grade"; reward: Reward }[] = [];
   readonly ended = Promise.withResolvers<void>();
-  /** Settled when what it held is free. */
-  freed: Promise<void> = Promise.resolve();
+  freed: Promise<void> = Promise.resolve(); // settled when what it held is free
   endReason: EndReason | null = null;
   prompt = "";
-  /** The number of the last accepted step. */
-  steps = 0;
+  steps = 0; // the number of the last accepted one
   #incident: string | null = null;
   #world: World | undefined;
   #calls = new Map<string, Call>();
@@ -41,9 +39,13 @@ export class Episode {
   #idle: NodeJS.Timeout | undefined;
   #isBusy = false;
 
-  constructor(subject: Subject) { this.subject = subject; }
+  constructor(subject: Subject) {
+    this.subject = subject;
+  }
 
-  get status(): string { return this.endReason === null ? "running" : STATUS[this.endReason]; }
+  get status(): string {
+    return this.endReason === null ? "running" : STATUS[this.endReason];
+  }
 
   /** Set the world up and start the clocks. */
   async open(): Promise<void> {
@@ -56,8 +58,9 @@ export class Episode {
   }
 
   /** Postpone the idle expiry. */
-  touch(): void {
+  touch(): this {
     if (this.endReason === null) this.#idle?.refresh();
+    return this;
   }
 
   end(reason: EndReason): void {
@@ -79,19 +82,11 @@ export class Episode {
     const step = this.steps;
     return this.#accept(key, digest(["grade", answer]), 0, async () => {
       const grade = () => (this.subject.environment.gradable ? this.#world!.grade(answer) : Promise.resolve(null));
-      const reward = (await this.#run(grade, nullable(REWARD)).catch(this.#ifLate(null))) as Reward | null;
+      const reward = (await this.#run(grade, nullable(REWARD), null)) as Reward | null;
       if (reward) this.log.push({ step, source: "grade", reward });
       this.end("submitted");
       return reward;
     });
-  }
-
-  /** Return what catches the error of a call whose time ended while it ran. */
-  #ifLate<T>(outcome: T) {
-    return (error: unknown): T => {
-      if (this.endReason === "time_limit") return outcome;
-      throw error;
-    };
   }
 
   /** Check a call in order: its key, the end of the episode, and its number, which is 0 for a grade. */
@@ -122,8 +117,7 @@ export class Episode {
     try {
       const spec = tools.find((each) => each.name === tool);
       const given = checkSound(spec?.inputSchema ?? {}, args, "arguments") as JsonObject;
-      const run = () => this.#run(() => this.#world!.call(tool, given), OUTCOME).catch(this.#ifLate(LATE));
-      if (spec) outcome = (await run()) as Outcome;
+      if (spec) outcome = (await this.#run(() => this.#world!.call(tool, given), OUTCOME, LATE)) as Outcome;
       else error = { code: "unknown_tool", message: `there is no tool ${JSON.stringify(tool)}` };
     } catch (thrown) {
       if (thrown instanceof Invalid) error = { code: "invalid_arguments", message: thrown.message };
@@ -134,12 +128,12 @@ export class Episode {
     if (reward) this.log.push({ step, source: "step", reward });
     if (done) this.end(done);
     else if (step >= limits.steps) this.end("step_limit");
-    const content = [{ type: "text", text: error?.message ?? outcome.text }];
+    const content: [Text] = [{ type: "text", text: error?.message ?? outcome.text }];
     return { step, content, error, reward, metadata, status: this.status, endReason: this.endReason };
   }
 
   /** Run the environment's code. If it throws, takes too long or returns what it may not, the episode has failed. */
-  async #run(call: () => Promise<unknown>, schema: Schema): Promise<Json> {
+  async #run(call: () => Promise<unknown>, schema: Schema, ifLate: Json = null): Promise<Json> {
     const late = Promise.withResolvers<never>();
     const timer = setTimeout(() => late.reject(new Error(`it took more than ${limits.call} s`)), limits.call * 1000);
     this.#isBusy = true;
@@ -148,6 +142,7 @@ export class Episode {
       this.#requireRunning();
       return checkSound(schema, value, "the returned value", true);
     } catch (error) {
+      if (this.endReason === "time_limit") return ifLate;
       this.#requireRunning();
       if (error instanceof Refused && schema === OUTCOME) throw error;
       const incident = (this.#incident = logIncident(`the environment ${this.subject.environment.name}`, error));
@@ -164,10 +159,10 @@ export class Episode {
   total(): Reward {
     const reason = `the episode ended with ${this.endReason}`;
     if (this.status === "failed" || this.status === "closed") return { value: null, reason };
-    const isEmpty = this.log.length === 0;
-    const total: Required<Reward> = { value: 0, components: {}, reason: isEmpty ? "nothing was rewarded" : null };
+    if (!this.log.length) return { value: 0, reason: "nothing was rewarded" };
+    const total: Required<Reward> = { value: 0, components: {}, reason: null };
     for (const { reward } of this.log) {
-      total.reason = reward.value === null ? (reward.reason ?? null) : total.reason;
+      total.reason ??= reward.value === null ? (reward.reason ?? null) : null;
       total.value = total.value === null || reward.value === null ? null : total.value + reward.value;
       for (const [name, { value }] of Object.entries(reward.components ?? {})) {
         total.components[name] = { value: value + (total.components[name]?.value ?? 0) };
@@ -176,19 +171,19 @@ export class Episode {
     return total;
   }
 
-  /** Return the state that trainers see. */
+  /** The state that trainers see. */
   info(): JsonObject {
     const { group, environment, task, seed } = this.subject;
-    const { id, status, endReason, steps } = this;
-    const state = { status, endReason, steps, reward: this.total() as Json, incident: this.#incident };
-    return { episode: id, group, environment: environment.name, task: rowOf(environment, task), seed, ...state };
+    const state = { status: this.status, endReason: this.endReason, steps: this.steps, reward: this.total() as Json };
+    const subject = { group, environment: environment.name, task: rowOf(environment, task), seed };
+    return { episode: this.id, ...subject, ...state, incident: this.#incident };
   }
 
-  /** Return what trainers see at the start. */
+  /** What trainers see at the start. */
   shown(): JsonObject {
     const { environment, task, seed } = this.subject;
-    const { tools, gradable } = environment;
     const prompt = [{ role: "user", content: [{ type: "text", text: this.prompt }] }];
+    const { tools, gradable } = environment;
     return { episode: this.id, task: rowOf(environment, task), seed, prompt, tools: tools as Json, gradable };
   }
 }

@@ -7,19 +7,15 @@ const HIGHEST = 100;
 const GUESSES = 10;
 const PRICE = 1 / 16;
 const inputSchema = fields({ number: integer(1, HIGHEST) });
-
 /** Draw a number that depends on a text alone. */
-function draw(text: string): number {
-  return 1 + (createHash("sha256").update(text).digest().readUInt32BE() % HIGHEST);
-}
+const draw = (text: string) => 1 + (createHash("sha256").update(text).digest().readUInt32BE() % HIGHEST);
+const reward = (component: string, value: number): Reward => ({ value, components: { [component]: { value } } });
 
 function open(secret: number, seed: number): World {
   const guessed = new Set<number>();
   const decoys = [1, 2, 3].map((place) => draw(`decoy ${seed} ${place}`)).filter((each) => each !== secret);
   return {
-    async setUp() {
-      return `Find a whole number from 1 to ${HIGHEST} with ${GUESSES} guesses. It is none of: ${decoys.join(", ")}.`;
-    },
+    setUp: async () => `Find a number from 1 to ${HIGHEST} with ${GUESSES} guesses. It is not ${decoys.join(" or ")}.`,
     async call(_tool, args): Promise<Outcome> {
       const guess = args["number"] as number;
       if (guessed.has(guess)) throw new Refused(`${guess} was guessed before`);
@@ -33,26 +29,17 @@ function open(secret: number, seed: number): World {
   };
 }
 
-function reward(component: string, value: number): Reward {
-  return { value, components: { [component]: { value } } };
-}
-
 const environment: Environment = {
-  name: "guess",
-  description: "Guess a number from hints.",
-  version: "1.0.0",
+  name: "guess", description: "Guess a number from hints.", version: "1.0.0",
   splits: [{ name: "train", type: "train", count: 200 }, { name: "test", type: "test", count: 50 }],
   tools: [{ name: "guess", description: `Says higher, lower or correct; a wrong guess costs ${PRICE}.`, inputSchema }],
-  seedable: true,
-  gradable: true,
-  rewardRange: [-GUESSES * PRICE, 1],
-  task(split, index) {
-    const fields = { highest: HIGHEST, guesses: GUESSES };
-    return { id: `${split}-${index}`, split, index, fields, secret: draw(`secret ${split} ${index}`) };
-  },
+  seedable: true, gradable: true, rewardRange: [-GUESSES * PRICE, 1],
+  task: (split, index) => ({
+    id: `${split}-${index}`, split, index, fields: { highest: HIGHEST }, secret: draw(`secret ${split} ${index}`),
+  }),
   find(split, id) {
-    const [, name, digits] = /^([a-z]+)-(0|[1-9]\d{0,8})$/.exec(id) ?? [];
-    return name === split ? Number(digits) : null;
+    const index = Number.parseInt(id.slice(split.length + 1), 10);
+    return index >= 0 && id === `${split}-${index}` ? index : null;
   },
   create: (task, seed) => open(task.secret as number, seed),
 };

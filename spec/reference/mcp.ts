@@ -1,5 +1,6 @@
 // MCP over Streamable HTTP, an exchange for each request: revision 2026-07-28, and those that begin with `initialize`.
-import { Refusal, isObject, logIncident, parse, type Json, type JsonObject } from "./wire.ts";
+import { Invalid } from "./schema.ts";
+import { Refusal, isObject, logIncident, parse, write, type Json, type JsonObject } from "./wire.ts";
 
 export const EXTENSION = "dev.ludus/episodes";
 export const VERSION = "0.2";
@@ -14,9 +15,7 @@ export type Reply = { status: number; body: Json };
 
 /** What is behind the URL of an MCP server; `settings` are those of the extension, where it is offered. */
 export interface Endpoint {
-  capabilities: JsonObject;
-  settings: JsonObject | null;
-  instructions: string;
+  capabilities: JsonObject; settings: JsonObject | null; instructions: string;
   knows(method: string): boolean;
   call(method: string, params: JsonObject, meta: JsonObject): Promise<JsonObject>;
 }
@@ -39,14 +38,18 @@ export async function answer(endpoint: Endpoint, headers: Headers, body: Uint8Ar
   }
 }
 
-/** Answer with an error; what is none that the standard defines is a fault of this server. */
+/** Answer with an error. */
 export function refuse(thrown: unknown, isModern: boolean, id: Json = null): Reply {
-  const incident = thrown instanceof Refusal ? "" : logIncident("the server", thrown);
-  const fault = new Refusal(-32603, `the server failed (incident ${incident})`, { incident });
-  const { error } = thrown instanceof Refusal ? thrown : fault;
-  const isWhole = error.code === -32700 || error.code === -32600;
-  const status = STATUS[error.code] ?? (error.code < 0 ? 400 : 200);
-  return { status: isModern || isWhole ? status : 200, body: { jsonrpc: "2.0", id, error } };
+  const { error } = thrown instanceof Refusal ? thrown : refusalOf(thrown);
+  const isPlain = !isModern && error.code !== -32700 && error.code !== -32600;
+  const status = isPlain ? 200 : (STATUS[error.code] ?? (error.code < 0 ? 400 : 200));
+  return { status, body: { jsonrpc: "2.0", id, error } };
+}
+
+function refusalOf(thrown: unknown): Refusal {
+  if (thrown instanceof Invalid) return new Refusal(-32602, thrown.message);
+  const incident = logIncident("the server", thrown);
+  return new Refusal(-32603, `the server failed (incident ${incident})`, { incident });
 }
 
 function readRequest(body: Uint8Array): JsonObject & { method: string } {
@@ -65,9 +68,8 @@ function readRequest(body: Uint8Array): JsonObject & { method: string } {
 /** Check what revision 2026-07-28 requires of a request: its `_meta`, and headers that say the same. */
 function checkModern(headers: Headers, method: string, { name }: JsonObject, meta: JsonObject): void {
   const { [`${META}protocolVersion`]: requested, [`${META}clientCapabilities`]: declared } = meta;
-  if (requested === undefined || !isObject(declared)) {
-    throw new Refusal(-32602, `_meta must hold ${META}protocolVersion and ${META}clientCapabilities`);
-  }
+  const isWhole = requested !== undefined && isObject(declared);
+  if (!isWhole) throw new Refusal(-32602, `_meta must hold ${META}protocolVersion and ${META}clientCapabilities`);
   const named = method === "tools/call" || method === "prompts/get" ? name : undefined;
   const wanted = { "mcp-protocol-version": requested, "mcp-method": method, "mcp-name": named };
   for (const [header, value] of Object.entries(wanted)) {
@@ -84,29 +86,25 @@ function checkModern(headers: Headers, method: string, { name }: JsonObject, met
 function greet(endpoint: Endpoint, isModern: boolean, method: string, params: JsonObject): JsonObject | undefined {
   const { capabilities, settings, instructions } = endpoint;
   const offered = (key: string) => ({ ...capabilities, ...(settings && { [key]: { [EXTENSION]: settings } }) });
-  if (isModern && method === "server/discover") {
-    return { supportedVersions: [MODERN, ...LEGACY], capabilities: offered("extensions"), instructions };
-  }
-  if (!isModern && method === "initialize") {
-    const protocolVersion = LEGACY.find((each) => each === params["protocolVersion"]) ?? "2025-11-25";
-    return { protocolVersion, capabilities: offered("experimental"), serverInfo, instructions };
-  }
-  return !isModern && method === "ping" ? {} : undefined;
+  const discovered = { supportedVersions: [MODERN, ...LEGACY], capabilities: offered("extensions"), instructions };
+  const protocolVersion = LEGACY.find((each) => each === params["protocolVersion"]) ?? "2025-11-25";
+  const initialized = { protocolVersion, capabilities: offered("experimental"), serverInfo, instructions };
+  if (isModern) return method === "server/discover" ? discovered : undefined;
+  return method === "initialize" ? initialized : method === "ping" ? {} : undefined;
 }
 
 async function call(endpoint: Endpoint, isModern: boolean, method: string, params: JsonObject, meta: JsonObject) {
-  if (!endpoint.knows(method)) throw new Refusal(-32601, `there is no method ${JSON.stringify(method)}`);
+  if (!endpoint.knows(method)) throw new Refusal(-32601, `there is no method ${write(method)}`);
   const declared = meta[`${META}clientCapabilities`] as { extensions?: Record<string, { version?: Json }> };
-  if (isModern && method.startsWith("dev.ludus/") && declared.extensions?.[EXTENSION]?.version !== VERSION) {
-    const requiredCapabilities = { extensions: { [EXTENSION]: { version: VERSION } } };
-    throw new Refusal(-32021, `the request must declare ${EXTENSION} ${VERSION}`, { requiredCapabilities });
-  }
-  return endpoint.call(method, params, meta);
+  const isDeclared = !isModern || declared.extensions?.[EXTENSION]?.version === VERSION;
+  const requiredCapabilities = { extensions: { [EXTENSION]: { version: VERSION } } };
+  if (isDeclared || !method.startsWith("dev.ludus/")) return endpoint.call(method, params, meta);
+  throw new Refusal(-32021, `the request must declare ${EXTENSION} ${VERSION}`, { requiredCapabilities });
 }
 
 /** Add what revision 2026-07-28 requires of a result. */
 function complete(method: string, result: JsonObject): JsonObject {
-  const isListed = ["server/discover", "tools/list", "prompts/list"].includes(method);
-  const caching: JsonObject = isListed ? { ttlMs: 0, cacheScope: "private" } : {};
+  const isCached = ["server/discover", "tools/list", "prompts/list"].includes(method);
+  const caching: JsonObject = isCached ? { ttlMs: 0, cacheScope: "private" } : {};
   return { ...result, ...caching, resultType: "complete", _meta: { [`${META}serverInfo`]: serverInfo } };
 }

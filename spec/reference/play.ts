@@ -1,12 +1,11 @@
 // The module `play`: an MCP endpoint for each episode, where an agent sees its tools, its prompt and its observations.
 import { randomBytes, randomUUID } from "node:crypto";
 import type { Control } from "./control.ts";
-import { limits, type Episode, type StepResult } from "./episodes.ts";
+import { limits, type Episode } from "./episodes.ts";
 import type { Endpoint } from "./mcp.ts";
 import { Invalid, KEY, TEXT, checkSound, fields, integer, nullable } from "./schema.ts";
 import { Refusal, isObject, write, type Json, type JsonObject } from "./wire.ts";
 
-const METHODS = ["tools/list", "tools/call", "prompts/list", "prompts/get"];
 const MARK = "dev.ludus/step";
 const MARK_SCHEMA = fields({ step: nullable(integer(1)), key: KEY });
 const ANSWER = fields({ answer: TEXT });
@@ -34,13 +33,14 @@ export class Capabilities {
       capabilities: { tools: {}, prompts: {} },
       settings: null,
       instructions: episode?.prompt ?? "",
-      knows: (method) => METHODS.includes(method),
+      knows: (method) => ["tools/list", "tools/call", "prompts/list", "prompts/get"].includes(method),
       call: (method, params, meta) => answer(episode, method, params, meta),
     };
   }
 }
 
 type Known = Episode | undefined;
+type Mark = { step: number | null; key: string };
 
 /** Answer an agent; the episode is undefined if the server has forgotten it. */
 async function answer(episode: Known, method: string, given: JsonObject, meta: JsonObject): Promise<JsonObject> {
@@ -49,35 +49,26 @@ async function answer(episode: Known, method: string, given: JsonObject, meta: J
   if (method === "tools/list") return { tools: listed as Json };
   if (method === "prompts/list") return { prompts: [{ name: "task", description: "The task of this episode." }] };
   const { name, arguments: args = {} } = given;
-  const isKnown = method === "prompts/get" ? name === "task" : listed.some((tool) => tool.name === name);
-  if (!isKnown && episode?.endReason === null) throw new Refusal(-32602, `there is no ${write(name)} here`);
+  const isPrompt = method === "prompts/get";
+  const isKnown = isPrompt ? name === "task" : episode?.endReason !== null || listed.some((tool) => tool.name === name);
+  if (!isKnown) throw new Refusal(-32602, `there is no ${isPrompt ? "prompt" : "tool"} ${write(name)}`);
   const prompt = { role: "user", content: { type: "text", text: episode?.prompt ?? "" } };
-  if (method === "prompts/get") return { messages: [prompt] };
+  if (isPrompt) return { messages: [prompt] };
   if (!isObject(args)) throw new Refusal(-32602, "arguments must be an object");
   if (!episode) return say(true, "This episode is over, and this server has forgotten it.");
-  const { step, key } = readMark(meta[MARK]);
+  const { step, key } = checkSound(MARK_SCHEMA, meta[MARK] ?? { key: randomUUID() }, MARK) as Mark;
   try {
-    if (name !== SUBMIT.name) return show(await episode.step(step, String(name), args, key));
-    const { answer } = checkSound(ANSWER, args, "arguments") as { answer: string };
-    await episode.grade(answer, key);
-    return say(false, "The answer was submitted. This episode is over.");
+    if (name === SUBMIT.name) {
+      const { answer } = checkSound(ANSWER, args, "arguments") as { answer: string };
+      await episode.grade(answer, key);
+      return say(false, `This episode is over (${episode.endReason}).`);
+    }
+    const { content, error, endReason } = await episode.step(step, String(name), args, key);
+    const over = endReason === null ? [] : [`This episode is over (${endReason}).`];
+    return say(error !== null, content[0].text, ...over);
   } catch (error) {
-    const isShown = error instanceof Invalid || (error instanceof Refusal && error.error.code >= 4093);
-    if (!isShown) throw error;
+    if (!(error instanceof Invalid || (error instanceof Refusal && error.error.code >= 4093))) throw error;
     return say(true, error.message, ...(episode.endReason === null ? [] : ["This episode is over."]));
-  }
-}
-
-function show({ content, error, endReason }: StepResult): JsonObject {
-  const ended = endReason === null ? [] : [{ type: "text", text: `This episode is over (${endReason}).` }];
-  return { content: [...content, ...ended], isError: error !== null };
-}
-
-function readMark(given: Json = { key: randomUUID() }): { step: number | null; key: string } {
-  try {
-    return checkSound(MARK_SCHEMA, given, MARK) as { step: number | null; key: string };
-  } catch (error) {
-    throw new Refusal(-32602, (error as Error).message);
   }
 }
 

@@ -6,14 +6,13 @@ type Fields = { properties?: Record<string, Schema>; required?: string[]; additi
 export type Schema = Range & Fields & { type?: string | string[]; enum?: Json[]; default?: Json };
 
 export const TEXT: Schema = { type: "string" };
-export const NUMBER: Schema = { type: "number" };
 export const ANY_OBJECT: Schema = { type: "object", default: {} };
 export const KEY: Schema = { ...TEXT, minLength: 1, maxLength: 128 };
 export const integer = (minimum: number, maximum?: number): Schema => ({ type: "integer", minimum, maximum });
 /** The schema that allows null too, by default. */
 export const nullable = (one: Schema): Schema => ({ ...one, type: [one.type ?? [], "null"].flat(), default: null });
 
-/** Return the schema of an object of exactly these fields; those without a default are required. */
+/** The schema of an object of exactly these fields; those without a default are required. */
 export function fields(properties: Record<string, Schema>): Schema {
   const required = Object.keys(properties).filter((name) => properties[name]?.default === undefined);
   return { type: "object", properties, required, additionalProperties: false };
@@ -32,19 +31,18 @@ export function checkSound(schema: Schema, value: unknown, name: string, allowHa
 /** Return a value with the defaults of missing fields; throw Invalid if it does not fit. */
 export function check(schema: Schema, value: unknown, name: string): Json {
   const { enum: allowed, minimum = -Infinity, maximum = Infinity, minLength = 0, maxLength = Infinity } = schema;
-  const types = [schema.type ?? []].flat();
+  const types = [schema.type ?? "any"].flat();
   const isText = typeof value === "string";
   const size = isText ? [...value].length : typeof value === "number" ? value : null;
   const [least, most] = isText ? [minLength, maxLength] : [minimum, maximum];
-  const isTyped = !types.length || types.some((type) => isOfType(type, value));
-  if (!isTyped) throw new Invalid(`${name} must be of type ${types.join(" or ")}`);
+  if (!types.some((type) => isOfType(type, value))) throw new Invalid(`${name} must be of type ${types.join(" or ")}`);
   if (size !== null && (size < least || size > most)) throw new Invalid(`${name} must be or have ${least} to ${most}`);
   if (allowed && !allowed.some((each) => each === value)) throw new Invalid(`${name} is not one of ${allowed.join()}`);
   return isObject(value) ? checkFields(schema, value, name) : (value as Json);
 }
 
 function isOfType(type: string, value: unknown): boolean {
-  if (type === "integer") return Number.isSafeInteger(value);
+  if (type === "integer" || type === "any") return type === "any" || Number.isSafeInteger(value);
   return type === "null" ? value === null : type === "object" ? isObject(value) : typeof value === type;
 }
 

@@ -11,14 +11,12 @@ import { Refusal, write } from "./wire.ts";
 
 const LARGEST_BODY = 1 << 20;
 const LOOPBACK = ["127.0.0.1", "localhost", "[::1]"];
-
 const text = { type: "string" } as const;
 const options = { port: text, environment: text, idle: text, seconds: text, call: text, keep: text };
 const { values: given } = parseArgs({ options });
 for (const name of ["idle", "seconds", "call", "keep"] as const) limits[name] = Number(given[name] ?? limits[name]);
 const file = given.environment ? pathToFileURL(given.environment).href : "./guess.ts";
 const { default: environment } = (await import(file)) as { default: Environment };
-
 const capabilities = new Capabilities();
 const control = createControl(environment, (episode) => capabilities.grant(episode));
 const endpoint: Endpoint = {
@@ -30,9 +28,8 @@ const endpoint: Endpoint = {
 };
 
 /** Refuse a whole exchange. */
-function reject(status: number, message: string, code = -32600): Reply {
-  return { ...refuse(new Refusal(code, message), true), status };
-}
+const reject = (status: number, message: string, code = -32600): Reply =>
+  ({ ...refuse(new Refusal(code, message), true), status }); // prettier-ignore
 
 /** Answer a request. This server serves its own machine only, and no pages of other origins. */
 async function exchange(request: http.IncomingMessage): Promise<Reply> {
@@ -74,6 +71,5 @@ async function stop(): Promise<void> {
 
 process.once("SIGTERM", stop).once("SIGINT", stop);
 server.listen(Number(given.port ?? 8000), "127.0.0.1", () => {
-  const { port } = server.address() as { port: number };
-  console.log(JSON.stringify({ url: `http://127.0.0.1:${port}` }));
+  console.log(JSON.stringify({ url: `http://127.0.0.1:${(server.address() as { port: number }).port}` }));
 });

@@ -28,9 +28,8 @@ export function parse(text: string): unknown {
 }
 
 /** Write JSON; half of a surrogate pair becomes U+FFFD. */
-export function write(value: unknown): string {
-  return JSON.stringify(value, (_name, each: unknown) => (typeof each === "string" ? each.toWellFormed() : each));
-}
+export const write = (value: unknown): string =>
+  JSON.stringify(value, (_name, each: unknown) => (typeof each === "string" ? each.toWellFormed() : each));
 
 export const isObject = (value: unknown): value is JsonObject =>
   typeof value === "object" && value !== null && !Array.isArray(value);

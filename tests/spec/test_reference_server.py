@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 import signal
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import pytest
@@ -192,8 +194,9 @@ async def test_ludus_run_plays_it_and_reads_rewards(serve: Serve, tmp_path: Path
     server = await serve()
     policy = f"{SUPPORT / 'halving.py'}:Halving"
     done = await asyncio.to_thread(
-        run_ludus, "run", server.url, "--policy", policy, "--wire", "mcp", "-n", "5", "--json", cwd=tmp_path
-    )
+        run_ludus, "run", server.url, "--policy", policy, "--wire", "mcp", "-n", "5", "--json", cwd=tmp_path,
+        variables={"PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert (summary["episodes"], summary["end_reasons"]) == (5, {"completed": 5})
@@ -207,23 +210,23 @@ async def play(episode: Episode) -> None:
         low, high = halve(low, high, text_of(result.content))
 
 
-async def test_our_client_plays_it(serve: Serve) -> None:
+@pytest.mark.parametrize("wire", ["mcp", "auto"])
+async def test_our_client_plays_it(serve: Serve, wire: Literal["mcp", "auto"]) -> None:
     server = await serve()
-    async with connect(server.url) as client:
-        assert client.wire == "mcp"
+    async with connect(server.url, wire=wire) as client:
         (info,) = await client.environments()
         assert (info.name, info.gradable, info.forkable) == ("guess", True, False)
         environment = client.environment("guess")
         assert len([row async for row in environment.tasks("train")]) == 200
         assert [row.fields async for row in environment.tasks("test")] == [{}] * 50
-        async with await environment.group("train", 2, index=7, seed=3) as group:
+        async with environment.group(2, index=7, seed=3) as group:
             await asyncio.gather(*map(play, group))
             logs = [await episode.rewards() for episode in group]
         assert logs[0] == logs[1]
         assert logs[0].end_reason is EndReason.COMPLETED
         assert logs[0].total.value == sum(entry.reward.value or 0 for entry in logs[0].entries)
         assert logs[0].total.components["correct"].value == 1
-        async with environment.episode("test", index=0) as episode:
+        async with environment.episode(split="test", index=0) as episode:
             assert (await episode.grade("0")).reward.value == 0  # type: ignore[union-attr]
 
 
@@ -250,7 +253,7 @@ async def test_a_stock_client_plays_it(serve: Serve, mode: str) -> None:
 async def test_an_environment_that_breaks_fails_its_episode_alone(broken: Server) -> None:
     for number, tool in enumerate(("crash", "nan")):
         async with connect(broken.url) as client:
-            async with await client.environment("broken").group("train", 2, index=0) as group:
+            async with client.environment("broken").group(2, index=0) as group:
                 await group[0].call("count")
                 with pytest.raises(EnvironmentFailed) as failed:
                     await group[0].call(tool)
@@ -280,7 +283,7 @@ async def test_a_failed_start_keeps_its_key_and_shows_no_exception(broken: Serve
 async def test_what_a_call_may_do(broken: Server) -> None:
     async with connect(broken.url) as client:
         environment = client.environment("broken")
-        async with environment.episode("train", index=0) as episode:
+        async with environment.episode(index=0) as episode:
             assert text_of((await episode.call("half")).content) == "\ufffd"
             refused = await episode.call("refuse")
             assert refused.error is not None
@@ -293,7 +296,7 @@ async def test_what_a_call_may_do(broken: Server) -> None:
             total = (await episode.rewards()).total
             assert (total.value, total.reason) == (None, "no judge")
         with pytest.raises(Unsupported):
-            await environment.start("train", index=0, seed=1)
+            await environment.start_group(1, index=0, seed=1)
 
 
 async def test_steps_that_arrive_early_run_in_order(broken: Server) -> None:
@@ -367,10 +370,10 @@ async def test_it_stops_when_it_is_told_to(broken: Server) -> None:
 
 
 async def test_keys(broken: Server) -> None:
-    place = {"environment": "broken", "split": "train", "key": "k"}
+    place = {"environment": "broken", "split": "train", "index": 0, "key": "k"}
     one, other = await asyncio.gather(
         broken.ask("dev.ludus/episodes/start", **place),
-        broken.ask("dev.ludus/episodes/start", key="k", split="train", environment="broken", count=1, seed=None),
+        broken.ask("dev.ludus/episodes/start", key="k", index=0, split="train", environment="broken", count=1, seed=None),
     )
     assert one["result"] == other["result"]
     changed = await broken.ask("dev.ludus/episodes/start", **{**place, "environment": "none"})
@@ -395,9 +398,9 @@ BAD_PARAMS = [
     (b'{"environment":"broken","split":"train","key":"k","secrets":{"a":"b"}}', "secrets"),
     (b'{"environment":"broken","split":"train","key":"' + b"k" * 129 + b'"}', "key"),
     (b'{"environment":"broken","split":"train","key":"k","task":"t0","index":0}', "index"),
-    (b'{"environment":"broken","split":"\\ud800","key":"k"}', "surrogate"),
+    (b'{"environment":"broken","split":"\\ud800","key":"k"}', "split"),
     (b'{"environment":"broken","split":"train"}', "key"),
-    (b'{"environment":"broken","split":"train","key":"k","index":' + b"[" * 5000 + b"]" * 5000 + b"}", "nested"),
+    (b'{"environment":"broken","split":"train","key":"k","index":' + b"[" * 300 + b"]" * 300 + b"}", "index"),
 ]
 
 
@@ -459,6 +462,6 @@ async def test_an_endless_body_is_refused(broken: Server) -> None:
     async with httpx.AsyncClient(timeout=PATIENCE) as http:
         try:
             assert (await http.post(f"{broken.url}/mcp", content=endless())).status_code == 413
-        except httpx.WriteError:
-            pass  # the server may reset a connection whose body it has refused
+        except httpx.NetworkError:
+            pass  # a server may reset a connection whose body it has refused
     assert "result" in await broken.ask("dev.ludus/environments/list")
