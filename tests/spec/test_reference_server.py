@@ -1,4 +1,4 @@
-"""The reference server, a second implementation of the standard, is checked, played and broken in a process of its own."""
+"""The reference server, a second implementation of the standard, is checked, played and broken."""
 
 from __future__ import annotations
 
@@ -67,9 +67,11 @@ class Server:
         async with self._spoke, asyncio.timeout(PATIENCE):
             await self._spoke.wait_for(lambda: any(text in line for line in self.log))
 
-    async def ask(self, method: str, path: str = "/mcp", **params: Any) -> dict[str, Any]:
+    async def ask(self, method: str, path: str = "/mcp", /, **params: Any) -> dict[str, Any]:
         """The JSON-RPC answer to a request over revision 2026-07-28."""
-        return (await self.post(request(method, params, next(self._ids)), method, path, params.get("name"))).json()
+        sent = await self.post(request(method, params, next(self._ids)), method, path, params.get("name"))
+        answer: dict[str, Any] = sent.json()
+        return answer
 
     async def post(
         self, body: Any, method: str = "", path: str = "/mcp", name: str | None = None, **headers: str
@@ -81,7 +83,7 @@ class Server:
 
     async def start(self, **params: Any) -> dict[str, Any]:
         """The first episode of a new group in the split `train`."""
-        given = {"environment": "broken", "split": "train", "index": 0, "key": "k", **params}
+        given: dict[str, Any] = {"environment": "broken", "split": "train", "index": 0, "key": "k", **params}
         episode: dict[str, Any] = (await self.ask("dev.ludus/episodes/start", **given))["result"]["episodes"][0]
         return episode
 
@@ -243,8 +245,8 @@ async def test_a_stock_client_plays_it(serve: Serve, mode: str) -> None:
             result = await client.call_tool("guess", {"number": (low + high) // 2})
             said = result.content[0].text  # type: ignore[union-attr]
             low, high = halve(low, high, said)
+            assert "reward" not in result.model_dump_json()
         assert (await client.call_tool("guess", {"number": 1})).is_error
-        assert "reward" not in result.model_dump_json()
     assert (await server.info(started["episode"]))["endReason"] == "completed"
     async with McpClient(f"{server.url}/mcp", mode=mode) as host:
         assert (await host.list_tools()).tools == []
@@ -271,7 +273,7 @@ async def test_an_environment_that_breaks_fails_its_episode_alone(broken: Server
 
 
 async def test_a_failed_start_keeps_its_key_and_shows_no_exception(broken: Server) -> None:
-    place = {"environment": "broken", "split": "train", "index": 1, "count": 2, "key": "k"}
+    place: dict[str, Any] = {"environment": "broken", "split": "train", "index": 1, "count": 2, "key": "k"}
     first, again = [await broken.ask("dev.ludus/episodes/start", **place) for _ in range(2)]
     assert first["error"] == again["error"]
     assert first["error"]["code"] == 5001
@@ -358,7 +360,7 @@ async def test_what_it_has_forgotten(serve: Serve) -> None:
     assert (await server.start())["episode"] != started["episode"]
 
 
-async def test_it_stops_when_it_is_told_to(broken: Server) -> None:
+async def test_a_signal_stops_it(broken: Server) -> None:
     episode = (await broken.start())["episode"]
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(broken.step(episode, 1, "wait", "k1"))
@@ -370,10 +372,10 @@ async def test_it_stops_when_it_is_told_to(broken: Server) -> None:
 
 
 async def test_keys(broken: Server) -> None:
-    place = {"environment": "broken", "split": "train", "index": 0, "key": "k"}
+    place: dict[str, Any] = {"environment": "broken", "split": "train", "index": 0, "key": "k"}
     one, other = await asyncio.gather(
         broken.ask("dev.ludus/episodes/start", **place),
-        broken.ask("dev.ludus/episodes/start", key="k", index=0, split="train", environment="broken", count=1, seed=None),
+        broken.ask("dev.ludus/episodes/start", seed=None, count=1, **dict(reversed(place.items()))),
     )
     assert one["result"] == other["result"]
     changed = await broken.ask("dev.ludus/episodes/start", **{**place, "environment": "none"})
@@ -413,7 +415,7 @@ async def test_params_that_do_not_fit_are_refused_by_name(broken: Server) -> Non
         error = answer.json()["error"]
         assert (answer.status_code, error["code"]) == (400, -32602), error
         assert named in error["message"]
-    absent = {"limits": None, "tools": None, "secrets": {}, "key": "k" * 128}
+    absent: dict[str, Any] = {"limits": None, "tools": None, "secrets": {}, "key": "k" * 128}
     assert (await broken.start(**absent))["gradable"] is True
 
 
@@ -443,9 +445,7 @@ async def test_arguments_that_no_tool_may_get(broken: Server) -> None:
         (b"{}", {"MCP-Protocol-Version": "2027-01-01"}, 400),
     ],
 )
-async def test_bodies_that_are_no_requests(
-    broken: Server, body: bytes, headers: dict[str, str], status: int
-) -> None:
+async def test_bodies_that_are_no_requests(broken: Server, body: bytes, headers: dict[str, str], status: int) -> None:
     answer = await broken.post(body, **headers)
     assert answer.status_code == status
     if status != 202:
