@@ -12,7 +12,7 @@ const choice = { ...place, task: nullable(name), index: nullable(integer(0)) };
 const count = { ...integer(1, 1024), default: 1 };
 /** Fields of modules that this server does not offer: only their defaults are allowed. */
 const absent = { limits: nullable({}), tools: nullable({}), secrets: { ...ANY_OBJECT, additionalProperties: false } };
-const call = { episode: TEXT, step: integer(1), tool: TEXT, arguments: ANY_OBJECT, turn: nullable({}) };
+const stepOf = { episode: TEXT, step: integer(1), tool: TEXT, arguments: ANY_OBJECT, turn: nullable({}) };
 
 const PARAMS: Record<string, Schema> = {
   "environments/list": fields({}),
@@ -20,7 +20,7 @@ const PARAMS: Record<string, Schema> = {
   "tasks/list": fields({ ...place, cursor: nullable(TEXT), limit: { ...integer(1, 1000), default: 100 } }),
   "tasks/get": fields(choice),
   "episodes/start": fields({ ...choice, seed: nullable(integer(0)), count, ...absent, key: KEY }),
-  "episodes/step": fields({ ...call, key: KEY }),
+  "episodes/step": fields({ ...stepOf, key: KEY }),
   "episodes/grade": fields({ episode: TEXT, answer: TEXT, key: KEY }),
   "episodes/rewards": fields({ episode: TEXT, after: { ...integer(0), default: 0 } }),
   "episodes/get": fields({ episode: TEXT }),

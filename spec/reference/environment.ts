@@ -2,6 +2,7 @@
 import type { Schema } from "./schema.ts";
 import type { Json, JsonObject } from "./wire.ts";
 
+/** What a step or an answer earned; without a value, for a reason. */
 export type Reward = { value: number | null; components?: Record<string, { value: number }>; reason?: string | null };
 export type Split = { name: string; type: "train" | "validation" | "test"; count: number };
 /** A task; trainers see its public `fields`, and nobody but the environment its `secret`. */

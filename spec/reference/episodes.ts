@@ -162,7 +162,7 @@ export class Episode {
     if (!this.log.length) return { value: 0, reason: "nothing was rewarded" };
     const total: Required<Reward> = { value: 0, components: {}, reason: null };
     for (const { reward } of this.log) {
-      total.reason ??= reward.value === null ? (reward.reason ?? null) : null;
+      total.reason ??= reward.value === null ? (reward.reason ?? "unscored") : null;
       total.value = total.value === null || reward.value === null ? null : total.value + reward.value;
       for (const [name, { value }] of Object.entries(reward.components ?? {})) {
         total.components[name] = { value: value + (total.components[name]?.value ?? 0) };
