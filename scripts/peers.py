@@ -193,6 +193,7 @@ PYTHON_PEERS = {
 NODE_PEERS = {
     "node": "the MCP conformance suite and the MCP Inspector, with the Node 22 they need",
     "schemas": "validators of JSON Schema and OpenRPC (Ajv, Hyperjump, Open-RPC), with their Node",
+    "reference": "the compiler that checks spec/reference, with the Node that runs it",
     "mcp-servers-node": "stock MCP servers from npm with their Node, for the format mcp",
     "qwen-code": "the coding agent Qwen Code with its Node, for the agents in sandboxes",
 }
