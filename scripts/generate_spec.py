@@ -153,12 +153,12 @@ def _default(shape: Mapping[str, Any]) -> str:
 def method(name: str) -> str:
     """One method: what it does, its scope, params, result and errors."""
     entry = METHODS[identifiers.METHOD_PREFIX + name]
-    kinds = ", ".join(f"{kind.code} `{kind.__name__}`" for kind in METHOD_ERRORS[entry.name])
+    kinds = ", ".join(str(kind.code) for kind in METHOD_ERRORS[entry.name])
     params, result = (_schemas()[kind.__name__] for kind in (entry.params, entry.result))
     asked = f"{one_line(params['description'])}\n\n{fields(entry.params.__name__)}\n" if params["properties"] else ""
     return (
         f"{asked}Result: {one_line(result['description'])}\n\n{fields(entry.result.__name__)}\n"
-        f"{f'Errors: {kinds}.' if kinds else 'It has no errors of its own.'}\n"
+        f"{f'Errors: {kinds}.{chr(10)}' if kinds else ''}"
     )
 
 
@@ -195,7 +195,7 @@ def _settings_of(module: Module) -> str:
 
 def any_errors(_: str) -> str:
     """The errors that every method may answer."""
-    return ", ".join(f"{kind.code} `{kind.__name__}`" for kind in ANY_ERRORS) + ".\n"
+    return ", ".join(str(kind.code) for kind in ANY_ERRORS) + ".\n"
 
 
 def error_table(_: str) -> str:

@@ -140,10 +140,11 @@ function listTasks(environment: Environment, { name, count }: Split, { cursor, l
   return { tasks: Array.from({ length: next - first }, row), nextCursor: next < count ? String(next) : null };
 }
 
-/** Check params. The arguments of a call may hold half of a surrogate pair: its step then tells the policy. */
+/** Check params. What a policy writes, the tool and its arguments, may hold anything: its step then tells it. */
 function readParams(method: string, given: JsonObject): Params {
   const params = check(PARAMS[method] ?? {}, given, "params") as Params;
-  for (const [name, value] of Object.entries(given)) checkSound({}, value, `params.${name}`, name === "arguments");
+  const allowed = (name: string) => ({ tool: ["string"], arguments: ["string", "number", "bigint"] })[name] ?? [];
+  for (const [name, value] of Object.entries(given)) checkSound({}, value, `params.${name}`, allowed(name));
   const named = [params.task ?? null, params.index ?? null].filter((each) => each !== null).length;
   if (named > 1 || (method === "tasks/get" && named < 1)) throw new Invalid("params: give one of task and index");
   return params;

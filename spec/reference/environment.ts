@@ -5,7 +5,7 @@ import type { Json, JsonObject } from "./wire.ts";
 /** What a step or an answer earned; without a value, for a reason. */
 export type Reward = { value: number | null; components?: Record<string, { value: number }>; reason?: string | null };
 export type Split = { name: string; type: "train" | "validation" | "test"; count: number };
-/** A task; trainers see its public `fields`, and nobody but the environment its `secret`. */
+/** A task; trainers see its public `fields`, and only the environment sees its `secret`. */
 export type Task = { id: string; split: string; index: number; fields: JsonObject; secret: Json };
 /** What a call of a tool did; `done` if it finished the task, or if the environment cuts the episode short. */
 export type Outcome = { text: string; reward?: Reward; metadata?: JsonObject; done?: "completed" | "truncated" | null };
@@ -13,7 +13,7 @@ export type Outcome = { text: string; reward?: Reward; metadata?: JsonObject; do
 /** A tool's refusal of a call: a mistake of the policy, which sees the message. */
 export class Refused extends Error {}
 
-/** The world of one episode. Its methods are called one at a time, but for `tearDown`. */
+/** The world of one episode. Its methods are called one at a time, except for `tearDown`. */
 export interface World {
   setUp(): Promise<string>; // returns the prompt
   call(tool: string, args: JsonObject): Promise<Outcome>; // with arguments that fit the schema; may throw `Refused`

@@ -140,7 +140,7 @@ export class Episode {
     try {
       const value = await Promise.race([Promise.resolve().then(call), late.promise, this.ended.promise]);
       this.#requireRunning();
-      return checkSound(schema, value, "the returned value", true);
+      return checkSound(schema, value, "the returned value", ["string"]);
     } catch (error) {
       if (this.endReason === "time_limit") return ifLate;
       this.#requireRunning();

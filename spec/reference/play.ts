@@ -31,8 +31,7 @@ export class Capabilities {
     const episode = control.use(id);
     return {
       capabilities: { tools: {}, prompts: {} },
-      settings: null,
-      instructions: episode?.prompt ?? "",
+      settings: null, instructions: episode?.prompt ?? "",
       knows: (method) => ["tools/list", "tools/call", "prompts/list", "prompts/get"].includes(method),
       call: (method, params, meta) => answer(episode, method, params, meta),
     };

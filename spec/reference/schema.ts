@@ -22,8 +22,8 @@ export function fields(properties: Record<string, Schema>): Schema {
 export class Invalid extends Error {}
 
 /** Check a value as `check` does, and that it is JSON that all peers read alike. */
-export function checkSound(schema: Schema, value: unknown, name: string, allowHalves = false): Json {
-  const unsound = findUnsound(value, allowHalves);
+export function checkSound(schema: Schema, value: unknown, name: string, allowed: string[] = []): Json {
+  const unsound = findUnsound(value, allowed);
   if (unsound !== null) throw new Invalid(`${name}: ${unsound}`);
   return check(schema, value, name);
 }

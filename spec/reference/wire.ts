@@ -1,5 +1,6 @@
 // JSON as it travels: values, refusals, and what a double cannot hold.
 import { createHash, randomUUID } from "node:crypto";
+import { inspect } from "node:util";
 
 export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
 export type JsonObject = { [name: string]: Json };
@@ -34,20 +35,19 @@ export const write = (value: unknown): string =>
 export const isObject = (value: unknown): value is JsonObject =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
-/** Return what keeps a value from being JSON that all peers read alike, or null. */
-export function findUnsound(value: unknown, allowHalves = false, depth = 0): string | null {
+/** Return what keeps a value from being JSON that all peers read alike, or null; values of some types are allowed. */
+export function findUnsound(value: unknown, allowed: string[] = [], depth = 0): string | null {
+  if (allowed.includes(typeof value)) return null;
   if (typeof value === "bigint") return `the integer ${value} is beyond 2^53 - 1`;
   if (typeof value === "number") return Number.isFinite(value) ? null : "a number is not finite";
-  if (typeof value === "string") return allowHalves || value.isWellFormed() ? null : "half of a surrogate pair";
+  if (typeof value === "string") return value.isWellFormed() ? null : "half of a surrogate pair";
   if (value === null || typeof value === "boolean") return null;
   if (typeof value !== "object" || depth > 200) return `${typeof value} is not JSON, or nested too deeply`;
   const parts: unknown[] = Array.isArray(value) ? value : Object.entries(value).flat();
-  return parts.reduce<string | null>((found, part) => found ?? findUnsound(part, allowHalves, depth + 1), null);
+  return parts.reduce<string | null>((found, part) => found ?? findUnsound(part, allowed, depth + 1), null);
 }
 
+const WHOLE = { sorted: true, depth: Infinity, breakLength: Infinity, maxArrayLength: Infinity, maxStringLength: Infinity };
+
 /** Return a digest that is the same for equal values, whatever the order of their fields. */
-export function digest(value: Json): string {
-  const sorted = (each: JsonObject) => Object.fromEntries(Object.entries(each).sort(([a], [b]) => (a < b ? -1 : 1)));
-  const text = JSON.stringify(value, (_name, each: unknown) => (isObject(each) ? sorted(each) : each));
-  return createHash("sha256").update(text).digest("hex");
-}
+export const digest = (value: unknown): string => createHash("sha256").update(inspect(value, WHOLE)).digest("hex");

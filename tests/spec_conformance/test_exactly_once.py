@@ -286,6 +286,26 @@ async def test_steps_behind_the_last_one_do_not_run(peer: Peer, server: LudusSer
     assert (await peer.info(episode))["steps"] == 2
 
 
+@pytest.mark.requirement("STEP-9", "GET-2")
+async def test_steps_behind_a_grade_do_not_run(peer: Peer, server: LudusServer) -> None:
+    assert server.app.context.host.journal is not None
+    asked = server.app.context.host.journal.read
+    episode = (await peer.start())["episode"]
+    gate = world.GATES["graded"] = asyncio.Event()
+    graded = asyncio.create_task(peer.grade(episode, "wait for graded"))
+    await until(lambda: world.RUNS["grade"] == 1)
+    behind = asyncio.create_task(peer.step(episode, 1, "earn", key="late"))
+    await until(lambda: sum(isinstance(entry, Asked) for entry in asked(episode)) == 2)
+    gate.set()
+    assert (await graded)["info"]["endReason"] == "submitted"
+    for task in (behind, peer.step(episode, 1, "earn", key="late"), peer.step(episode, 1, "earn")):
+        with pytest.raises(RpcError) as caught:
+            await task
+        assert (caught.value.code, caught.value.data["endReason"]) == (4093, "submitted")
+    assert world.RUNS["earn"] == 0
+    assert (await peer.info(episode))["steps"] == 1
+
+
 # ── keeping ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -42,6 +42,16 @@ async def test_what_a_caller_may_comes_before_what_it_sends(
 
 
 @pytest.mark.requirement("ERR-7")
+async def test_the_declaration_comes_after_the_method_and_before_the_scope(
+    guarded: LudusServer, tokens: dict[str, str], connect: Connect
+) -> None:
+    reader: McpPeer = connect("mcp", guarded, tokens["reader"])
+    reader.declare = False
+    assert await code_of(reader.exchange("dev.ludus/nothing/like/it", {})) == -32601
+    assert await code_of(reader.call("episodes/start", nonsense=1)) == -32021
+
+
+@pytest.mark.requirement("ERR-7")
 async def test_the_key_comes_before_the_end_the_end_before_the_number_and_the_number_before_the_turn(
     peer: Peer,
 ) -> None:

@@ -81,6 +81,24 @@ async def test_what_mcp_adds_to_params_and_results_is_no_field_of_the_extension(
     assert await channel.call("environments/list") == {"environments": reply["result"]["environments"]}
 
 
+@pytest.mark.requirement("MTH-2", "CONT-6")
+async def test_half_of_a_surrogate_pair_in_params_is_refused(peer: Peer) -> None:
+    half = "\ud800"
+    episode = (await peer.start())["episode"]
+    for method, params in (
+        ("splits/list", {"environment": half}),
+        ("episodes/get", {"episode": half}),
+        ("episodes/grade", {"episode": episode, "answer": half, "key": "k"}),
+        ("episodes/step", {"episode": episode, "step": 1, "tool": "earn", "key": half}),
+    ):
+        with pytest.raises(RpcError) as caught:
+            await peer.call(method, **params)
+        assert caught.value.code == -32602, method
+    assert (await peer.info(episode))["steps"] == 0
+    step = await peer.step(episode, 1, half)
+    assert step["error"]["code"] == "unknown_tool", "the name of a tool is chosen by the policy"
+
+
 @pytest.mark.requirement("MTH-2", "MTH-5", "MTH-6")
 async def test_params_that_do_not_fit_are_refused_by_name_and_change_nothing(peer: Peer, server: LudusServer) -> None:
     started = await peer.call("episodes/start", environment="workshop", split="train", key="k")
