@@ -55,7 +55,7 @@ async function exchange(request: http.IncomingMessage): Promise<Reply> {
 
 const server = http.createServer((request, response) => {
   const send = ({ status, body }: Reply) => {
-    if (!request.complete) response.setHeader("Connection", "close");
+    if (!request.complete) setTimeout(() => request.destroy(), 2000).unref(); // until then, Node drops the rest
     if (status === 405) response.setHeader("Allow", "POST");
     response.writeHead(status, { "Content-Type": "application/json" }).end(body === null ? "" : write(body));
   };
