@@ -23,7 +23,8 @@ from ludus.server.web.settings import ServerSettings
 ROOT = Path(__file__).parents[2]
 SETTINGS = ServerSettings(port=0, limits=ServerLimits(grace_seconds=0.3))
 PAGES = {
-    Module.INITIALIZE: "initialize", Module.START_TOOL: "start-tool", Module.PLAY: "play", Module.TOKENS: "tokens", Module.SECRETS: "secrets",
+    Module.INITIALIZE: "initialize", Module.START_TOOL: "start-tool", Module.PLAY: "play", Module.TOKENS: "tokens",
+    Module.SECRETS: "secrets",
     Module.CHANNEL: "channel", Module.ORS: "ors", Module.LIMITS: "limits", Module.SAMPLING: "sampling",
     Module.FORK: "fork", Module.GROUP_SCORING: "group-scoring", Module.TURNS: "turns", Module.NOISE: "noise",
 }  # fmt: skip

@@ -8,7 +8,6 @@ from ludus.conformance.checks import NotApplicable, Suite, expect
 from ludus.conformance.context import CheckContext
 from ludus.conformance.http_probe import FOREIGN_ORIGIN, Answer, bearer
 from ludus.conformance.play import start_session
-from ludus.protocol.modules import Module
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 

@@ -82,9 +82,7 @@ async def chosen_tools(context: CheckContext) -> None:
     await context.refused(-32602, "episodes/start", **context.place, tools=["no such tool"], key=new_key())
 
 
-@suite.check(
-    "no reply contains a secret that was given to a start", "START-11", module=Module.SECRETS, negative=True
-)
+@suite.check("no reply contains a secret that was given to a start", "START-11", module=Module.SECRETS, negative=True)
 async def secrets(context: CheckContext) -> None:
     secret = f"secret-{new_key()}"
     group = await context.start_group(1, secrets={"CONFORM_PROBE": secret})

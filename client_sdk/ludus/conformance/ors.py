@@ -247,7 +247,11 @@ async def extension(context: CheckContext) -> None:
 
 
 @suite.check(
-    "no reply contains a secret that was given to create", "START-11", module=Module.SECRETS, negative=True, profile=True
+    "no reply contains a secret that was given to create",
+    "START-11",
+    module=Module.SECRETS,
+    negative=True,
+    profile=True,
 )
 async def secrets(context: CheckContext) -> None:
     secret = f"secret-{new_key()}"
