@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,7 @@ async def test_an_episode_that_is_forgotten_leaves_the_journal(served: Process) 
         with pytest.raises(EpisodeNotFound):
             await episode.info()
     await served.end(signal.SIGTERM)
-    with sqlite3.connect(served.journal) as database:
+    with closing(sqlite3.connect(served.journal)) as database:
         assert database.execute("SELECT count(*) FROM entries").fetchone() == (0,)
 
 

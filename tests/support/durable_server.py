@@ -30,8 +30,8 @@ class Process:
         """Start the server, and wait until it answers."""
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "ludus.cli", "serve", f"{WORLD}:Ledger", f"{WORLD}:Drifting", "--port", str(self.port),
-                "--journal", str(self.journal), *self.options, *options,
+                sys.executable, "-m", "ludus.cli", "serve", f"{WORLD}:Ledger", f"{WORLD}:Drifting",
+                "--port", str(self.port), "--journal", str(self.journal), *self.options, *options,
                 stdout=asyncio.subprocess.PIPE, stderr=log, cwd=self.folder,
             )  # fmt: skip
         assert self.process.stdout is not None

@@ -82,6 +82,7 @@ class SqliteJournal:
             database = sqlite3.connect(self.path, timeout=1.0, isolation_level=None, check_same_thread=False)
             try:
                 database.execute("PRAGMA locking_mode=EXCLUSIVE")
+                self._check(database)
                 database.execute("PRAGMA journal_mode=WAL")
                 database.execute(f"PRAGMA synchronous={sync.upper()}")
                 self._prepare(database)
@@ -93,16 +94,18 @@ class SqliteJournal:
             raise JournalUnusable(f"the journal {self.path} cannot be used: {why}; name another file") from None
         return database
 
-    def _prepare(self, database: sqlite3.Connection) -> None:
-        database.execute("BEGIN IMMEDIATE")
+    def _check(self, database: sqlite3.Connection) -> None:
+        """Refuse a file that is something else, before anything is written to it."""
         (version,) = database.execute("PRAGMA user_version").fetchone()
         (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if version != VERSION and (version or tables):
-            database.execute("ROLLBACK")
             raise JournalUnusable(
                 f"{self.path} is no journal of this version (its version is {version}, this server writes {VERSION}); "
                 "name another file"
             )
+
+    def _prepare(self, database: sqlite3.Connection) -> None:
+        database.execute("BEGIN IMMEDIATE")
         database.execute("CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value BLOB NOT NULL)")
         database.execute(
             "CREATE TABLE IF NOT EXISTS entries (seq INTEGER PRIMARY KEY, at REAL NOT NULL, episode TEXT NOT NULL, "
@@ -199,16 +202,16 @@ class SqliteJournal:
         while True:
             self._wake.wait()
             self._wake.clear()
+            closing = self._closing  # read before the rows, because no row comes after it
             with self._lock:
                 rows, self._rows = self._rows, []
-            if not rows:
-                if self._closing:
+            if rows:
+                error = self._write(rows)
+                written += len(rows)
+                self._call(written, error)
+                if error is not None:
                     return
-                continue
-            error = self._write(rows)
-            written += len(rows)
-            self._call(written, error)
-            if error is not None:
+            if closing:
                 return
 
     def _write(self, rows: list[Row]) -> LudusError | None:
