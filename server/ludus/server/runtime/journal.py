@@ -69,6 +69,8 @@ class Asked:
     """The digest of large arguments of a refused call; `arguments` is then empty."""
     refused: StepError | None = None
     """The error with which the call is refused before its arguments are read."""
+    overlaps: bool = False
+    """Whether calls of the environment may overlap, so that a later one may settle first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 How this works:
 
-* Entries go into one table that is only ever appended to, by a thread of its own. The event loop encodes an entry,
-  puts it into a list and wakes the thread; the thread writes all that has come meanwhile in one transaction (a group
-  commit).
+* Entries go into one table that is only ever appended to, by a thread of its own. The event loop encodes entries and
+  puts them into a list; the thread gets the list at the end of a round of the loop, and writes it in one transaction (a
+  group commit). What comes meanwhile is the next list.
 * After the commit, the thread calls back into the event loop, which answers the requests that waited for it.
 * If a transaction fails (the disk is full), the thread tries again for `PATIENCE_SECONDS`. Then the journal is broken:
   every request that waits, or comes later, is answered with `ShuttingDown`, because an answer would be a promise that
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import queue
 import secrets
 import sqlite3
 import threading
@@ -28,8 +29,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from ludus.protocol.errors import AuthoringError, LudusError, ShuttingDown
-from ludus.server.runtime.journal import Entry, Evicted, OnDurable, Stored
-from ludus.server.runtime.journal_codec import decode, encode
+from ludus.server.runtime.journal import Asked, Entry, Evicted, OnDurable, Settled, Stored
+from ludus.server.runtime.journal_codec import decode, encode, encode_call
 
 log = logging.getLogger("ludus.server.journal")
 
@@ -43,7 +44,7 @@ RETRY_SECONDS: Final = 0.2
 KEY_BYTES: Final = 32
 
 Sync = Literal["normal", "full"]
-Row = tuple[float, str, int, bytes]
+Row = tuple[float, str, int, bytes, bytes]
 
 
 class JournalUnusable(AuthoringError):
@@ -65,14 +66,16 @@ class SqliteJournal:
 
     def __init__(self, path: Path, sync: Sync = "normal") -> None:
         self.path = path
-        self._lock = threading.Lock()
-        self._wake = threading.Event()
+        self._asked: dict[tuple[str, str], Asked] = {}
+        """Calls without an outcome, by episode and key."""
         self._rows: list[Row] = []
+        self._batches: queue.SimpleQueue[list[Row] | None] = queue.SimpleQueue()
+        self._handed_over = False
+        """Whether the thread has rows, or gets them in this round of the event loop."""
         self._appended = 0
         self._committed = 0
         self._waiting: deque[tuple[int, OnDurable]] = deque()
         self._broken: ShuttingDown | None = None
-        self._closing = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._database = self._open(sync)
@@ -109,7 +112,7 @@ class SqliteJournal:
         database.execute("CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value BLOB NOT NULL)")
         database.execute(
             "CREATE TABLE IF NOT EXISTS entries (seq INTEGER PRIMARY KEY, at REAL NOT NULL, episode TEXT NOT NULL, "
-            "kind INTEGER NOT NULL, body BLOB NOT NULL)"
+            "kind INTEGER NOT NULL, body BLOB NOT NULL, outcome BLOB NOT NULL)"
         )
         database.execute("INSERT OR IGNORE INTO meta VALUES ('key', ?)", (secrets.token_bytes(KEY_BYTES),))
         database.execute(f"PRAGMA user_version={VERSION}")
@@ -130,16 +133,18 @@ class SqliteJournal:
             JournalUnusable: an entry cannot be read.
         """
         try:
-            for seq, at, episode, kind, body in self._database.execute(
-                "SELECT seq, at, episode, kind, body FROM entries ORDER BY seq"
+            for seq, at, episode, kind, body, outcome in self._database.execute(
+                "SELECT seq, at, episode, kind, body, outcome FROM entries ORDER BY seq"
             ):
                 try:
-                    yield Stored(at, decode(kind, episode, body))
+                    entries = decode(kind, episode, body, outcome)
                 except ValueError as error:
                     raise JournalUnusable(
                         f"entry {seq} of the journal {self.path} cannot be read ({error}); name another file, or "
                         "restore this one"
                     ) from None
+                for entry in entries:
+                    yield Stored(at, entry)
         except sqlite3.Error as error:
             raise JournalUnusable(f"the journal {self.path} cannot be read: {error}; restore it") from None
 
@@ -159,16 +164,29 @@ class SqliteJournal:
     # ── appending ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def append(self, entry: Entry) -> None:
-        """Append an entry, which becomes durable a little later."""
+        """Append an entry, which becomes durable a little later.
+
+        A call is written with its outcome, in one row: without an outcome, it was never answered. Calls that may
+        overlap are written at once, because a later one may have an outcome before them.
+        """
         if self._broken is not None:
             return
-        kind, body = encode(entry)
-        if self._thread is None:
-            self._start()
-        with self._lock:
-            self._rows.append((time.time(), entry.episode, kind, body))
+        match entry:
+            case Asked(overlaps=False):
+                self._asked[entry.episode, entry.key] = entry
+                return
+            case Settled() if (asked := self._asked.pop((entry.episode, entry.key), None)) is not None:
+                row = encode_call(asked, entry)
+            case _:
+                row = encode(entry)
+        self._rows.append((time.time(), entry.episode, *row))
         self._appended += 1
-        self._wake.set()
+        if not self._handed_over:
+            self._handed_over = True
+            if self._thread is None:
+                self._start()
+            assert self._loop is not None
+            self._loop.call_soon(self._hand_over)
 
     def when_durable(self, callback: OnDurable) -> None:
         """Call `callback` once all entries appended so far are on disk, or with the error that prevents it."""
@@ -183,12 +201,18 @@ class SqliteJournal:
 
     def close(self) -> None:
         """Write what is left, and close the file. Closing twice is no error."""
-        self._closing = True
-        self._wake.set()
         if self._thread is not None:
+            rows, self._rows = self._rows, []
+            self._batches.put(rows)
+            self._batches.put(None)
             self._thread.join()
             self._thread = None
         self._database.close()
+
+    def _hand_over(self) -> None:
+        """Give the thread all rows that have come."""
+        rows, self._rows = self._rows, []
+        self._batches.put(rows)
 
     # ── the thread ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -198,21 +222,11 @@ class SqliteJournal:
         self._thread.start()
 
     def _write_all(self) -> None:
-        written = 0
-        while True:
-            self._wake.wait()
-            self._wake.clear()
-            closing = self._closing  # read before the rows, because no row comes after it
-            with self._lock:
-                rows, self._rows = self._rows, []
-            if rows:
+        error: LudusError | None = None
+        while (rows := self._batches.get()) is not None:
+            if error is None and rows:
                 error = self._write(rows)
-                written += len(rows)
-                self._call(written, error)
-                if error is not None:
-                    return
-            if closing:
-                return
+            self._call(len(rows), error)
 
     def _write(self, rows: list[Row]) -> LudusError | None:
         """Write rows in one transaction; return the error if that failed for too long."""
@@ -220,14 +234,16 @@ class SqliteJournal:
         while True:
             try:
                 self._database.execute("BEGIN IMMEDIATE")
-                self._database.executemany("INSERT INTO entries (at, episode, kind, body) VALUES (?, ?, ?, ?)", rows)
+                self._database.executemany(
+                    "INSERT INTO entries (at, episode, kind, body, outcome) VALUES (?, ?, ?, ?, ?)", rows
+                )
                 self._database.execute("COMMIT")
                 return None
             except sqlite3.Error as error:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 log.warning("the journal %s cannot be written: %s", self.path, error)
-                if self._closing or time.monotonic() >= give_up:
+                if time.monotonic() >= give_up:
                     return ShuttingDown(f"the server cannot write its journal ({error}); try again when it is back")
                 time.sleep(RETRY_SECONDS)
 
@@ -239,9 +255,14 @@ class SqliteJournal:
             log.debug("the event loop has ended before %d entries were acknowledged", written)
 
     def _wake_waiting(self, written: int, error: LudusError | None) -> None:
+        """Answer what waited for a batch, and hand over the next one."""
+        self._committed += written
         if error is not None:
             self._broken = ShuttingDown(error.message)
-            written = self._appended
-        self._committed = written
-        while self._waiting and self._waiting[0][0] <= written:
+            self._committed = self._appended
+        while self._waiting and self._waiting[0][0] <= self._committed:
             self._waiting.popleft()[1](error)
+        if self._rows and self._thread is not None:
+            self._hand_over()
+        else:
+            self._handed_over = False

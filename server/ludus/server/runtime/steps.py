@@ -180,7 +180,17 @@ class StepRunner:
             episode.records.append(record)
         if self._journal is not None and not episode.muted:
             self._journal.append(
-                Asked(episode.id, due, key, tool, record.arguments, turn, record.digest, record.refused)
+                Asked(
+                    episode.id,
+                    due,
+                    key,
+                    tool,
+                    record.arguments,
+                    turn,
+                    record.digest,
+                    record.refused,
+                    episode.published.overlaps,
+                )  # fmt: skip
             )
         if episode.published.judges_turns:
             turns.asked(episode, record)
