@@ -58,8 +58,9 @@ ENTRIES: st.SearchStrategy[Entry] = st.one_of(
         st.none() | st.builds(TurnMark, number=st.integers(1, 9), text=TEXT), st.none() | st.binary(max_size=8),
         st.none() | st.builds(StepError, code=st.just("invalid_arguments"), message=TEXT),
     ),
+    st.builds(Settled, TEXT, TEXT, ERRORS),
     st.builds(
-        Settled, TEXT, TEXT, RESULTS | ERRORS,
+        Settled, TEXT, TEXT, RESULTS,
         st.lists(
             st.builds(RewardEntry, step=st.integers(0, 9), source=st.just("step"), reward=REWARDS), max_size=2
         ).map(tuple),
