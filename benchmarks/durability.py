@@ -128,7 +128,7 @@ async def kill(folder: Path, kills: int, live: int) -> dict[str, int]:
         return process
 
     process = await serve()
-    counts = {"steps": 0, "wrong": 0}
+    counts = {"kills": kills, "live": live, "steps": 0, "wrong": 0}
     over = asyncio.Event()
 
     async def one(episode: Episode) -> None:

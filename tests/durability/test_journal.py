@@ -23,7 +23,7 @@ from ludus.server import Environment, EpisodeHost, Task, tool
 from ludus.server.auth.principal import Principal
 from ludus.server.runtime import sqlite_journal
 from ludus.server.runtime.journal import Asked, Ended, Entry, Evicted, Settled, Started
-from ludus.server.runtime.journal_codec import decode, encode
+from ludus.server.runtime.journal_codec import decode, decode_all, encode, encode_call
 from ludus.server.runtime.sqlite_journal import JournalUnusable, SqliteJournal
 
 TEXT = st.text(max_size=20)
@@ -78,16 +78,31 @@ def plain(entry: Entry) -> dict[str, Any]:
     return {"kind": type(entry), **found}
 
 
-def encode_with(entry: Entry) -> tuple[int, str, bytes, bytes]:
-    """What a row holds, in the order of `decode`."""
-    kind, body, outcome = encode(entry)
-    return kind, entry.episode, body, outcome
+@given(st.lists(ENTRIES, max_size=4))
+def test_entries_come_back_from_their_bytes(entries: list[Entry]) -> None:
+    batch = b"".join(map(encode, entries))
+    assert [plain(one) for one in decode_all(batch)] == [plain(one) for one in entries]
 
 
-@given(ENTRIES)
-def test_an_entry_comes_back_from_its_bytes(entry: Entry) -> None:
-    (back,) = decode(*encode_with(entry))
-    assert plain(back) == plain(entry)
+@given(
+    st.builds(Asked, TEXT, st.just(1), TEXT, TEXT, st.dictionaries(TEXT, VALUES, max_size=3)), RESULTS, st.booleans()
+)
+def test_a_call_comes_back_with_its_outcome_and_what_it_logged(asked: Asked, result: StepResult, logs: bool) -> None:
+    rewarded = result.reward is not None and logs
+    entries = (RewardEntry(step=result.step, source="step", reward=result.reward),) if rewarded else ()
+    settled = Settled(asked.episode, asked.key, result, entries)
+    assert [plain(one) for one in decode_all(encode_call(asked, settled))] == [plain(asked), plain(settled)]
+
+
+@given(st.lists(ENTRIES, min_size=1, max_size=2), st.data())
+def test_bytes_that_are_cut_off_are_a_value_error(entries: list[Entry], data: st.DataObject) -> None:
+    batch = b"".join(map(encode, entries))
+    cut = batch[: data.draw(st.integers(0, len(batch) - 1))]
+    try:
+        found = list(decode_all(cut))
+    except ValueError:
+        return
+    assert len(found) < len(entries), "it was cut between two entries"
 
 
 @given(st.integers(-1, 7), st.binary(max_size=30) | st.sampled_from([b"{}", b"[]", b"null", b'{"key":1}']))
@@ -142,7 +157,7 @@ async def test_a_callback_comes_when_the_entries_before_it_are_on_disk(tmp_path:
     assert await asyncio.wait_for(committed, 30) is None
     journal.close()
     with closing(sqlite3.connect(tmp_path / "j.db", isolation_level=None)) as database:
-        assert database.execute("SELECT episode FROM entries").fetchall() == [("e",)]
+        assert database.execute("SELECT entries FROM batches").fetchall() == [(encode(Evicted("e")),)]
 
 
 async def test_a_second_server_on_one_journal_is_refused(tmp_path: Path) -> None:
@@ -195,9 +210,9 @@ def test_an_entry_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     journal = SqliteJournal(tmp_path / "j.db")
     journal.close()
     with closing(sqlite3.connect(tmp_path / "j.db", isolation_level=None)) as database:
-        database.execute("INSERT INTO entries VALUES (7, 0.0, 'e', 2, x'00', x'00')")
+        database.execute("INSERT INTO batches VALUES (7, 0.0, x'00')")
     again = SqliteJournal(tmp_path / "j.db")
-    with pytest.raises(JournalUnusable, match=r"entry 7 of the journal .* cannot be read"):
+    with pytest.raises(JournalUnusable, match=r"row 7 of the journal .* cannot be read"):
         list(again.stored())
     again.close()
 

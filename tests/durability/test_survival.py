@@ -134,7 +134,7 @@ async def test_an_episode_that_is_forgotten_leaves_the_journal(served: Process) 
             await episode.info()
     await served.end(signal.SIGTERM)
     with closing(sqlite3.connect(served.journal)) as database:
-        assert database.execute("SELECT count(*) FROM entries").fetchone() == (0,)
+        assert database.execute("SELECT count(*) FROM batches").fetchone() == (0,)
 
 
 async def test_a_play_url_stays_valid(served: Process, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class Started:
     """Whether the start gave secrets, which no journal holds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would double the time to make one: there is one for every call
 class Asked:
     """A step, or a grade (`tool` is None), was accepted and will run once."""
 
@@ -73,7 +73,7 @@ class Asked:
     """Whether calls of the environment may overlap, so that a later one may settle first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as `Asked`
 class Settled:
     """A call has an outcome: a result or an error."""
 

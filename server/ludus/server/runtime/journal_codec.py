@@ -5,6 +5,8 @@ The fields of wire types have the names that they have on the wire; a step's out
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterator
 from typing import Any, Final
 
 from pydantic_core import from_json, to_json
@@ -19,6 +21,9 @@ from ludus.server.runtime.journal import Asked, Ended, Entry, Evicted, Settled, 
 STARTED, ASKED, SETTLED, ENDED, EVICTED, CALLED = range(6)
 """The numbers of the kinds of entries."""
 
+_FRAME: Final = struct.Struct("<BIII")
+"""What begins an entry: its kind, and the sizes of its episode's id and of its two parts."""
+
 _PLAIN: Final = (
     "group", "place", "size", "environment", "version", "split", "task", "index", "seed", "owner", "key", "fork",
     "origin", "has_secrets",
@@ -26,37 +31,81 @@ _PLAIN: Final = (
 """The fields of `Started` that are JSON values."""
 
 
-def encode(entry: Entry) -> tuple[int, bytes, bytes]:
-    """Return the number of an entry's kind, the rest of the entry as JSON without its episode, and a call's outcome."""
+def encode(entry: Entry) -> bytes:
+    """Return an entry as bytes, which `decode_all` reads."""
     match entry:
         case Settled():
-            return SETTLED, to_json({"key": entry.key}), encode_outcome(entry)
+            return _framed(SETTLED, entry.episode, to_json({"key": entry.key}), _outcome(entry, None))
         case Asked():
-            return ASKED, to_json(_call(entry), inf_nan_mode="constants"), b""
+            return _framed(ASKED, entry.episode, to_json(_call(entry), inf_nan_mode="constants"))
         case Started():
             body = {name: getattr(entry, name) for name in _PLAIN}
             body |= {"limits": entry.limits, "tools": entry.tools, "prompt": entry.prompt, "digest": entry.digest.hex()}
-            return STARTED, to_json(body), b""
+            return _framed(STARTED, entry.episode, to_json(body))
         case Ended():
-            return ENDED, to_json({"reason": entry.reason, "incident": entry.incident}), b""
+            return _framed(ENDED, entry.episode, to_json({"reason": entry.reason, "incident": entry.incident}))
         case Evicted():
-            return EVICTED, b"{}", b""
+            return _framed(EVICTED, entry.episode, b"{}")
 
 
-def encode_call(asked: Asked, settled: Settled) -> tuple[int, bytes, bytes]:
+def encode_call(asked: Asked, settled: Settled) -> bytes:
     """Return what `encode` does, for a call and its outcome in one: most calls are written when they have one."""
-    return CALLED, to_json(_call(asked), inf_nan_mode="constants"), encode_outcome(settled)
+    body = to_json(_call(asked), inf_nan_mode="constants")
+    return _framed(CALLED, asked.episode, body, _outcome(settled, asked))
 
 
-def encode_outcome(settled: Settled) -> bytes:
-    """Return a call's outcome as JSON."""
+def split(batch: bytes) -> Iterator[tuple[int, str, bytes, bytes, bytes]]:
+    """Yield the kind, the episode, the two parts and the whole of each entry of a batch.
+
+    Raises:
+        ValueError: the batch is cut off, or no batch.
+    """
+    start = 0
+    while start < len(batch):
+        try:
+            kind, *sizes = _FRAME.unpack_from(batch, start)
+        except struct.error:
+            raise ValueError("a batch of entries is cut off") from None
+        places = [start + _FRAME.size]
+        for size in sizes:
+            places.append(places[-1] + size)
+        if places[-1] > len(batch):
+            raise ValueError("a batch of entries is cut off")
+        name, body, outcome = (batch[one:other] for one, other in zip(places, places[1:], strict=False))
+        yield kind, name.decode(), body, outcome, batch[start : places[-1]]
+        start = places[-1]
+
+
+def decode_all(batch: bytes) -> Iterator[Entry]:
+    """Yield the entries that were encoded and joined.
+
+    Raises:
+        ValueError: the bytes are no entries.
+    """
+    for kind, episode, body, outcome, _ in split(batch):
+        yield from decode(kind, episode, body, outcome)
+
+
+def _framed(kind: int, episode: str, body: bytes, outcome: bytes = b"") -> bytes:
+    name = episode.encode()
+    return _FRAME.pack(kind, len(name), len(body), len(outcome)) + name + body + outcome
+
+
+def _outcome(settled: Settled, asked: Asked | None) -> bytes:
+    """Return a call's outcome as JSON. What it added to the log is left out if it is just the reward of the step."""
     outcome = settled.outcome
     if isinstance(outcome, LudusError):
         return to_json({"error": to_wire(outcome)})
     result = outcome.__pydantic_serializer__.to_json(outcome)
-    if not settled.entries:
-        return b'{"result":' + result + b"}"
-    return b'{"result":' + result + b',"entries":' + to_json(settled.entries) + b"}"
+    entries = settled.entries
+    if not entries or (asked is not None and asked.tool is not None and _is_own(entries, outcome)):
+        return b'{"result":' + result + (b',"logged":true}' if entries else b"}")
+    return b'{"result":' + result + b',"entries":' + to_json(entries) + b"}"
+
+
+def _is_own(entries: tuple[RewardEntry, ...], outcome: StepResult) -> bool:
+    one = entries[0]
+    return len(entries) == 1 and one.source == "step" and one.reward is outcome.reward and one.step == outcome.step
 
 
 def _call(asked: Asked) -> dict[str, Any]:
@@ -75,7 +124,7 @@ def _call(asked: Asked) -> dict[str, Any]:
 
 
 def decode(kind: int, episode: str, body: bytes, outcome: bytes) -> tuple[Entry, ...]:
-    """Return the entry that `encode` wrote, or the two of `encode_call`.
+    """Return the entry with these parts, or the two of a call with its outcome.
 
     Raises:
         ValueError: there is no such kind, or the body is not one of it.
@@ -133,4 +182,6 @@ def _settled(episode: str, key: str, body: bytes) -> Settled:
     else:
         outcome = StepResult.model_validate(given["result"])
     entries = tuple(RewardEntry.model_validate(one) for one in given.get("entries", ()))
+    if given.get("logged") and isinstance(outcome, StepResult) and outcome.reward is not None:
+        entries = (RewardEntry(step=outcome.step, source="step", reward=outcome.reward),)
     return Settled(episode, key, outcome, entries)

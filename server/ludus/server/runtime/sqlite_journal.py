@@ -3,8 +3,8 @@
 How this works:
 
 * Entries go into one table that is only ever appended to, by a thread of its own. The event loop encodes entries and
-  puts them into a list; the thread gets the list at the end of a round of the loop, and writes it in one transaction (a
-  group commit). What comes meanwhile is the next list.
+  puts them into a list; the thread gets the list at the end of a round of the loop, and writes it as one row (a group
+  commit). What comes meanwhile is the next row.
 * After the commit, the thread calls back into the event loop, which answers the requests that waited for it.
 * If a transaction fails (the disk is full), the thread tries again for `PATIENCE_SECONDS`. Then the journal is broken:
   every request that waits, or comes later, is answered with `ShuttingDown`, because an answer would be a promise that
@@ -30,7 +30,7 @@ from typing import Final, Literal
 
 from ludus.protocol.errors import AuthoringError, LudusError, ShuttingDown
 from ludus.server.runtime.journal import Asked, Entry, Evicted, OnDurable, Settled, Stored
-from ludus.server.runtime.journal_codec import decode, encode, encode_call
+from ludus.server.runtime.journal_codec import decode_all, encode, encode_call, split
 
 log = logging.getLogger("ludus.server.journal")
 
@@ -44,7 +44,6 @@ RETRY_SECONDS: Final = 0.2
 KEY_BYTES: Final = 32
 
 Sync = Literal["normal", "full"]
-Row = tuple[float, str, int, bytes, bytes]
 
 
 class JournalUnusable(AuthoringError):
@@ -68,10 +67,10 @@ class SqliteJournal:
         self.path = path
         self._asked: dict[tuple[str, str], Asked] = {}
         """Calls without an outcome, by episode and key."""
-        self._rows: list[Row] = []
-        self._batches: queue.SimpleQueue[list[Row] | None] = queue.SimpleQueue()
+        self._entries: list[bytes] = []
+        self._batches: queue.SimpleQueue[tuple[float, list[bytes]] | None] = queue.SimpleQueue()
         self._handed_over = False
-        """Whether the thread has rows, or gets them in this round of the event loop."""
+        """Whether the thread has entries, or gets them in this round of the event loop."""
         self._appended = 0
         self._committed = 0
         self._waiting: deque[tuple[int, OnDurable]] = deque()
@@ -111,8 +110,7 @@ class SqliteJournal:
         database.execute("BEGIN IMMEDIATE")
         database.execute("CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value BLOB NOT NULL)")
         database.execute(
-            "CREATE TABLE IF NOT EXISTS entries (seq INTEGER PRIMARY KEY, at REAL NOT NULL, episode TEXT NOT NULL, "
-            "kind INTEGER NOT NULL, body BLOB NOT NULL, outcome BLOB NOT NULL)"
+            "CREATE TABLE IF NOT EXISTS batches (seq INTEGER PRIMARY KEY, at REAL NOT NULL, entries BLOB NOT NULL)"
         )
         database.execute("INSERT OR IGNORE INTO meta VALUES ('key', ?)", (secrets.token_bytes(KEY_BYTES),))
         database.execute(f"PRAGMA user_version={VERSION}")
@@ -133,30 +131,29 @@ class SqliteJournal:
             JournalUnusable: an entry cannot be read.
         """
         try:
-            for seq, at, episode, kind, body, outcome in self._database.execute(
-                "SELECT seq, at, episode, kind, body, outcome FROM entries ORDER BY seq"
-            ):
+            for seq, at, batch in self._database.execute("SELECT seq, at, entries FROM batches ORDER BY seq"):
                 try:
-                    entries = decode(kind, episode, body, outcome)
+                    yield from [Stored(at, entry) for entry in decode_all(batch)]
                 except ValueError as error:
                     raise JournalUnusable(
-                        f"entry {seq} of the journal {self.path} cannot be read ({error}); name another file, or "
-                        "restore this one"
+                        f"row {seq} of the journal {self.path} cannot be read ({error}); name another file, or restore "
+                        "this one"
                     ) from None
-                for entry in entries:
-                    yield Stored(at, entry)
         except sqlite3.Error as error:
             raise JournalUnusable(f"the journal {self.path} cannot be read: {error}; restore it") from None
 
     def compact(self, keep: Iterable[str]) -> None:
         """Drop the stored entries of all episodes except these."""
-        database = self._database
+        database, kept = self._database, frozenset(keep)
         try:
             database.execute("BEGIN IMMEDIATE")
-            database.execute("CREATE TEMP TABLE kept (episode TEXT PRIMARY KEY)")
-            database.executemany("INSERT OR IGNORE INTO kept VALUES (?)", ((episode,) for episode in keep))
-            database.execute("DELETE FROM entries WHERE episode NOT IN (SELECT episode FROM kept)")
-            database.execute("DROP TABLE kept")
+            for (seq,) in database.execute("SELECT seq FROM batches").fetchall():
+                (batch,) = database.execute("SELECT entries FROM batches WHERE seq = ?", (seq,)).fetchone()
+                rest = b"".join(whole for _, episode, _, _, whole in split(batch) if episode in kept)
+                if not rest:
+                    database.execute("DELETE FROM batches WHERE seq = ?", (seq,))
+                elif len(rest) < len(batch):
+                    database.execute("UPDATE batches SET entries = ? WHERE seq = ?", (rest, seq))
             database.execute("COMMIT")
         except sqlite3.Error as error:
             raise JournalUnusable(f"the journal {self.path} cannot be written: {error}") from None
@@ -176,10 +173,9 @@ class SqliteJournal:
                 self._asked[entry.episode, entry.key] = entry
                 return
             case Settled() if (asked := self._asked.pop((entry.episode, entry.key), None)) is not None:
-                row = encode_call(asked, entry)
+                self._entries.append(encode_call(asked, entry))
             case _:
-                row = encode(entry)
-        self._rows.append((time.time(), entry.episode, *row))
+                self._entries.append(encode(entry))
         self._appended += 1
         if not self._handed_over:
             self._handed_over = True
@@ -202,17 +198,16 @@ class SqliteJournal:
     def close(self) -> None:
         """Write what is left, and close the file. Closing twice is no error."""
         if self._thread is not None:
-            rows, self._rows = self._rows, []
-            self._batches.put(rows)
+            self._hand_over()
             self._batches.put(None)
             self._thread.join()
             self._thread = None
         self._database.close()
 
     def _hand_over(self) -> None:
-        """Give the thread all rows that have come."""
-        rows, self._rows = self._rows, []
-        self._batches.put(rows)
+        """Give the thread all entries that have come."""
+        entries, self._entries = self._entries, []
+        self._batches.put((time.time(), entries))
 
     # ── the thread ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -223,25 +218,20 @@ class SqliteJournal:
 
     def _write_all(self) -> None:
         error: LudusError | None = None
-        while (rows := self._batches.get()) is not None:
-            if error is None and rows:
-                error = self._write(rows)
-            self._call(len(rows), error)
+        while (batch := self._batches.get()) is not None:
+            at, entries = batch
+            if error is None and entries:
+                error = self._write(at, b"".join(entries))
+            self._call(len(entries), error)
 
-    def _write(self, rows: list[Row]) -> LudusError | None:
-        """Write rows in one transaction; return the error if that failed for too long."""
+    def _write(self, at: float, entries: bytes) -> LudusError | None:
+        """Write a row; return the error if that failed for too long."""
         give_up = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
-                self._database.execute("BEGIN IMMEDIATE")
-                self._database.executemany(
-                    "INSERT INTO entries (at, episode, kind, body, outcome) VALUES (?, ?, ?, ?, ?)", rows
-                )
-                self._database.execute("COMMIT")
+                self._database.execute("INSERT INTO batches (at, entries) VALUES (?, ?)", (at, entries))
                 return None
             except sqlite3.Error as error:
-                if self._database.in_transaction:
-                    self._database.execute("ROLLBACK")
                 log.warning("the journal %s cannot be written: %s", self.path, error)
                 if time.monotonic() >= give_up:
                     return ShuttingDown(f"the server cannot write its journal ({error}); try again when it is back")
@@ -262,7 +252,7 @@ class SqliteJournal:
             self._committed = self._appended
         while self._waiting and self._waiting[0][0] <= self._committed:
             self._waiting.popleft()[1](error)
-        if self._rows and self._thread is not None:
+        if self._entries and self._thread is not None:
             self._hand_over()
         else:
             self._handed_over = False
