@@ -1,6 +1,6 @@
 """What a journal costs, and what it saves: CPU per step, recovery after a death, and a server that is killed.
 
-    python benchmarks/durability.py [--rounds 5] [--steps 20000] [--episodes 10000] [--kills 200] [--live 2000] [--json FILE]
+    python benchmarks/durability.py [--rounds 5] [--steps 20000] [--episodes 10000] [--kills 200] [--live 2000]
 
 * CPU per step: `EpisodeHost` without a wire, 64 episodes in flight, without a journal, with one that survives the death
   of the process (`normal`) and with one that survives the loss of power (`full`), in turn; medians over rounds. The CPU
