@@ -108,8 +108,7 @@ class EpisodeHost:
         self._setup = EpisodeSetup(self._workers, self.sandboxes, self.limits.setup_seconds, self.limits.grace_seconds)
         self._capacity = Capacity(self.limits.max_episodes, self.limits.max_queue, self.limits.queue_seconds)
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._started: Counter[str] = Counter()
-        self._ended: Counter[tuple[str, str]] = Counter()
+        self._started, self._ended = Counter[str](), Counter[tuple[str, str]]()
         self._running = 0
 
     async def __aenter__(self) -> Self:
