@@ -13,6 +13,7 @@ from cutting import CuttingProxy
 
 from ludus.client import connect
 from ludus.protocol import EndReason, Task
+from ludus.protocol.errors import ConnectionFailed
 from ludus.server import Environment, Result, tool
 
 STEPS = 5
@@ -125,3 +126,25 @@ async def test_episodes_over_http_that_keeps_breaking(serve: Any) -> None:
     assert proxy.cuts > 20
     assert Ledger.ledgers == [list(range(1, STEPS + 1))] * 60
     assert sorted(Ledger.grades) == sorted(f"answer {number}" for number in range(60))
+
+
+@pytest.mark.parametrize("wire", ["channel", "mcp"])
+async def test_an_episode_that_has_ended_keeps_what_it_earned_though_its_close_fails(serve: Any, wire: Any) -> None:
+    server = await serve(Ledger)
+    async with CuttingProxy(server.url).running() as proxy:
+        client = connect(proxy.url, wire=wire, reconnect_seconds=0.1)
+        environment = client.environment("ledger")
+        async with environment.episode() as episode:
+            graded = await episode.grade("done")
+            proxy.refusing = True
+            proxy.cut()
+        assert graded.reward is not None
+        assert graded.reward.value == 2.0
+        proxy.refusing = False
+        async with client:
+            running = await environment.start()
+            proxy.refusing = True
+            proxy.cut()
+            with pytest.raises(ConnectionFailed):
+                await running.__aexit__(None, None, None)
+            proxy.refusing = False
