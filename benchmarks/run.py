@@ -37,6 +37,7 @@ QUICK = {
     "sandbox": ["--rounds", "5", "--seconds", "1"],
     "sandboxd": ["--rounds", "5"],
     "boxed": ["--quick"],
+    "durability": ["--rounds", "1", "--steps", "5000", "--episodes", "1000", "--kills", "5", "--live", "200"],
     "formats": ["--rounds", "1", "--episodes", "2", "--starts", "5"],
     "trainer_update": ["--rounds", "1", "--steps", "1", "--cases", "2L-d128"],
     "trainer_loop": ["--rounds", "1", "--steps", "5"],
@@ -268,6 +269,18 @@ def of_sandboxd(found: dict[str, float]) -> Iterator[Figure]:
     yield Figure("sandboxd, a new background process answers", "≤ 25 ms", measured, ours <= 0.025)
 
 
+def of_durability(found: dict[str, Any]) -> Iterator[Figure]:
+    """What a journal costs, and what it saves."""
+    for sync, most in (("normal", 6), ("full", 10)):
+        added = found[f"added_{sync}"]
+        yield Figure(f"CPU that a journal adds to a step, {sync}", f"≤ {most} µs", f"{added:.1f} µs", added <= most)
+    seconds = found["recovery"]
+    yield Figure("10,000 episodes of 5 steps are back", "≤ 10 s", f"{seconds:.1f} s", seconds <= 10)
+    counts = found["kills"]
+    what = f"kill -9 at {counts['kills']} random points, {counts['live']:,} live episodes"
+    yield Figure(what, "0 lost or run twice", f"{counts['wrong']} of {counts['steps']:,}", counts["wrong"] == 0)
+
+
 def of_formats(found: dict[str, Any]) -> Iterator[Figure]:
     """What hosting an environment of Gymnasium costs, next to its own loop."""
     for way, over in found["overheads_us"].items():
@@ -325,6 +338,7 @@ READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "sandbox": of_sandbox,
     "sandboxd": of_sandboxd,
     "boxed": of_boxed,
+    "durability": of_durability,
     "formats": of_formats,
     "trainer_update": of_trainer_update,
     "trainer_loop": of_trainer_loop,

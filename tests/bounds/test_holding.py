@@ -268,7 +268,7 @@ async def test_the_idempotency_cache_distinguishes_types(one: Any, other: Any) -
         params = e.ScoreGroupParams(group="g", candidates=candidates, key="k")
         return await once.do("owner", "k", params, work)
 
-    async def work() -> str:
+    async def work(digest: bytes) -> str:
         return "done"
 
     assert [await score(one), await score(one)] == ["done", "done"]

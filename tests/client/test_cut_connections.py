@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -13,11 +13,12 @@ from cutting import CuttingProxy
 
 from ludus.client import connect
 from ludus.protocol import EndReason, Task
+from ludus.protocol.errors import ConnectionFailed
 from ludus.server import Environment, Result, tool
 
 STEPS = 5
 PATIENCE = 40.0
-"""Either test takes a few seconds; a request that waits for an answer that was lost would wait much longer."""
+"""The most seconds between two answers; a request that waits for an answer that was lost would wait longer."""
 
 
 class Ledger(Environment[Task]):
@@ -47,17 +48,25 @@ class Ledger(Environment[Task]):
 
 
 @asynccontextmanager
-async def showing_what_waits(seconds: float) -> AsyncIterator[None]:
-    """Fail after these seconds, and name the place where each task waits."""
+async def showing_what_waits(seconds: float) -> AsyncIterator[Callable[[], None]]:
+    """Fail if the function that it gives is not called for these seconds, and name the place where each task waits."""
+    loop = asyncio.get_running_loop()
     waiting: list[str] = []
 
     def look() -> None:
         waiting.extend(f"{task.get_name()}: {' > '.join(places_of(task))}" for task in asyncio.all_tasks())
 
-    timer = asyncio.get_running_loop().call_later(seconds - 1, look)
+    timer = loop.call_later(seconds - 1, look)
+
+    def progress() -> None:
+        nonlocal timer
+        timer.cancel()
+        timer = loop.call_later(seconds - 1, look)
+        limit.reschedule(loop.time() + seconds)
+
     try:
-        async with asyncio.timeout(seconds):
-            yield
+        async with asyncio.timeout(seconds) as limit:
+            yield progress
     except TimeoutError:
         raise AssertionError("\n".join(["these tasks wait:", *sorted(waiting)])) from None
     finally:
@@ -85,18 +94,19 @@ async def play_through(serve: Any, wire: Literal["channel", "mcp"], episodes: in
     ):
         environment = client.environment("ledger")
 
-        async def play(number: int) -> None:
+        async def play(number: int, answered: Callable[[], None]) -> None:
             async with turns, environment.episode() as episode:
                 for step in range(1, STEPS + 1):
                     result = await episode.call("write", number=step)
+                    answered()
                     assert (result.step, result.content[0].text) == (step, str(step))  # type: ignore[union-attr]
                 graded = await episode.grade(f"answer {number}")
                 assert graded.info.end_reason is EndReason.SUBMITTED
                 assert graded.info.reward is not None
                 assert graded.info.reward.value == STEPS + 2.0
 
-        async with showing_what_waits(PATIENCE):
-            await asyncio.gather(*(play(number) for number in range(episodes)))
+        async with showing_what_waits(PATIENCE) as progress:
+            await asyncio.gather(*(play(number, progress) for number in range(episodes)))
         assert server.app.context.host.stats().running == 0
         return proxy
 
@@ -116,3 +126,25 @@ async def test_episodes_over_http_that_keeps_breaking(serve: Any) -> None:
     assert proxy.cuts > 20
     assert Ledger.ledgers == [list(range(1, STEPS + 1))] * 60
     assert sorted(Ledger.grades) == sorted(f"answer {number}" for number in range(60))
+
+
+@pytest.mark.parametrize("wire", ["channel", "mcp"])
+async def test_an_episode_that_has_ended_keeps_what_it_earned_though_its_close_fails(serve: Any, wire: Any) -> None:
+    server = await serve(Ledger)
+    async with CuttingProxy(server.url).running() as proxy:
+        client = connect(proxy.url, wire=wire, reconnect_seconds=0.1)
+        environment = client.environment("ledger")
+        async with environment.episode() as episode:
+            graded = await episode.grade("done")
+            proxy.refusing = True
+            proxy.cut()
+        assert graded.reward is not None
+        assert graded.reward.value == 2.0
+        proxy.refusing = False
+        async with client:
+            running = await environment.start()
+            proxy.refusing = True
+            proxy.cut()
+            with pytest.raises(ConnectionFailed):
+                await running.__aexit__(None, None, None)
+            proxy.refusing = False

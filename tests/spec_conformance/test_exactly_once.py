@@ -11,7 +11,7 @@ import pytest
 from conformance_peer import Peer, RpcError, until
 
 from ludus.server import ServerLimits
-from ludus.server.runtime.journal import Asked
+from ludus.server.runtime.journal import Asked, MemoryJournal
 from ludus.server.web.serve import LudusServer
 
 Connect = Callable[..., Peer]
@@ -226,7 +226,7 @@ async def test_the_largest_integers_arrive_digit_for_digit_and_greater_ones_are_
 
 @pytest.mark.requirement("STEP-7", "STEP-8", "CHAN-8")
 async def test_steps_run_one_at_a_time_in_their_order(peer: Peer, server: LudusServer) -> None:
-    assert server.app.context.host.journal is not None
+    assert isinstance(server.app.context.host.journal, MemoryJournal)
     asked = server.app.context.host.journal.read
     episode = (await peer.start())["episode"]
     gates = {name: world.GATES.setdefault(name, asyncio.Event()) for name in ("g1", "g2")}
@@ -268,7 +268,7 @@ async def test_calls_overlap_only_where_all_tools_concerned_say_so(peer: Peer) -
 
 @pytest.mark.requirement("STEP-9", "GET-2", "LIFE-9")
 async def test_steps_behind_the_last_one_do_not_run(peer: Peer, server: LudusServer) -> None:
-    assert server.app.context.host.journal is not None
+    assert isinstance(server.app.context.host.journal, MemoryJournal)
     asked = server.app.context.host.journal.read
     episode = (await peer.start(limits={"maxSteps": 1}))["episode"]
     gate = world.GATES["g"] = asyncio.Event()
@@ -288,7 +288,7 @@ async def test_steps_behind_the_last_one_do_not_run(peer: Peer, server: LudusSer
 
 @pytest.mark.requirement("STEP-9", "GET-2")
 async def test_steps_behind_a_grade_do_not_run(peer: Peer, server: LudusServer) -> None:
-    assert server.app.context.host.journal is not None
+    assert isinstance(server.app.context.host.journal, MemoryJournal)
     asked = server.app.context.host.journal.read
     episode = (await peer.start())["episode"]
     gate = world.GATES["graded"] = asyncio.Event()

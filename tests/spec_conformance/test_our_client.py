@@ -17,7 +17,7 @@ from ludus.client.transports.channel import ChannelWire
 from ludus.client.transports.mcp import McpWire
 from ludus.protocol import episodes, errors, methods
 from ludus.server import ServerLimits
-from ludus.server.runtime.journal import Asked
+from ludus.server.runtime.journal import Asked, MemoryJournal
 from ludus.server.web.serve import LudusServer
 
 Serve = Callable[..., Awaitable[LudusServer]]
@@ -30,7 +30,7 @@ BOTH = pytest.mark.parametrize("kind", ["channel", "mcp"])
 async def test_every_new_request_has_a_key_of_its_own(serve: Serve, kind: Kind) -> None:
     server = await serve(*world.WORLD, limits=ServerLimits(grace_seconds=0.3))
     journal = server.app.context.host.journal
-    assert journal is not None
+    assert isinstance(journal, MemoryJournal)
     asked: list[Asked] = []
     async with connect(server.url, wire=kind) as client:
         environment = client.environment("workshop")

@@ -9,7 +9,7 @@ import conformance_world as world
 import pytest
 from conformance_peer import Peer, RpcError, until
 
-from ludus.server.runtime.journal import Asked
+from ludus.server.runtime.journal import Asked, MemoryJournal
 from ludus.server.web.serve import LudusServer
 
 START: dict[str, Any] = {"environment": "workshop", "split": "train"}
@@ -87,7 +87,7 @@ async def test_where_nothing_grades_a_grade_only_ends_the_episode(peer: Peer) ->
 
 @pytest.mark.requirement("GRADE-4", "STEP-9")
 async def test_a_grade_waits_for_earlier_steps_and_ends_later_ones(peer: Peer, server: LudusServer) -> None:
-    assert server.app.context.host.journal is not None
+    assert isinstance(server.app.context.host.journal, MemoryJournal)
     asked = server.app.context.host.journal.read
     episode = (await peer.start(index=0))["episode"]
     gate = world.GATES["g"] = asyncio.Event()

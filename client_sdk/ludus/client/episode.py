@@ -224,7 +224,8 @@ class Episode:
         if self._closed is not None or self._left:
             return
         self._left = True  # if this fails, the client tries once more when it is closed
-        if error is not None:
+        if error is not None or self._ended:
+            # The exception matters more, or all that the episode earned is known: a close only frees what it holds.
             await self._session.finish(self.close())
             return
         try:

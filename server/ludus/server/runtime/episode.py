@@ -14,6 +14,7 @@ from ludus.protocol.episodes import (
     EpisodeInfo,
     EpisodeLimits,
     NoiseKind,
+    StartParams,
     StepError,
     StepResult,
     TaskRow,
@@ -30,7 +31,7 @@ from ludus.server.authoring.environment import Toolset
 from ludus.server.authoring.tools import ToolBase
 from ludus.server.rewards.attempt import Attempt, TakenStep, TakenTurn
 from ludus.server.runtime.clock import Clock
-from ludus.server.runtime.journal import Journal
+from ludus.server.runtime.journal import Journal, OnDurable, Started
 from ludus.server.tasks.catalog import SUBMIT_SPEC, Published
 
 _CLOSED_KEPT = 50_000
@@ -68,8 +69,8 @@ class StepRecord:
     """One accepted step, or the grade (`tool` is None): the call and its outcome."""
 
     __slots__ = (
-        "_callbacks", "arguments", "clock", "deadline", "digest", "key", "noise", "number", "original_result",
-        "outcome", "refused", "size", "task", "tool", "turn", "turn_rewards", "watchdog",
+        "_callbacks", "answered", "arguments", "clock", "deadline", "digest", "key", "noise", "number",
+        "original_result", "outcome", "refused", "size", "task", "tool", "turn", "turn_rewards", "watchdog",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +88,8 @@ class StepRecord:
         self.size = 0
         """The memory that the record takes, in bytes."""
         self.outcome: StepResult | LudusError | None = None
+        self.answered = False
+        """Whether the outcome may be sent: it is durable, if there is a journal."""
         self.original_result: StepResult | None = None
         """The tool's result, if noise changed the one that is reported."""
         self.noise: NoiseKind | None = None
@@ -101,20 +104,32 @@ class StepRecord:
         """Moves the deadline while the call waits for a thread; None until something asks for it."""
         self._callbacks: list[Callable[[], None]] | None = None
 
-    def settle(self, outcome: StepResult | LudusError) -> None:
-        """Set the outcome, once, and wake all waiters."""
+    def settle(self, outcome: StepResult | LudusError, when_durable: Callable[[OnDurable], None] | None = None) -> None:
+        """Set the outcome, once, and wake all waiters as soon as it is durable; at once without a journal."""
         self.outcome = outcome
         self.clock = None
         if self.watchdog is not None:
             self.watchdog.cancel()
             self.watchdog = None
+        if when_durable is not None:
+            when_durable(self._answer)
+            return
+        self.answered = True
+        callbacks, self._callbacks = self._callbacks, None
+        for callback in callbacks or ():
+            callback()
+
+    def _answer(self, error: LudusError | None) -> None:
+        if error is not None:
+            self.outcome = error
+        self.answered = True
         callbacks, self._callbacks = self._callbacks, None
         for callback in callbacks or ():
             callback()
 
     def when_settled(self, callback: Callable[[], None]) -> None:
-        """Call `callback` when the outcome is set, or now if it is set already. The callback must not raise."""
-        if self.outcome is not None:
+        """Call `callback` when the outcome may be sent, or now if it may already. The callback must not raise."""
+        if self.answered:
             callback()
         elif self._callbacks is None:
             self._callbacks = [callback]
@@ -127,7 +142,7 @@ class StepRecord:
         Raises:
             LudusError: the outcome is an error.
         """
-        if self.outcome is None:
+        if not self.answered:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.when_settled(partial(_wake, waiter))
             await waiter
@@ -167,9 +182,9 @@ class Episode:
 
     __slots__ = (
         "active", "asked", "attempt", "began", "end_reason", "entries", "graded", "group", "held", "id", "incident",
-        "instance", "keys", "limits", "origin", "owner", "pending", "pending_bytes", "prompt", "published", "queue",
-        "records", "retired", "row", "sandboxes", "secrets", "seed", "shown_chars", "specs", "status", "task", "tools",
-        "toolsets", "turns", "used",
+        "instance", "keys", "limits", "muted", "origin", "owner", "pending", "pending_bytes", "prompt", "published",
+        "queue", "records", "retired", "row", "sandboxes", "secrets", "seed", "shown_chars", "specs", "status", "task",
+        "tools", "toolsets", "turns", "used",
     )  # fmt: skip
 
     def __init__(
@@ -214,6 +229,8 @@ class Episode:
         self.shown_chars = 0
         self.turns: Sequence[OpenTurn] = ()
         """Turns that are not judged yet; empty if the environment does not judge turns."""
+        self.muted = False
+        """Whether its calls and its end are not written to the journal: it is being rebuilt, or the server stops."""
         self.origin: str | None = None
         """The `noise_key` of the episode that it was forked from."""
         self.began = now
@@ -250,6 +267,14 @@ class Episode:
         """When the time limit passes, in seconds of the event loop's clock; None without a limit."""
         return None if self.limits.seconds is None else self.began + self.limits.seconds
 
+    def overdue(self, now: float) -> EndReason | None:
+        """Return the limit of time that has passed, while no call runs; None if there is none."""
+        if self.active:
+            return None
+        if self.deadline is not None and now >= self.deadline:
+            return EndReason.TIME_LIMIT
+        return EndReason.EXPIRED if now - self.used > (self.limits.idle_seconds or now) else None
+
     @property
     def reward(self) -> Reward:
         """The total reward; unscored if the platform ended the episode or its environment failed."""
@@ -257,6 +282,23 @@ class Episode:
         if why is not None:
             return Reward.unscored(why if self.incident is None else f"{why} (incident {self.incident})")
         return total(entry.reward for entry in self.entries or ())
+
+    def started(self, place: int, params: StartParams, key: str, digest: bytes, *, fork: bool) -> Started:
+        """Return the journal's entry of its start.
+
+        Args:
+            place: its place in its group.
+            params: the request that started it.
+            key: the key of that request, or of the fork.
+            digest: the digest of the request's params.
+            fork: whether the request was a fork.
+        """
+        return Started(
+            episode=self.id, group=self.group, place=place, size=params.count, environment=self.published.name,
+            version=self.published.cls.version, split=self.row.split, task=self.row.id, index=self.row.index,
+            seed=self.seed, owner=self.owner, limits=self.limits, tools=params.tools, prompt=self.prompt, key=key,
+            digest=digest, fork=fork, origin=self.origin, has_secrets=bool(params.secrets),
+        )  # fmt: skip
 
     def ended_error(self) -> EpisodeEnded:
         """Return the error for a call after the end."""

@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from ludus.protocol import episodes as e
 from ludus.protocol.content import TextBlock
 from ludus.protocol.errors import (
+    AuthoringError,
     EpisodeFailed,
-    GroupNotFound,
     InvalidParams,
     LudusError,
     ShuttingDown,
@@ -24,18 +24,18 @@ from ludus.protocol.errors import (
 from ludus.protocol.identifiers import PLAY_PATH, SUBMIT_TOOL
 from ludus.protocol.lifecycle import EndReason, EpisodeStatus
 from ludus.protocol.methods import Scope
-from ludus.protocol.rewards import Reward
 from ludus.protocol.text import is_unicode
 from ludus.sandbox import Sandboxes
 from ludus.server.auth import CapabilitySigner
 from ludus.server.auth.principal import Principal
 from ludus.server.authoring.environment import Environment
 from ludus.server.runtime.episode import Episode, EpisodeStore, EpisodeView, StepRecord
+from ludus.server.runtime.group_scores import GroupScores
 from ludus.server.runtime.idempotency import IdempotencyCache
-from ludus.server.runtime.journal import Ended, Journal, Started
+from ludus.server.runtime.journal import Ended, Journal, committed
 from ludus.server.runtime.limits import Capacity, ServerLimits
+from ludus.server.runtime.recovery import Recovery
 from ludus.server.runtime.replay import repeat
-from ludus.server.runtime.scoring import score
 from ludus.server.runtime.setup import EpisodeSetup
 from ludus.server.runtime.startup import StartupHooks
 from ludus.server.runtime.steps import StepCounts, StepRunner
@@ -61,6 +61,14 @@ class HostStats:
     ended: dict[tuple[str, str], int]
     """Episodes ended, by environment and end reason."""
     steps: StepCounts
+
+
+class ForkedFrom(NamedTuple):
+    """What a fork keeps of its request."""
+
+    origin: str
+    """The key of the noise of the other episode."""
+    key: str
 
 
 class EpisodeHost:
@@ -100,24 +108,26 @@ class EpisodeHost:
         self._setup = EpisodeSetup(self._workers, self.sandboxes, self.limits.setup_seconds, self.limits.grace_seconds)
         self._capacity = Capacity(self.limits.max_episodes, self.limits.max_queue, self.limits.queue_seconds)
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._started: Counter[str] = Counter()
-        self._ended: Counter[tuple[str, str]] = Counter()
+        self._started, self._ended = Counter[str](), Counter[tuple[str, str]]()
         self._running = 0
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
+        store, ttl = EpisodeStore(self.journal, self.limits.result_ttl_seconds), self.limits.result_ttl_seconds
+        self.store = store
+        self.runner = StepRunner(self.catalog.values(), self._workers, self.journal, self._end, self.limits)
+        self._starts = IdempotencyCache[tuple[Episode, ...]](self._spawn, ttl, lambda g: any(e.id in store for e in g))
+        self._forks = IdempotencyCache[Episode](self._spawn, ttl, lambda episode: episode.id in store)
+        self.group_scores = GroupScores(store, self.task_service, self._workers, self._spawn, self.limits)
         await self.startup.open(self.catalog.values())
         try:
             await open_sandboxes(self.sandboxes, self.catalog.values())
-        except BaseException:
+            if self.journal is not None:
+                await self._recover(self.journal)
+        except BaseException as error:
+            self.startup.refusal = error if isinstance(error, AuthoringError) else None
             await self.startup.aclose()
             raise
-        self.runner = StepRunner(self.catalog.values(), self._workers, self.journal, self._end, self.limits)
-        ttl = self.limits.result_ttl_seconds
-        store = self.store = EpisodeStore(self.journal, ttl)
-        self._starts = IdempotencyCache[tuple[Episode, ...]](self._spawn, ttl, lambda g: any(e.id in store for e in g))
-        self._forks = IdempotencyCache[Episode](self._spawn, ttl, lambda episode: episode.id in store)
-        self._scores = IdempotencyCache[e.ScoreGroupResult](self._spawn, ttl)
         self._reaper = self._loop.create_task(self._reap())
         self.ready = True
         return self
@@ -130,7 +140,10 @@ class EpisodeHost:
         self._capacity.refuse_waiting()
         for episode in self.store:
             if episode.status is EpisodeStatus.RUNNING:
-                self._end(episode, EndReason.SERVER_STOPPED, None)
+                if self.journal is not None and self.journal.survives:
+                    self._suspend(episode)
+                else:
+                    self._end(episode, EndReason.SERVER_STOPPED, None)
         retiring = [episode.retired for episode in self.store if episode.retired is not None]
         if retiring:
             await asyncio.wait(retiring, timeout=self.limits.grace_seconds + self.limits.setup_seconds)
@@ -143,6 +156,8 @@ class EpisodeHost:
         await self.startup.aclose()
         await self.sandboxes.aclose()
         self._workers.close()
+        if self.journal is not None:
+            self.journal.close()
 
     # ── environments and tasks ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -150,15 +165,11 @@ class EpisodeHost:
         self, params: e.ListEnvironmentsParams, principal: Principal
     ) -> e.ListEnvironmentsResult:
         """Return all environments."""
-        for published in self.catalog.values():
-            await self.task_service.prepare(published)
-        return e.ListEnvironmentsResult(environments=tuple(one.info for one in self.catalog.values()))
+        return await self.task_service.list_environments()
 
     async def list_splits(self, params: e.ListSplitsParams, principal: Principal) -> e.ListSplitsResult:
         """Return the splits of one environment."""
-        published = self.catalog.find(params.environment)
-        await self.task_service.prepare(published)
-        return e.ListSplitsResult(splits=published.split_infos())
+        return await self.task_service.list_splits(params)
 
     async def list_tasks(self, params: e.ListTasksParams, principal: Principal) -> e.ListTasksResult:
         """Return one page of tasks."""
@@ -193,9 +204,15 @@ class EpisodeHost:
 
     async def begin(self, params: e.StartParams, principal: Principal) -> tuple[Episode, ...]:
         """Start episodes for a transport that describes them in its own format, without play capabilities."""
-        return await self._starts.do(principal.name, params.key, params, lambda: self._open_group(params, principal))
+        episodes = await self._starts.do(
+            principal.name, params.key, params, lambda digest: self._open_group(params, principal, digest)
+        )
+        await committed(self.journal)
+        return episodes
 
-    async def _open_group(self, params: e.StartParams, principal: Principal) -> tuple[Episode, ...]:
+    async def _open_group(
+        self, params: e.StartParams, principal: Principal, digest: bytes, fork: ForkedFrom | None = None
+    ) -> tuple[Episode, ...]:
         if not self.ready:
             raise ShuttingDown("the server is stopping; start the episode elsewhere, or when it is back")
         published, _ = await self.task_service.open(params.environment, params.split, principal)
@@ -220,21 +237,20 @@ class EpisodeHost:
         try:
             await self._setup.open_all(episodes, params.tools)
         except BaseException:
+            self._running -= params.count
+            self._capacity.release(params.count)
             for episode in episodes:
-                await self._rollback_start(episode)
+                if episode.instance is not None:
+                    await asyncio.shield(self._spawn(self._setup.tear_down(episode, ())))
             raise
-        for episode in episodes:
+        for place, episode in enumerate(episodes):
+            episode.origin = fork.origin if fork is not None else None
             self.store.add(episode)
             if self.journal is not None:
-                self.journal.append(Started(episode.id, published.name, params.split, index, seed, principal.name))
+                key = fork.key if fork is not None else params.key
+                self.journal.append(episode.started(place, params, key, digest, fork=fork is not None))
         self._started[published.name] += params.count
         return tuple(episodes)
-
-    async def _rollback_start(self, episode: Episode) -> None:
-        self._running -= 1
-        self._capacity.release(1)
-        if episode.instance is not None:
-            await asyncio.shield(self._spawn(self._setup.tear_down(episode, ())))
 
     def _describe(self, episode: Episode, principal: Principal) -> e.StartedEpisode:
         play = _play_access(self.signer, episode, principal) if self.signer is not None else None
@@ -309,6 +325,7 @@ class EpisodeHost:
         """End an episode and free its resources; its rewards stay. Repeats are harmless."""
         episode = self.store.get_owned(params.episode, principal)
         await self._close(episode)
+        await committed(self.journal)
         return e.CloseResult(info=episode.info(rewards=principal.may(Scope.REWARDS_READ)))
 
     def view(self, episode: str) -> EpisodeView:
@@ -333,11 +350,12 @@ class EpisodeHost:
         # The last step is that of now, and not that of the time when the fork gets its turn.
         upto = len(source.records or ()) if params.step is None else params.step
         episode = await self._forks.do(
-            principal.name, params.key, params, lambda: self._fork(source, params.key, upto, principal)
+            principal.name, params.key, params, lambda digest: self._fork(source, params.key, upto, principal, digest)
         )
+        await committed(self.journal)
         return e.ForkResult(group=episode.group, episode=self._describe(episode, principal))
 
-    async def _fork(self, source: Episode, key: str, upto: int, principal: Principal) -> Episode:
+    async def _fork(self, source: Episode, key: str, upto: int, principal: Principal, digest: bytes) -> Episode:
         published = source.published
         if not published.cls.forkable:
             raise Unsupported(f"environment {published.name!r} is not forkable", environment=published.name)
@@ -349,7 +367,7 @@ class EpisodeHost:
             seed=source.seed if published.cls.seedable else None, secrets=dict(source.secrets or {}),
             tools=tuple(source.tools), key="fork/" + key,
         )  # fmt: skip
-        (episode,) = await self._open_group(again, principal)
+        (episode,) = await self._open_group(again, principal, digest, ForkedFrom(source.noise_key, key))
         try:
             await repeat(self.runner, source, episode, upto)
         except LudusError:
@@ -358,51 +376,25 @@ class EpisodeHost:
         return episode
 
     async def score_group(self, params: e.ScoreGroupParams, principal: Principal) -> e.ScoreGroupResult:
-        """Score episodes of one group against each other, once per key.
-
-        Raises:
-            GroupNotFound: there is no such group, or an episode is not in it.
-        """
-        return await self._scores.do(principal.name, params.key, params, lambda: self._score_group(params, principal))
-
-    async def _score_group(self, params: e.ScoreGroupParams, principal: Principal) -> e.ScoreGroupResult:
-        members = [self.store.get_owned(episode, principal) for episode in params.candidates]
-        if not members or any(member.group != params.group for member in members):
-            raise GroupNotFound(
-                f"there is no group {params.group[:64]!r} with the {len(params.candidates)} episodes that were named",
-                group=params.group[:64],
-            )
-        rewards = await self.score_candidates(members[0].id, list(params.candidates.values()))
-        return e.ScoreGroupResult(rewards=dict(zip(params.candidates, rewards, strict=True)))
-
-    async def score_candidates(self, episode: str, candidates: Sequence[e.Candidate]) -> Sequence[Reward]:
-        """Score answers to an episode's task against each other.
-
-        Raises:
-            Unsupported: the environment has no `score_group`.
-            EpisodeFailed: the author's code failed.
-        """
-        found = self.store.find(episode)
-        published = found.published
-        if not published.group_scoring:
-            raise Unsupported(f"environment {published.name!r} does not score groups", environment=published.name)
-        _, task = await self.task_service.at(published, found.row.split, found.row.index)
-        return await score(self._workers.share(published.name), published, task, candidates, self.limits.tool_seconds)
+        """Score episodes of one group against each other, once per key; see `GroupScores.score`."""
+        return await self.group_scores.score(params, principal)
 
     # ── ends ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _end(
         self, episode: Episode, reason: EndReason, failure: EpisodeFailed | None, last: StepRecord | None = None
     ) -> None:
+        if episode.muted:  # a repeated call did not end it before
+            reason = EndReason.INFRASTRUCTURE_ERROR
         episode.end(reason)
         episode.incident = failure.incident if failure is not None else None
-        if self.journal is not None:
-            self.journal.append(Ended(episode.id, reason))
         self._ended[episode.published.name, str(reason)] += 1
         records = [*(episode.active or ()), *((last,) if last is not None else ())]
         current = asyncio.current_task()
         running = [r.task for r in records if r.task is not None and r.task is not current]
         self.runner.drain(episode)
+        if self.journal is not None:
+            self.journal.append(Ended(episode.id, reason, episode.incident))
         self._running -= 1
         self._capacity.release(1)
         episode.retired = self._loop.create_future()
@@ -411,6 +403,27 @@ class EpisodeHost:
         else:
             episode.release()
             episode.retired.set_result(None)
+
+    def _suspend(self, episode: Episode) -> None:
+        """Free what an episode holds that goes on in the next process; its running calls get no answer."""
+        episode.muted = True
+        episode.retired = self._loop.create_future()
+        self._spawn(self._retire(episode, self.runner.abandon(episode)))
+
+    async def _recover(self, journal: Journal) -> None:
+        """Rebuild the episodes of an earlier process before the server is ready."""
+        recovery = Recovery(self.catalog, self.task_service, self._setup, self.runner)
+        found = await recovery.read(journal, self.limits.result_ttl_seconds)
+        for episode in found.episodes:
+            self.store.add(episode)
+            if episode.end_reason is not None:
+                self.store.archive(episode)
+        self._running += len(found.running)
+        self._capacity.used += len(found.running)
+        for failed, failure in await recovery.revive(found):
+            if failed.end_reason is None:
+                self._end(failed, EndReason.INFRASTRUCTURE_ERROR, failure)
+        found.restore_keys(self._starts, self._forks)
 
     async def _retire(self, episode: Episode, running: Sequence[asyncio.Task[None]]) -> None:
         try:
@@ -433,19 +446,14 @@ class EpisodeHost:
             await asyncio.sleep(pause)
             now = self._loop.time()
             for episode in self.store:
-                self._reap_one(episode, now)
+                if episode.end_reason is not None:
+                    if now - episode.used > self.limits.idle_seconds:
+                        self.store.archive(episode)
+                elif (reason := episode.overdue(now)) is not None:
+                    self._end(episode, reason, None)
             self.store.evict(now)
-            for once in (self._starts, self._forks, self._scores):
+            for once in (self._starts, self._forks, self.group_scores.kept):
                 once.evict(now)
-
-    def _reap_one(self, episode: Episode, now: float) -> None:
-        if episode.end_reason is None:
-            if episode.deadline is not None and now >= episode.deadline and not episode.active:
-                self._end(episode, EndReason.TIME_LIMIT, None)
-            elif not episode.active and now - episode.used > (episode.limits.idle_seconds or now):
-                self._end(episode, EndReason.EXPIRED, None)
-        elif now - episode.used > self.limits.idle_seconds:
-            self.store.archive(episode)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = self._loop.create_task(coroutine)

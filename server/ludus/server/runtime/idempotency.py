@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ludus.protocol._model import WireModel
@@ -56,8 +57,10 @@ class IdempotencyCache(Generic[T]):
         """How many requests are in progress."""
         return sum(1 for slot in self._slots.values() if slot.task is not None)
 
-    async def do(self, owner: str, key: str, params: WireModel, work: Callable[[], Awaitable[T]]) -> T:
+    async def do(self, owner: str, key: str, params: WireModel, work: Callable[[bytes], Awaitable[T]]) -> T:
         """Run `work` if the key is new, and return its outcome either way. Canceling the wait does not stop the work.
+
+        `work` gets the digest of the params, for journals: `restore` takes it.
 
         Raises:
             KeyConflict: the key was used with other params.
@@ -67,7 +70,7 @@ class IdempotencyCache(Generic[T]):
         slot = self._slots.get((owner, key))
         if slot is None:
             slot = self._slots[owner, key] = _Slot(digest)
-            slot.task = self._spawn(self._fill(slot, (owner, key), work))
+            slot.task = self._spawn(self._fill(slot, (owner, key), partial(work, digest)))
         elif slot.digest != digest:
             raise KeyConflict(f"the key {key!r} was used for another request; use a new key", key=key)
         if slot.task is not None:
@@ -76,6 +79,12 @@ class IdempotencyCache(Generic[T]):
             raise type(slot.error)(slot.error.message, **slot.error.data)
         assert slot.value is not None
         return slot.value
+
+    def restore(self, owner: str, key: str, digest: bytes, value: T) -> None:
+        """Set the outcome of a key that an earlier process has used."""
+        slot = self._slots[owner, key] = _Slot(digest)
+        slot.value = value
+        slot.expires = self._loop.time() + self._result_ttl_seconds
 
     def evict(self, now: float) -> None:
         """Drop outcomes that have expired and are not in use."""

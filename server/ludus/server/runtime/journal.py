@@ -1,32 +1,61 @@
-"""The interface for making episodes durable: a log of calls and their outcomes, in order.
+"""The interface for making episodes durable: a log of starts, calls, outcomes and ends, in order.
 
-The host appends an entry before it runs a call (`Asked`) and another one after it (`Settled`), so that a journal on
-disk can answer repeated requests and rebuild an episode by replay after a crash.
+The host appends an entry when a group has started (`Started`), before it runs a call (`Asked`), after it (`Settled`)
+and when the episode ends (`Ended`), and answers a request only when the journal says that its entries are durable. A
+journal on disk thus holds all that was ever answered; `ludus.server.runtime.recovery` rebuilds the episodes from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
-from ludus.protocol.episodes import TurnMark
+from ludus.protocol.content import Message
+from ludus.protocol.episodes import EpisodeLimits, StepError, StepResult, TurnMark
+from ludus.protocol.errors import LudusError, ShuttingDown
 from ludus.protocol.lifecycle import EndReason
+from ludus.protocol.rewards import RewardEntry
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
     """An episode was started; with the class's code, this is enough to start it again."""
 
     episode: str
+    group: str
+    place: int
+    """Its place in its group, from 0."""
+    size: int
+    """The number of episodes in its group."""
     environment: str
+    version: str
+    """The environment's version."""
     split: str
+    task: str
+    """The task's id."""
     index: int
     seed: int
     owner: str
+    limits: EpisodeLimits
+    tools: tuple[str, ...] | None
+    """The tools that the start allowed; None for all."""
+    prompt: tuple[Message, ...]
+    key: str
+    """The key of the request that started it."""
+    digest: bytes
+    """The digest of the request's params."""
+    fork: bool = False
+    """Whether the request was a fork."""
+    origin: str | None = None
+    """The key of the noise of the episode that it was forked from."""
+    has_secrets: bool = False
+    """Whether the start gave secrets, which no journal holds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would double the time to make one: there is one for every call
 class Asked:
     """A step, or a grade (`tool` is None), was accepted and will run once."""
 
@@ -36,15 +65,23 @@ class Asked:
     tool: str | None
     arguments: dict[str, Any]
     turn: TurnMark | None = None
+    digest: bytes | None = None
+    """The digest of large arguments of a refused call; `arguments` is then empty."""
+    refused: StepError | None = None
+    """The error with which the call is refused before its arguments are read."""
+    overlaps: bool = False
+    """Whether calls of the environment may overlap, so that a later one may settle first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as `Asked`
 class Settled:
     """A call has an outcome: a result or an error."""
 
     episode: str
     key: str
-    outcome: object
+    outcome: StepResult | LudusError
+    entries: tuple[RewardEntry, ...] = ()
+    """What the call added to the reward log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +90,89 @@ class Ended:
 
     episode: str
     reason: EndReason
+    incident: str | None = None
 
 
-Entry = Started | Asked | Settled | Ended
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """The episode was closed long ago and is forgotten."""
+
+    episode: str
+
+
+Entry = Started | Asked | Settled | Ended | Evicted
+
+OnDurable = Callable[[LudusError | None], None]
+"""Called once all earlier entries are durable, or with the error that keeps them from becoming so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An entry of an earlier process, with the Unix time at which it was appended."""
+
+    at: float
+    entry: Entry
 
 
 class Journal(Protocol):
     """A log that the host writes. Its methods are called in order, from the event loop, and must not block."""
 
+    survives: bool
+    """Whether its entries outlive the process, so that episodes go on in the next one."""
+
+    @property
+    def key(self) -> bytes | None:
+        """A secret key that is as durable as the entries; None if there is none."""
+        ...
+
     def append(self, entry: Entry) -> None:
         """Append an entry."""
         ...
 
-    def read(self, episode: str) -> Sequence[Entry]:
-        """Return all entries of an episode, oldest first; empty if it is unknown."""
+    def when_durable(self, callback: OnDurable) -> None:
+        """Call `callback` once all entries appended so far are durable; at once if they are."""
         ...
 
     def evict(self, episode: str) -> None:
         """Drop the episode's entries, which are no longer needed: the episode is closed."""
         ...
 
+    def stored(self) -> Iterable[Stored]:
+        """Return what earlier processes appended, oldest first; called once, before anything is appended."""
+        ...
+
+    def compact(self, keep: Iterable[str]) -> None:
+        """Drop the stored entries of all episodes except these."""
+        ...
+
+    def close(self) -> None:
+        """Write what is left, and free what the journal holds. Closing twice is no error."""
+        ...
+
+
+async def committed(journal: Journal | None) -> None:
+    """Wait until all entries of a journal are durable; at once without one.
+
+    Raises:
+        ShuttingDown: the journal cannot be written.
+    """
+    if journal is not None and journal.survives:
+        waiter: asyncio.Future[LudusError | None] = asyncio.get_running_loop().create_future()
+        journal.when_durable(partial(_resolve, waiter))
+        if (error := await waiter) is not None:
+            raise ShuttingDown(error.message)
+
+
+def _resolve(waiter: asyncio.Future[LudusError | None], error: LudusError | None) -> None:
+    if not waiter.done():
+        waiter.set_result(error)
+
 
 class MemoryJournal:
     """A journal in memory, which keeps entries until the episode is evicted or the process ends."""
+
+    survives = False
+    key = None
 
     def __init__(self) -> None:
         self._entries: dict[str, list[Entry]] = {}
@@ -84,10 +181,24 @@ class MemoryJournal:
         """Append an entry."""
         self._entries.setdefault(entry.episode, []).append(entry)
 
+    def when_durable(self, callback: OnDurable) -> None:
+        """Call `callback` at once."""
+        callback(None)
+
     def read(self, episode: str) -> Sequence[Entry]:
-        """Return all entries of an episode, oldest first."""
+        """Return all entries of an episode, oldest first; empty if it is unknown."""
         return tuple(self._entries.get(episode, ()))
 
     def evict(self, episode: str) -> None:
         """Drop the episode's entries."""
         self._entries.pop(episode, None)
+
+    def stored(self) -> Iterable[Stored]:
+        """Return nothing: there is no earlier process."""
+        return ()
+
+    def compact(self, keep: Iterable[str]) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""

@@ -14,7 +14,6 @@ async def repeat(runner: StepRunner, source: Episode, episode: Episode, upto: in
     Raises:
         Unsupported: a step gave another observation, so the environment is not deterministic.
     """
-    episode.origin = source.noise_key
     for record in (source.records or ())[:upto]:
         assert record.tool is not None
         key = f"fork/{record.number}"

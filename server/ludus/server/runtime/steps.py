@@ -46,7 +46,7 @@ from ludus.protocol.bounds import digest_of, same_json
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import NoiseKind, StepError, StepErrorCode, StepResult, TurnMark
 from ludus.protocol.errors import EpisodeFailed, InvalidParams, KeyConflict, LudusError, StepConflict
-from ludus.protocol.lifecycle import EndReason
+from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, EpisodeStatus, advance
 from ludus.protocol.rewards import RewardEntry, total
 from ludus.protocol.text import replace_surrogates
 from ludus.server.authoring.results import ToolError, read_result, read_reward
@@ -178,8 +178,20 @@ class StepRunner:
             episode.graded = record
         else:
             episode.records.append(record)
-        if self._journal is not None:
-            self._journal.append(Asked(episode.id, due, key, tool, record.arguments, turn))
+        if self._journal is not None and not episode.muted:
+            self._journal.append(
+                Asked(
+                    episode.id,
+                    due,
+                    key,
+                    tool,
+                    record.arguments,
+                    turn,
+                    record.digest,
+                    record.refused,
+                    episode.published.overlaps,
+                )  # fmt: skip
+            )
         if episode.published.judges_turns:
             turns.asked(episode, record)
         self.queue(episode, record)
@@ -321,10 +333,13 @@ class StepRunner:
         """Set a record's outcome and act on it: log rewards, end the episode, wake the waiters, start queued calls."""
         reason: EndReason | None = None
         failure: EpisodeFailed | None = None
+        entries: tuple[RewardEntry, ...] = ()
         if isinstance(outcome, StepResult):
             reason = outcome.end_reason
             if outcome.reward is not None or record.turn_rewards:
-                outcome = _log_rewards(episode, record, outcome)
+                outcome, entries = _log_rewards(episode, record, outcome)
+            if reason is not None:
+                outcome = outcome.model_copy(update={"status": advance(EpisodeStatus.RUNNING, EVENT_OF_REASON[reason])})
         elif isinstance(outcome, EpisodeFailed):
             failure, reason = outcome, EndReason(outcome.data["endReason"])
         self.counts.settled += 1
@@ -334,17 +349,28 @@ class StepRunner:
             episode.active.remove(record)
             if not episode.active:
                 episode.active = None
+        writes = self._journal is not None and not episode.muted
+        if self._journal is not None and writes:
+            self._journal.append(Settled(episode.id, record.key, outcome, entries))
         if reason is not None:
             self._on_end(episode, reason, failure, record)
-            if isinstance(outcome, StepResult):
-                outcome = outcome.model_copy(update={"status": episode.status})
-        record.settle(outcome)
-        if self._journal is not None:
-            self._journal.append(Settled(episode.id, record.key, outcome))
+        record.settle(outcome, self._journal.when_durable if self._journal is not None and writes else None)
         if record.task is not None and not record.task.done() and record.task is not asyncio.current_task():
             record.task.cancel()
         if episode.queue:
             self._start_waiting(episode)
+
+    def abandon(self, episode: Episode) -> list[asyncio.Task[None]]:
+        """Stop the calls of an episode that goes on in the next process, without an answer; return their tasks."""
+        waiting = [*(episode.active or ()), *(episode.queue or ())]
+        episode.active = episode.queue = None
+        for record in waiting:
+            if record.watchdog is not None:
+                record.watchdog.cancel()
+                record.watchdog = None
+            if record.task is not None:
+                record.task.cancel()
+        return [record.task for record in waiting if record.task is not None]
 
     def drain(self, episode: Episode) -> None:
         """Settle all records that run or wait with the error that the episode has ended."""
@@ -355,9 +381,11 @@ class StepRunner:
                 error = episode.ended_error()
                 self._limits.settle(episode, record, error)
                 self._limits.drop(record)
-                record.settle(error)
-                if self._journal is not None:
-                    self._journal.append(Settled(episode.id, record.key, record.outcome))
+                if self._journal is None or episode.muted:
+                    record.settle(error)
+                else:
+                    self._journal.append(Settled(episode.id, record.key, error))
+                    record.settle(error, self._journal.when_durable)
                 if record.task is not None and record.task is not asyncio.current_task():
                     record.task.cancel()
 
@@ -433,16 +461,18 @@ def _may_overlap(episode: Episode, record: StepRecord, active: Iterable[StepReco
     return all(tool is not None and tool.concurrent for tool in tools)
 
 
-def _log_rewards(episode: Episode, record: StepRecord, result: StepResult) -> StepResult:
-    """Log the rewards of a step and of the turns that ended with it; return the result with their total."""
+def _log_rewards(
+    episode: Episode, record: StepRecord, result: StepResult
+) -> tuple[StepResult, tuple[RewardEntry, ...]]:
+    """Log the rewards of a step and of the turns that ended with it; return the result with their total, and them."""
     entries = list(record.turn_rewards)
     if result.reward is not None:
         source = "grade" if record.tool is None else "step"
         entries.insert(0, RewardEntry(step=record.number, source=source, reward=result.reward))
     episode.entries = entries if episode.entries is None else [*episode.entries, *entries]
     if not record.turn_rewards:
-        return result
-    return result.model_copy(update={"reward": total(entry.reward for entry in entries)})
+        return result, tuple(entries)
+    return result.model_copy(update={"reward": total(entry.reward for entry in entries)}), tuple(entries)
 
 
 def _check_turn(episode: Episode, turn: TurnMark) -> None:

@@ -67,6 +67,8 @@ class Published:
     has_task_tools: bool
     group_scoring: bool
     judges_turns: bool = False
+    overlaps: bool = False
+    """Whether calls of one episode may run at the same time."""
     specs: tuple[ToolSpec, ...] = ()
     """The tools that the catalog shows: the class's own, then those of `Environment.catalog_tools`."""
     curricula: defaultdict[str, Curriculum] = field(default_factory=lambda: defaultdict(Curriculum))
@@ -208,6 +210,7 @@ def publish(name: str, cls: type[Environment[Any]]) -> Published:
         has_task_tools=has_task_tools,
         group_scoring=cls.score_group.__func__ is not Environment.score_group.__func__,  # type: ignore[attr-defined]
         judges_turns=cls._binding is not None and cls._binding.turn is not None,
+        overlaps=has_task_tools or any(tool.concurrent for tool in tools.values()),
     )
     bases = [base for base in cls.__mro__ if issubclass(base, Environment)]
     _check_filters([name, *map(published_name, bases)], cls.version, published.splits)

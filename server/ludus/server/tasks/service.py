@@ -97,6 +97,18 @@ class TaskService:
             index = random.Random(seed).randrange(published.split(split).count or ENDLESS_INDEX_LIMIT)
         return await self.at(published, split, index)
 
+    async def list_environments(self) -> e.ListEnvironmentsResult:
+        """Return all environments."""
+        for published in self._catalog.values():
+            await self.prepare(published)
+        return e.ListEnvironmentsResult(environments=tuple(one.info for one in self._catalog.values()))
+
+    async def list_splits(self, params: e.ListSplitsParams) -> e.ListSplitsResult:
+        """Return the splits of one environment."""
+        published = self._catalog.find(params.environment)
+        await self.prepare(published)
+        return e.ListSplitsResult(splits=published.split_infos())
+
     async def list(self, params: e.ListTasksParams, principal: Principal) -> e.ListTasksResult:
         """Return one page of tasks."""
         published, split = await self.open(params.environment, params.split, principal)

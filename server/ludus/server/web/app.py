@@ -12,6 +12,7 @@ from typing import Final, Literal
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -260,6 +261,8 @@ class _Dispatch:
         except LudusError as error:
             if _INCIDENT not in scope:
                 await refuse(scope, receive, send, error)
+        except ClientDisconnect:
+            _logger.debug("a client left before its request for %s had arrived", telemetry.route_of(scope["path"]))
         except Exception:
             incident = scope.get(_INCIDENT) or new_incident()
             route_name = telemetry.route_of(scope["path"])

@@ -53,6 +53,20 @@ FormatOptions = Annotated[
 ]
 """The option for what a format has no option of `ludus serve` for."""
 
+JournalFile = Annotated[
+    Path | None, typer.Option("--journal", help="File in which episodes survive the death of the server.")
+]
+JournalSync = Annotated[
+    str, typer.Option(help="What the journal survives: normal (death of the process) or full (loss of power).")
+]
+"""The options for durable episodes."""
+
+DifficultyFiles = Annotated[
+    list[Path] | None,
+    typer.Option(help="Difficulty file of `ludus calibrate` that curricula start with; repeatable."),
+]
+"""The option for difficulty files."""
+
 StartupSeconds = Annotated[float, typer.Option(help="Most seconds for what an environment does once at startup.")]
 """The option for the limit on class hooks."""
 
@@ -88,10 +102,9 @@ def serve(
     verifier: Annotated[str | None, typer.Option(help="For FORMAT:TARGET: what scores, as #verifier=…")] = None,
     python: Interpreter = None,
     options: FormatOptions = None,
-    difficulty: Annotated[
-        list[Path] | None,
-        typer.Option(help="Difficulty file of `ludus calibrate` that curricula start with; repeatable."),
-    ] = None,
+    journal: JournalFile = None,
+    journal_sync: JournalSync = "normal",
+    difficulty: DifficultyFiles = None,
     token_file: Annotated[
         Path | None, typer.Option(envvar=TOKEN_FILE_VARIABLE, help="File of trainer tokens; see `ludus token`.")
     ] = None,

@@ -68,7 +68,6 @@ def build(
     """
     try:
         tokens = TokenStore.from_environment(settings.token_file, variables)
-        signer = _signer(settings, variables)
     except ValueError as error:
         raise ServeError(str(error)) from None
     if not tokens and (where := _reachable(settings)):
@@ -81,6 +80,14 @@ def build(
         )
     if settings.cors and not settings.allow_origins:
         raise ServeError("--cors has no origins: name each origin whose pages may read the answers with --allow-origin")
+    if journal is None and settings.journal is not None:
+        from ludus.server.runtime.sqlite_journal import SqliteJournal
+
+        journal = SqliteJournal(settings.journal, settings.journal_sync)
+    try:
+        signer = _signer(settings, variables, journal)
+    except ValueError as error:
+        raise ServeError(str(error)) from None
     host = EpisodeHost(environments, limits=settings.limits, journal=journal, capabilities=signer)
     load_difficulty_files(host.catalog, settings.difficulty)
     _check_root_path(settings, host.catalog)
@@ -106,12 +113,14 @@ def _reachable(settings: ServerSettings) -> str:
     return ""
 
 
-def _signer(settings: ServerSettings, variables: Mapping[str, str]) -> CapabilitySigner:
+def _signer(settings: ServerSettings, variables: Mapping[str, str], journal: Journal | None) -> CapabilitySigner:
     if settings.capability_key_file is not None:
         return CapabilitySigner.from_file(settings.capability_key_file, settings.capability_seconds)
     text = variables.get(CAPABILITY_KEY_VARIABLE)
     if text:
         return CapabilitySigner.from_text(text, settings.capability_seconds, where=CAPABILITY_KEY_VARIABLE)
+    if journal is not None and (key := journal.key) is not None:
+        return CapabilitySigner(key, settings.capability_seconds)
     return CapabilitySigner.random(settings.capability_seconds)
 
 

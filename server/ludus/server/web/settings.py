@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -55,6 +55,10 @@ class ServerSettings(BaseModel):
     """Origins of pages that may use this server. Pages of this machine may always use a server on loopback."""
     cors: bool = False
     """Whether pages of `allow_origins` may also read the answers."""
+    journal: Path | None = None
+    """The file in which episodes survive the death of the server; if None, they end with it."""
+    journal_sync: Literal["normal", "full"] = "normal"
+    """What the journal survives: `normal` the death of the process, `full` also the loss of power."""
     difficulty: tuple[Path, ...] = ()
     """Difficulty files (`ludus calibrate --difficulty`) that curricula begin with, at most one for each split."""
     metrics_open: bool = False

@@ -195,7 +195,7 @@ def _begin_scoring(
 
 async def _score(ors: OrsServer, episode: str, candidates: list[Candidate]) -> bytes:
     try:
-        rewards = await ors.host.score_candidates(episode, candidates)
+        rewards = await ors.host.group_scores.score_candidates(episode, candidates)
     except LudusError as error:
         return error_event(_message_of(error))
     scores = [

@@ -1,0 +1,205 @@
+"""What a journal costs, and what it saves: CPU per step, recovery after a death, and a server that is killed.
+
+    python benchmarks/durability.py [--rounds 5] [--steps 20000] [--episodes 10000] [--kills 200] [--live 2000]
+
+* CPU per step: `EpisodeHost` without a wire, 64 episodes in flight, without a journal, with one that survives the death
+  of the process (`normal`) and with one that survives the loss of power (`full`), in turn; medians over rounds. The CPU
+  time is the process's, so that of the journal's thread is included.
+* Recovery: a journal with many episodes of 5 steps each is opened by a new host; wall time until it is ready.
+* Kills: a server process with many live episodes is killed (`kill -9`) again and again while an unchanged client plays.
+  Counted are steps whose answer is not the next number, that is, steps that were lost or ran twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import resource
+import signal
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from ludus.client import Episode, connect, text_of
+from ludus.protocol import episodes as e
+from ludus.protocol.heap import settle_heap
+from ludus.server import Environment, EpisodeHost, Result, Task, tool
+from ludus.server.auth.principal import Principal
+from ludus.server.runtime.limits import ServerLimits
+from ludus.server.runtime.sqlite_journal import SqliteJournal, Sync
+
+AT_ONCE = 64
+NORMAL_MOST, FULL_MOST = 6.0, 10.0
+"""Microseconds of CPU time that a journal may add to a step."""
+RECOVERY_SECONDS = 10.0
+OWNER = Principal.open()
+LIMITS = ServerLimits(max_episodes=200_000)
+
+
+class Counting(Environment[Task]):
+    """Counts its own steps."""
+
+    splits = {"train": [Task(id="only")]}
+
+    def setup(self) -> None:
+        """Begin at 0."""
+        self.count = 0
+
+    async def prompt(self) -> str:
+        """Ask."""
+        return "Count."
+
+    @tool
+    async def step(self) -> Result:
+        """Count one step."""
+        self.count += 1
+        return Result(str(self.count), reward=1.0)
+
+
+async def start(host: EpisodeHost, count: int) -> list[str]:
+    """Start episodes, in groups."""
+    found: list[str] = []
+    while len(found) < count:
+        size = min(1024, count - len(found))
+        params = e.StartParams(environment="counting", split="train", seed=1, count=size, key=str(len(found)))
+        found += [one.episode for one in (await host.start(params, OWNER)).episodes]
+    return found
+
+
+async def play(host: EpisodeHost, episodes: list[str], steps: int) -> None:
+    """Take so many steps in each episode, one at a time."""
+
+    async def one(episode: str) -> None:
+        for number in range(1, steps + 1):
+            key = f"{episode}/{number}"
+            await host.step(e.StepParams(episode=episode, step=number, key=key, tool="step", arguments={}), OWNER)
+
+    await asyncio.gather(*map(one, episodes))
+
+
+def journal_of(folder: Path, sync: Sync | None) -> SqliteJournal | None:
+    """Return a new journal."""
+    return None if sync is None else SqliteJournal(folder / f"{time.monotonic_ns()}.db", sync)
+
+
+async def cpu_per_step(folder: Path, sync: Sync | None, steps: int) -> float:
+    """Return the CPU microseconds of a step."""
+    async with EpisodeHost([Counting], limits=LIMITS, journal=journal_of(folder, sync)) as host:
+        episodes = await start(host, AT_ONCE)
+        settle_heap()
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        await play(host, episodes, steps // AT_ONCE)
+        after = resource.getrusage(resource.RUSAGE_SELF)
+    spent = (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime)
+    return 1e6 * spent / (steps // AT_ONCE * AT_ONCE)
+
+
+async def recover(folder: Path, episodes: int, steps: int) -> float:
+    """Return the wall seconds until a host has all episodes of a journal again."""
+    file = folder / "recovery.db"
+    async with EpisodeHost([Counting], limits=LIMITS, journal=SqliteJournal(file)) as host:
+        await play(host, await start(host, episodes), steps)
+    began = time.perf_counter()
+    async with EpisodeHost([Counting], limits=LIMITS, journal=SqliteJournal(file)) as host:
+        seconds = time.perf_counter() - began
+        assert host.stats().running == episodes, host.stats()
+    return seconds
+
+
+async def kill(folder: Path, kills: int, live: int) -> dict[str, int]:
+    """Kill a server at random points while a client plays; return the counts of steps, and of wrong answers."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "ludus.cli", "serve", f"{__file__}:Counting", "--port", str(port)]
+    command += ["--journal", str(folder / "kills.db"), "--max-episodes", "200000", "--log-level", "ERROR"]
+    chance = random.Random(0)
+
+    async def serve() -> asyncio.subprocess.Process:
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        assert process.stdout is not None
+        assert (await process.stdout.readline()).startswith(b"Serving")
+        return process
+
+    process = await serve()
+    counts = {"kills": kills, "live": live, "steps": 0, "wrong": 0}
+    over = asyncio.Event()
+
+    async def one(episode: Episode) -> None:
+        expected = 0
+        while not over.is_set():
+            expected += 1
+            answer = text_of((await episode.call("step")).content)
+            counts["steps"] += 1
+            counts["wrong"] += answer != str(expected)
+            await asyncio.sleep(chance.random())
+
+    try:
+        async with connect(f"http://127.0.0.1:{port}", reconnect_seconds=120) as client:
+            counting = client.environment("counting")
+            episodes: list[Episode] = []
+            while len(episodes) < live:
+                episodes += list(await counting.start_group(min(1000, live - len(episodes)), seed=1))
+            playing = asyncio.gather(*map(one, episodes))
+            for _ in range(kills):
+                await asyncio.wait([playing], timeout=chance.uniform(0.05, 0.5))
+                process.send_signal(signal.SIGKILL)
+                await process.wait()
+                process = await serve()
+            over.set()
+            await playing
+            infos = await asyncio.gather(*(one.info() for one in episodes))
+            counts["wrong"] += sum(info.end_reason is not None for info in infos)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return counts
+
+
+def main() -> int:
+    """Measure and print; the exit code is 1 when a bar is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=20_000, help="steps of each measurement of CPU time")
+    parser.add_argument("--episodes", type=int, default=10_000, help="episodes that are recovered")
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--live", type=int, default=2_000, help="episodes that live while the server is killed")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        kinds: dict[str, Sync | None] = {"none": None, "normal": "normal", "full": "full"}
+        samples: dict[str, list[float]] = {kind: [] for kind in kinds}
+        for _ in range(options.rounds):
+            for kind, sync in kinds.items():
+                samples[kind].append(asyncio.run(cpu_per_step(folder, sync, options.steps)))
+        cpu = {kind: statistics.median(many) for kind, many in samples.items()}
+        found["cpu"] = cpu
+        print("CPU per step: " + ", ".join(f"{kind} {cost:.1f} µs" for kind, cost in cpu.items()))
+        for kind, most in (("normal", NORMAL_MOST), ("full", FULL_MOST)):
+            added = cpu[kind] - cpu["none"]
+            found[f"added_{kind}"] = added
+            print(f"  {kind} adds {added:.1f} µs (at most {most:g}): {'met' if added <= most else 'MISSED'}")
+        found["recovery"] = seconds = asyncio.run(recover(folder, options.episodes, 5))
+        met = seconds <= RECOVERY_SECONDS
+        print(f"{options.episodes:,} episodes of 5 steps are back in {seconds:.1f} s: {'met' if met else 'MISSED'}")
+        found["kills"] = counts = asyncio.run(kill(folder, options.kills, options.live))
+        print(
+            f"{options.kills} kills, {options.live:,} live episodes: {counts['steps']:,} steps, {counts['wrong']} wrong"
+        )
+    if options.json is not None:
+        options.json.write_text(json.dumps(found), encoding="utf-8")
+    bars = (found["added_normal"] <= NORMAL_MOST, found["added_full"] <= FULL_MOST, met, counts["wrong"] == 0)
+    return int(not all(bars))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

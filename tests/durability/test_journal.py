@@ -1,0 +1,240 @@
+"""The journal in an SQLite file: what it holds, when it answers, and files that it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ludus.protocol.content import Message, TextBlock
+from ludus.protocol.episodes import EpisodeLimits, StartParams, StepError, StepParams, StepResult, TurnMark
+from ludus.protocol.errors import EnvironmentFailed, EpisodeEnded, LudusError, ShuttingDown
+from ludus.protocol.lifecycle import EndReason
+from ludus.protocol.rewards import Reward, RewardEntry
+from ludus.server import Environment, EpisodeHost, Task, tool
+from ludus.server.auth.principal import Principal
+from ludus.server.runtime import sqlite_journal
+from ludus.server.runtime.journal import Asked, Ended, Entry, Evicted, Settled, Started
+from ludus.server.runtime.journal_codec import decode, decode_all, encode, encode_call
+from ludus.server.runtime.sqlite_journal import JournalUnusable, SqliteJournal
+
+TEXT = st.text(max_size=20)
+NUMBER = st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | NUMBER | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=5,
+)
+REWARDS = st.builds(Reward.of, NUMBER, st.dictionaries(TEXT, NUMBER, max_size=2)) | st.builds(
+    Reward.unscored, st.text(min_size=1, max_size=9)
+)
+RESULTS = st.builds(
+    StepResult,
+    step=st.integers(0, 100),
+    content=st.lists(st.builds(TextBlock, text=TEXT), max_size=2).map(tuple),
+    reward=st.none() | REWARDS,
+    metadata=st.dictionaries(TEXT, VALUES, max_size=2),
+)
+ERRORS: st.SearchStrategy[LudusError] = st.builds(EpisodeEnded, TEXT) | st.builds(EnvironmentFailed, TEXT)
+ENTRIES: st.SearchStrategy[Entry] = st.one_of(
+    st.builds(
+        Started, episode=TEXT, group=TEXT, place=st.integers(0, 9), size=st.integers(1, 9), environment=TEXT,
+        version=TEXT, split=TEXT, task=TEXT, index=st.integers(0, 9), seed=st.integers(0, 2**53 - 1), owner=TEXT,
+        limits=st.builds(EpisodeLimits, max_steps=st.none() | st.integers(1, 9)),
+        tools=st.none() | st.lists(TEXT, max_size=2).map(tuple),
+        prompt=st.builds(lambda text: (Message(content=(TextBlock(text=text),)),), TEXT), key=TEXT,
+        digest=st.binary(max_size=16), fork=st.booleans(), origin=st.none() | TEXT, has_secrets=st.booleans(),
+    ),
+    st.builds(
+        Asked, TEXT, st.integers(0, 9), TEXT, st.none() | TEXT, st.dictionaries(TEXT, VALUES, max_size=3),
+        st.none() | st.builds(TurnMark, number=st.integers(1, 9), text=TEXT), st.none() | st.binary(max_size=8),
+        st.none() | st.builds(StepError, code=st.just("invalid_arguments"), message=TEXT),
+    ),
+    st.builds(Settled, TEXT, TEXT, ERRORS),
+    st.builds(
+        Settled, TEXT, TEXT, RESULTS,
+        st.lists(
+            st.builds(RewardEntry, step=st.integers(0, 9), source=st.just("step"), reward=REWARDS), max_size=2
+        ).map(tuple),
+    ),
+    st.builds(Ended, TEXT, st.sampled_from(EndReason), st.none() | TEXT),
+    st.builds(Evicted, TEXT),
+)  # fmt: skip
+
+
+def plain(entry: Entry) -> dict[str, Any]:
+    """The entry's fields, with errors in a form that compares."""
+    found = {one.name: getattr(entry, one.name) for one in dataclasses.fields(entry)}
+    if isinstance(error := found.get("outcome"), LudusError):
+        found["outcome"] = (type(error), error.message, error.data)
+    return {"kind": type(entry), **found}
+
+
+@given(st.lists(ENTRIES, max_size=4))
+def test_entries_come_back_from_their_bytes(entries: list[Entry]) -> None:
+    batch = b"".join(map(encode, entries))
+    assert [plain(one) for one in decode_all(batch)] == [plain(one) for one in entries]
+
+
+@given(
+    st.builds(Asked, TEXT, st.just(1), TEXT, TEXT, st.dictionaries(TEXT, VALUES, max_size=3)), RESULTS, st.booleans()
+)
+def test_a_call_comes_back_with_its_outcome_and_what_it_logged(asked: Asked, result: StepResult, logs: bool) -> None:
+    rewarded = result.reward is not None and logs
+    entries = (RewardEntry(step=result.step, source="step", reward=result.reward),) if rewarded else ()
+    settled = Settled(asked.episode, asked.key, result, entries)
+    assert [plain(one) for one in decode_all(encode_call(asked, settled))] == [plain(asked), plain(settled)]
+
+
+@given(st.lists(ENTRIES, min_size=1, max_size=2), st.data())
+def test_bytes_that_are_cut_off_are_a_value_error(entries: list[Entry], data: st.DataObject) -> None:
+    batch = b"".join(map(encode, entries))
+    cut = batch[: data.draw(st.integers(0, len(batch) - 1))]
+    try:
+        found = list(decode_all(cut))
+    except ValueError:
+        return
+    assert len(found) < len(entries), "it was cut between two entries"
+
+
+@given(st.integers(-1, 7), st.binary(max_size=30) | st.sampled_from([b"{}", b"[]", b"null", b'{"key":1}']))
+def test_bytes_that_are_no_entry_are_a_value_error(kind: int, body: bytes) -> None:
+    try:
+        decode(kind, "e", body, body)
+    except ValueError:
+        return
+    assert kind == 4, "only this kind has no fields"
+
+
+class Counter(Environment[Task]):
+    """Counts."""
+
+    splits = {"train": [Task(id="a")]}
+
+    def prompt(self) -> str:
+        """Ask."""
+        return "Count."
+
+    @tool
+    async def count(self) -> str:
+        """Count."""
+        return "1"
+
+
+async def test_entries_are_stored_in_order_and_come_back_in_the_next_process(tmp_path: Path) -> None:
+    entries = [Ended(f"e{number}", EndReason.COMPLETED) for number in range(100)]
+    journal = SqliteJournal(tmp_path / "j.db")
+    for entry in entries:
+        journal.append(entry)
+    key = journal.key
+    journal.close()
+    again = SqliteJournal(tmp_path / "j.db")
+    assert [one.entry for one in again.stored()] == entries
+    assert again.key == key
+    again.compact(["e3", "e5"])
+    assert [one.entry.episode for one in again.stored()] == ["e3", "e5"]
+    again.close()
+
+
+async def test_a_callback_comes_when_the_entries_before_it_are_on_disk(tmp_path: Path) -> None:
+    journal = SqliteJournal(tmp_path / "j.db")
+    seen: list[LudusError | None] = []
+    journal.when_durable(seen.append)
+    assert seen == [None], "nothing was appended"
+    loop = asyncio.get_running_loop()
+    committed: asyncio.Future[LudusError | None] = loop.create_future()
+    journal.append(Evicted("e"))
+    journal.when_durable(committed.set_result)
+    assert not committed.done()
+    assert await asyncio.wait_for(committed, 30) is None
+    journal.close()
+    with closing(sqlite3.connect(tmp_path / "j.db", isolation_level=None)) as database:
+        assert database.execute("SELECT entries FROM batches").fetchall() == [(encode(Evicted("e")),)]
+
+
+async def test_a_second_server_on_one_journal_is_refused(tmp_path: Path) -> None:
+    journal = SqliteJournal(tmp_path / "j.db")
+    with pytest.raises(JournalUnusable, match=r"j\.db cannot be used: another server uses it; name another file"):
+        SqliteJournal(tmp_path / "j.db")
+    journal.close()
+
+
+def of_another_version(path: Path) -> None:
+    SqliteJournal(path).close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("PRAGMA user_version=99")
+
+
+def of_another_program(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("CREATE TABLE users (name TEXT)")
+
+
+def no_database(path: Path) -> None:
+    path.write_bytes(b"no database at all" * 100)
+
+
+@pytest.mark.parametrize(
+    ("break_it", "why"),
+    [
+        (of_another_version, "its version is 99, this server writes 1"),
+        (of_another_program, "is no journal of this version"),
+        (no_database, "file is not a database"),
+    ],
+)
+def test_a_file_that_is_no_journal_is_refused_and_left_as_it_is(
+    tmp_path: Path, break_it: Callable[[Path], None], why: str
+) -> None:
+    path = tmp_path / "j.db"
+    break_it(path)
+    before = path.read_bytes()
+    with pytest.raises(JournalUnusable, match=why):
+        SqliteJournal(path)
+    assert path.read_bytes() == before
+
+
+def test_a_folder_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(JournalUnusable, match="unable to open database file; name another file"):
+        SqliteJournal(tmp_path / "missing" / "j.db")
+
+
+def test_an_entry_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    journal = SqliteJournal(tmp_path / "j.db")
+    journal.close()
+    with closing(sqlite3.connect(tmp_path / "j.db", isolation_level=None)) as database:
+        database.execute("INSERT INTO batches VALUES (7, 0.0, x'00')")
+    again = SqliteJournal(tmp_path / "j.db")
+    with pytest.raises(JournalUnusable, match=r"row 7 of the journal .* cannot be read"):
+        list(again.stored())
+    again.close()
+
+
+async def test_a_full_disk_answers_nothing_and_refuses_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_journal, "PATIENCE_SECONDS", 0.0)
+    journal = SqliteJournal(tmp_path / "j.db")
+    owner = Principal.open()
+    async with EpisodeHost([Counter], journal=journal) as host:
+        start = StartParams(environment="counter", split="train", key="k")
+        episode = (await host.start(start, owner)).episodes[0].episode
+        (pages,) = journal._database.execute("PRAGMA page_count").fetchone()
+        journal._database.execute(f"PRAGMA max_page_count={pages}")
+
+        async def steps() -> None:
+            for number in range(1, 500):
+                step = StepParams(episode=episode, step=number, tool="count", key=str(number))
+                await host.step(step, owner)
+
+        with pytest.raises(ShuttingDown, match=r"cannot write its journal \(database or disk is full\)"):
+            await steps()
+        with pytest.raises(ShuttingDown):
+            await host.start(start.model_copy(update={"key": "other"}), owner)

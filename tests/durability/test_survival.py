@@ -1,0 +1,152 @@
+"""Episodes survive the death of their server: nothing that was answered is lost, and nothing runs twice."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from durable_server import Process
+
+from ludus.client import Episode, GroupMember, connect, text_of
+from ludus.protocol.errors import EpisodeEnded, EpisodeNotFound
+from ludus.protocol.lifecycle import EndReason
+
+WIRES = ["channel", "mcp"]
+
+
+async def numbers(episode: Episode, count: int) -> list[str]:
+    """The observations of so many calls of `add`."""
+    return [text_of((await episode.call("add", number=number)).content) for number in range(1, count + 1)]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_episodes_go_on_after_kill_9_with_an_unchanged_client(served: Process, wire: Any) -> None:
+    async with connect(served.url, wire=wire) as client:
+        ledger = client.environment("ledger")
+        episodes = [await ledger.start(index=index % 5, seed=index) for index in range(20)]
+        before = [await numbers(one, 3) for one in episodes]
+        await served.restart()
+        after = [text_of((await one.call("add", number=10)).content) for one in episodes]
+        assert [text.split()[0] for text in after] == ["16"] * 20, "1 + 2 + 3 + 10"
+        logs = [[entry.reward.value for entry in (await one.rewards()).entries] for one in episodes]
+        assert logs == [[1.0, 2.0, 3.0, 10.0]] * 20
+        other = await ledger.start(index=3, seed=3)
+        assert await numbers(other, 3) == before[3], "the same seed draws the same numbers"
+        assert text_of((await other.call("add", number=10)).content) == after[3]
+        graded = [await one.grade("16") for one in episodes]
+        assert [one.reward.value for one in graded if one.reward is not None] == [1.0] * 20
+
+
+async def test_calls_that_are_running_when_the_server_dies_run_once_in_the_recovered_state(served: Process) -> None:
+    async with connect(served.url) as client:
+        ledger = client.environment("ledger")
+        episodes = [await ledger.start(index=0, seed=7) for _ in range(50)]
+
+        async def play(episode: Episode) -> list[int]:
+            return [int(text_of((await episode.call("add", number=1)).content).split()[0]) for _ in range(20)]
+
+        playing = asyncio.gather(*(play(one) for one in episodes))
+        for _ in range(3):
+            await asyncio.wait([playing], timeout=0.3)
+            await served.restart()
+        assert await playing == [list(range(1, 21))] * 50
+        infos = [await one.info() for one in episodes]
+        assert {(info.steps, info.reward.value) for info in infos if info.reward is not None} == {(20, 20.0)}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_start_that_is_repeated_after_the_death_gets_the_group_of_the_first(served: Process, wire: Any) -> None:
+    async with connect(served.url, wire=wire) as client:
+        ledger = client.environment("ledger")
+        members = [GroupMember("the key", 3, place) for place in range(3)]
+        first = [await ledger.start(index=1, seed=5, join=one) for one in members]
+        await first[0].grade("0")
+        await served.restart()
+        again = [await ledger.start(index=1, seed=5, join=one) for one in members]
+        assert [one.id for one in again] == [one.id for one in first]
+        assert again[0].prompt == first[0].prompt
+
+
+async def test_an_episode_that_had_ended_still_answers(served: Process) -> None:
+    async with connect(served.url) as client:
+        episode = await client.environment("ledger").start(index=0, seed=1)
+        await numbers(episode, 2)
+        graded = await episode.grade("3")
+        await served.restart()
+        info = await episode.info()
+        assert (info.end_reason, info.steps, info.reward) == (EndReason.SUBMITTED, 2, graded.info.reward)
+        with pytest.raises(EpisodeEnded):
+            await episode.call("add", number=1)
+
+
+async def test_a_graceful_stop_leaves_episodes_for_the_next_process(served: Process) -> None:
+    async with connect(served.url) as client:
+        episode = await client.environment("ledger").start(index=0, seed=1)
+        assert (await numbers(episode, 2))[1].startswith("3 ")
+        await served.restart(signal.SIGTERM)
+        assert text_of((await episode.call("add", number=4)).content).startswith("7 ")
+        assert (await episode.info()).end_reason is None
+
+
+async def test_a_fork_survives_with_the_steps_of_its_origin(served: Process) -> None:
+    async with connect(served.url) as client:
+        episode = await client.environment("ledger").start(index=0, seed=1)
+        await numbers(episode, 3)
+        branch = await episode.fork(step=2)
+        await served.restart()
+        assert text_of((await branch.call("add", number=10)).content).startswith("13 ")
+        assert text_of((await episode.call("add", number=10)).content).startswith("16 ")
+
+
+async def test_an_episode_that_departs_from_its_journal_is_unscored_and_the_log_says_where(served: Process) -> None:
+    async with connect(served.url) as client:
+        episode = await client.environment("drifting").start(index=0)
+        await episode.call("who")
+        await served.restart()
+        info = await episode.info()
+        assert info.end_reason is EndReason.INFRASTRUCTURE_ERROR
+        assert info.reward is not None
+        assert info.reward.value is None
+    assert "repeating step 1 gave another content" in served.log.read_text("utf-8")
+
+
+async def test_secrets_are_in_no_journal_so_their_episodes_end(served: Process) -> None:
+    async with connect(served.url) as client:
+        episode = await client.environment("ledger").start(index=0, secrets={"KEY": "hunter2-hunter2"})
+        await numbers(episode, 1)
+        await served.restart()
+        assert (await episode.info()).end_reason is EndReason.INFRASTRUCTURE_ERROR
+    assert b"hunter2" not in served.journal.read_bytes()
+    assert "its start gave secrets" in served.log.read_text("utf-8")
+
+
+async def test_an_episode_that_is_forgotten_leaves_the_journal(served: Process) -> None:
+    async with connect(served.url) as client:
+        episode = await client.environment("ledger").start(index=0)
+        await episode.close()
+        await served.restart(signal.SIGTERM, "--result-ttl-seconds", "0")
+        with pytest.raises(EpisodeNotFound):
+            await episode.info()
+    await served.end(signal.SIGTERM)
+    with closing(sqlite3.connect(served.journal)) as database:
+        assert database.execute("SELECT count(*) FROM batches").fetchone() == (0,)
+
+
+async def test_a_play_url_stays_valid(served: Process, tmp_path: Path) -> None:
+    from mcp import Client
+
+    async with connect(served.url) as client:
+        episode = await client.environment("ledger").start(index=0, seed=1)
+        url = episode.play_url
+        assert url is not None
+        async with Client(url) as agent:
+            await agent.call_tool("add", {"number": 5})
+        await served.restart()
+        async with Client(url) as agent:
+            answer = await agent.call_tool("add", {"number": 6})
+    assert answer.content[0].text.startswith("11 ")  # type: ignore[union-attr]

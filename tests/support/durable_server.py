@@ -1,0 +1,50 @@
+"""A server process with a journal, which is killed and started again at the same port."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from pathlib import Path
+
+WORLD = Path(__file__).resolve().parents[1] / "durability" / "durable_world.py"
+PATIENCE = 60.0
+
+
+class Process:
+    """A `ludus serve` of its own process group, at one port, with one journal."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder = folder
+        self.journal = folder / "journal.db"
+        self.options = options
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.process: asyncio.subprocess.Process | None = None
+        self.log = folder / "server.log"
+
+    async def start(self, *options: str) -> None:
+        """Start the server, and wait until it answers."""
+        with self.log.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "ludus.cli", "serve", f"{WORLD}:Ledger", f"{WORLD}:Drifting",
+                "--port", str(self.port), "--journal", str(self.journal), *self.options, *options,
+                stdout=asyncio.subprocess.PIPE, stderr=log, cwd=self.folder,
+            )  # fmt: skip
+        assert self.process.stdout is not None
+        line = await asyncio.wait_for(self.process.stdout.readline(), PATIENCE)
+        assert line.startswith(b"Serving"), self.log.read_text("utf-8")
+
+    async def end(self, number: int = signal.SIGKILL) -> None:
+        """End the server with a signal."""
+        if self.process is not None and self.process.returncode is None:
+            self.process.send_signal(number)
+            await asyncio.wait_for(self.process.wait(), PATIENCE)
+
+    async def restart(self, number: int = signal.SIGKILL, *options: str) -> None:
+        """End the server with a signal, and start it again."""
+        await self.end(number)
+        await self.start(*options)
