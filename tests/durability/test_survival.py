@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -150,3 +151,30 @@ async def test_a_play_url_stays_valid(served: Process, tmp_path: Path) -> None:
         async with Client(url) as agent:
             answer = await agent.call_tool("add", {"number": 6})
     assert answer.content[0].text.startswith("11 ")  # type: ignore[union-attr]
+
+
+async def test_a_journal_with_stdio_is_refused(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "ludus.cli",
+        "serve",
+        "guess_number",
+        "--stdio",
+        "--journal",
+        str(tmp_path / "j.db"),
+    ]
+    done = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    _, said = await asyncio.wait_for(done.communicate(), 60)
+    assert done.returncode == 2
+    assert "--journal works only without --stdio" in " ".join(said.decode().replace("│", " ").split())
+
+
+async def test_a_broken_journal_keeps_the_server_from_starting_and_says_which_row(served: Process) -> None:
+    await served.end(signal.SIGTERM)
+    with closing(sqlite3.connect(served.journal, isolation_level=None)) as database:
+        database.execute("INSERT INTO batches VALUES (7, 0.0, x'00')")
+    with pytest.raises(AssertionError, match=r"row 7 of the journal .*cannot be read"):
+        await served.start()

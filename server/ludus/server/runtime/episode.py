@@ -230,7 +230,7 @@ class Episode:
         self.turns: Sequence[OpenTurn] = ()
         """Turns that are not judged yet; empty if the environment does not judge turns."""
         self.muted = False
-        """Whether its calls and its end are not written to the journal: it is being rebuilt, or the server stops."""
+        """Whether its calls are not written to the journal: they are being repeated, or the server stops."""
         self.origin: str | None = None
         """The `noise_key` of the episode that it was forked from."""
         self.began = now

@@ -207,8 +207,7 @@ class EpisodeHost:
         episodes = await self._starts.do(
             principal.name, params.key, params, lambda digest: self._open_group(params, principal, digest)
         )
-        await committed(self.journal)
-        return episodes
+        return await committed(self.journal, episodes)
 
     async def _open_group(
         self, params: e.StartParams, principal: Principal, digest: bytes, fork: ForkedFrom | None = None
@@ -309,24 +308,24 @@ class EpisodeHost:
     async def rewards(self, params: e.RewardsParams, principal: Principal) -> e.RewardsResult:
         """Return the reward log."""
         episode = self.store.get_owned(params.episode, principal)
-        return e.RewardsResult(
-            entries=tuple(episode.entries or ())[params.after :],
-            total=episode.reward,
-            status=episode.status,
+        result = e.RewardsResult(
+            entries=tuple(episode.entries or ())[params.after :], total=episode.reward, status=episode.status,
             end_reason=episode.end_reason,
-        )
+        )  # fmt: skip
+        return await committed(self.journal, result)
 
     async def get_episode(self, params: e.GetEpisodeParams, principal: Principal) -> e.GetEpisodeResult:
         """Return an episode's status."""
         episode = self.store.get_owned(params.episode, principal)
-        return e.GetEpisodeResult(info=episode.info(rewards=principal.may(Scope.REWARDS_READ)))
+        result = e.GetEpisodeResult(info=episode.info(rewards=principal.may(Scope.REWARDS_READ)))
+        return await committed(self.journal, result)
 
     async def close(self, params: e.CloseParams, principal: Principal) -> e.CloseResult:
         """End an episode and free its resources; its rewards stay. Repeats are harmless."""
         episode = self.store.get_owned(params.episode, principal)
         await self._close(episode)
-        await committed(self.journal)
-        return e.CloseResult(info=episode.info(rewards=principal.may(Scope.REWARDS_READ)))
+        result = e.CloseResult(info=episode.info(rewards=principal.may(Scope.REWARDS_READ)))
+        return await committed(self.journal, result)
 
     def view(self, episode: str) -> EpisodeView:
         """Return what the agent sees of an episode, which counts as use; raise `EpisodeNotFound` if there is none."""
@@ -352,8 +351,8 @@ class EpisodeHost:
         episode = await self._forks.do(
             principal.name, params.key, params, lambda digest: self._fork(source, params.key, upto, principal, digest)
         )
-        await committed(self.journal)
-        return e.ForkResult(group=episode.group, episode=self._describe(episode, principal))
+        result = e.ForkResult(group=episode.group, episode=self._describe(episode, principal))
+        return await committed(self.journal, result)
 
     async def _fork(self, source: Episode, key: str, upto: int, principal: Principal, digest: bytes) -> Episode:
         published = source.published

@@ -11,13 +11,15 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ludus.protocol.content import Message
 from ludus.protocol.episodes import EpisodeLimits, StepError, StepResult, TurnMark
 from ludus.protocol.errors import LudusError, ShuttingDown
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import RewardEntry
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,8 +152,8 @@ class Journal(Protocol):
         ...
 
 
-async def committed(journal: Journal | None) -> None:
-    """Wait until all entries of a journal are durable; at once without one.
+async def committed(journal: Journal | None, answer: T) -> T:
+    """Return an answer when all entries of a journal so far are durable, because it may show what they hold.
 
     Raises:
         ShuttingDown: the journal cannot be written.
@@ -161,6 +163,7 @@ async def committed(journal: Journal | None) -> None:
         journal.when_durable(partial(_resolve, waiter))
         if (error := await waiter) is not None:
             raise ShuttingDown(error.message)
+    return answer
 
 
 def _resolve(waiter: asyncio.Future[LudusError | None], error: LudusError | None) -> None:

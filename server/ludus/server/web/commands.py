@@ -226,6 +226,9 @@ def _serve_stdio(classes: Sequence[Any], settings: Any, which: dict[str, Any]) -
     from ludus.server.runtime.host import EpisodeHost
     from ludus.server.tasks.difficulty import load_difficulty_files
     from ludus.server.transports.mcp import serve_stdio
+
+    if settings.journal is not None:
+        raise typer.BadParameter("--journal works only without --stdio, whose episodes end with their client")
     from ludus.server.web import logs
 
     logs.configure(settings.log_format, settings.log_level)
