@@ -1,6 +1,6 @@
 """What a journal costs, and what it saves: CPU per step, recovery after a death, and a server that is killed.
 
-    python benchmarks/durability.py [--rounds 5] [--steps 20000] [--episodes 10000] [--kills 200] [--live 2000]
+    python benchmarks/durability.py [--rounds 5] [--steps 20000] [--episodes 10000] [--kills 40] [--live 1000]
 
 * CPU per step: `EpisodeHost` without a wire, 64 episodes in flight, without a journal, with one that survives the death
   of the process (`normal`) and with one that survives the loss of power (`full`), in turn; medians over rounds. The CPU
@@ -169,8 +169,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20_000, help="steps of each measurement of CPU time")
     parser.add_argument("--episodes", type=int, default=10_000, help="episodes that are recovered")
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--live", type=int, default=2_000, help="episodes that live while the server is killed")
+    parser.add_argument("--kills", type=int, default=40)
+    parser.add_argument("--live", type=int, default=1_000, help="episodes that live while the server is killed")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     found: dict[str, Any] = {}

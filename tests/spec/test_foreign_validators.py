@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transcripts import exchanges
 
+from ludus.protocol import METHODS
 from ludus.protocol.integers import LARGEST_INTEGER
 
 pytestmark = pytest.mark.suite("peers")
@@ -53,13 +55,18 @@ def said() -> dict[str, Any]:
 
 
 def examples() -> list[tuple[str, Any]]:
+    """The examples of the pages, and the params and results of the transcripts."""
     texts = [path.read_text("utf-8") for part in ("core", "modules") for path in sorted(SPEC.glob(f"{part}/*.md"))]
-    return [(match["type"], json.loads(match["value"])) for text in texts for match in EXAMPLE.finditer(text)]
+    found = [(match["type"], json.loads(match["value"])) for text in texts for match in EXAMPLE.finditer(text)]
+    for method, params, result in (one for name in ("mcp.md", "channel.md") for one in exchanges(name)):
+        if (kind := METHODS.get(method)) is not None:
+            found += [(kind.params.__name__, params), (kind.result.__name__, result)]
+    return found
 
 
 def test_every_example_is_valid_to_ajv_and_hyperjump(said: dict[str, Any]) -> None:
     found = said["values"][: len(examples())]
-    assert len(found) > 10
+    assert len(found) > 25
     assert found == [{"ajv": True, "hyperjump": True}] * len(found)
 
 
