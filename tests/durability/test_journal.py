@@ -88,8 +88,9 @@ def test_entries_come_back_from_their_bytes(entries: list[Entry]) -> None:
     st.builds(Asked, TEXT, st.just(1), TEXT, TEXT, st.dictionaries(TEXT, VALUES, max_size=3)), RESULTS, st.booleans()
 )
 def test_a_call_comes_back_with_its_outcome_and_what_it_logged(asked: Asked, result: StepResult, logs: bool) -> None:
-    rewarded = result.reward is not None and logs
-    entries = (RewardEntry(step=result.step, source="step", reward=result.reward),) if rewarded else ()
+    entries: tuple[RewardEntry, ...] = ()
+    if result.reward is not None and logs:
+        entries = (RewardEntry(step=result.step, source="step", reward=result.reward),)
     settled = Settled(asked.episode, asked.key, result, entries)
     assert [plain(one) for one in decode_all(encode_call(asked, settled))] == [plain(asked), plain(settled)]
 
