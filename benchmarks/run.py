@@ -275,7 +275,7 @@ def of_durability(found: dict[str, Any]) -> Iterator[Figure]:
         added = found[f"added_{sync}"]
         yield Figure(f"CPU that a journal adds to a step, {sync}", f"≤ {most} µs", f"{added:.1f} µs", added <= most)
     seconds = found["recovery"]
-    yield Figure("10,000 episodes of 5 steps are back", "≤ 10 s", f"{seconds:.1f} s", seconds <= 10)
+    yield Figure(f"{found['episodes']:,} episodes of 5 steps are back", "≤ 10 s", f"{seconds:.1f} s", seconds <= 10)
     counts = found["kills"]
     what = f"kill -9 at {counts['kills']} random points, {counts['live']:,} live episodes"
     yield Figure(what, "0 lost or run twice", f"{counts['wrong']} of {counts['steps']:,}", counts["wrong"] == 0)

@@ -13,6 +13,7 @@ A generated part of the text stands between two comments and is replaced as a wh
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections import Counter
@@ -45,6 +46,7 @@ from spec_manifest import (
 from ludus.protocol import METHODS, errors, identifiers, lifecycle, methods
 from ludus.protocol.integers import LARGEST_INTEGER
 from ludus.protocol.modules import FIELD_MODULES, METHOD_MODULES, RESERVED, Module
+from ludus.protocol.negotiation import Settings
 
 PART: Final = re.compile(
     r"(?P<open><!-- generated: (?P<kind>[a-z-]+)(?: (?P<argument>[^\n]*?))? -->\n).*?(?P<close><!-- end -->)", re.DOTALL
@@ -184,13 +186,9 @@ def module_table(_: str) -> str:
 
 
 def _settings_of(module: Module) -> str:
-    match module:
-        case Module.CHANNEL:
-            return f'`{{"path": "{identifiers.CHANNEL_PATH}", "subprotocol": "{identifiers.CHANNEL_SUBPROTOCOL}"}}`'
-        case Module.PLAY:
-            return f'`{{"path": "{identifiers.PLAY_PATH}"}}`'
-        case _:
-            return "" if module in RESERVED else "`{}`"
+    if module in RESERVED:
+        return ""
+    return f"`{json.dumps(Settings.of(frozenset({module})).to_wire()['modules'][module])}`"
 
 
 def any_errors(_: str) -> str:

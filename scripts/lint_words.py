@@ -33,6 +33,7 @@ PAGES: Final = (
     "spec/*.md",
     "spec/core/*.md",
     "spec/modules/*.md",
+    "spec/reference/*.ts",
     "Makefile",
     "mkdocs.yml",
     ".ci/run",

@@ -140,7 +140,7 @@ function listTasks(environment: Environment, { name, count }: Split, { cursor, l
   return { tasks: Array.from({ length: next - first }, row), nextCursor: next < count ? String(next) : null };
 }
 
-/** Check params. What a policy writes, the tool and its arguments, may hold anything: its step then tells it. */
+/** Check params. What a policy writes, the tool and its arguments, may hold anything: its step then says so. */
 function readParams(method: string, given: JsonObject): Params {
   const params = check(PARAMS[method] ?? {}, given, "params") as Params;
   const allowed = (name: string) => ({ tool: ["string"], arguments: ["string", "number", "bigint"] })[name] ?? [];

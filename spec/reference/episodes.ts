@@ -15,7 +15,7 @@ export type EndReason = keyof typeof STATUS;
 const COMPONENTS: Schema = { ...ANY_OBJECT, additionalProperties: fields({ value: { type: "number" } }) };
 const REWARD = fields({ value: { type: ["number", "null"] }, components: COMPONENTS, reason: nullable(TEXT) });
 const DONE: Schema = { enum: ["completed", "truncated", null], default: null };
-const LATE: Json = { text: "The time of this episode is over." };
+const LATE: Json = { text: "The time of this episode has ended." };
 const OUTCOME = fields({ text: TEXT, reward: nullable(REWARD), metadata: ANY_OBJECT, done: DONE });
 
 type Text = { type: string; text: string };

@@ -54,20 +54,20 @@ async function answer(episode: Known, method: string, given: JsonObject, meta: J
   const prompt = { role: "user", content: { type: "text", text: episode?.prompt ?? "" } };
   if (isPrompt) return { messages: [prompt] };
   if (!isObject(args)) throw new Refusal(-32602, "arguments must be an object");
-  if (!episode) return say(true, "This episode is over, and this server has forgotten it.");
+  if (!episode) return say(true, "This episode has ended, and this server has forgotten it.");
   const { step, key } = checkSound(MARK_SCHEMA, meta[MARK] ?? { key: randomUUID() }, MARK) as Mark;
   try {
     if (name === SUBMIT.name) {
       const { answer } = checkSound(ANSWER, args, "arguments") as { answer: string };
       await episode.grade(answer, key);
-      return say(false, `This episode is over (${episode.endReason}).`);
+      return say(false, `This episode has ended (${episode.endReason}).`);
     }
     const { content, error, endReason } = await episode.step(step, String(name), args, key);
-    const over = endReason === null ? [] : [`This episode is over (${endReason}).`];
+    const over = endReason === null ? [] : [`This episode has ended (${endReason}).`];
     return say(error !== null, content[0].text, ...over);
   } catch (error) {
     if (!(error instanceof Invalid || (error instanceof Refusal && error.error.code >= 4093))) throw error;
-    return say(true, error.message, ...(episode.endReason === null ? [] : ["This episode is over."]));
+    return say(true, error.message, ...(episode.endReason === null ? [] : ["This episode has ended."]));
   }
 }
 

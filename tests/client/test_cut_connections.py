@@ -121,11 +121,12 @@ async def test_a_thousand_episodes_over_a_channel_that_keeps_breaking(serve: Any
 
 
 @pytest.mark.requirement("KEY-2", "STEP-5")
-async def test_episodes_over_http_that_keeps_breaking(serve: Any) -> None:
+async def test_episodes_over_http_that_keeps_breaking(serve: Any, caplog: pytest.LogCaptureFixture) -> None:
     proxy = await play_through(serve, "mcp", episodes=60, at_once=10, mean=8_000)
     assert proxy.cuts > 20
     assert Ledger.ledgers == [list(range(1, STEPS + 1))] * 60
     assert sorted(Ledger.grades) == sorted(f"answer {number}" for number in range(60))
+    assert "incident" not in caplog.text, "a client that leaves is no fault of the server"
 
 
 @pytest.mark.parametrize("wire", ["channel", "mcp"])

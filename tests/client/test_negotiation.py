@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from app_server import serving_app
 from core_server import CoreOnly
 from worlds import SECRET_ANSWER, Playground
 
@@ -25,7 +26,7 @@ from ludus.protocol.errors import (
 from ludus.protocol.identifiers import CHANNEL_PATH, CONTROL_PATH, EXTENSION_ID
 from ludus.server.auth.tokens import TokenFile, new_token
 from ludus.server.web.app import LudusApp
-from ludus.server.web.serve import LudusServer, build
+from ludus.server.web.serve import build
 from ludus.server.web.settings import ServerSettings
 
 Peer = Callable[..., Awaitable[str]]
@@ -41,17 +42,8 @@ async def without_channel() -> AsyncIterator[Callable[[int], Awaitable[tuple[str
             settings = ServerSettings(port=0)
             app = build([Playground], settings, {})
             wall = CoreOnly(app, status)
-            server = LudusServer(LudusApp(app.api, app.context, app.guard, wall), settings)
-            task = asyncio.create_task(server.serve())
-
-            async def stop() -> None:
-                server.stop()
-                await task
-
-            stack.push_async_callback(stop)
-            async with asyncio.timeout(30):
-                await server.running.wait()
-            return server.url, wall
+            walled = LudusApp(app.api, app.context, app.guard, wall)
+            return await stack.enter_async_context(serving_app(walled, settings)), wall
 
         yield start
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from app_server import serving_app
 from core_server import CoreOnly
 from worlds import SECRET_ANSWER, Playground
 
@@ -17,7 +17,7 @@ from ludus.conformance.checks import WIRE_MODULES
 from ludus.protocol.modules import RESERVED, Module
 from ludus.server import EpisodeHost, ServerLimits
 from ludus.server.web.app import LudusApp, create_app
-from ludus.server.web.serve import LudusServer, build
+from ludus.server.web.serve import build
 from ludus.server.web.settings import ServerSettings
 
 ROOT = Path(__file__).parents[2]
@@ -37,17 +37,7 @@ async def serve_app() -> AsyncIterator[Callable[[LudusApp], Awaitable[str]]]:
     async with AsyncExitStack() as stack:
 
         async def start(app: LudusApp) -> str:
-            server = LudusServer(app, SETTINGS)
-            task = asyncio.create_task(server.serve())
-
-            async def stop() -> None:
-                server.stop()
-                await task
-
-            stack.push_async_callback(stop)
-            async with asyncio.timeout(30):
-                await server.running.wait()
-            return server.url
+            return await stack.enter_async_context(serving_app(app, SETTINGS))
 
         yield start
 

@@ -46,8 +46,8 @@ RESULTS = st.builds(
 ERRORS: st.SearchStrategy[LudusError] = st.builds(EpisodeEnded, TEXT) | st.builds(EnvironmentFailed, TEXT)
 ENTRIES: st.SearchStrategy[Entry] = st.one_of(
     st.builds(
-        Started, episode=TEXT, group=TEXT, place=st.integers(0, 9), size=st.integers(1, 9), environment=TEXT,
-        version=TEXT, split=TEXT, task=TEXT, index=st.integers(0, 9), seed=st.integers(0, 2**53 - 1), owner=TEXT,
+        Started, episode=TEXT, group=TEXT, size=st.integers(1, 9), environment=TEXT,
+        version=TEXT, split=TEXT, task=TEXT, seed=st.integers(0, 2**53 - 1), owner=TEXT,
         limits=st.builds(EpisodeLimits, max_steps=st.none() | st.integers(1, 9)),
         tools=st.none() | st.lists(TEXT, max_size=2).map(tuple),
         prompt=st.builds(lambda text: (Message(content=(TextBlock(text=text),)),), TEXT), key=TEXT,
@@ -239,3 +239,19 @@ async def test_a_full_disk_answers_nothing_and_refuses_the_rest(
             await steps()
         with pytest.raises(ShuttingDown):
             await host.start(start.model_copy(update={"key": "other"}), owner)
+
+
+async def test_the_time_that_the_server_was_away_does_not_count(tmp_path: Path) -> None:
+    owner, path = Principal.open(), tmp_path / "j.db"
+    limits = EpisodeLimits(seconds=100.0)
+    async with EpisodeHost([Counter], journal=SqliteJournal(path)) as host:
+        start = StartParams(environment="counter", split="train", key="k", limits=limits)
+        episode = (await host.start(start, owner)).episodes[0].episode
+        await host.step(StepParams(episode=episode, step=1, tool="count", key="1"), owner)
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("UPDATE batches SET at = at - 5000")
+    async with EpisodeHost([Counter], journal=SqliteJournal(path)) as host:
+        found = host.store.find(episode)
+        assert found.deadline is not None
+        left = found.deadline - asyncio.get_running_loop().time()
+        assert 50.0 < left <= 100.0

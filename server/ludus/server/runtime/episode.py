@@ -283,20 +283,19 @@ class Episode:
             return Reward.unscored(why if self.incident is None else f"{why} (incident {self.incident})")
         return total(entry.reward for entry in self.entries or ())
 
-    def started(self, place: int, params: StartParams, key: str, digest: bytes, *, fork: bool) -> Started:
+    def started(self, params: StartParams, key: str, digest: bytes, *, fork: bool) -> Started:
         """Return the journal's entry of its start.
 
         Args:
-            place: its place in its group.
             params: the request that started it.
             key: the key of that request, or of the fork.
             digest: the digest of the request's params.
             fork: whether the request was a fork.
         """
         return Started(
-            episode=self.id, group=self.group, place=place, size=params.count, environment=self.published.name,
-            version=self.published.cls.version, split=self.row.split, task=self.row.id, index=self.row.index,
-            seed=self.seed, owner=self.owner, limits=self.limits, tools=params.tools, prompt=self.prompt, key=key,
+            episode=self.id, group=self.group, size=params.count, environment=self.published.name,
+            version=self.published.cls.version, split=self.row.split, task=self.row.id, seed=self.seed,
+            owner=self.owner, limits=self.limits, tools=params.tools, prompt=self.prompt, key=key,
             digest=digest, fork=fork, origin=self.origin, has_secrets=bool(params.secrets),
         )  # fmt: skip
 

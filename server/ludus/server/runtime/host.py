@@ -242,12 +242,12 @@ class EpisodeHost:
                 if episode.instance is not None:
                     await asyncio.shield(self._spawn(self._setup.tear_down(episode, ())))
             raise
-        for place, episode in enumerate(episodes):
+        for episode in episodes:
             episode.origin = fork.origin if fork is not None else None
             self.store.add(episode)
             if self.journal is not None:
                 key = fork.key if fork is not None else params.key
-                self.journal.append(episode.started(place, params, key, digest, fork=fork is not None))
+                self.journal.append(episode.started(params, key, digest, fork=fork is not None))
         self._started[published.name] += params.count
         return tuple(episodes)
 

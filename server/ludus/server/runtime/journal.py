@@ -28,8 +28,6 @@ class Started:
 
     episode: str
     group: str
-    place: int
-    """Its place in its group, from 0."""
     size: int
     """The number of episodes in its group."""
     environment: str
@@ -38,7 +36,6 @@ class Started:
     split: str
     task: str
     """The task's id."""
-    index: int
     seed: int
     owner: str
     limits: EpisodeLimits

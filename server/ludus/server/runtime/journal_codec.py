@@ -25,7 +25,7 @@ _FRAME: Final = struct.Struct("<BIII")
 """What begins an entry: its kind, and the sizes of its episode's id and of its two parts."""
 
 _PLAIN: Final = (
-    "group", "place", "size", "environment", "version", "split", "task", "index", "seed", "owner", "key", "fork",
+    "group", "size", "environment", "version", "split", "task", "seed", "owner", "key", "fork",
     "origin", "has_secrets",
 )  # fmt: skip
 """The fields of `Started` that are JSON values."""
@@ -131,23 +131,21 @@ def decode(kind: int, episode: str, body: bytes, outcome: bytes) -> tuple[Entry,
     """
     try:
         given: dict[str, Any] = from_json(body, allow_inf_nan=True)
-        match kind:
-            case 0:
-                return (_started(episode, given),)
-            case 1:
-                return (_asked(episode, given),)
-            case 2:
-                return (_settled(episode, given["key"], outcome),)
-            case 3:
-                return (Ended(episode, EndReason(given["reason"]), given["incident"]),)
-            case 4:
-                return (Evicted(episode),)
-            case 5:
-                return _asked(episode, given), _settled(episode, given["key"], outcome)
-            case _:
-                raise ValueError(f"there is no kind {kind} of entries")
+        if kind == STARTED:
+            return (_started(episode, given),)
+        if kind == ASKED:
+            return (_asked(episode, given),)
+        if kind == SETTLED:
+            return (_settled(episode, given["key"], outcome),)
+        if kind == CALLED:
+            return _asked(episode, given), _settled(episode, given["key"], outcome)
+        if kind == ENDED:
+            return (Ended(episode, EndReason(given["reason"]), given["incident"]),)
+        if kind == EVICTED:
+            return (Evicted(episode),)
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"an entry of kind {kind} lacks what it needs: {error!r}") from None
+    raise ValueError(f"there is no kind {kind} of entries")
 
 
 def _started(episode: str, given: dict[str, Any]) -> Started:

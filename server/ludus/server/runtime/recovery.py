@@ -4,8 +4,8 @@ How this works:
 
 * An episode that had not ended is set up again with its task and seed, and its calls are repeated in their order. Each
   must give what the journal holds: the same observation, reward, error and end. If one does not, or if the episode
-  cannot be set up again, it ends as `infrastructure_error`, unscored, and the incident names the step and the
-  difference.
+  cannot be set up again, it ends as `infrastructure_error`, unscored, and the log names the step and the
+  difference under the episode's incident.
 * A call that was accepted and has no outcome in the journal is not repeated, unless a later one has an outcome: it was
   never answered, and its client sends it again under its key.
 * An episode that had ended keeps its outcomes, its reward log and its end for as long as ended episodes are kept; its
