@@ -33,9 +33,9 @@ async def test_episodes_go_on_after_kill_9_with_an_unchanged_client(served: Proc
         before = [await numbers(one, 3) for one in episodes]
         await served.restart()
         assert served.process is not None
-        runs = [line.split()[0] for line in (served.folder / "runs.txt").read_text("utf-8").splitlines()]
-        assert (len(runs), runs.count(str(served.process.pid))) == (120, 60), "each call ran again, once"
         after = [text_of((await one.call("add", number=10)).content) for one in episodes]
+        runs = [line.split()[0] for line in (served.folder / "runs.txt").read_text("utf-8").splitlines()]
+        assert (len(runs), runs.count(str(served.process.pid))) == (140, 80), "each call ran again, once"
         assert [text.split()[0] for text in after] == ["16"] * 20, "1 + 2 + 3 + 10"
         logs = [[entry.reward.value for entry in (await one.rewards()).entries] for one in episodes]
         assert logs == [[1.0, 2.0, 3.0, 10.0]] * 20

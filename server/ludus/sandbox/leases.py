@@ -181,6 +181,11 @@ class EpisodeSandboxes:
         finally:
             await box.aclose()
 
+    @property
+    def plays_cassettes(self) -> bool:
+        """Whether a sandbox of the episode plays a cassette."""
+        return bool(self._taped)
+
     def check_cassettes(self) -> None:
         """Raise an error if a program in a sandbox has requested what the cassette does not have.
 

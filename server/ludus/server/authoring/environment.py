@@ -29,6 +29,9 @@ T = TypeVar("T")
 Prompt = str | Content | Sequence[Content] | Sequence[Message]
 """The start of an episode: text or blocks become one user message."""
 
+Durable = Literal["replay", "snapshot", "none"]
+"""How episodes come back after a restart."""
+
 TaskTools = Sequence[Callable[..., Any] | ToolBase]
 """Tools of one task: bound methods or functions marked with `@tool`, or what `McpServer.tools` returns."""
 
@@ -50,7 +53,16 @@ class Environment(Generic[TaskT]):
     seedable: ClassVar[bool] = True
     """Whether all randomness comes from `rng` or `seed`. If False, starts with a given seed are refused."""
     forkable: ClassVar[bool] = False
-    """Whether repeating the steps with the same seed leads to the same state, which is how forks are made."""
+    """Whether episodes can be forked at any step. With `durable = "replay"`, a fork repeats the steps with the same
+    seed, which must lead to the same state; with "snapshot", it restores one."""
+    durable: ClassVar[Durable] = "replay"
+    """How an episode comes back after a restart, if the server has a journal: "replay" repeats its calls, "snapshot"
+    restores the last `snapshot` and repeats the calls after it, "none" ends it unscored."""
+    snapshot_every: ClassVar[int] = 1
+    """With `durable = "snapshot"`, the number of steps from one snapshot to the next."""
+    outside_effects: ClassVar[bool] = False
+    """Whether tools act on something outside that outlives the episode (they send a mail, they charge a card). Then no
+    call ever runs a second time: an episode whose call may or may not have run ends unscored."""
     blocking: ClassVar[bool] = True
     """Whether plain `def` methods may block; False runs them on the event loop, which is faster."""
     reward_range: ClassVar[tuple[float, float] | None] = None
@@ -181,6 +193,21 @@ class Environment(Generic[TaskT]):
 
     def teardown(self) -> None | Awaitable[None]:
         """Free the episode's resources; runs once, however the episode ended."""
+
+    def snapshot(self) -> bytes | Awaitable[bytes]:
+        """Return the episode's state, for `durable = "snapshot"`.
+
+        The files in the sandbox's work directory and the state of `rng` are part of every snapshot by themselves; an
+        environment whose whole state these are need not define this method.
+        """
+        return b""
+
+    def restore(self, state: bytes) -> None | Awaitable[None]:
+        """Bring a new episode to a state that `snapshot` returned; runs after `setup`, with the files in place.
+
+        Args:
+            state: what `snapshot` returned, maybe in another process.
+        """
 
     def prompt(self) -> Prompt | Awaitable[Prompt]:
         """Return the prompt: what the policy sees at the beginning."""

@@ -31,7 +31,7 @@ from ludus.server.authoring.environment import Toolset
 from ludus.server.authoring.tools import ToolBase
 from ludus.server.rewards.attempt import Attempt, TakenStep, TakenTurn
 from ludus.server.runtime.clock import Clock
-from ludus.server.runtime.journal import Journal, OnDurable, Started
+from ludus.server.runtime.journal import Journal, OnDurable, Saved, Started
 from ludus.server.tasks.catalog import SUBMIT_SPEC, Published
 
 _CLOSED_KEPT = 50_000
@@ -69,8 +69,9 @@ class StepRecord:
     """One accepted step, or the grade (`tool` is None): the call and its outcome."""
 
     __slots__ = (
-        "_callbacks", "answered", "arguments", "clock", "deadline", "digest", "key", "noise", "number",
-        "original_result", "outcome", "refused", "size", "task", "tool", "turn", "turn_rewards", "watchdog",
+        "_callbacks", "alone", "answered", "arguments", "clock", "deadline", "digest", "key", "logged", "noise",
+        "number", "order", "original_result", "outcome", "past", "refused", "saved", "size", "task", "tool", "turn",
+        "turn_rewards", "watchdog",
     )  # fmt: skip
 
     def __init__(
@@ -95,6 +96,16 @@ class StepRecord:
         self.noise: NoiseKind | None = None
         self.turn_rewards: tuple[RewardEntry, ...] = ()
         """The rewards of the turns that ended with it."""
+        self.logged: tuple[RewardEntry, ...] = ()
+        """What it added to the reward log."""
+        self.order = 0
+        """Its place among the calls that have settled; calls that overlap may settle in another order than begun."""
+        self.alone = False
+        """Whether no other call may start beside it: a snapshot of the state is taken."""
+        self.saved: Saved | None = None
+        """The snapshot of the state after it."""
+        self.past: StepRecord | None = None
+        """The earlier call that this one repeats, whose judged rewards it takes over; dropped when it settles."""
         self.task: asyncio.Task[None] | None = None
         self.deadline = 0.0
         """When the call must have finished, in seconds of the event loop's clock; set when the call starts."""
@@ -107,7 +118,7 @@ class StepRecord:
     def settle(self, outcome: StepResult | LudusError, when_durable: Callable[[OnDurable], None] | None = None) -> None:
         """Set the outcome, once, and wake all waiters as soon as it is durable; at once without a journal."""
         self.outcome = outcome
-        self.clock = None
+        self.clock = self.past = None
         if self.watchdog is not None:
             self.watchdog.cancel()
             self.watchdog = None
@@ -182,9 +193,9 @@ class Episode:
 
     __slots__ = (
         "active", "asked", "attempt", "began", "end_reason", "entries", "graded", "group", "held", "id", "incident",
-        "instance", "keys", "limits", "muted", "origin", "owner", "pending", "pending_bytes", "prompt", "published",
-        "queue", "records", "retired", "row", "sandboxes", "secrets", "seed", "shown_chars", "specs", "status", "task",
-        "tools", "toolsets", "turns", "used",
+        "instance", "journal", "keys", "limits", "origin", "owner", "pending", "pending_bytes", "prompt", "published",
+        "queue", "records", "recovering", "retired", "row", "sandboxes", "saved", "secrets", "seed", "shown_chars",
+        "specs", "status", "task", "tools", "toolsets", "turns", "used",
     )  # fmt: skip
 
     def __init__(
@@ -229,14 +240,30 @@ class Episode:
         self.shown_chars = 0
         self.turns: Sequence[OpenTurn] = ()
         """Turns that are not judged yet; empty if the environment does not judge turns."""
-        self.muted = False
-        """Whether its calls are not written to the journal: they are being repeated, or the server stops."""
+        self.journal: Journal | None = None
+        """Where its calls are written; None while they are being repeated, and if nobody keeps them."""
+        self.recovering: asyncio.Future[None] | None = None
+        """Done when an episode of an earlier process has its state again; None if it has it. Calls wait for it."""
+        self.saved: dict[int, Saved] | None = None
+        """The snapshots of its state, by the number of the step after which they were taken."""
         self.origin: str | None = None
         """The `noise_key` of the episode that it was forked from."""
         self.began = now
         self.used = now
         self.retired: asyncio.Future[None] | None = None
         """Done when the environment has been torn down; None while the episode runs."""
+
+    async def recovered(self) -> None:
+        """Wait until an episode of an earlier process has its state again."""
+        if self.recovering is not None:
+            await asyncio.wait([self.recovering])
+
+    def go_on(self, journal: Journal | None) -> None:
+        """Let the requests of an episode that was rebuilt, or that could not be, go on."""
+        recovering, self.recovering = self.recovering, None
+        self.journal = journal if self.end_reason is None else None
+        if recovering is not None and not recovering.done():
+            recovering.set_result(None)
 
     def end(self, reason: EndReason) -> None:
         """Set the end reason and the status it implies."""
@@ -269,7 +296,7 @@ class Episode:
 
     def overdue(self, now: float) -> EndReason | None:
         """Return the limit of time that has passed, while no call runs; None if there is none."""
-        if self.active:
+        if self.active or self.recovering is not None:
             return None
         if self.deadline is not None and now >= self.deadline:
             return EndReason.TIME_LIMIT
@@ -336,10 +363,19 @@ Call = Callable[[Episode, StepRecord], Awaitable[StepResult]]
 
 
 class EpisodeStore:
-    """Holds open and recently closed episodes, and finds them by id, for principals that may see them."""
+    """Holds open and recently closed episodes, and finds them by id, for principals that may see them.
 
-    def __init__(self, journal: Journal | None, result_ttl_seconds: float) -> None:
+    Args:
+        journal: forgets what the store forgets.
+        result_ttl_seconds: how long closed episodes are kept.
+        on_archive: called with each episode that is closed.
+    """
+
+    def __init__(
+        self, journal: Journal | None, result_ttl_seconds: float, on_archive: Callable[[Episode], None]
+    ) -> None:
         self._journal = journal
+        self._on_archive = on_archive
         self._result_ttl_seconds = result_ttl_seconds
         self._loop = asyncio.get_running_loop()
         self._living: dict[str, Episode] = {}
@@ -402,6 +438,7 @@ class EpisodeStore:
         if self._living.pop(episode.id, None) is None:
             return
         episode.secrets = None
+        self._on_archive(episode)
         self._closed[episode.id] = (self._loop.time() + self._result_ttl_seconds, episode)
         if len(self._closed) > _CLOSED_KEPT:
             self._evict_oldest()

@@ -9,15 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from ludus.protocol import episodes as e
 from ludus.protocol.content import TextBlock
 from ludus.protocol.errors import (
     AuthoringError,
     EpisodeFailed,
-    InvalidParams,
-    LudusError,
     ShuttingDown,
     Unsupported,
 )
@@ -30,13 +28,15 @@ from ludus.server.auth import CapabilitySigner
 from ludus.server.auth.principal import Principal
 from ludus.server.authoring.environment import Environment
 from ludus.server.runtime.episode import Episode, EpisodeStore, EpisodeView, StepRecord
+from ludus.server.runtime.forks import ForkedFrom, Forks
 from ludus.server.runtime.group_scores import GroupScores
 from ludus.server.runtime.idempotency import IdempotencyCache
 from ludus.server.runtime.journal import Ended, Journal, committed
 from ludus.server.runtime.limits import Capacity, ServerLimits
-from ludus.server.runtime.recovery import Recovery
-from ludus.server.runtime.replay import repeat
+from ludus.server.runtime.recovery import History, Recovery
+from ludus.server.runtime.repeating import write_whole
 from ludus.server.runtime.setup import EpisodeSetup
+from ludus.server.runtime.snapshots import Snapshots
 from ludus.server.runtime.startup import StartupHooks
 from ludus.server.runtime.steps import StepCounts, StepRunner
 from ludus.server.runtime.task_sandboxes import open_sandboxes
@@ -61,14 +61,6 @@ class HostStats:
     ended: dict[tuple[str, str], int]
     """Episodes ended, by environment and end reason."""
     steps: StepCounts
-
-
-class ForkedFrom(NamedTuple):
-    """What a fork keeps of its request."""
-
-    origin: str
-    """The key of the noise of the other episode."""
-    key: str
 
 
 class EpisodeHost:
@@ -105,7 +97,10 @@ class EpisodeHost:
         self.task_service = TaskService(self.catalog, self._workers)
         self.sandboxes = Sandboxes()
         self.startup = StartupHooks(self._workers, self.limits.startup_seconds)
-        self._setup = EpisodeSetup(self._workers, self.sandboxes, self.limits.setup_seconds, self.limits.grace_seconds)
+        self.snapshots = Snapshots(journal, self._workers)
+        self._setup = EpisodeSetup(
+            self._workers, self.sandboxes, self.snapshots, self.limits.setup_seconds, self.limits.grace_seconds
+        )
         self._capacity = Capacity(self.limits.max_episodes, self.limits.max_queue, self.limits.queue_seconds)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._started, self._ended = Counter[str](), Counter[tuple[str, str]]()
@@ -113,11 +108,15 @@ class EpisodeHost:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        store, ttl = EpisodeStore(self.journal, self.limits.result_ttl_seconds), self.limits.result_ttl_seconds
-        self.store = store
-        self.runner = StepRunner(self.catalog.values(), self._workers, self.journal, self._end, self.limits)
+        ttl = self.limits.result_ttl_seconds
+        store = self.store = EpisodeStore(self.journal, ttl, self.snapshots.forget)
+        self.runner = StepRunner(
+            self.catalog.values(), self._workers, self.journal, self.snapshots, self._end, self.limits
+        )
         self._starts = IdempotencyCache[tuple[Episode, ...]](self._spawn, ttl, lambda g: any(e.id in store for e in g))
-        self._forks = IdempotencyCache[Episode](self._spawn, ttl, lambda episode: episode.id in store)
+        self.forks = Forks(
+            store, self.runner, self.snapshots, self.journal, self._open_group, self._close, self._spawn, ttl
+        )
         self.group_scores = GroupScores(store, self.task_service, self._workers, self._spawn, self.limits)
         await self.startup.open(self.catalog.values())
         try:
@@ -156,6 +155,7 @@ class EpisodeHost:
         await self.startup.aclose()
         await self.sandboxes.aclose()
         self._workers.close()
+        self.snapshots.close()
         if self.journal is not None:
             self.journal.close()
 
@@ -199,6 +199,8 @@ class EpisodeHost:
             EpisodeFailed: the author's setup failed; no episode of the group remains.
         """
         episodes = await self.begin(params, principal)
+        for one in episodes:
+            await one.recovered()
         started = tuple(self._describe(one, principal) for one in episodes)
         return e.StartResult(group=episodes[0].group, episodes=started)
 
@@ -234,7 +236,7 @@ class EpisodeHost:
         ]  # fmt: skip
         self._running += params.count
         try:
-            await self._setup.open_all(episodes, params.tools)
+            await self._setup.open_all(episodes, params.tools, saves=fork is None)
         except BaseException:
             self._running -= params.count
             self._capacity.release(params.count)
@@ -245,9 +247,8 @@ class EpisodeHost:
         for episode in episodes:
             episode.origin = fork.origin if fork is not None else None
             self.store.add(episode)
-            if self.journal is not None:
-                key = fork.key if fork is not None else params.key
-                self.journal.append(episode.started(params, key, digest, fork=fork is not None))
+            if self.journal is not None and fork is None:
+                write_whole(self.journal, episode, episode.started(params, params.key, digest, fork=False))
         self._started[published.name] += params.count
         return tuple(episodes)
 
@@ -300,14 +301,14 @@ class EpisodeHost:
 
     async def grade(self, params: e.GradeParams, principal: Principal) -> e.GradeResult:
         """Submit the final message, once per key."""
-        episode = self.store.get_owned(params.episode, principal)
+        episode = await self._find(params.episode, principal)
         result = await self.runner.accept(episode, None, params.key, None, {"answer": params.answer}).wait()
         rewards = principal.may(Scope.REWARDS_READ)
         return e.GradeResult(reward=result.reward if rewards else None, info=episode.info(rewards=rewards))
 
     async def rewards(self, params: e.RewardsParams, principal: Principal) -> e.RewardsResult:
         """Return the reward log."""
-        episode = self.store.get_owned(params.episode, principal)
+        episode = await self._find(params.episode, principal)
         result = e.RewardsResult(
             entries=tuple(episode.entries or ())[params.after :], total=episode.reward, status=episode.status,
             end_reason=episode.end_reason,
@@ -316,20 +317,28 @@ class EpisodeHost:
 
     async def get_episode(self, params: e.GetEpisodeParams, principal: Principal) -> e.GetEpisodeResult:
         """Return an episode's status."""
-        episode = self.store.get_owned(params.episode, principal)
+        episode = await self._find(params.episode, principal)
         result = e.GetEpisodeResult(info=episode.info(rewards=principal.may(Scope.REWARDS_READ)))
         return await committed(self.journal, result)
 
     async def close(self, params: e.CloseParams, principal: Principal) -> e.CloseResult:
         """End an episode and free its resources; its rewards stay. Repeats are harmless."""
-        episode = self.store.get_owned(params.episode, principal)
+        episode = await self._find(params.episode, principal)
         await self._close(episode)
         result = e.CloseResult(info=episode.info(rewards=principal.may(Scope.REWARDS_READ)))
         return await committed(self.journal, result)
 
-    def view(self, episode: str) -> EpisodeView:
+    async def view(self, episode: str) -> EpisodeView:
         """Return what the agent sees of an episode, which counts as use; raise `EpisodeNotFound` if there is none."""
-        return self.store.find(episode).view()
+        found = self.store.find(episode)
+        await found.recovered()
+        return found.view()
+
+    async def _find(self, episode: str, principal: Principal) -> Episode:
+        """Return an episode that the principal may see, once it has its state."""
+        found = self.store.get_owned(episode, principal)
+        await found.recovered()
+        return found
 
     async def discard(self, episode: str) -> None:
         """Close an episode for a transport that owns it; an unknown id is not an error."""
@@ -339,40 +348,11 @@ class EpisodeHost:
     # ── forks and groups ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def fork(self, params: e.ForkParams, principal: Principal) -> e.ForkResult:
-        """Start a new episode in the same state as another one, by repeating its steps.
-
-        Raises:
-            Unsupported: the class is not `forkable`, or the repeated steps gave other observations.
-            InvalidParams: the other episode has not finished that step.
-        """
-        source = self.store.get_owned(params.episode, principal)
-        # The last step is that of now, and not that of the time when the fork gets its turn.
-        upto = len(source.records or ()) if params.step is None else params.step
-        episode = await self._forks.do(
-            principal.name, params.key, params, lambda digest: self._fork(source, params.key, upto, principal, digest)
-        )
+        """Start a new episode in the state that another one had after a step; see `Forks.make`."""
+        source = await self._find(params.episode, principal)
+        episode = await self.forks.make(source, params, principal)
         result = e.ForkResult(group=episode.group, episode=self._describe(episode, principal))
         return await committed(self.journal, result)
-
-    async def _fork(self, source: Episode, key: str, upto: int, principal: Principal, digest: bytes) -> Episode:
-        published = source.published
-        if not published.cls.forkable:
-            raise Unsupported(f"environment {published.name!r} is not forkable", environment=published.name)
-        records = source.records or []
-        if upto > len(records) or any(record.outcome is None for record in records[:upto]):
-            raise InvalidParams(f"episode {source.id} has not finished step {upto}; it is at step {len(records)}")
-        again = e.StartParams(
-            environment=published.name, split=source.row.split, task=source.row.id, limits=source.limits,
-            seed=source.seed if published.cls.seedable else None, secrets=dict(source.secrets or {}),
-            tools=tuple(source.tools), key="fork/" + key,
-        )  # fmt: skip
-        (episode,) = await self._open_group(again, principal, digest, ForkedFrom(source.noise_key, key))
-        try:
-            await repeat(self.runner, source, episode, upto)
-        except LudusError:
-            await self._close(episode)
-            raise
-        return episode
 
     async def score_group(self, params: e.ScoreGroupParams, principal: Principal) -> e.ScoreGroupResult:
         """Score episodes of one group against each other, once per key; see `GroupScores.score`."""
@@ -383,7 +363,9 @@ class EpisodeHost:
     def _end(
         self, episode: Episode, reason: EndReason, failure: EpisodeFailed | None, last: StepRecord | None = None
     ) -> None:
-        if episode.muted:  # a repeated call did not end it before
+        if episode.retired is not None:  # it goes on in the next process
+            return
+        if episode.recovering is not None:  # a repeated call did not end it before
             reason = EndReason.INFRASTRUCTURE_ERROR
         episode.end(reason)
         episode.incident = failure.incident if failure is not None else None
@@ -405,24 +387,31 @@ class EpisodeHost:
 
     def _suspend(self, episode: Episode) -> None:
         """Free what an episode holds that goes on in the next process; its running calls get no answer."""
-        episode.muted = True
+        episode.journal = None
         episode.retired = self._loop.create_future()
         self._spawn(self._retire(episode, self.runner.abandon(episode)))
 
     async def _recover(self, journal: Journal) -> None:
-        """Rebuild the episodes of an earlier process before the server is ready."""
-        recovery = Recovery(self.catalog, self.task_service, self._setup, self.runner)
+        """Find the episodes of an earlier process, and begin to rebuild those that had not ended."""
+        recovery = Recovery(self.catalog, self.task_service, self._setup, self.runner, self.snapshots)
         found = await recovery.read(journal, self.limits.result_ttl_seconds)
         for episode in found.episodes:
             self.store.add(episode)
             if episode.end_reason is not None:
                 self.store.archive(episode)
+            else:
+                self._spawn(self._revive(recovery, episode, found.running[episode.id]))
         self._running += len(found.running)
         self._capacity.used += len(found.running)
-        for failed, failure in await recovery.revive(found):
-            if failed.end_reason is None:
-                self._end(failed, EndReason.INFRASTRUCTURE_ERROR, failure)
-        found.restore_keys(self._starts, self._forks)
+        found.restore_keys(self._starts, self.forks.kept)
+
+    async def _revive(self, recovery: Recovery, episode: Episode, history: History) -> None:
+        failure = await recovery.revive(episode, history)
+        if failure is not None and episode.end_reason is None:
+            self._end(episode, EndReason.INFRASTRUCTURE_ERROR, failure)
+        elif failure is not None:
+            episode.incident = failure.incident
+        episode.go_on(self.journal)
 
     async def _retire(self, episode: Episode, running: Sequence[asyncio.Task[None]]) -> None:
         try:
@@ -451,7 +440,7 @@ class EpisodeHost:
                 elif (reason := episode.overdue(now)) is not None:
                     self._end(episode, reason, None)
             self.store.evict(now)
-            for once in (self._starts, self._forks, self.group_scores.kept):
+            for once in (self._starts, self.forks.kept, self.group_scores.kept):
                 once.evict(now)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

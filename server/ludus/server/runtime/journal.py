@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ludus.protocol.content import Message
@@ -68,8 +69,8 @@ class Asked:
     """The digest of large arguments of a refused call; `arguments` is then empty."""
     refused: StepError | None = None
     """The error with which the call is refused before its arguments are read."""
-    overlaps: bool = False
-    """Whether calls of the environment may overlap, so that a later one may settle first."""
+    ahead: bool = False
+    """Whether it is written before it has an outcome: a later call may settle first, or it acts on the outside."""
 
 
 @dataclass(slots=True)  # not frozen, as `Asked`
@@ -81,6 +82,19 @@ class Settled:
     outcome: StepResult | LudusError
     entries: tuple[RewardEntry, ...] = ()
     """What the call added to the reward log."""
+    original: StepResult | None = None
+    """The tool's result, if noise changed the one in the outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A snapshot of an episode's state was taken; its parts are in the store of snapshots."""
+
+    episode: str
+    step: int
+    """The number of the last step before it; 0 for the state after setup."""
+    parts: dict[str, str]
+    """The SHA-256 of each part, by the part's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +113,7 @@ class Evicted:
     episode: str
 
 
-Entry = Started | Asked | Settled | Ended | Evicted
+Entry = Started | Asked | Settled | Saved | Ended | Evicted
 
 OnDurable = Callable[[LudusError | None], None]
 """Called once all earlier entries are durable, or with the error that keeps them from becoming so."""
@@ -118,6 +132,16 @@ class Journal(Protocol):
 
     survives: bool
     """Whether its entries outlive the process, so that episodes go on in the next one."""
+
+    @property
+    def snapshot_folder(self) -> Path | None:
+        """Where snapshots of episodes are as durable as the entries; None if there is no such place."""
+        ...
+
+    @property
+    def syncs(self) -> bool:
+        """Whether an entry is durable only once it survives the loss of power."""
+        ...
 
     @property
     def key(self) -> bytes | None:
@@ -172,6 +196,8 @@ class MemoryJournal:
     """A journal in memory, which keeps entries until the episode is evicted or the process ends."""
 
     survives = False
+    syncs = False
+    snapshot_folder = None
     key = None
 
     def __init__(self) -> None:

@@ -16,9 +16,9 @@ from ludus.protocol.episodes import EpisodeLimits, StepError, StepResult, TurnMa
 from ludus.protocol.errors import ErrorObject, LudusError, from_wire, to_wire
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import RewardEntry
-from ludus.server.runtime.journal import Asked, Ended, Entry, Evicted, Settled, Started
+from ludus.server.runtime.journal import Asked, Ended, Entry, Evicted, Saved, Settled, Started
 
-STARTED, ASKED, SETTLED, ENDED, EVICTED, CALLED = range(6)
+STARTED, ASKED, SETTLED, ENDED, EVICTED, CALLED, SAVED = range(7)
 """The numbers of the kinds of entries."""
 
 _FRAME: Final = struct.Struct("<BIII")
@@ -42,6 +42,8 @@ def encode(entry: Entry) -> bytes:
             body = {name: getattr(entry, name) for name in _PLAIN}
             body |= {"limits": entry.limits, "tools": entry.tools, "prompt": entry.prompt, "digest": entry.digest.hex()}
             return _framed(STARTED, entry.episode, to_json(body))
+        case Saved():
+            return _framed(SAVED, entry.episode, to_json({"step": entry.step, "parts": entry.parts}))
         case Ended():
             return _framed(ENDED, entry.episode, to_json({"reason": entry.reason, "incident": entry.incident}))
         case Evicted():
@@ -98,6 +100,9 @@ def _outcome(settled: Settled, asked: Asked | None) -> bytes:
         return to_json({"error": to_wire(outcome)})
     result = outcome.__pydantic_serializer__.to_json(outcome)
     entries = settled.entries
+    if settled.original is not None:
+        whole = {"result": outcome, "entries": entries, "original": settled.original}
+        return to_json(whole)
     if not entries or (asked is not None and asked.tool is not None and _is_own(entries, outcome)):
         return b'{"result":' + result + (b',"logged":true}' if entries else b"}")
     return b'{"result":' + result + b',"entries":' + to_json(entries) + b"}"
@@ -118,8 +123,8 @@ def _call(asked: Asked) -> dict[str, Any]:
         body["digest"] = asked.digest.hex()
     if asked.refused is not None:
         body["refused"] = asked.refused
-    if asked.overlaps:
-        body["overlaps"] = True
+    if asked.ahead:
+        body["ahead"] = True
     return body
 
 
@@ -139,6 +144,8 @@ def decode(kind: int, episode: str, body: bytes, outcome: bytes) -> tuple[Entry,
             return (_settled(episode, given["key"], outcome),)
         if kind == CALLED:
             return _asked(episode, given), _settled(episode, given["key"], outcome)
+        if kind == SAVED:
+            return (Saved(episode, given["step"], dict(given["parts"])),)
         if kind == ENDED:
             return (Ended(episode, EndReason(given["reason"]), given["incident"]),)
         if kind == EVICTED:
@@ -167,7 +174,7 @@ def _asked(episode: str, given: dict[str, Any]) -> Asked:
         None if turn is None else TurnMark.model_validate(turn),
         None if digest is None else bytes.fromhex(digest),
         None if refused is None else StepError.model_validate(refused),
-        given.get("overlaps", False),
+        given.get("ahead", False),
     )  # fmt: skip
 
 
@@ -182,4 +189,7 @@ def _settled(episode: str, key: str, body: bytes) -> Settled:
     entries = tuple(RewardEntry.model_validate(one) for one in given.get("entries", ()))
     if given.get("logged") and isinstance(outcome, StepResult) and outcome.reward is not None:
         entries = (RewardEntry(step=outcome.step, source="step", reward=outcome.reward),)
-    return Settled(episode, key, outcome, entries)
+    original = given.get("original")
+    return Settled(
+        episode, key, outcome, entries, None if original is None else StepResult.model_validate(original)
+    )  # fmt: skip

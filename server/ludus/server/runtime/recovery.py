@@ -2,10 +2,11 @@
 
 How this works:
 
-* An episode that had not ended is set up again with its task and seed, and its calls are repeated in their order. Each
-  must give what the journal holds: the same observation, reward, error and end. If one does not, or if the episode
-  cannot be set up again, it ends as `infrastructure_error`, unscored, and the log names the step and the
+* An episode that had not ended is set up again with its task and seed. If there is a snapshot of its state, it is
+  restored; then the calls after it are repeated (`repeating.py`). If one of them gives something else, or if the
+  episode cannot be set up again, it ends as `infrastructure_error`, unscored, and the log names the step and the
   difference under the episode's incident.
+* Episodes are rebuilt while the server already answers. Requests for an episode wait until it has its state again.
 * A call that was accepted and has no outcome in the journal is not repeated, unless a later one has an outcome: it was
   never answered, and its client sends it again under its key.
 * An episode that had ended keeps its outcomes, its reward log and its end for as long as ended episodes are kept; its
@@ -13,8 +14,8 @@ How this works:
 * The keys of starts and forks are restored, so that a repeated request gets the episodes that the first one started.
 * The time that the server was away does not count as time of an episode.
 
-What cannot be rebuilt: episodes whose start gave secrets, because no journal holds secrets, and those of another
-version of their environment.
+What cannot be rebuilt: episodes whose start gave secrets, because no journal holds secrets; those of another version
+of their environment, or of one that is not durable; and those with a call that may have acted on the outside.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import RewardEntry
 from ludus.server.runtime.episode import Episode, StepRecord
 from ludus.server.runtime.idempotency import IdempotencyCache
-from ludus.server.runtime.journal import Asked, Ended, Evicted, Journal, Settled, Started, Stored
+from ludus.server.runtime.journal import Asked, Ended, Evicted, Journal, Saved, Settled, Started, Stored
+from ludus.server.runtime.repeating import Departed, rebuild
 from ludus.server.runtime.setup import EpisodeSetup
+from ludus.server.runtime.snapshots import Snapshots
 from ludus.server.runtime.steps import StepRunner
 from ludus.server.tasks.catalog import Catalog
 from ludus.server.tasks.service import TaskService
@@ -57,13 +60,41 @@ class History:
     asked: list[Asked] = field(default_factory=list)
     settled: dict[str, Settled] = field(default_factory=dict)
     """By the call's key."""
+    saved: dict[int, Saved] = field(default_factory=dict)
+    """The snapshots of its state, by the step after which they were taken."""
     ended: Ended | None = None
     evicted: bool = False
 
-    def calls(self) -> Sequence[Asked]:
-        """Return the calls up to the last one that has an outcome."""
+    def calls(self) -> Sequence[StepRecord]:
+        """Return the calls up to the last one that has an outcome, with their outcomes."""
         known = [number for number, call in enumerate(self.asked, 1) if call.key in self.settled]
-        return self.asked[: max(known, default=0)]
+        order = {key: place for place, key in enumerate(self.settled)}
+        return [
+            record_of(call, self.settled.get(call.key), order.get(call.key, 0))
+            for call in self.asked[: max(known, default=0)]
+        ]
+
+    def unsettled(self) -> Sequence[Asked]:
+        """Return the calls that have no outcome."""
+        return [call for call in self.asked if call.key not in self.settled]
+
+
+def record_of(asked: Asked, settled: Settled | None, order: int) -> StepRecord:
+    """Return the record of a call in a journal.
+
+    Args:
+        asked: the call.
+        settled: its outcome, if it has one.
+        order: its place among the calls that have an outcome.
+    """
+    record = StepRecord(asked.step, asked.key, asked.tool, asked.arguments, asked.turn)
+    record.digest, record.refused, record.order = asked.digest, asked.refused, order
+    if settled is not None:
+        record.logged, record.original_result = settled.entries, settled.original
+        if isinstance(settled.outcome, StepResult):
+            record.noise = settled.outcome.noise
+        record.settle(settled.outcome)
+    return record
 
 
 def read_histories(stored: Iterable[Stored]) -> dict[str, History]:
@@ -83,6 +114,8 @@ def read_histories(stored: Iterable[Stored]) -> dict[str, History]:
                 history.asked.append(entry)
             case Settled():
                 history.settled[entry.key] = entry
+            case Saved():
+                history.saved[entry.step] = entry
             case Ended():
                 history.ended = entry
             case Evicted():
@@ -132,13 +165,17 @@ class Recovery:
         tasks: finds the tasks.
         setup: sets episodes up.
         runner: repeats their calls.
+        snapshots: restores their states.
     """
 
-    def __init__(self, catalog: Catalog, tasks: TaskService, setup: EpisodeSetup, runner: StepRunner) -> None:
+    def __init__(
+        self, catalog: Catalog, tasks: TaskService, setup: EpisodeSetup, runner: StepRunner, snapshots: Snapshots
+    ) -> None:
         self._catalog = catalog
         self._tasks = tasks
         self._setup = setup
         self._runner = runner
+        self._snapshots = snapshots
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def read(self, journal: Journal, kept_seconds: float) -> Found:
@@ -166,15 +203,22 @@ class Recovery:
                 restored = (started.owner, started.key, started.digest, tuple(members))
                 (found.forks if started.fork else found.starts).append(restored)
         journal.compact(histories)
+        self._snapshots.keep_only(found.running)
         if found.running:
             log.info("rebuilding %d running episodes from the journal", len(found.running))
         return found
 
-    async def revive(self, found: Found) -> list[tuple[Episode, InfrastructureFailed]]:
-        """Set the running episodes up and repeat their calls; return those for which that failed."""
-        running = [one for one in found.episodes if one.id in found.running]
-        failures = await asyncio.gather(*(self._revive(one, found.running[one.id]) for one in running))
-        return [(one, failure) for one, failure in zip(running, failures, strict=True) if failure is not None]
+    async def revive(self, episode: Episode, history: History) -> InfrastructureFailed | None:
+        """Bring an episode to the state that it had, and let its requests go on; return why that failed."""
+        async with self._turns:
+            try:
+                await self._revive(episode, history)
+            except (LudusError, Departed) as error:
+                return _failure(episode, str(error))
+        if episode.end_reason is None:
+            now = asyncio.get_running_loop().time()
+            episode.began, episode.used = now - (history.last - history.began), now
+        return None
 
     async def _build(self, history: History) -> Episode | None:
         """Return the episode of a history, which has no environment yet; None if this server does not publish it."""
@@ -200,63 +244,31 @@ class Recovery:
         if history.ended is not None:
             _restore_ended(episode, history, history.ended)
         else:
-            episode.muted = True
+            episode.recovering = asyncio.get_running_loop().create_future()
         return episode
 
-    async def _revive(self, episode: Episode, history: History) -> InfrastructureFailed | None:
-        """Set an episode up and repeat its calls; return why that failed."""
-        async with self._turns:
-            try:
-                await self._replay(episode, history)
-            except LudusError as error:
-                return _failure(episode, str(error))
-            except _Departed as departed:
-                return _failure(episode, str(departed))
-        if episode.end_reason is not None:
-            return None
-        episode.muted = False
-        now = asyncio.get_running_loop().time()
-        episode.began, episode.used = now - (history.last - history.began), now
-        return None
-
-    async def _replay(self, episode: Episode, history: History) -> None:
-        started = history.started
+    async def _revive(self, episode: Episode, history: History) -> None:
+        started, cls = history.started, episode.published.cls
         if started.has_secrets:
-            raise _Departed("its start gave secrets, which no journal holds")
-        if started.version != episode.published.cls.version:
-            raise _Departed(f"it began in version {started.version} of its environment")
+            raise Departed("its start gave secrets, which no journal holds")
+        if started.version != cls.version:
+            raise Departed(f"it began in version {started.version} of its environment")
+        if cls.durable == "none":
+            raise Departed("its environment is not durable")
+        if cls.outside_effects and (unsettled := history.unsettled()):
+            raise Departed(f"step {unsettled[0].step} may have run, and its environment acts on the outside")
         await self._setup.open(episode, started.tools)
         if episode.prompt != started.prompt:
-            raise _Departed("its prompt is another one")
-        for call in history.calls():
-            record = self._runner.accept(
-                episode, None if call.tool is None else call.step, call.key, call.tool, call.arguments, call.turn,
-                refused=call.refused,
-            )  # fmt: skip
-            if call.digest is not None:
-                record.digest = call.digest
-            try:
-                await record.wait()
-            except LudusError:
-                log.debug("step %d of episode %s failed while it was repeated", call.step, episode.id)
-            settled = history.settled.get(call.key)
-            if settled is not None and (difference := _difference(record, settled)) is not None:
-                raise _Departed(f"repeating step {call.step} gave {difference}")
-
-
-class _Departed(Exception):
-    """The episode cannot be brought to the state that it had; the message says why."""
-
-
-def _difference(record: StepRecord, settled: Settled) -> str | None:
-    """Return how a repeated call's outcome differs from the one in the journal; None if it does not."""
-    now, before = record.outcome, settled.outcome
-    if not isinstance(now, StepResult) or not isinstance(before, StepResult):
-        return None if type(now) is type(before) else f"{type(now).__name__} in place of {type(before).__name__}"
-    for name in ("content", "reward", "error", "end_reason"):
-        if getattr(now, name) != getattr(before, name):
-            return f"another {name.replace('_', ' ')}"
-    return None
+            raise Departed("its prompt is another one", before=started.prompt, now=episode.prompt)
+        calls = history.calls()
+        saved = (
+            self._snapshots.nearest(history.saved, len(calls)) if self._snapshots.wanted(episode.published) else None
+        )
+        if cls.outside_effects and (saved.step if saved is not None else 0) != len(calls):
+            raise Departed("its last step has no snapshot, and its environment acts on the outside")
+        await rebuild(self._runner, self._snapshots, episode, calls, saved)
+        if saved is not None:
+            episode.saved = {step: one for step, one in history.saved.items() if step <= saved.step}
 
 
 def _failure(episode: Episode, why: str) -> InfrastructureFailed:
@@ -283,9 +295,7 @@ def _restore_ended(episode: Episode, history: History, ended: Ended) -> None:
         settled = history.settled.get(call.key)
         if settled is None:
             continue
-        record = StepRecord(call.step, call.key, call.tool, call.arguments, call.turn)
-        record.digest, record.refused = call.digest, call.refused
-        record.settle(settled.outcome)
+        record = record_of(call, settled, 0)
         episode.keys[call.key] = record
         if call.tool is None:
             episode.graded = record

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ludus.protocol.content import text_of
 from ludus.protocol.episodes import Candidate, StepResult
+from ludus.protocol.errors import LudusError
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import Reward, RewardEntry, total
 from ludus.server.authoring.environment import Environment
@@ -72,6 +73,8 @@ def judging_steps(call: Call, binding: Binding, workers: Threads) -> Call:
         finished = result.end_reason is EndReason.COMPLETED
         if not (binding.step or finished):
             return result
+        if record.past is not None:
+            return result.model_copy(update={"reward": _own_reward(record.past)})
         rewards = [] if result.reward is None else [result.reward]
         last = _step(episode, record, text_of(result.content), None, result.metadata)
         attempt = start_scoring(episode, workers, last)
@@ -91,7 +94,10 @@ def judging_turns(call: Call, rubric: Rubric, workers: Threads) -> Call:
         result = await call(episode, record)
         own = asyncio.current_task()
         try:
-            if record.outcome is None:
+            if record.past is not None:
+                pass_turns(episode, record, result)
+                record.turn_rewards = tuple(entry for entry in record.past.logged if entry.source == "turn")
+            elif record.outcome is None:
                 record.turn_rewards = await _judge_turns(episode, record, result, rubric, workers)
         except BaseException as error:
             if user_code.from_host(error, own):
@@ -118,6 +124,19 @@ async def _judge_turns(
         for reward in _read(await rubric.score(attempt, offload=workers.run)):
             entries.append(RewardEntry(step=turn.last, source="turn", reward=reward, turn=turn.number))
     return tuple(entries)
+
+
+def pass_turns(episode: Episode, record: StepRecord, outcome: StepResult | LudusError) -> None:
+    """Note that a call has finished whose turns were judged before, so that they are not judged again."""
+    result = record.original_result or outcome
+    reached = _reached(record) and isinstance(result, StepResult)
+    ended = isinstance(outcome, StepResult) and outcome.terminated
+    turns.done(episode, record, _taken(episode, record, result) if reached else None, ended=ended)
+
+
+def _own_reward(past: StepRecord) -> Reward | None:
+    """Return the reward that an earlier call had without those of turns."""
+    return next((entry.reward for entry in past.logged if entry.source != "turn"), None)
 
 
 def may_grade_nothing(episode: Episode) -> bool:

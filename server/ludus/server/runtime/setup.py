@@ -17,6 +17,7 @@ from ludus.server.authoring.tools import Tool, ToolBase, options_of
 from ludus.server.runtime import user_code
 from ludus.server.runtime.clock import time_limit
 from ludus.server.runtime.episode import Episode
+from ludus.server.runtime.snapshots import Snapshots
 from ludus.server.runtime.task_sandboxes import sandbox_of
 from ludus.server.runtime.threads import Workers
 from ludus.server.web.logs import episode_secrets
@@ -29,15 +30,20 @@ _PROMPTS_KEPT = 256
 class EpisodeSetup:
     """Sets episodes up, and tears them down."""
 
-    def __init__(self, workers: Workers, sandboxes: Sandboxes, setup_seconds: float, grace_seconds: float) -> None:
+    def __init__(
+        self, workers: Workers, sandboxes: Sandboxes, snapshots: Snapshots, setup_seconds: float, grace_seconds: float
+    ) -> None:
         self._workers = workers
+        self._snapshots = snapshots
         self._sandboxes = sandboxes
         self._setup_seconds = setup_seconds
         self._grace_seconds = grace_seconds
         self._prompts: dict[str, tuple[Message, ...]] = {}
 
-    async def open(self, episode: Episode, allowed: Sequence[str] | None) -> None:
+    async def open(self, episode: Episode, allowed: Sequence[str] | None, *, saves: bool = False) -> None:
         """Run the author's setup and read the prompt and the tools; afterwards the episode is ready.
+
+        With `saves`, take the first snapshot of its state, if its environment wants snapshots.
 
         Raises:
             EpisodeFailed: the author's code raised, took too long or returned something invalid.
@@ -65,6 +71,9 @@ class EpisodeSetup:
                 if published.has_task_tools:
                     what = "task_tools"
                     self._add_task_tools(episode, await self._run(episode, instance.task_tools))
+                if saves and self._snapshots.wanted(published):
+                    what = "the snapshot"
+                    episode.saved = {0: await self._snapshots.take(episode, 0)}
         except TimeoutError:
             raise self._failure(what, episode, f"it took longer than {self._setup_seconds:g} s") from None
         except BaseException as error:
@@ -76,12 +85,14 @@ class EpisodeSetup:
             self._restrict(episode, allowed)
         episode.began = episode.used = asyncio.get_running_loop().time()
 
-    async def open_all(self, episodes: Sequence[Episode], allowed: Sequence[str] | None) -> None:
+    async def open_all(self, episodes: Sequence[Episode], allowed: Sequence[str] | None, *, saves: bool) -> None:
         """Open a group concurrently; after all have finished, raise the first failure, if any."""
         if len(episodes) == 1:
-            await self.open(episodes[0], allowed)
+            await self.open(episodes[0], allowed, saves=saves)
             return
-        outcomes = await asyncio.gather(*(self.open(one, allowed) for one in episodes), return_exceptions=True)
+        outcomes = await asyncio.gather(
+            *(self.open(one, allowed, saves=saves) for one in episodes), return_exceptions=True
+        )
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome

@@ -65,6 +65,8 @@ class SqliteJournal:
 
     def __init__(self, path: Path, sync: Sync = "normal") -> None:
         self.path = path
+        self.syncs = sync == "full"
+        self.snapshot_folder = path.with_name(path.name + ".snapshots")
         self._asked: dict[tuple[str, str], Asked] = {}
         """Calls without an outcome, by episode and key."""
         self._entries: list[bytes] = []
@@ -163,13 +165,13 @@ class SqliteJournal:
     def append(self, entry: Entry) -> None:
         """Append an entry, which becomes durable a little later.
 
-        A call is written with its outcome, in one row: without an outcome, it was never answered. Calls that may
-        overlap are written at once, because a later one may have an outcome before them.
+        A call is written with its outcome, in one row: without an outcome, it was never answered. Calls that are
+        marked `ahead` are written at once.
         """
         if self._broken is not None:
             return
         match entry:
-            case Asked(overlaps=False):
+            case Asked(ahead=False):
                 self._asked[entry.episode, entry.key] = entry
                 return
             case Settled() if (asked := self._asked.pop((entry.episode, entry.key), None)) is not None:

@@ -87,18 +87,30 @@ class StepLimits:
         Raises:
             CapacityError: too many calls of the episode are pending.
         """
-        try:
-            size = RECORD_BYTES + footprint(arguments)
-        except TooComplex:
-            size = RECORD_BYTES
-        self._check_queue(episode, size)
-        episode.pending += 1
-        episode.pending_bytes += size
-        record.when_settled(partial(self._release, episode, size))
+        size = self._await(episode, arguments)
+        record.when_settled(partial(self.release, episode, size))
+
+    def await_recovery(self, episode: Episode, arguments: Mapping[str, Any]) -> int:
+        """Count a call as pending while its episode is rebuilt, and return its size; `release` ends that.
+
+        Raises:
+            CapacityError: too many calls of the episode are pending.
+        """
+        return self._await(episode, arguments)
+
+    def restore(self, episode: Episode, record: StepRecord, outcome: object) -> None:
+        """Count an earlier call, with its outcome, as held."""
+        record.size = RECORD_BYTES
+        if record.digest is None:
+            record.size += footprint(record.arguments)
+        if isinstance(outcome, StepResult):
+            record.size += _observed(outcome)
+            episode.shown_chars += cut(outcome.content, None)[1]
+        episode.held += record.size
 
     def settle(self, episode: Episode, record: StepRecord, outcome: object) -> None:
         """Count a settled call as held, and drop large arguments of a refused one."""
-        episode.pending -= 1  # inlined `_release`, because this runs for every step
+        episode.pending -= 1  # inlined `release`, because this runs for every step
         episode.pending_bytes -= record.size
         if isinstance(outcome, StepResult):
             error = outcome.error
@@ -140,7 +152,18 @@ class StepLimits:
         if episode.pending_bytes + size > limits.queue_bytes:
             raise _queue_full(episode, f"{limits.queue_bytes} bytes of calls", "queue_bytes")
 
-    def _release(self, episode: Episode, size: int) -> None:
+    def _await(self, episode: Episode, arguments: Mapping[str, Any]) -> int:
+        try:
+            size = RECORD_BYTES + footprint(arguments)
+        except TooComplex:
+            size = RECORD_BYTES
+        self._check_queue(episode, size)
+        episode.pending += 1
+        episode.pending_bytes += size
+        return size
+
+    def release(self, episode: Episode, size: int) -> None:
+        """Count a call that waited as pending no longer."""
         episode.pending -= 1
         episode.pending_bytes -= size
 

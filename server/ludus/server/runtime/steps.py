@@ -14,6 +14,8 @@ A handler is one function around the author's code, `_tool_call` or `_grade_call
 `Call` and returns a `Call`, and an environment has only those that it needs. From the outside in:
 
     _timed                        time spent, by environment
+    _written_ahead                waits for the journal                              (if the class acts on the outside)
+    snapshots.saving              a snapshot of the state                            (if the class is durable by them)
     step_limits.limited           cut the observation; steps, observations and memory that end the episode
     scoring.judging_turns         rewards of turns that end with the step            (if the class judges turns)
     _refusing                     the agent's mistakes become results
@@ -45,7 +47,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from ludus.protocol.bounds import digest_of, same_json
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import NoiseKind, StepError, StepErrorCode, StepResult, TurnMark
-from ludus.protocol.errors import EpisodeFailed, InvalidParams, KeyConflict, LudusError, StepConflict
+from ludus.protocol.errors import EpisodeFailed, KeyConflict, LudusError, StepConflict
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, EpisodeStatus, advance
 from ludus.protocol.rewards import RewardEntry, total
 from ludus.protocol.text import replace_surrogates
@@ -54,9 +56,10 @@ from ludus.server.authoring.tools import InvalidArguments, StepContext
 from ludus.server.runtime import scoring, turns, user_code
 from ludus.server.runtime.clock import CLOCK, Clock
 from ludus.server.runtime.episode import Call, Episode, StepRecord
-from ludus.server.runtime.journal import Asked, Journal, Settled
+from ludus.server.runtime.journal import Asked, Journal, Settled, committed
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.runtime.noise import disturbed
+from ludus.server.runtime.snapshots import Snapshots, saving
 from ludus.server.runtime.step_limits import TOOL_NAME_CHARS, StepLimits
 from ludus.server.runtime.threads import Share, Workers
 from ludus.server.tasks.catalog import Published
@@ -110,11 +113,12 @@ class StepRunner:
     """Runs steps in tasks of its own, so that a step goes on when the request that waits for it is canceled."""
 
     def __init__(
-        self, environments: Iterable[Published], workers: Workers, journal: Journal | None, on_end: OnEnd,
-        limits: ServerLimits,
+        self, environments: Iterable[Published], workers: Workers, journal: Journal | None, snapshots: Snapshots,
+        on_end: OnEnd, limits: ServerLimits,
     ) -> None:  # fmt: skip
         self._limits = StepLimits(limits)
         self._journal = journal
+        self._snapshots = snapshots
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self.counts = StepCounts()
@@ -124,7 +128,7 @@ class StepRunner:
 
     def accept(
         self, episode: Episode, number: int | None, key: str, tool: str | None, arguments: dict[str, Any],
-        turn: TurnMark | None = None, *, refused: StepError | None = None,
+        turn: TurnMark | None = None,
     ) -> StepRecord:  # fmt: skip
         """Return the record of a call: the earlier one for a repeated key, otherwise a new one, started or queued.
 
@@ -135,7 +139,6 @@ class StepRunner:
             tool: the tool's name; None for the grade.
             arguments: the tool's arguments; `{"answer": …}` for the grade.
             turn: the turn that the call belongs to, if the client marks turns.
-            refused: an error to refuse the call with, without running the tool; used when steps are replayed.
 
         Raises:
             CapacityError: too many calls of the episode run or wait.
@@ -144,6 +147,8 @@ class StepRunner:
             InvalidParams: the turn has already ended.
             EpisodeEnded: the episode has ended.
         """
+        if episode.recovering is not None:
+            return self._accept_later(episode, episode.recovering, number, key, tool, arguments, turn)
         if tool is not None and len(tool) > TOOL_NAME_CHARS:
             tool = tool[:TOOL_NAME_CHARS]
         earlier = episode.keys.get(key) if episode.keys is not None else None
@@ -154,8 +159,7 @@ class StepRunner:
             return earlier
         if episode.end_reason is not None:
             raise episode.ended_error()
-        grade = tool is None
-        due = episode.asked if grade else episode.asked + 1
+        due = episode.asked if tool is None else episode.asked + 1
         if number is not None and number != due:
             raise StepConflict(
                 f"episode {episode.id} expects step {due}, not {number}: steps are numbered from 1 without gaps, and a "
@@ -164,38 +168,91 @@ class StepRunner:
                 expected=due,
             )
         if turn is not None:
-            _check_turn(episode, turn)
-        size, too_large = self._limits.admit(episode, arguments, turn.text if turn is not None else "", final=grade)
+            turns.check(episode, turn)
         record = StepRecord(due, key, tool, arguments, turn)
-        record.size, record.refused = size, refused or too_large
-        if record.refused is not None:
-            record.digest, record.arguments = digest_of(arguments), {}
-        episode.asked = due
+        self._enter(episode, record)
+        if episode.active or episode.queue:
+            self.queue(episode, record)
+        else:
+            self._start(episode, record)
+        return record
+
+    def enter_again(self, episode: Episode, past: StepRecord, key: str) -> StepRecord:
+        """Accept an earlier call again under a key, and return its record, which `queue` starts.
+
+        Raises:
+            CapacityError: too many calls of the episode run or wait.
+        """
+        record = StepRecord(past.number, key, past.tool, past.arguments, past.turn)
+        record.past, record.refused = past, past.refused
+        # A refused call with large arguments has only a digest left. No tool received it, so it is refused again as is.
+        if record.refused is None and past.digest is not None and isinstance(past.outcome, StepResult):
+            record.refused = past.outcome.error
+        record.digest = past.digest
+        self._enter(episode, record)
+        return record
+
+    def install(self, episode: Episode, past: StepRecord, key: str) -> None:
+        """Add an earlier call, with its outcome, to an episode whose state already has it."""
+        assert past.outcome is not None
+        record = StepRecord(past.number, key, past.tool, past.arguments, past.turn)
+        record.digest, record.refused, record.noise = past.digest, past.refused, past.noise
+        record.original_result, record.logged = past.original_result, past.logged
+        self._enter(episode, record, settled=True)
+        if episode.published.judges_turns:
+            scoring.pass_turns(episode, record, past.outcome)
+        self._limits.restore(episode, record, past.outcome)
+        if past.logged:
+            episode.entries = [*(episode.entries or ()), *past.logged]
+        self.counts.settled += 1
+        record.order = self.counts.settled
+        record.settle(past.outcome)
+
+    def _accept_later(
+        self, episode: Episode, recovering: asyncio.Future[None], number: int | None, key: str, tool: str | None,
+        arguments: dict[str, Any], turn: TurnMark | None,
+    ) -> StepRecord:  # fmt: skip
+        """Return a record that stands in for a call until the episode has its state again, and the call is accepted.
+
+        Raises:
+            CapacityError: too many calls of the episode wait.
+        """
+        size = self._limits.await_recovery(episode, arguments)
+        stand_in = StepRecord(number or 0, key, tool, arguments, turn)
+
+        def accept(_: asyncio.Future[None]) -> None:
+            self._limits.release(episode, size)
+            try:
+                record = self.accept(episode, number, key, tool, arguments, turn)
+            except LudusError as error:
+                stand_in.settle(error)
+            else:
+                record.when_settled(partial(_take_over, stand_in, record))
+
+        recovering.add_done_callback(accept)
+        return stand_in
+
+    def _enter(self, episode: Episode, record: StepRecord, *, settled: bool = False) -> None:
+        """Add an accepted call to its episode and the journal; count it as pending, unless it has an outcome."""
+        turn, grade = record.turn, record.tool is None
+        if not settled:
+            text = turn.text if turn is not None else ""
+            record.size, too_large = self._limits.admit(episode, record.arguments, text, final=grade)
+            record.refused = record.refused or too_large
+            if record.refused is not None and record.digest is None:
+                record.digest, record.arguments = digest_of(record.arguments), {}
+        episode.asked = record.number
         if episode.keys is None or episode.records is None:
             episode.keys, episode.records = {}, []
-        episode.keys[key] = record
+        episode.keys[record.key] = record
         if grade:
             episode.graded = record
         else:
             episode.records.append(record)
-        if self._journal is not None and not episode.muted:
-            self._journal.append(
-                Asked(
-                    episode.id,
-                    due,
-                    key,
-                    tool,
-                    record.arguments,
-                    turn,
-                    record.digest,
-                    record.refused,
-                    episode.published.overlaps,
-                )  # fmt: skip
-            )
+        if episode.journal is not None:
+            episode.journal.append(asked_of(episode, record))
         if episode.published.judges_turns:
             turns.asked(episode, record)
-        self.queue(episode, record)
-        return record
 
     # ── queue ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -207,6 +264,10 @@ class StepRunner:
             episode.queue.append(record)
         else:
             self._start(episode, record)
+
+    def hold(self, episode: Episode, records: Iterable[StepRecord]) -> None:
+        """Let accepted records wait, for an episode that ends before they can start."""
+        episode.queue = deque([*(episode.queue or ()), *records])
 
     def _start(self, episode: Episode, record: StepRecord) -> None:
         now = self._loop.time()
@@ -265,6 +326,10 @@ class StepRunner:
         if cls._binding is not None and (rubric := cls._binding.turn) is not None:
             call, grade = scoring.judging_turns(call, rubric, share), scoring.judging_turns(grade, rubric, share)
         call, grade = self._limits.limited(call), self._limits.limited(grade)
+        if self._snapshots.wanted(published):
+            call = saving(call, self._snapshots, cls.snapshot_every)
+        if cls.outside_effects and self._journal is not None:
+            call, grade = _written_ahead(call, self._journal), _written_ahead(grade, self._journal)
         times = self.counts.times[published.name] = StepTimes()
         return Handlers(_timed(call, times), _timed(grade, times))
 
@@ -342,19 +407,23 @@ class StepRunner:
                 outcome = outcome.model_copy(update={"status": advance(EpisodeStatus.RUNNING, EVENT_OF_REASON[reason])})
         elif isinstance(outcome, EpisodeFailed):
             failure, reason = outcome, EndReason(outcome.data["endReason"])
+        record.logged = entries
         self.counts.settled += 1
+        record.order = self.counts.settled
         self._limits.settle(episode, record, outcome)
         episode.used = self._loop.time()
         if episode.active is not None and record in episode.active:
             episode.active.remove(record)
             if not episode.active:
                 episode.active = None
-        writes = self._journal is not None and not episode.muted
-        if self._journal is not None and writes:
-            self._journal.append(Settled(episode.id, record.key, outcome, entries))
+        journal = episode.journal
+        if journal is not None:
+            journal.append(Settled(episode.id, record.key, outcome, entries, record.original_result))
+        if record.saved is not None:
+            self._snapshots.keep(episode, record.saved)
         if reason is not None:
             self._on_end(episode, reason, failure, record)
-        record.settle(outcome, self._journal.when_durable if self._journal is not None and writes else None)
+        record.settle(outcome, journal.when_durable if journal is not None else None)
         if record.task is not None and not record.task.done() and record.task is not asyncio.current_task():
             record.task.cancel()
         if episode.queue:
@@ -381,11 +450,11 @@ class StepRunner:
                 error = episode.ended_error()
                 self._limits.settle(episode, record, error)
                 self._limits.drop(record)
-                if self._journal is None or episode.muted:
+                if episode.journal is None:
                     record.settle(error)
                 else:
-                    self._journal.append(Settled(episode.id, record.key, error))
-                    record.settle(error, self._journal.when_durable)
+                    episode.journal.append(Settled(episode.id, record.key, error))
+                    record.settle(error, episode.journal.when_durable)
                 if record.task is not None and record.task is not asyncio.current_task():
                     record.task.cancel()
 
@@ -455,10 +524,35 @@ def _timed(call: Call, times: StepTimes) -> Call:
     return measure
 
 
+def _written_ahead(call: Call, journal: Journal) -> Call:
+    """Wrap a call: begin only when its entry in the journal is durable, because it acts on the outside."""
+
+    async def write(episode: Episode, record: StepRecord) -> StepResult:
+        await committed(journal, None)
+        return await call(episode, record)
+
+    return write
+
+
 def _may_overlap(episode: Episode, record: StepRecord, active: Iterable[StepRecord]) -> bool:
-    """Return whether the tools of a record and of those that run are all `concurrent`."""
+    """Return whether the tools of a record and of those that run are all `concurrent`, and none is being saved."""
+    if any(one.alone for one in active):
+        return False
     tools = [episode.tools.get(one.tool) if one.tool is not None else None for one in (record, *active)]
     return all(tool is not None and tool.concurrent for tool in tools)
+
+
+def asked_of(episode: Episode, record: StepRecord) -> Asked:
+    """Return the journal's entry of an accepted call."""
+    return Asked(
+        episode.id, record.number, record.key, record.tool, record.arguments, record.turn, record.digest,
+        record.refused, episode.published.written_ahead,
+    )  # fmt: skip
+
+
+def _take_over(stand_in: StepRecord, record: StepRecord) -> None:
+    assert record.outcome is not None
+    stand_in.settle(record.outcome)
 
 
 def _log_rewards(
@@ -473,19 +567,6 @@ def _log_rewards(
     if not record.turn_rewards:
         return result, tuple(entries)
     return result.model_copy(update={"reward": total(entry.reward for entry in entries)}), tuple(entries)
-
-
-def _check_turn(episode: Episode, turn: TurnMark) -> None:
-    """Raise `InvalidParams` if the turn has already ended."""
-    records = episode.records or ()
-    before = records[-1].turn if records else None
-    if before is not None and before.number == turn.number and not before.last:
-        return
-    over = next((record.turn.number for record in reversed(records) if record.turn is not None), 0)
-    if turn.number <= over:
-        raise InvalidParams(
-            f"turn {turn.number} of episode {episode.id} has ended; the next call belongs to a turn after {over}"
-        )
 
 
 def _check_same(

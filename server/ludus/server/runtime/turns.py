@@ -6,8 +6,23 @@ the task, whichever comes first. It is judged as soon as it has ended and all of
 
 from __future__ import annotations
 
+from ludus.protocol.episodes import TurnMark
+from ludus.protocol.errors import InvalidParams
 from ludus.server.rewards.attempt import TakenStep
 from ludus.server.runtime.episode import Episode, OpenTurn, StepRecord
+
+
+def check(episode: Episode, turn: TurnMark) -> None:
+    """Raise `InvalidParams` if the turn has already ended."""
+    records = episode.records or ()
+    before = records[-1].turn if records else None
+    if before is not None and before.number == turn.number and not before.last:
+        return
+    over = next((record.turn.number for record in reversed(records) if record.turn is not None), 0)
+    if turn.number <= over:
+        raise InvalidParams(
+            f"turn {turn.number} of episode {episode.id} has ended; the next call belongs to a turn after {over}"
+        )
 
 
 def asked(episode: Episode, record: StepRecord) -> None:

@@ -18,6 +18,7 @@ from ludus.protocol.identifiers import SUBMIT_TOOL
 from ludus.protocol.messages import VALIDATION_NAMES, did_you_mean
 from ludus.protocol.tasks import Task
 from ludus.protocol.text import is_unicode, json_problem, replace_surrogates
+from ludus.server.authoring.durability import check_durability
 from ludus.server.authoring.environment import Environment, Toolset
 from ludus.server.authoring.noise import Noise
 from ludus.server.authoring.splits import SPLIT_TYPES, Split
@@ -69,6 +70,8 @@ class Published:
     judges_turns: bool = False
     overlaps: bool = False
     """Whether calls of one episode may run at the same time."""
+    written_ahead: bool = False
+    """Whether a journal has a call before it has an outcome: calls may overlap, or act on the outside."""
     specs: tuple[ToolSpec, ...] = ()
     """The tools that the catalog shows: the class's own, then those of `Environment.catalog_tools`."""
     curricula: defaultdict[str, Curriculum] = field(default_factory=lambda: defaultdict(Curriculum))
@@ -192,6 +195,7 @@ def publish(name: str, cls: type[Environment[Any]]) -> Published:
             f"none of the server's own paths ({', '.join(sorted(_ROOT_PATHS))})"
         )
     _check_class(cls, where)
+    check_durability(cls, where)
     tools = _tools(cls, where)
     gradable = cls.grade is not Environment.grade
     has_task_tools = cls.task_tools is not Environment.task_tools
@@ -212,6 +216,7 @@ def publish(name: str, cls: type[Environment[Any]]) -> Published:
         judges_turns=cls._binding is not None and cls._binding.turn is not None,
         overlaps=has_task_tools or any(tool.concurrent for tool in tools.values()),
     )
+    published.written_ahead = published.overlaps or cls.outside_effects
     bases = [base for base in cls.__mro__ if issubclass(base, Environment)]
     _check_filters([name, *map(published_name, bases)], cls.version, published.splits)
     published.specs = published.own_specs

@@ -15,7 +15,7 @@ import itertools
 import json
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -86,22 +86,23 @@ class AgentEndpoint:
         self._endpoint = Endpoint(server, context.limits.body_bytes, extend, back_channel=back_channel)
         self.run = self._endpoint.run
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request on `PLAY_PATH`."""
         try:
-            scope[_CLAIMS] = self._verified(scope["path_params"]["capability"])
+            scope[_CLAIMS] = await self._verified(scope["path_params"]["capability"])
         except CapabilityRefused as error:
             body = {"jsonrpc": "2.0", "id": None, "error": {"code": error.code, "message": error.message}}
-            return Response(json.dumps(body), 404, media_type="application/json")(scope, receive, send)
-        return self._endpoint(scope, receive, send)
+            await Response(json.dumps(body), 404, media_type="application/json")(scope, receive, send)
+            return
+        await self._endpoint(scope, receive, send)
 
-    def _verified(self, capability: str) -> Claims:
+    async def _verified(self, capability: str) -> Claims:
         claims = self._known.get(capability)
         if claims is None or claims.expires_at <= time.time():
             claims = self._signer.verify(capability)
             # An episode that was discarded is reported later, in a tool result.
             with suppress(EpisodeNotFound):
-                claims.require_tools([tool.name for tool in self._host.view(claims.episode).tools])
+                claims.require_tools([tool.name for tool in (await self._host.view(claims.episode)).tools])
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[capability] = claims
@@ -140,7 +141,7 @@ class EpisodeServer(McpServer):
     async def instructions_for(self, ctx: Context) -> str | None:
         """Return the episode's prompt, for hosts that do not support MCP prompts."""
         try:
-            return prompt_text(self._host.view(self._episode_of(ctx)).prompt)
+            return prompt_text((await self._host.view(self._episode_of(ctx))).prompt)
         except EpisodeNotFound:
             return unknown_episode(self._ran_here(ctx))
 
@@ -162,7 +163,7 @@ class EpisodeServer(McpServer):
     async def _list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         """Handle `tools/list`: this episode's tools."""
         try:
-            view = self._host.view(self._episode_of(ctx))
+            view = await self._host.view(self._episode_of(ctx))
         except EpisodeNotFound:
             return types.ListToolsResult(tools=[])
         return types.ListToolsResult(tools=tool_list(view.tools))
@@ -177,7 +178,7 @@ class EpisodeServer(McpServer):
         if params.name != PROMPT_NAME:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}; there is only {PROMPT_NAME!r}")
         try:
-            view = self._host.view(self._episode_of(ctx))
+            view = await self._host.view(self._episode_of(ctx))
         except EpisodeNotFound as error:
             raise mcp_error(EpisodeNotFound(unknown_episode(self._ran_here(ctx)), **error.data)) from None
         return types.GetPromptResult(messages=prompt_messages(view.prompt))

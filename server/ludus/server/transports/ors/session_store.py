@@ -160,7 +160,7 @@ class SessionStore:
         """
         assert session.episode is not None
         try:
-            view = self._host.view(session.episode)
+            view = self._host.store.find(session.episode).view()
         except EpisodeNotFound:
             view = None
         if view is None or view.end_reason in _GONE:
