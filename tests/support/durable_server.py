@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 import socket
 import sys
 from pathlib import Path
 
-WORLD = Path(__file__).resolve().parents[1] / "durability" / "durable_world.py"
+FOLDER = Path(__file__).resolve().parents[1] / "durability"
+WORLD = (FOLDER / "durable_world.py", ("Ledger", "Drifting"))
+SAVED = (
+    FOLDER / "saved_world.py",
+    ("Vault", "Sparse", "Workshop", "Mailer", "Fleeting", "Judged", "Racing", "Slow"),
+)
 PATIENCE = 60.0
 
 
 class Process:
     """A `ludus serve` of its own process group, at one port, with one journal."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(
+        self, folder: Path, *options: str, world: tuple[Path, tuple[str, ...]] = WORLD, journaled: bool = True
+    ) -> None:
         self.folder = folder
+        file, classes = world
+        self.environments = [f"{file}:{name}" for name in classes if name != "Workshop" or shutil.which("bwrap")]
+        self.journaled = journaled
         self.journal = folder / "journal.db"
         self.options = options
         with socket.socket() as free:
@@ -30,8 +41,8 @@ class Process:
         """Start the server, and wait until it answers."""
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "ludus.cli", "serve", f"{WORLD}:Ledger", f"{WORLD}:Drifting",
-                "--port", str(self.port), "--journal", str(self.journal), *self.options, *options,
+                sys.executable, "-m", "ludus.cli", "serve", *self.environments, "--port", str(self.port),
+                *(("--journal", str(self.journal)) if self.journaled else ()), *self.options, *options,
                 stdout=asyncio.subprocess.PIPE, stderr=log, cwd=self.folder,
             )  # fmt: skip
         assert self.process.stdout is not None

@@ -79,6 +79,8 @@ class Forks:
         published = source.published
         if not published.cls.forkable:
             raise Unsupported(f"environment {published.name!r} is not forkable", environment=published.name)
+        if self._snapshots.wanted(published) and source.saved is None:
+            raise Unsupported(f"episode {source.id} has ended, and its snapshots are dropped", episode=source.id)
         records = source.records or []
         if upto > len(records) or any(record.outcome is None for record in records[:upto]):
             raise InvalidParams(f"episode {source.id} has not finished step {upto}; it is at step {len(records)}")
