@@ -10,14 +10,19 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from durable_server import Process
 
-from ludus.client import Episode, GroupMember, connect, text_of
+from ludus.client import Client, Episode, GroupMember, connect, text_of
+from ludus.protocol.episodes import Candidate, Outcome, ReportOutcomesParams, ScoreGroupParams
 from ludus.protocol.errors import EpisodeEnded, EpisodeNotFound
 from ludus.protocol.lifecycle import EndReason
+from ludus.protocol.methods import REPORT_OUTCOMES, SCORE_GROUP
 
-WIRES = ["channel", "mcp"]
+TASKS = ("t1", "t1", "t2")
+GOOD = (True, False, True)
+WIRES = ["channel", "mcp", "ors"]
 
 
 async def numbers(episode: Episode, count: int) -> list[str]:
@@ -63,7 +68,7 @@ async def test_calls_that_are_running_when_the_server_dies_run_once_in_the_recov
         assert {(info.steps, info.reward.value) for info in infos if info.reward is not None} == {(20, 20.0)}
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("wire", ["channel", "mcp"])
 async def test_a_start_that_is_repeated_after_the_death_gets_the_group_of_the_first(served: Process, wire: Any) -> None:
     async with connect(served.url, wire=wire) as client:
         ledger = client.environment("ledger")
@@ -139,6 +144,66 @@ async def test_an_episode_that_is_forgotten_leaves_the_journal(served: Process) 
     await served.end(signal.SIGTERM)
     with closing(sqlite3.connect(served.journal)) as database:
         assert database.execute("SELECT count(*) FROM batches").fetchone() == (0,)
+
+
+async def test_a_call_of_ors_is_resumed_by_its_task_id_and_repeated_under_its_key(served: Process) -> None:
+    head = {"X-Session-ID": "a session of mine"}
+    call = {"name": "add", "input": {"number": 5}}
+    async with aiohttp.ClientSession(served.url, headers=head) as http:
+
+        async def post(path: str, body: Any, **headers: str) -> str:
+            async with http.post(path, json=body, headers=headers) as answer:
+                return f"{answer.status} {await answer.text()}"
+
+        body = {"env_name": "ledger", "split": "train", "index": 0, "seed": 4}
+        await post("/create", body, **{"Idempotency-Key": "k0"})
+        first = await post("/ledger/call", call)
+        second = await post("/ledger/call", call, **{"Idempotency-Key": "k2"})
+        assert ['"text":"5 ' in first, '"text":"10 ' in second] == [True, True]
+        task_id = first.split("data: ", 1)[1].split("\r\n", 1)[0]
+        await served.restart()
+        assert await post("/create", body, **{"Idempotency-Key": "k0"}) == '200 {"sid":"a session of mine"}'
+        assert (await post("/create", body, **{"Idempotency-Key": "another"})).startswith("400 ")
+        assert await post("/ledger/call", {**call, "task_id": task_id}) == first
+        assert await post("/ledger/call", call, **{"Idempotency-Key": "k2"}) == second
+        assert (await post("/ledger/call", {**call, "task_id": "0" * 32})).count("unknown task_id")
+        assert '"text":"15 ' in await post("/ledger/call", call, **{"Idempotency-Key": "k3"})
+        await post("/delete", {})
+        await served.restart()
+        assert (await post("/ledger/call", call)).startswith("404 ")
+
+
+async def test_reports_of_outcomes_and_their_keys_survive(served: Process) -> None:
+    outcomes = tuple(
+        Outcome(task=name, reward=float(good), passed=good) for name, good in zip(TASKS, GOOD, strict=True)
+    )
+
+    async def report(client: Client, key: str) -> int:
+        params = ReportOutcomesParams(environment="ledger", split="train", outcomes=outcomes, key=key)
+        return (await client.environment("ledger")._wire.request(REPORT_OUTCOMES, params)).recorded
+
+    async with connect(served.url) as client:
+        assert await report(client, "one") == 3
+        for _ in range(2):  # the second time, they come from the sum that stands in place of the first
+            await served.restart()
+            assert await report(client, "one") == 3
+        assert await report(client, "two") == 6
+        await served.restart()
+        ledger = client.environment("ledger")
+        drawn = [await ledger.sample("train", seed=seed, strategy="band", band=(0.4, 0.6)) for seed in range(10)]
+        assert {row.id for (row,) in drawn} == {"t1"}
+
+
+async def test_a_group_that_was_scored_keeps_its_score(served: Process) -> None:
+    async with connect(served.url) as client:
+        members = [GroupMember("key", 2, place) for place in range(2)]
+        group = [await client.environment("ledger").start(index=0, join=one) for one in members]
+        candidates = {one.id: Candidate(messages=()) for one in group}
+        params = ScoreGroupParams(group=group[0].group, candidates=candidates, key="the score")
+        before = await client.environment("ledger")._wire.request(SCORE_GROUP, params)
+        await served.restart()
+        assert await client.environment("ledger")._wire.request(SCORE_GROUP, params) == before
+    assert (served.folder / "scores.txt").read_text("utf-8") == "scored\n"
 
 
 async def test_a_play_url_stays_valid(served: Process, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from ludus.protocol.rewards import Reward
 from ludus.server.auth.principal import Principal
 from ludus.server.runtime.episode import EpisodeStore
 from ludus.server.runtime.idempotency import IdempotencyCache
+from ludus.server.runtime.journal import Journal, Scored, committed
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.runtime.scoring import score
 from ludus.server.runtime.threads import Workers
@@ -25,17 +26,19 @@ class GroupScores:
         store: finds the episodes.
         tasks: finds their tasks.
         workers: runs the authors' code.
+        journal: gets each score.
         spawn: starts a task that the host owns.
         limits: how long a score may take, and how long it is kept.
     """
 
     def __init__(
-        self, store: EpisodeStore, tasks: TaskService, workers: Workers,
+        self, store: EpisodeStore, tasks: TaskService, workers: Workers, journal: Journal | None,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]], limits: ServerLimits,
     ) -> None:  # fmt: skip
         self._store = store
         self._tasks = tasks
         self._workers = workers
+        self._journal = journal
         self._seconds = limits.tool_seconds
         self.kept = IdempotencyCache[e.ScoreGroupResult](spawn, limits.result_ttl_seconds)
 
@@ -45,9 +48,12 @@ class GroupScores:
         Raises:
             GroupNotFound: there is no such group, or an episode is not in it.
         """
-        return await self.kept.do(principal.name, params.key, params, lambda _: self._score(params, principal))
+        result = await self.kept.do(
+            principal.name, params.key, params, lambda digest: self._score(params, principal, digest)
+        )
+        return await committed(self._journal, result)
 
-    async def _score(self, params: e.ScoreGroupParams, principal: Principal) -> e.ScoreGroupResult:
+    async def _score(self, params: e.ScoreGroupParams, principal: Principal, digest: bytes) -> e.ScoreGroupResult:
         members = [self._store.get_owned(episode, principal) for episode in params.candidates]
         if not members or any(member.group != params.group for member in members):
             raise GroupNotFound(
@@ -55,7 +61,10 @@ class GroupScores:
                 group=params.group[:64],
             )
         rewards = await self.score_candidates(members[0].id, list(params.candidates.values()))
-        return e.ScoreGroupResult(rewards=dict(zip(params.candidates, rewards, strict=True)))
+        result = e.ScoreGroupResult(rewards=dict(zip(params.candidates, rewards, strict=True)))
+        if self._journal is not None:
+            self._journal.append(Scored(members[0].id, principal.name, params.key, digest, result))
+        return result
 
     async def score_candidates(self, episode: str, candidates: Sequence[e.Candidate]) -> Sequence[Reward]:
         """Score answers to an episode's task against each other.

@@ -94,7 +94,7 @@ class EpisodeHost:
         """Filters the secrets that environments receive, to leave out credentials of this server."""
         self.ready = False
         self._workers = Workers(self.limits.threads, self.catalog)
-        self.task_service = TaskService(self.catalog, self._workers)
+        self.task_service = TaskService(self.catalog, self._workers, journal)
         self.sandboxes = Sandboxes()
         self.startup = StartupHooks(self._workers, self.limits.startup_seconds)
         self.snapshots = Snapshots(journal, self._workers)
@@ -113,11 +113,11 @@ class EpisodeHost:
         self.runner = StepRunner(
             self.catalog.values(), self._workers, self.journal, self.snapshots, self._end, self.limits
         )
-        self._starts = IdempotencyCache[tuple[Episode, ...]](self._spawn, ttl, lambda g: any(e.id in store for e in g))
+        self.starts = IdempotencyCache[tuple[Episode, ...]](self._spawn, ttl, lambda g: any(e.id in store for e in g))
         self.forks = Forks(
             store, self.runner, self.snapshots, self.journal, self._open_group, self._close, self._spawn, ttl
         )
-        self.group_scores = GroupScores(store, self.task_service, self._workers, self._spawn, self.limits)
+        self.group_scores = GroupScores(store, self.task_service, self._workers, self.journal, self._spawn, self.limits)
         await self.startup.open(self.catalog.values())
         try:
             await open_sandboxes(self.sandboxes, self.catalog.values())
@@ -206,7 +206,7 @@ class EpisodeHost:
 
     async def begin(self, params: e.StartParams, principal: Principal) -> tuple[Episode, ...]:
         """Start episodes for a transport that describes them in its own format, without play capabilities."""
-        episodes = await self._starts.do(
+        episodes = await self.starts.do(
             principal.name, params.key, params, lambda digest: self._open_group(params, principal, digest)
         )
         return await committed(self.journal, episodes)
@@ -403,7 +403,7 @@ class EpisodeHost:
                 self._spawn(self._revive(recovery, episode, found.running[episode.id]))
         self._running += len(found.running)
         self._capacity.used += len(found.running)
-        found.restore_keys(self._starts, self.forks.kept)
+        found.restore_keys(self.starts, self.forks.kept, self.group_scores.kept)
 
     async def _revive(self, recovery: Recovery, episode: Episode, history: History) -> None:
         failure = await recovery.revive(episode, history)
@@ -440,7 +440,7 @@ class EpisodeHost:
                 elif (reason := episode.overdue(now)) is not None:
                     self._end(episode, reason, None)
             self.store.evict(now)
-            for once in (self._starts, self.forks.kept, self.group_scores.kept):
+            for once in (self.starts, self.forks.kept, self.group_scores.kept):
                 once.evict(now)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -456,7 +456,7 @@ class EpisodeHost:
     def stats(self) -> HostStats:
         """Return counts for metrics and health."""
         return HostStats(
-            running=self._running, starting=self._starts.pending, queued=self._capacity.queued, kept=len(self.store),
+            running=self._running, starting=self.starts.pending, queued=self._capacity.queued, kept=len(self.store),
             started=dict(self._started), ended=dict(self._ended), steps=self.runner.counts,
         )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -85,6 +85,10 @@ class IdempotencyCache(Generic[T]):
         slot = self._slots[owner, key] = _Slot(digest)
         slot.value = value
         slot.expires = self._loop.time() + self._result_ttl_seconds
+
+    def __iter__(self) -> Iterator[tuple[str, str, T]]:
+        """Iterate over the owner, the key and the outcome of each request that has succeeded."""
+        return iter([(*name, slot.value) for name, slot in self._slots.items() if slot.value is not None])
 
     def evict(self, now: float) -> None:
         """Drop outcomes that have expired and are not in use."""

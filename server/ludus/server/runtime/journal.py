@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ludus.protocol.content import Message
-from ludus.protocol.episodes import EpisodeLimits, StepError, StepResult, TurnMark
+from ludus.protocol.episodes import EpisodeLimits, Outcome, ScoreGroupResult, StepError, StepResult, TurnMark
 from ludus.protocol.errors import LudusError, ShuttingDown
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import RewardEntry
@@ -113,7 +113,49 @@ class Evicted:
     episode: str
 
 
-Entry = Started | Asked | Settled | Saved | Ended | Evicted
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Episodes of a group were scored against each other."""
+
+    episode: str
+    """The first of them."""
+    owner: str
+    key: str
+    digest: bytes
+    """The digest of the request's params."""
+    result: ScoreGroupResult
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """Task outcomes were reported for a curriculum. The entry belongs to no episode."""
+
+    environment: str
+    split: str
+    owner: str
+    key: str
+    digest: bytes
+    """The digest of the request's params."""
+    outcomes: tuple[Outcome, ...]
+    episode: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tallied:
+    """The sum of earlier reports about one split, in their place. The entry belongs to no episode."""
+
+    environment: str
+    split: str
+    counts: dict[str, tuple[int, int]]
+    """Tries and passes, by task id."""
+    recorded: int
+    """How many outcomes were reported."""
+    keys: tuple[tuple[str, str, bytes], ...]
+    """The owners, keys and digests of the latest reports."""
+    episode: str = ""
+
+
+Entry = Started | Asked | Settled | Saved | Ended | Evicted | Scored | Reported | Tallied
 
 OnDurable = Callable[[LudusError | None], None]
 """Called once all earlier entries are durable, or with the error that keeps them from becoming so."""
@@ -164,8 +206,8 @@ class Journal(Protocol):
         """Return what earlier processes appended, oldest first; called once, before anything is appended."""
         ...
 
-    def compact(self, keep: Iterable[str]) -> None:
-        """Drop the stored entries of all episodes except these."""
+    def compact(self, keep: Iterable[str], instead: Iterable[Entry] = ()) -> None:
+        """Drop the stored entries of all episodes except these, and replace those of no episode, all at once."""
         ...
 
     def close(self) -> None:
@@ -223,7 +265,7 @@ class MemoryJournal:
         """Return nothing: there is no earlier process."""
         return ()
 
-    def compact(self, keep: Iterable[str]) -> None:
+    def compact(self, keep: Iterable[str], instead: Iterable[Entry] = ()) -> None:
         """Do nothing."""
 
     def close(self) -> None:

@@ -12,13 +12,24 @@ from typing import Any, Final
 from pydantic_core import from_json, to_json
 
 from ludus.protocol.content import Message
-from ludus.protocol.episodes import EpisodeLimits, StepError, StepResult, TurnMark
+from ludus.protocol.episodes import EpisodeLimits, Outcome, ScoreGroupResult, StepError, StepResult, TurnMark
 from ludus.protocol.errors import ErrorObject, LudusError, from_wire, to_wire
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import RewardEntry
-from ludus.server.runtime.journal import Asked, Ended, Entry, Evicted, Saved, Settled, Started
+from ludus.server.runtime.journal import (
+    Asked,
+    Ended,
+    Entry,
+    Evicted,
+    Reported,
+    Saved,
+    Scored,
+    Settled,
+    Started,
+    Tallied,
+)
 
-STARTED, ASKED, SETTLED, ENDED, EVICTED, CALLED, SAVED = range(7)
+STARTED, ASKED, SETTLED, ENDED, EVICTED, CALLED, SAVED, SCORED, REPORTED, TALLIED = range(10)
 """The numbers of the kinds of entries."""
 
 _FRAME: Final = struct.Struct("<BIII")
@@ -48,6 +59,16 @@ def encode(entry: Entry) -> bytes:
             return _framed(ENDED, entry.episode, to_json({"reason": entry.reason, "incident": entry.incident}))
         case Evicted():
             return _framed(EVICTED, entry.episode, b"{}")
+        case Scored():
+            body = {"owner": entry.owner, "key": entry.key, "digest": entry.digest.hex(), "result": entry.result}
+            return _framed(SCORED, entry.episode, to_json(body))
+        case Reported():
+            body = {name: getattr(entry, name) for name in ("environment", "split", "owner", "key", "outcomes")}
+            return _framed(REPORTED, entry.episode, to_json({**body, "digest": entry.digest.hex()}))
+        case Tallied():
+            body = {name: getattr(entry, name) for name in ("environment", "split", "counts", "recorded")}
+            keys = [(owner, key, digest.hex()) for owner, key, digest in entry.keys]
+            return _framed(TALLIED, entry.episode, to_json({**body, "keys": keys}))
 
 
 def encode_call(asked: Asked, settled: Settled) -> bytes:
@@ -146,6 +167,8 @@ def decode(kind: int, episode: str, body: bytes, outcome: bytes) -> tuple[Entry,
             return _asked(episode, given), _settled(episode, given["key"], outcome)
         if kind == SAVED:
             return (Saved(episode, given["step"], dict(given["parts"])),)
+        if kind in (SCORED, REPORTED, TALLIED):
+            return (_of_request(kind, episode, given),)
         if kind == ENDED:
             return (Ended(episode, EndReason(given["reason"]), given["incident"]),)
         if kind == EVICTED:
@@ -165,6 +188,20 @@ def _started(episode: str, given: dict[str, Any]) -> Started:
         digest=bytes.fromhex(given["digest"]),
         **{name: given[name] for name in _PLAIN},
     )
+
+
+def _of_request(kind: int, episode: str, given: dict[str, Any]) -> Entry:
+    """Return an entry that belongs to a request and to no call."""
+    if kind == SCORED:
+        result = ScoreGroupResult.model_validate(given["result"])
+        return Scored(episode, given["owner"], given["key"], bytes.fromhex(given["digest"]), result)
+    if kind == REPORTED:
+        outcomes = tuple(Outcome.model_validate(one) for one in given["outcomes"])
+        digest = bytes.fromhex(given["digest"])
+        return Reported(given["environment"], given["split"], given["owner"], given["key"], digest, outcomes)
+    counts = {task: (tries, passes) for task, (tries, passes) in given["counts"].items()}
+    keys = tuple((owner, key, bytes.fromhex(digest)) for owner, key, digest in given["keys"])
+    return Tallied(given["environment"], given["split"], counts, given["recorded"], keys)
 
 
 def _asked(episode: str, given: dict[str, Any]) -> Asked:

@@ -11,7 +11,8 @@ How this works:
   never answered, and its client sends it again under its key.
 * An episode that had ended keeps its outcomes, its reward log and its end for as long as ended episodes are kept; its
   environment is not made again.
-* The keys of starts and forks are restored, so that a repeated request gets the episodes that the first one started.
+* The keys of starts, forks, group scores and reports are restored, so that a repeated request gets what the first one
+  got.
 * The time that the server was away does not count as time of an episode.
 
 What cannot be rebuilt: episodes whose start gave secrets, because no journal holds secrets; those of another version
@@ -27,14 +28,26 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ludus.protocol.episodes import StepResult
+from ludus.protocol.episodes import ScoreGroupResult, StepResult
 from ludus.protocol.errors import InfrastructureFailed, LudusError
 from ludus.protocol.incidents import new_incident
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import RewardEntry
 from ludus.server.runtime.episode import Episode, StepRecord
 from ludus.server.runtime.idempotency import IdempotencyCache
-from ludus.server.runtime.journal import Asked, Ended, Evicted, Journal, Saved, Settled, Started, Stored
+from ludus.server.runtime.journal import (
+    Asked,
+    Ended,
+    Evicted,
+    Journal,
+    Reported,
+    Saved,
+    Scored,
+    Settled,
+    Started,
+    Stored,
+    Tallied,
+)
 from ludus.server.runtime.repeating import Departed, rebuild
 from ludus.server.runtime.setup import EpisodeSetup
 from ludus.server.runtime.snapshots import Snapshots
@@ -62,6 +75,8 @@ class History:
     """By the call's key."""
     saved: dict[int, Saved] = field(default_factory=dict)
     """The snapshots of its state, by the step after which they were taken."""
+    scored: list[Scored] = field(default_factory=list)
+    """The scores of its group, if it is the first of the scored episodes."""
     ended: Ended | None = None
     evicted: bool = False
 
@@ -97,11 +112,14 @@ def record_of(asked: Asked, settled: Settled | None, order: int) -> StepRecord:
     return record
 
 
-def read_histories(stored: Iterable[Stored]) -> dict[str, History]:
-    """Return the history of each episode, in the order of their starts."""
+def read_histories(stored: Iterable[Stored], reports: list[Reported | Tallied]) -> dict[str, History]:
+    """Return the history of each episode, in the order of their starts; put reports, which belong to none, aside."""
     found: dict[str, History] = {}
     for one in stored:
         entry = one.entry
+        if isinstance(entry, Reported | Tallied):
+            reports.append(entry)
+            continue
         if isinstance(entry, Started):
             found[entry.episode] = History(entry, one.at, one.at)
             continue
@@ -114,6 +132,8 @@ def read_histories(stored: Iterable[Stored]) -> dict[str, History]:
                 history.asked.append(entry)
             case Settled():
                 history.settled[entry.key] = entry
+            case Scored():
+                history.scored.append(entry)
             case Saved():
                 history.saved[entry.step] = entry
             case Ended():
@@ -148,9 +168,15 @@ class Found:
     """The histories of the episodes that had not ended, by id."""
     starts: list[Restored] = field(default_factory=list)
     forks: list[Restored] = field(default_factory=list)
+    scored: list[Scored] = field(default_factory=list)
 
-    def restore_keys(self, starts: IdempotencyCache[tuple[Episode, ...]], forks: IdempotencyCache[Episode]) -> None:
-        """Restore the keys of starts and forks."""
+    def restore_keys(
+        self, starts: IdempotencyCache[tuple[Episode, ...]], forks: IdempotencyCache[Episode],
+        scores: IdempotencyCache[ScoreGroupResult],
+    ) -> None:  # fmt: skip
+        """Restore the keys of starts, forks and group scores."""
+        for one in self.scored:
+            scores.restore(one.owner, one.key, one.digest, one.result)
         for owner, key, digest, group in self.starts:
             starts.restore(owner, key, digest, group)
         for owner, key, digest, (forked,) in self.forks:
@@ -184,7 +210,8 @@ class Recovery:
         Raises:
             AuthoringError: the journal cannot be read.
         """
-        histories = read_histories(journal.stored())
+        reports: list[Reported | Tallied] = []
+        histories = read_histories(journal.stored(), reports)
         forget_old(histories, kept_seconds)
         found, groups = Found(), dict[str, list[Episode]]()
         for name, history in list(histories.items()):
@@ -193,6 +220,7 @@ class Recovery:
                 del histories[name]
                 continue
             groups.setdefault(episode.group, []).append(episode)
+            found.scored += history.scored
             if not history.evicted:
                 found.episodes.append(episode)
             if episode.end_reason is None:
@@ -202,7 +230,7 @@ class Recovery:
             if len(members) == started.size:
                 restored = (started.owner, started.key, started.digest, tuple(members))
                 (found.forks if started.fork else found.starts).append(restored)
-        journal.compact(histories)
+        journal.compact(histories, self._tasks.reports.restore(reports))
         self._snapshots.keep_only(found.running)
         if found.running:
             log.info("rebuilding %d running episodes from the journal", len(found.running))

@@ -144,8 +144,8 @@ class SqliteJournal:
         except sqlite3.Error as error:
             raise JournalUnusable(f"the journal {self.path} cannot be read: {error}; restore it") from None
 
-    def compact(self, keep: Iterable[str]) -> None:
-        """Drop the stored entries of all episodes except these."""
+    def compact(self, keep: Iterable[str], instead: Iterable[Entry] = ()) -> None:
+        """Drop the stored entries of all episodes except these, and replace those of no episode, all at once."""
         database, kept = self._database, frozenset(keep)
         try:
             database.execute("BEGIN IMMEDIATE")
@@ -156,6 +156,8 @@ class SqliteJournal:
                     database.execute("DELETE FROM batches WHERE seq = ?", (seq,))
                 elif len(rest) < len(batch):
                     database.execute("UPDATE batches SET entries = ? WHERE seq = ?", (rest, seq))
+            if replaced := b"".join(map(encode, instead)):
+                database.execute("INSERT INTO batches (at, entries) VALUES (?, ?)", (time.time(), replaced))
             database.execute("COMMIT")
         except sqlite3.Error as error:
             raise JournalUnusable(f"the journal {self.path} cannot be written: {error}") from None

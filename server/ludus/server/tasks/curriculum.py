@@ -26,6 +26,11 @@ class Curriculum:
             before = self._counts.get(task, (0, 0))
             self._counts[task] = (before[0] + tries, before[1] + passes)
 
+    def restore(self, counts: Mapping[str, tuple[int, int]], recorded: int) -> None:
+        """Add outcomes that were reported to an earlier process: tries and passes by task id, and their number."""
+        self.add_measured(counts)
+        self.recorded += recorded
+
     def report(self, outcomes: Iterable[Outcome]) -> None:
         """Add reported outcomes."""
         self._bands.clear()

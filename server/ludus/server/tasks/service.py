@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections import OrderedDict
 from typing import Any
 
 from ludus.protocol import episodes as e
-from ludus.protocol.errors import Forbidden, InvalidParams, KeyConflict, TaskNotFound
+from ludus.protocol.errors import Forbidden, InvalidParams, TaskNotFound
 from ludus.protocol.methods import SPLIT_SCOPE_PREFIX
 from ludus.server.auth.principal import Principal
 from ludus.server.authoring.results import ToolError
 from ludus.server.authoring.splits import ENDLESS_INDEX_LIMIT, Split
 from ludus.server.runtime import user_code
+from ludus.server.runtime.journal import Journal
 from ludus.server.runtime.threads import Workers
 from ludus.server.tasks.catalog import Catalog, Published
+from ludus.server.tasks.reports import Reports
 
-_REPORTS_KEPT = 10_000
 _REDRAWS = 16
 """How often a random draw is repeated to find a task without a known outcome."""
 
@@ -25,11 +25,10 @@ _REDRAWS = 16
 class TaskService:
     """Answers requests about tasks, and checks access to test splits."""
 
-    def __init__(self, catalog: Catalog, workers: Workers) -> None:
+    def __init__(self, catalog: Catalog, workers: Workers, journal: Journal | None) -> None:
         self._catalog = catalog
         self._workers = workers
-        self._reports: OrderedDict[tuple[str, str], int] = OrderedDict()
-        """The hash of each report, by principal and key."""
+        self.reports = Reports(catalog, journal)
 
     async def open(self, environment: str, split: str, principal: Principal) -> tuple[Published, Split[Any]]:
         """Return an environment and one of its splits, with the tasks loaded.
@@ -160,27 +159,11 @@ class TaskService:
 
     async def report(self, params: e.ReportOutcomesParams, principal: Principal) -> e.ReportOutcomesResult:
         """Record task outcomes for the curriculum, once per key."""
-        self._is_new(params, principal)
+        self.reports.is_new(params, principal)
         published, _ = await self.open(params.environment, params.split, principal)
         for outcome in params.outcomes:
             await self.by_id(published, params.split, outcome.task)
-        curriculum = published.curricula[params.split]
-        if self._is_new(params, principal):
-            self._keep(params, principal)
-            curriculum.report(params.outcomes)
-        return e.ReportOutcomesResult(recorded=curriculum.recorded)
-
-    def _is_new(self, params: e.ReportOutcomesParams, principal: Principal) -> bool:
-        """Return whether a report's key is new; raise `KeyConflict` if it was used for another report."""
-        known = self._reports.get((principal.name, params.key))
-        if known not in (None, hash(params)):
-            raise KeyConflict(f"the key {params.key!r} was used for another report; use a new key", key=params.key)
-        return known is None
-
-    def _keep(self, params: e.ReportOutcomesParams, principal: Principal) -> None:
-        self._reports[principal.name, params.key] = hash(params)
-        if len(self._reports) > _REPORTS_KEPT:
-            self._reports.popitem(last=False)
+        return e.ReportOutcomesResult(recorded=await self.reports.add(params, principal))
 
     async def _row(self, published: Published, split: str, index: int) -> e.TaskRow:
         cached = published.rows.get((split, index))

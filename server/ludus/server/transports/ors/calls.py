@@ -20,6 +20,7 @@ from pydantic_core import to_json
 
 from ludus.protocol.episodes import Candidate, StepResult
 from ludus.protocol.errors import CapacityError, EpisodeEnded, EpisodeFailed, EpisodeNotFound, LudusError, to_wire
+from ludus.protocol.identifiers import SUBMIT_TOOL
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
 from ludus.server.transports.ors.encoding import (
     candidate,
@@ -73,7 +74,7 @@ async def call(ors: OrsServer, request: OrsRequest) -> None:
         found: Call | None
         if task_id is None:
             found = await _find_call(session, stream, name, arguments, _content(b"call", body))
-        elif (found := session.call(task_id)) is not None:
+        elif (found := session.call(task_id) or _call_before(ors, session, episode, task_id)) is not None:
             session.repeats.resumed(task_id, stream.watch())
         else:
             await stream.finish(error_event(UNKNOWN_TASK_ID))
@@ -111,6 +112,14 @@ async def _find_call(session: Session, stream: Stream, name: str, arguments: dic
         found = session.new_call(name, arguments, content)
         sent.task_id = found.task_id
     return found
+
+
+def _call_before(ors: OrsServer, session: Session, episode: str, task_id: str) -> Call | None:
+    """Return a call that an earlier process accepted, which the episode knows by its task id."""
+    if not session.restored:
+        return None
+    record = (ors.host.store.find(episode).keys or {}).get(task_id)
+    return None if record is None else Call(task_id, record.tool or SUBMIT_TOOL, record.arguments, b"")
 
 
 async def _run_call(ors: OrsServer, session: Session, episode: str, call: Call) -> StepResult | LudusError:

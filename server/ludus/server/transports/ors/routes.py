@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -64,6 +65,13 @@ class OrsRoute(BaseRoute):
 
     def __init__(self, context: TransportContext) -> None:
         self.ors = OrsServer(context)
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        """Go on with the sessions of an earlier process while the application serves."""
+        for owner, key, (episode, *_) in self.ors.host.starts:
+            self.ors.sessions.restore(owner, key, episode)
+        yield
 
     def matches(self, scope: Any) -> tuple[Match, Any]:
         """Match ORS's paths with any method; `handle` answers a wrong method with 405."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +17,7 @@ from ludus.server.transports.ors.repeats import Repeats
 from ludus.server.transports.ors.request import NOT_FOUND, HttpError
 
 if TYPE_CHECKING:
-    from ludus.server.runtime.episode import EpisodeView
+    from ludus.server.runtime.episode import Episode, EpisodeView
     from ludus.server.runtime.host import EpisodeHost
 
 DELETED: Final = "Session deleted"
@@ -26,10 +28,30 @@ SWEEP_SECONDS: Final = 30.0
 CALLS_KEPT: Final = 1024
 """The number of latest calls of a session that can be resumed."""
 
+LONGEST_RESTORED: Final = 80
+"""The longest session id that is kept in a journal; longer ones are unknown to the next process."""
+
+_START_KEY: Final = re.compile(r"ors-[0-9a-f]{16}-([0-9a-f]{16})-(.+)", re.DOTALL)
+
 Plan = Callable[[str], Awaitable[StartParams]]
 """Returns what to start in an environment. Raises `HttpError` or `LudusError` if the environment does not have it."""
 
 _GONE: Final = (EndReason.EXPIRED, EndReason.CLOSED, EndReason.SERVER_STOPPED)
+
+
+def start_key(sid: str, key: str) -> str:
+    """Return the key of the start of a session's episode. The journal keeps it, and with it the session.
+
+    Args:
+        sid: the session's id.
+        key: the idempotency key of its `/create`; empty if the client sent none.
+    """
+    session = f"-{_digest(key)}-{sid}" if len(sid) <= LONGEST_RESTORED else ""
+    return f"ors-{secrets.token_hex(8)}{session}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 class Call:
@@ -52,12 +74,14 @@ class Session:
 
     __slots__ = (
         "_calls", "_count", "_keys", "_salt", "deleted", "environment", "episode", "failure", "key", "params", "plan",
-        "repeats", "scores", "settled", "used",
+        "repeats", "restored", "scores", "settled", "used",
     )  # fmt: skip
 
-    def __init__(self, start: StartParams | Plan, key: str) -> None:
+    def __init__(self, start: StartParams | Plan | None, key: str) -> None:
         self.key = key
-        """The idempotency key of its `/create`; empty if the client sent none."""
+        """The digest of the idempotency key of its `/create`; empty if the client sent none."""
+        self.restored = False
+        """Whether an earlier process began it, so that the calls of that process are known to the episode only."""
         self.params: StartParams | None = start if isinstance(start, StartParams) else None
         """What to start; dropped, with its secrets, once the episode has started."""
         self.plan: Plan | None = None if isinstance(start, StartParams) else start
@@ -96,7 +120,7 @@ class Session:
             if earlier.content != content:
                 raise HttpError(409, "this Idempotency-Key was used for another call; use a new one")
             return earlier
-        call = self.new_call(name, arguments, content)
+        call = self.new_call(name, arguments, content, _keyed_id(key))
         if self._keys is None:
             self._keys = {}
         elif len(self._keys) >= CALLS_KEPT:
@@ -104,9 +128,9 @@ class Session:
         self._keys[key] = call.task_id
         return call
 
-    def new_call(self, name: str, arguments: dict[str, Any], content: bytes) -> Call:
-        """Add and return a new call."""
-        call = Call(self.new_task_id(), name, arguments, content)
+    def new_call(self, name: str, arguments: dict[str, Any], content: bytes, task_id: str | None = None) -> Call:
+        """Add and return a new call, with a new task id unless one is given."""
+        call = Call(task_id or self.new_task_id(), name, arguments, content)
         if self._calls is None:
             self._calls = {}
         elif len(self._calls) >= CALLS_KEPT:
@@ -122,6 +146,11 @@ class Session:
         """Drop a call that was refused before it ran."""
         if self._calls is not None:
             self._calls.pop(call.task_id, None)
+
+
+def _keyed_id(key: str) -> str:
+    """Return the task id of the call with an idempotency key: the same in each process, so that no call runs twice."""
+    return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16, person=b"ludus-ors-call").hexdigest()
 
 
 class SessionStore:
@@ -151,6 +180,26 @@ class SessionStore:
             raise HttpError(404, NOT_FOUND)
         session.used = asyncio.get_running_loop().time()
         return session
+
+    def restore(self, owner: str, key: str, episode: Episode) -> None:
+        """Go on with the session of an earlier process, if the key of an episode's start names one."""
+        found = _START_KEY.fullmatch(key)
+        if found is None or episode.end_reason in _GONE:
+            return
+        loop = asyncio.get_running_loop()
+        digest, sid = found.groups()
+        session = Session(None, digest)
+        session.environment = episode.published.name
+        session.restored, session.used = True, loop.time()
+        session.settled = loop.create_future()
+        recovering = episode.recovering
+        if recovering is None:
+            _go_on(session, episode)
+        else:
+            recovering.add_done_callback(lambda _: _go_on(session, episode))
+        self._sessions[owner, sid] = session
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(SWEEP_SECONDS, self.sweep)
 
     def view(self, principal: Principal, sid: str, session: Session) -> EpisodeView:
         """Return the view of a session's episode; this counts as use.
@@ -202,7 +251,7 @@ class SessionStore:
     def _add(self, principal: Principal, sid: str, start: StartParams | Plan, key: str) -> Session | None:
         earlier = self._sessions.get((principal.name, sid))
         if earlier is not None:
-            if key and earlier.key == key:
+            if key and earlier.key == _digest(key):
                 return None
             try:
                 if earlier.episode is not None:
@@ -212,7 +261,7 @@ class SessionStore:
             else:
                 raise HttpError(400, EXISTS)
         loop = asyncio.get_running_loop()
-        session = Session(start, key)
+        session = Session(start, _digest(key) if key else "")
         session.used = loop.time()
         self._sessions[principal.name, sid] = session
         if self._sweeper is None:
@@ -303,3 +352,10 @@ class SessionStore:
         finally:
             if not settled.done():
                 settled.set_result(None)
+
+
+def _go_on(session: Session, episode: Episode) -> None:
+    """Let the requests of a restored session go on: its episode has its state again, or has ended."""
+    session.episode = episode.id
+    assert session.settled is not None
+    session.settled.set_result(None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from secrets import token_hex
 from typing import Any, Final
 
 from pydantic_core import to_json
@@ -23,7 +22,7 @@ from ludus.server.transports.ors.request import (
     parse_secrets_header,
 )
 from ludus.server.transports.ors.server import SESSION_SCOPES, OrsServer
-from ludus.server.transports.ors.session_store import Session
+from ludus.server.transports.ors.session_store import Session, start_key
 
 STARTING_SECONDS: Final = 25.0
 """How long a request of `openreward`'s clients waits for setup before it is answered with 503."""
@@ -71,7 +70,7 @@ async def create(ors: OrsServer, request: OrsRequest) -> None:
         if seed is not None and not ors.host.catalog[environment].cls.seedable:
             raise HttpError(400, f"environment {environment!r} does not take seeds; leave X-Seed out")
         return StartParams(
-            environment=environment, split=split, index=index, seed=seed, secrets=secrets, key=f"ors-{token_hex(16)}"
+            environment=environment, split=split, index=index, seed=seed, secrets=secrets, key=start_key(sid, key)
         )
 
     key = request.header(b"idempotency-key")
