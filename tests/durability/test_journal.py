@@ -15,16 +15,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ludus.protocol.content import Message, TextBlock
-from ludus.protocol.episodes import EpisodeLimits, StartParams, StepError, StepParams, StepResult, TurnMark
+from ludus.protocol.episodes import (
+    EpisodeLimits,
+    Outcome,
+    ScoreGroupResult,
+    StartParams,
+    StepError,
+    StepParams,
+    StepResult,
+    TurnMark,
+)
 from ludus.protocol.errors import EnvironmentFailed, EpisodeEnded, LudusError, ShuttingDown
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import Reward, RewardEntry
 from ludus.server import Environment, EpisodeHost, Task, tool
 from ludus.server.auth.principal import Principal
 from ludus.server.runtime import sqlite_journal
-from ludus.server.runtime.journal import Asked, Ended, Entry, Evicted, Settled, Started
+from ludus.server.runtime.episode import StepRecord
+from ludus.server.runtime.journal import (
+    Asked,
+    Ended,
+    Entry,
+    Evicted,
+    Reported,
+    Saved,
+    Scored,
+    Settled,
+    Started,
+    Tallied,
+    committed,
+)
 from ludus.server.runtime.journal_codec import decode, decode_all, encode, encode_call
-from ludus.server.runtime.sqlite_journal import JournalUnusable, SqliteJournal
+from ludus.server.runtime.sqlite_journal import JournalUnusable, SqliteJournal, Sync
 
 TEXT = st.text(max_size=20)
 NUMBER = st.floats(allow_nan=False, allow_infinity=False)
@@ -44,6 +66,18 @@ RESULTS = st.builds(
     metadata=st.dictionaries(TEXT, VALUES, max_size=2),
 )
 ERRORS: st.SearchStrategy[LudusError] = st.builds(EpisodeEnded, TEXT) | st.builds(EnvironmentFailed, TEXT)
+ASKED: st.SearchStrategy[Asked] = st.builds(
+        Asked, TEXT, st.integers(0, 9), TEXT, st.none() | TEXT, st.dictionaries(TEXT, VALUES, max_size=3),
+        st.none() | st.builds(TurnMark, number=st.integers(1, 9), text=TEXT), st.none() | st.binary(max_size=8),
+        st.none() | st.builds(StepError, code=st.just("invalid_arguments"), message=TEXT),
+    )  # fmt: skip
+SETTLED: st.SearchStrategy[Settled] = st.builds(Settled, TEXT, TEXT, ERRORS) | st.builds(
+        Settled, TEXT, TEXT, RESULTS,
+        st.lists(
+            st.builds(RewardEntry, step=st.integers(0, 9), source=st.just("step"), reward=REWARDS), max_size=2
+        ).map(tuple),
+        st.none() | RESULTS,
+    )  # fmt: skip
 ENTRIES: st.SearchStrategy[Entry] = st.one_of(
     st.builds(
         Started, episode=TEXT, group=TEXT, size=st.integers(1, 9), environment=TEXT,
@@ -53,17 +87,22 @@ ENTRIES: st.SearchStrategy[Entry] = st.one_of(
         prompt=st.builds(lambda text: (Message(content=(TextBlock(text=text),)),), TEXT), key=TEXT,
         digest=st.binary(max_size=16), fork=st.booleans(), origin=st.none() | TEXT, has_secrets=st.booleans(),
     ),
+    ASKED,
+    SETTLED,
+    st.builds(Saved, TEXT, st.integers(0, 9), st.dictionaries(TEXT, TEXT, max_size=3)),
     st.builds(
-        Asked, TEXT, st.integers(0, 9), TEXT, st.none() | TEXT, st.dictionaries(TEXT, VALUES, max_size=3),
-        st.none() | st.builds(TurnMark, number=st.integers(1, 9), text=TEXT), st.none() | st.binary(max_size=8),
-        st.none() | st.builds(StepError, code=st.just("invalid_arguments"), message=TEXT),
+        Scored, TEXT, TEXT, TEXT, st.binary(max_size=8),
+        st.builds(ScoreGroupResult, rewards=st.dictionaries(TEXT, REWARDS, max_size=2)),
     ),
-    st.builds(Settled, TEXT, TEXT, ERRORS),
     st.builds(
-        Settled, TEXT, TEXT, RESULTS,
+        Reported, TEXT, TEXT, TEXT, TEXT, st.binary(max_size=8),
         st.lists(
-            st.builds(RewardEntry, step=st.integers(0, 9), source=st.just("step"), reward=REWARDS), max_size=2
+            st.builds(Outcome, task=st.text(min_size=1, max_size=9), reward=NUMBER, passed=st.booleans()), max_size=2
         ).map(tuple),
+    ),
+    st.builds(
+        Tallied, TEXT, TEXT, st.dictionaries(TEXT, st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=2),
+        st.integers(0, 99), st.lists(st.tuples(TEXT, TEXT, st.binary(max_size=8)), max_size=2).map(tuple),
     ),
     st.builds(Ended, TEXT, st.sampled_from(EndReason), st.none() | TEXT),
     st.builds(Evicted, TEXT),
@@ -92,7 +131,25 @@ def test_a_call_comes_back_with_its_outcome_and_what_it_logged(asked: Asked, res
     if result.reward is not None and logs:
         entries = (RewardEntry(step=result.step, source="step", reward=result.reward),)
     settled = Settled(asked.episode, asked.key, result, entries)
-    assert [plain(one) for one in decode_all(encode_call(asked, settled))] == [plain(asked), plain(settled)]
+    record = StepRecord(asked.step, asked.key, asked.tool, asked.arguments)
+    record.logged = entries
+    pieces, sent = encode_call(asked.episode, record, result)
+    assert sent == result.model_dump_json().encode()
+    assert [plain(one) for one in decode_all(b"".join(pieces))] == [plain(asked), plain(settled)]
+
+
+@given(
+    ASKED, SETTLED,
+    st.lists(st.builds(RewardEntry, step=st.integers(0, 9), source=st.just("turn"), reward=REWARDS), max_size=2),
+)  # fmt: skip
+def test_a_call_with_everything_comes_back_too(one: Asked, other: Settled, turns: list[RewardEntry]) -> None:
+    record = StepRecord(one.step, one.key, one.tool, one.arguments, one.turn)
+    record.digest, record.refused = one.digest, one.refused
+    record.logged, record.original_result = (*other.entries, *turns), other.original
+    pieces, _ = encode_call(one.episode, record, other.outcome)
+    asked, settled = decode_all(b"".join(pieces))
+    expected = Settled(one.episode, one.key, other.outcome, record.logged, other.original)
+    assert [plain(asked), plain(settled)] == [plain(one), plain(expected)]
 
 
 @given(st.lists(ENTRIES, min_size=1, max_size=2), st.data())
@@ -106,7 +163,7 @@ def test_bytes_that_are_cut_off_are_a_value_error(entries: list[Entry], data: st
     assert len(found) < len(entries), "it was cut between two entries"
 
 
-@given(st.integers(-1, 7), st.binary(max_size=30) | st.sampled_from([b"{}", b"[]", b"null", b'{"key":1}']))
+@given(st.integers(-1, 11), st.binary(max_size=30) | st.sampled_from([b"{}", b"[]", b"null", b'{"key":1}']))
 def test_bytes_that_are_no_entry_are_a_value_error(kind: int, body: bytes) -> None:
     try:
         decode(kind, "e", body, body)
@@ -140,8 +197,10 @@ async def test_entries_are_stored_in_order_and_come_back_in_the_next_process(tmp
     again = SqliteJournal(tmp_path / "j.db")
     assert [one.entry for one in again.stored()] == entries
     assert again.key == key
-    again.compact(["e3", "e5"])
-    assert [one.entry.episode for one in again.stored()] == ["e3", "e5"]
+    total = Tallied("env", "train", {"t": (2, 1)}, 2, ())
+    for _ in range(2):  # the second time, the entry of no episode takes the place of the first
+        again.compact(["e3", "e5"], [total])
+        assert [one.entry for one in again.stored()] == [entries[3], entries[5], total]
     again.close()
 
 
@@ -241,6 +300,51 @@ async def test_a_full_disk_answers_nothing_and_refuses_the_rest(
             await host.start(start.model_copy(update={"key": "other"}), owner)
 
 
+async def test_a_disk_that_has_room_again_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    journal = SqliteJournal(path)
+    seen: list[LudusError | None] = []
+    (pages,) = journal._database.execute("PRAGMA page_count").fetchone()
+    journal._database.execute(f"PRAGMA max_page_count={pages}")
+    entries = [Ended(f"e{number}", EndReason.COMPLETED, "x" * 4096) for number in range(50)]
+    done = asyncio.Event()
+    for entry in entries:
+        journal.append(entry)
+    journal.when_durable(seen.append)
+    journal.when_durable(lambda error: done.set())
+    for _ in range(2):  # the loop's own attempt
+        await asyncio.sleep(0)
+    assert journal._thread is not None
+    assert not seen
+    journal._database.execute(f"PRAGMA max_page_count={pages + 10_000}")
+    await asyncio.wait_for(done.wait(), 60)
+    assert seen == [None]
+    journal.close()
+    again = SqliteJournal(path)
+    assert [one.entry for one in again.stored()] == entries
+    again.close()
+
+
+@pytest.mark.parametrize("sync", ["normal", "full"])
+@pytest.mark.parametrize("slow", [-1.0, 3600.0])
+async def test_rows_of_the_loop_and_of_the_thread_keep_their_order_and_the_log_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync: Sync, slow: float
+) -> None:
+    monkeypatch.setattr(sqlite_journal, "SLOW_SECONDS", slow)
+    monkeypatch.setattr(sqlite_journal, "CHECKPOINT_BYTES", 64 * 1024)
+    journal = SqliteJournal(tmp_path / "j.db", sync)
+    entries = [Ended(f"e{number}", EndReason.COMPLETED, "x" * 1000) for number in range(2000)]
+    for entry in entries:
+        journal.append(entry)
+        await committed(journal, None)
+    wal = (tmp_path / "j.db-wal").stat().st_size
+    assert wal < 2_000_000, "the log is copied into the file long before it holds 2000 rows of two pages"
+    journal.close()
+    again = SqliteJournal(tmp_path / "j.db")
+    assert [one.entry for one in again.stored()] == entries
+    again.close()
+
+
 async def test_the_time_that_the_server_was_away_does_not_count(tmp_path: Path) -> None:
     owner, path = Principal.open(), tmp_path / "j.db"
     limits = EpisodeLimits(seconds=100.0)
@@ -252,6 +356,7 @@ async def test_the_time_that_the_server_was_away_does_not_count(tmp_path: Path) 
         database.execute("UPDATE batches SET at = at - 5000")
     async with EpisodeHost([Counter], journal=SqliteJournal(path)) as host:
         found = host.store.find(episode)
+        await found.recovered()
         assert found.deadline is not None
         left = found.deadline - asyncio.get_running_loop().time()
         assert 50.0 < left <= 100.0

@@ -344,7 +344,7 @@ async def test_an_episode_keeps_a_bounded_number_of_snapshots_and_still_forks_ev
             branch = await episode.fork(step)
             assert (await said(branch, "draw")).startswith(seen[step - 1] + " ")
             await branch.close()
-    assert len(list((served.folder / "journal.db.snapshots" / episode.id).iterdir())) <= 2 * (KEPT + 1)
+        assert len(list((served.folder / "journal.db.snapshots" / episode.id).iterdir())) <= 2 * (KEPT + 1)
 
 
 async def test_a_fork_of_an_ended_episode_whose_snapshots_are_gone_says_so(unjournaled: Process) -> None:

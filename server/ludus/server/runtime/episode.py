@@ -70,8 +70,8 @@ class StepRecord:
 
     __slots__ = (
         "_callbacks", "alone", "answered", "arguments", "clock", "deadline", "digest", "key", "logged", "noise",
-        "number", "order", "original_result", "outcome", "past", "refused", "saved", "size", "task", "tool", "turn",
-        "turn_rewards", "watchdog",
+        "number", "order", "original_result", "outcome", "past", "refused", "saved", "sent", "size", "task", "tool",
+        "turn", "turn_rewards", "watchdog",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +100,8 @@ class StepRecord:
         """What it added to the reward log."""
         self.order = 0
         """Its place among the calls that have settled; calls that overlap may settle in another order than begun."""
+        self.sent: bytes | None = None
+        """The outcome as JSON, from its encoding for the journal until it is answered."""
         self.alone = False
         """Whether no other call may start beside it: a snapshot of the state is taken."""
         self.saved: Saved | None = None
@@ -137,6 +139,7 @@ class StepRecord:
         callbacks, self._callbacks = self._callbacks, None
         for callback in callbacks or ():
             callback()
+        self.sent = None
 
     def when_settled(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the outcome may be sent, or now if it may already. The callback must not raise."""

@@ -344,6 +344,7 @@ class EpisodeHost:
         """Close an episode for a transport that owns it; an unknown id is not an error."""
         if episode in self.store:
             await self._close(self.store.find(episode))
+            await committed(self.journal, None)
 
     # ── forks and groups ───────────────────────────────────────────────────────────────────────────────────────────
 

@@ -169,6 +169,20 @@ class Stored:
     entry: Entry
 
 
+class SettledCall(Protocol):
+    """A call that was accepted, as a journal reads it."""
+
+    number: int
+    key: str
+    tool: str | None
+    arguments: dict[str, Any]
+    turn: TurnMark | None
+    digest: bytes | None
+    refused: StepError | None
+    logged: tuple[RewardEntry, ...]
+    original_result: StepResult | None
+
+
 class Journal(Protocol):
     """A log that the host writes. Its methods are called in order, from the event loop, and must not block."""
 
@@ -178,6 +192,11 @@ class Journal(Protocol):
     @property
     def snapshot_folder(self) -> Path | None:
         """Where snapshots of episodes are as durable as the entries; None if there is no such place."""
+        ...
+
+    @property
+    def wants_asked(self) -> bool:
+        """Whether it gets every call when it is accepted, and not only those that must be written ahead."""
         ...
 
     @property
@@ -192,6 +211,10 @@ class Journal(Protocol):
 
     def append(self, entry: Entry) -> None:
         """Append an entry."""
+        ...
+
+    def append_call(self, episode: str, call: SettledCall, outcome: StepResult | LudusError) -> bytes | None:
+        """Append a call together with its outcome, and return the outcome as it is sent, if that was made."""
         ...
 
     def when_durable(self, callback: OnDurable) -> None:
@@ -239,6 +262,7 @@ class MemoryJournal:
 
     survives = False
     syncs = False
+    wants_asked = True
     snapshot_folder = None
     key = None
 
@@ -248,6 +272,10 @@ class MemoryJournal:
     def append(self, entry: Entry) -> None:
         """Append an entry."""
         self._entries.setdefault(entry.episode, []).append(entry)
+
+    def append_call(self, episode: str, call: SettledCall, outcome: StepResult | LudusError) -> None:
+        """Append the outcome of a call."""
+        self.append(Settled(episode, call.key, outcome, call.logged, call.original_result))
 
     def when_durable(self, callback: OnDurable) -> None:
         """Call `callback` at once."""

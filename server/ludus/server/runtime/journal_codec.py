@@ -25,15 +25,18 @@ from ludus.server.runtime.journal import (
     Saved,
     Scored,
     Settled,
+    SettledCall,
     Started,
     Tallied,
 )
 
-STARTED, ASKED, SETTLED, ENDED, EVICTED, CALLED, SAVED, SCORED, REPORTED, TALLIED = range(10)
-"""The numbers of the kinds of entries."""
+STARTED, ASKED, SETTLED, ENDED, EVICTED, CALLED, REWARDED, SAVED, SCORED, REPORTED, TALLIED = range(11)
+"""The numbers of the kinds of entries. `CALLED` and `REWARDED` are calls with their results; with `REWARDED`, the call
+added its result's reward to the log."""
 
 _FRAME: Final = struct.Struct("<BIII")
-"""What begins an entry: its kind, and the sizes of its episode's id and of its two parts."""
+"""What begins an entry: its kind, and the sizes of its episode's id and of its two parts. The second part is the
+outcome of a call, and empty for other entries."""
 
 _PLAIN: Final = (
     "group", "size", "environment", "version", "split", "task", "seed", "owner", "key", "fork",
@@ -46,7 +49,7 @@ def encode(entry: Entry) -> bytes:
     """Return an entry as bytes, which `decode_all` reads."""
     match entry:
         case Settled():
-            return _framed(SETTLED, entry.episode, to_json({"key": entry.key}), _outcome(entry, None))
+            return _framed(SETTLED, entry.episode, to_json({"key": entry.key}), _outcome(entry))
         case Asked():
             return _framed(ASKED, entry.episode, to_json(_call(entry), inf_nan_mode="constants"))
         case Started():
@@ -71,10 +74,27 @@ def encode(entry: Entry) -> bytes:
             return _framed(TALLIED, entry.episode, to_json({**body, "keys": keys}))
 
 
-def encode_call(asked: Asked, settled: Settled) -> bytes:
-    """Return what `encode` does, for a call and its outcome in one: most calls are written when they have one."""
-    body = to_json(_call(asked), inf_nan_mode="constants")
-    return _framed(CALLED, asked.episode, body, _outcome(settled, asked))
+def encode_call(
+    episode: str, call: SettledCall, outcome: StepResult | LudusError
+) -> tuple[tuple[bytes, ...], bytes | None]:
+    """Return the pieces of what `encode` returns for a call and its outcome in one, and the result as it is sent.
+
+    Most calls are written when they have an outcome, and most outcomes are results with at most one reward. So this is
+    the path on which time counts.
+    """
+    logged = call.logged
+    name = episode.encode()
+    plain = call.turn is None and call.digest is None and call.refused is None and call.original_result is None
+    if not plain or isinstance(outcome, LudusError) or (logged and not _is_own(call, outcome)):
+        asked = Asked(
+            episode, call.number, call.key, call.tool, call.arguments, call.turn, call.digest, call.refused
+        )  # fmt: skip
+        settled = Settled(episode, call.key, outcome, logged, call.original_result)
+        return (encode(asked), encode(settled)), None
+    body = to_json((call.number, call.key, call.tool, call.arguments), inf_nan_mode="constants")
+    result: bytes = outcome.__pydantic_serializer__.to_json(outcome)
+    head = _FRAME.pack(REWARDED if logged else CALLED, len(name), len(body), len(result))
+    return (head, name, body, result), result
 
 
 def split(batch: bytes) -> Iterator[tuple[int, str, bytes, bytes, bytes]]:
@@ -114,24 +134,22 @@ def _framed(kind: int, episode: str, body: bytes, outcome: bytes = b"") -> bytes
     return _FRAME.pack(kind, len(name), len(body), len(outcome)) + name + body + outcome
 
 
-def _outcome(settled: Settled, asked: Asked | None) -> bytes:
-    """Return a call's outcome as JSON. What it added to the log is left out if it is just the reward of the step."""
+def _outcome(settled: Settled) -> bytes:
+    """Return a call's outcome, with what it added to the log, as JSON."""
     outcome = settled.outcome
-    if isinstance(outcome, LudusError):
-        return to_json({"error": to_wire(outcome)})
-    result = outcome.__pydantic_serializer__.to_json(outcome)
-    entries = settled.entries
+    body: dict[str, Any] = {"error": to_wire(outcome)} if isinstance(outcome, LudusError) else {"result": outcome}
+    if settled.entries:
+        body["entries"] = settled.entries
     if settled.original is not None:
-        whole = {"result": outcome, "entries": entries, "original": settled.original}
-        return to_json(whole)
-    if not entries or (asked is not None and asked.tool is not None and _is_own(entries, outcome)):
-        return b'{"result":' + result + (b',"logged":true}' if entries else b"}")
-    return b'{"result":' + result + b',"entries":' + to_json(entries) + b"}"
+        body["original"] = settled.original
+    return to_json(body)
 
 
-def _is_own(entries: tuple[RewardEntry, ...], outcome: StepResult) -> bool:
-    one = entries[0]
-    return len(entries) == 1 and one.source == "step" and one.reward is outcome.reward and one.step == outcome.step
+def _is_own(call: SettledCall, outcome: StepResult) -> bool:
+    """Return whether a step's only entry in the log is its result's reward."""
+    logged = call.logged
+    one = logged[0]
+    return len(logged) == 1 and one.source == "step" and one.reward is outcome.reward and one.step == outcome.step
 
 
 def _call(asked: Asked) -> dict[str, Any]:
@@ -156,15 +174,15 @@ def decode(kind: int, episode: str, body: bytes, outcome: bytes) -> tuple[Entry,
         ValueError: there is no such kind, or the body is not one of it.
     """
     try:
-        given: dict[str, Any] = from_json(body, allow_inf_nan=True)
+        given: Any = from_json(body, allow_inf_nan=True)
+        if kind in (CALLED, REWARDED):
+            return _called(episode, given, outcome, rewarded=kind == REWARDED)
         if kind == STARTED:
             return (_started(episode, given),)
         if kind == ASKED:
             return (_asked(episode, given),)
         if kind == SETTLED:
             return (_settled(episode, given["key"], outcome),)
-        if kind == CALLED:
-            return _asked(episode, given), _settled(episode, given["key"], outcome)
         if kind == SAVED:
             return (Saved(episode, given["step"], dict(given["parts"])),)
         if kind in (SCORED, REPORTED, TALLIED):
@@ -188,6 +206,15 @@ def _started(episode: str, given: dict[str, Any]) -> Started:
         digest=bytes.fromhex(given["digest"]),
         **{name: given[name] for name in _PLAIN},
     )
+
+
+def _called(episode: str, given: Any, body: bytes, *, rewarded: bool) -> tuple[Asked, Settled]:
+    number, key, tool, arguments = given
+    result = StepResult.model_validate(from_json(body, allow_inf_nan=True))
+    entries: tuple[RewardEntry, ...] = ()
+    if rewarded:
+        entries = (RewardEntry.model_validate({"step": result.step, "source": "step", "reward": result.reward}),)
+    return Asked(episode, number, key, tool, arguments), Settled(episode, key, result, entries)
 
 
 def _of_request(kind: int, episode: str, given: dict[str, Any]) -> Entry:
@@ -224,8 +251,6 @@ def _settled(episode: str, key: str, body: bytes) -> Settled:
     else:
         outcome = StepResult.model_validate(given["result"])
     entries = tuple(RewardEntry.model_validate(one) for one in given.get("entries", ()))
-    if given.get("logged") and isinstance(outcome, StepResult) and outcome.reward is not None:
-        entries = (RewardEntry(step=outcome.step, source="step", reward=outcome.reward),)
     original = given.get("original")
     return Settled(
         episode, key, outcome, entries, None if original is None else StepResult.model_validate(original)

@@ -87,8 +87,8 @@ def write_whole(journal: Journal, episode: Episode, started: Started) -> None:
         return
     episode.journal = journal
     for record in episode.records or ():
-        journal.append(asked_of(episode, record))
         if record.outcome is not None:
+            journal.append(asked_of(episode, record))
             journal.append(Settled(episode.id, record.key, record.outcome, record.logged, record.original_result))
     for saved in (episode.saved or {}).values():
         journal.append(saved)

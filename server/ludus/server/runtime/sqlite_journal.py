@@ -2,10 +2,14 @@
 
 How this works:
 
-* Entries go into one table that is only ever appended to, by a thread of its own. The event loop encodes entries and
-  puts them into a list; the thread gets the list at the end of a round of the loop, and writes it as one row (a group
-  commit). What comes meanwhile is the next row.
-* After the commit, the thread calls back into the event loop, which answers the requests that waited for it.
+* Entries go into one table that is only ever appended to. The event loop encodes entries and puts them into a list. At
+  the end of its round, what has come is written as one row (a group commit); then the requests that waited for it are
+  answered.
+* A commit that may take long is made by a thread, which calls back into the event loop; what comes meanwhile is the
+  next row. With `FULL` that is every commit. With `NORMAL`, which does not wait for the disk, it is the one after a
+  commit that took longer than `SLOW_SECONDS` or failed, and the copying from SQLite's log into its file (a checkpoint).
+  All others are made by the event loop itself, because handing a row over and back takes twice the CPU time of writing
+  it.
 * If a transaction fails (the disk is full), the thread tries again for `PATIENCE_SECONDS`. Then the journal is broken:
   every request that waits, or comes later, is answered with `ShuttingDown`, because an answer would be a promise that
   the next process does not know of.
@@ -28,8 +32,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, Literal
 
+from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import AuthoringError, LudusError, ShuttingDown
-from ludus.server.runtime.journal import Asked, Entry, Evicted, OnDurable, Settled, Stored
+from ludus.server.runtime.journal import Entry, Evicted, OnDurable, SettledCall, Stored
 from ludus.server.runtime.journal_codec import decode_all, encode, encode_call, split
 
 log = logging.getLogger("ludus.server.journal")
@@ -41,6 +46,13 @@ PATIENCE_SECONDS: Final = 10.0
 """How long a failing transaction is tried again."""
 
 RETRY_SECONDS: Final = 0.2
+
+SLOW_SECONDS: Final = 0.005
+"""If a commit by the event loop took longer than this, the next one is made by the thread."""
+
+CHECKPOINT_BYTES: Final = 16 * 1024 * 1024
+"""After so many bytes, they are copied from SQLite's log into its file."""
+
 KEY_BYTES: Final = 32
 
 Sync = Literal["normal", "full"]
@@ -62,17 +74,21 @@ class SqliteJournal:
     """
 
     survives = True
+    wants_asked = False
 
     def __init__(self, path: Path, sync: Sync = "normal") -> None:
         self.path = path
         self.syncs = sync == "full"
         self.snapshot_folder = path.with_name(path.name + ".snapshots")
-        self._asked: dict[tuple[str, str], Asked] = {}
-        """Calls without an outcome, by episode and key."""
-        self._entries: list[bytes] = []
-        self._batches: queue.SimpleQueue[tuple[float, list[bytes]] | None] = queue.SimpleQueue()
-        self._handed_over = False
-        """Whether the thread has entries, or gets them in this round of the event loop."""
+        self._pieces: list[bytes] = []
+        """What has come since the last row."""
+        self._batches: queue.SimpleQueue[tuple[float, int, bytes] | None] = queue.SimpleQueue()
+        """Rows for the thread: the time, the number of entries, and the entries; no entries for a checkpoint."""
+        self._busy = False
+        """Whether the thread has something to do, or a row is written at the end of this round of the event loop."""
+        self._by_thread = self.syncs
+        """Whether the thread writes the next row."""
+        self._since_checkpoint = 0
         self._appended = 0
         self._committed = 0
         self._waiting: deque[tuple[int, OnDurable]] = deque()
@@ -89,6 +105,7 @@ class SqliteJournal:
                 self._check(database)
                 database.execute("PRAGMA journal_mode=WAL")
                 database.execute(f"PRAGMA synchronous={sync.upper()}")
+                database.execute("PRAGMA wal_autocheckpoint=0")
                 self._prepare(database)
             except BaseException:
                 database.close()
@@ -165,28 +182,29 @@ class SqliteJournal:
     # ── appending ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def append(self, entry: Entry) -> None:
-        """Append an entry, which becomes durable a little later.
+        """Append an entry, which becomes durable a little later."""
+        if self._broken is None:
+            self._pieces.append(encode(entry))
+            self._appended += 1
+            if not self._busy:
+                self._write_soon()
 
-        A call is written with its outcome, in one row: without an outcome, it was never answered. Calls that are
-        marked `ahead` are written at once.
-        """
+    def append_call(self, episode: str, call: SettledCall, outcome: StepResult | LudusError) -> bytes | None:
+        """Append a call together with its outcome, and return the outcome as it is sent, if that was made."""
         if self._broken is not None:
-            return
-        match entry:
-            case Asked(ahead=False):
-                self._asked[entry.episode, entry.key] = entry
-                return
-            case Settled() if (asked := self._asked.pop((entry.episode, entry.key), None)) is not None:
-                self._entries.append(encode_call(asked, entry))
-            case _:
-                self._entries.append(encode(entry))
+            return None
+        pieces, sent = encode_call(episode, call, outcome)
+        self._pieces += pieces
         self._appended += 1
-        if not self._handed_over:
-            self._handed_over = True
-            if self._thread is None:
-                self._start()
-            assert self._loop is not None
-            self._loop.call_soon(self._hand_over)
+        if not self._busy:
+            self._write_soon()
+        return sent
+
+    def _write_soon(self) -> None:
+        self._busy = True
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        self._loop.call_soon(self._write_pieces)
 
     def when_durable(self, callback: OnDurable) -> None:
         """Call `callback` once all entries appended so far are on disk, or with the error that prevents it."""
@@ -201,39 +219,88 @@ class SqliteJournal:
 
     def close(self) -> None:
         """Write what is left, and close the file. Closing twice is no error."""
-        if self._thread is not None:
+        if self._pieces:
             self._hand_over()
+        if self._thread is not None:
             self._batches.put(None)
             self._thread.join()
             self._thread = None
         self._database.close()
 
+    def _write_pieces(self) -> None:
+        """Write all entries that have come as one row, or let the thread do it."""
+        if not self._pieces:  # the journal was closed in between
+            return
+        if self._by_thread:
+            self._hand_over()
+            return
+        entries, appended = b"".join(self._pieces), self._appended
+        began = time.perf_counter()
+        try:
+            self._insert(time.time(), entries)
+        except sqlite3.Error:
+            self._hand_over()  # the thread tries again, and says why it cannot
+            return
+        self._pieces = []
+        self._by_thread = time.perf_counter() - began > SLOW_SECONDS
+        self._since_checkpoint += len(entries)
+        due = self._since_checkpoint >= CHECKPOINT_BYTES
+        if due:
+            self._since_checkpoint = 0
+            self._give(0, b"")
+        self._busy = due
+        self._acknowledge(appended, None)
+
     def _hand_over(self) -> None:
         """Give the thread all entries that have come."""
-        entries, self._entries = self._entries, []
-        self._batches.put((time.time(), entries))
+        entries, self._pieces = b"".join(self._pieces), []
+        self._give(self._appended, entries)
+
+    def _give(self, appended: int, entries: bytes) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="ludus-journal", daemon=True)
+            self._thread.start()
+        self._batches.put((time.time(), appended, entries))
+
+    def _insert(self, at: float, entries: bytes) -> None:
+        self._database.execute("INSERT INTO batches (at, entries) VALUES (?, ?)", (at, entries))
+
+    def _acknowledge(self, appended: int, error: LudusError | None) -> None:
+        """Answer what waited for the entries up to one of them."""
+        self._committed = max(self._committed, appended)
+        if error is not None:
+            self._broken = ShuttingDown(error.message)
+            self._committed = self._appended
+        while self._waiting and self._waiting[0][0] <= self._committed:
+            self._waiting.popleft()[1](error)
 
     # ── the thread ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _start(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._write_all, name="ludus-journal", daemon=True)
-        self._thread.start()
-
-    def _write_all(self) -> None:
+    def _serve(self) -> None:
         error: LudusError | None = None
+        written = 0
         while (batch := self._batches.get()) is not None:
-            at, entries = batch
+            at, appended, entries = batch
             if error is None and entries:
-                error = self._write(at, b"".join(entries))
-            self._call(len(entries), error)
+                error = self._write(at, entries)
+            written += len(entries)
+            if error is None and (not entries or written >= CHECKPOINT_BYTES):
+                written = 0
+                self._checkpoint()
+            self._call(appended, error)
+
+    def _checkpoint(self) -> None:
+        try:
+            self._database.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        except sqlite3.Error as error:
+            log.warning("the log of the journal %s cannot be copied into the file yet: %s", self.path, error)
 
     def _write(self, at: float, entries: bytes) -> LudusError | None:
         """Write a row; return the error if that failed for too long."""
         give_up = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
-                self._database.execute("INSERT INTO batches (at, entries) VALUES (?, ?)", (at, entries))
+                self._insert(at, entries)
                 return None
             except sqlite3.Error as error:
                 log.warning("the journal %s cannot be written: %s", self.path, error)
@@ -241,22 +308,18 @@ class SqliteJournal:
                     return ShuttingDown(f"the server cannot write its journal ({error}); try again when it is back")
                 time.sleep(RETRY_SECONDS)
 
-    def _call(self, written: int, error: LudusError | None) -> None:
+    def _call(self, appended: int, error: LudusError | None) -> None:
         assert self._loop is not None
         try:
-            self._loop.call_soon_threadsafe(self._wake_waiting, written, error)
+            self._loop.call_soon_threadsafe(self._go_on, appended, error)
         except RuntimeError:
-            log.debug("the event loop has ended before %d entries were acknowledged", written)
+            log.debug("the event loop has ended before its requests were answered")
 
-    def _wake_waiting(self, written: int, error: LudusError | None) -> None:
-        """Answer what waited for a batch, and hand over the next one."""
-        self._committed += written
-        if error is not None:
-            self._broken = ShuttingDown(error.message)
-            self._committed = self._appended
-        while self._waiting and self._waiting[0][0] <= self._committed:
-            self._waiting.popleft()[1](error)
-        if self._entries and self._thread is not None:
-            self._hand_over()
+    def _go_on(self, appended: int, error: LudusError | None) -> None:
+        """Answer what waited for a row of the thread, and write what has come meanwhile."""
+        self._acknowledge(appended, error)
+        self._by_thread = self.syncs
+        if self._pieces and self._thread is not None:
+            self._write_pieces()
         else:
-            self._handed_over = False
+            self._busy = False

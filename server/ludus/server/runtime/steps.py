@@ -249,8 +249,9 @@ class StepRunner:
             episode.graded = record
         else:
             episode.records.append(record)
-        if episode.journal is not None:
-            episode.journal.append(asked_of(episode, record))
+        journal = episode.journal
+        if journal is not None and (journal.wants_asked or episode.published.written_ahead):
+            journal.append(asked_of(episode, record))
         if episode.published.judges_turns:
             turns.asked(episode, record)
 
@@ -418,7 +419,7 @@ class StepRunner:
                 episode.active = None
         journal = episode.journal
         if journal is not None:
-            journal.append(Settled(episode.id, record.key, outcome, entries, record.original_result))
+            self._write(journal, episode, record, outcome)
         if record.saved is not None:
             self._snapshots.keep(episode, record.saved)
         if reason is not None:
@@ -428,6 +429,12 @@ class StepRunner:
             record.task.cancel()
         if episode.queue:
             self._start_waiting(episode)
+
+    def _write(self, journal: Journal, episode: Episode, record: StepRecord, outcome: StepResult | LudusError) -> None:
+        if episode.published.written_ahead:
+            journal.append(Settled(episode.id, record.key, outcome, record.logged, record.original_result))
+        else:
+            record.sent = journal.append_call(episode.id, record, outcome)
 
     def abandon(self, episode: Episode) -> list[asyncio.Task[None]]:
         """Stop the calls of an episode that goes on in the next process, without an answer; return their tasks."""
@@ -453,7 +460,7 @@ class StepRunner:
                 if episode.journal is None:
                     record.settle(error)
                 else:
-                    episode.journal.append(Settled(episode.id, record.key, error))
+                    self._write(episode.journal, episode, record, error)
                     record.settle(error, episode.journal.when_durable)
                 if record.task is not None and record.task is not asyncio.current_task():
                     record.task.cancel()

@@ -294,7 +294,8 @@ class _Connection:
             outcome = record.outcome
             try:
                 if isinstance(outcome, StepResult):
-                    reply = success(identifier, entry.serialize(outcome if show else redacted(outcome)))
+                    sent = record.sent if show else entry.serialize(redacted(outcome))
+                    reply = success(identifier, sent or entry.serialize(outcome))
                 else:
                     assert outcome is not None
                     reply = failure(identifier, outcome)
