@@ -64,12 +64,12 @@ async def test_a_peer_plays_the_built_in_environments_to_the_best_reward(
     task = host.catalog.find(name).split("train").get(3)
 
     peer = await player("http", server.url + episode.play.path)
-    assert peer.hello["tools"] == [tool.name for tool in host.view(episode.episode).tools]
+    assert peer.hello["tools"] == [tool.name for tool in host.store.find(episode.episode).view().tools]
     assert peer.hello["prompt"][0]["text"] == episode.prompt[0].content[0].text
     last = await play_oracle(cls, task, peer.call)
 
     assert "This episode is over (completed)." in [block.get("text") for block in last["content"]]
-    view = host.view(episode.episode)
+    view = host.store.find(episode.episode).view()
     assert view.end_reason is EndReason.COMPLETED
     after = await peer.call(episode.tools[0].name, {})
     assert after["isError"] is True
@@ -107,7 +107,7 @@ async def test_a_failing_environment_is_a_tool_error_with_an_incident(
     episode = await start_episode(server, "vault", index=1)
     peer = await player("http", server.url + episode.play.path)
     failed = await peer.call("kick", {})
-    incident = server.app.context.host.view(episode.episode).incident
+    incident = server.app.context.host.store.find(episode.episode).view().incident
     assert failed["isError"] is True
     assert incident in failed["content"][0]["text"]
     assert (await peer.call("look", {}))["isError"] is True
@@ -199,7 +199,7 @@ async def test_the_inspector_plays_the_built_in_environments(
         return json.loads(output)["result"]
 
     await play_oracle(cls, host.catalog.find(name).split("train").get(3), call)
-    assert host.view(episode.episode).end_reason is EndReason.COMPLETED
+    assert host.store.find(episode.episode).view().end_reason is EndReason.COMPLETED
 
 
 # ── agent frameworks ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -256,7 +256,7 @@ async def test_a_framework_plays_an_episode_at_its_play_url(
     assert "This episode is over" in await win(
         cls, host.catalog.find("guess_number").split("train").get(3), player.call
     )
-    assert host.view(episode.episode).end_reason is EndReason.COMPLETED
+    assert host.store.find(episode.episode).view().end_reason is EndReason.COMPLETED
 
 
 @framework
@@ -279,7 +279,7 @@ async def test_a_framework_starts_an_episode_at_the_control_endpoint(framework: 
     host = server.app.context.host
     task = host.catalog.find("guess_number").split("train").get(3)
     assert "This episode is over" in await win(cls, task, through_call_tool)
-    assert host.view(episode[0]).end_reason is EndReason.COMPLETED
+    assert host.store.find(episode[0]).view().end_reason is EndReason.COMPLETED
 
 
 @framework

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 RARELY = (50_000, 20, 100)
 """The thresholds of a process whose old objects hold little memory."""
@@ -20,3 +22,19 @@ def settle_heap(thresholds: tuple[int, int, int] = RARELY) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*thresholds)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Collect no garbage while many objects are made that stay: each collection would visit all of them.
+
+    Afterwards they are excluded from garbage collection.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if collects:
+            gc.enable()

@@ -30,6 +30,7 @@ from typing import Final
 
 from ludus.protocol.episodes import ScoreGroupResult, StepResult
 from ludus.protocol.errors import InfrastructureFailed, LudusError
+from ludus.protocol.heap import uncollected
 from ludus.protocol.incidents import new_incident
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import RewardEntry
@@ -211,7 +212,8 @@ class Recovery:
             AuthoringError: the journal cannot be read.
         """
         reports: list[Reported | Tallied] = []
-        histories = read_histories(journal.stored(), reports)
+        with uncollected():
+            histories = read_histories(journal.stored(), reports)
         forget_old(histories, kept_seconds)
         found, groups = Found(), dict[str, list[Episode]]()
         for name, history in list(histories.items()):
