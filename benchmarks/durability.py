@@ -100,7 +100,7 @@ async def serve(port: int, *options: str) -> asyncio.subprocess.Process:
 
 
 def free_port() -> int:
-    """Return a port that nobody uses."""
+    """Return a port that is not in use."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]

@@ -184,7 +184,7 @@ async def test_reports_of_outcomes_and_their_keys_survive(served: Process) -> No
 
     async with connect(served.url) as client:
         assert await report(client, "one") == 3
-        for _ in range(2):  # the second time, they come from the sum that stands in place of the first
+        for _ in range(2):  # the second time, they come from the sum that replaces the first
             await served.restart()
             assert await report(client, "one") == 3
         assert await report(client, "two") == 6

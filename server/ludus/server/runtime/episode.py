@@ -103,7 +103,7 @@ class StepRecord:
         self.sent: bytes | None = None
         """The outcome as JSON, from its encoding for the journal until it is answered."""
         self.alone = False
-        """Whether no other call may start beside it: a snapshot of the state is taken."""
+        """Whether no other call may start until it has settled: a snapshot of the state is taken."""
         self.saved: Saved | None = None
         """The snapshot of the state after it."""
         self.past: StepRecord | None = None
@@ -244,7 +244,7 @@ class Episode:
         self.turns: Sequence[OpenTurn] = ()
         """Turns that are not judged yet; empty if the environment does not judge turns."""
         self.journal: Journal | None = None
-        """Where its calls are written; None while they are being repeated, and if nobody keeps them."""
+        """Where its calls are written; None while they are being repeated, and if they are not kept."""
         self.recovering: asyncio.Future[None] | None = None
         """Done when an episode of an earlier process has its state again; None if it has it. Calls wait for it."""
         self.saved: dict[int, Saved] | None = None

@@ -212,7 +212,7 @@ class StepRunner:
         self, episode: Episode, recovering: asyncio.Future[None], number: int | None, key: str, tool: str | None,
         arguments: dict[str, Any], turn: TurnMark | None,
     ) -> StepRecord:  # fmt: skip
-        """Return a record that stands in for a call until the episode has its state again, and the call is accepted.
+        """Return a record for a call that is accepted when the episode has its state again.
 
         Raises:
             CapacityError: too many calls of the episode wait.
