@@ -50,6 +50,7 @@ OTHERS = {
     "office_inside.py",
     "recorded_search.py",
     "recorded_web.py",
+    "saved.py",
     "Caddyfile",
     "coding.py",
     "dice.toml",

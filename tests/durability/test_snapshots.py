@@ -64,8 +64,7 @@ def lines(served: Process, name: str) -> list[str]:
 async def test_a_state_that_no_repetition_gives_comes_back_from_its_snapshot(served: Process, wire: Any) -> None:
     async with connect(served.url, wire=wire) as client:
         episode = await client.environment("vault").start(index=0, seed=3)
-        for _ in range(4):
-            before = await said(episode, "draw")
+        before = [await said(episode, "draw") for _ in range(4)][-1]
         await served.restart()
         after = await said(episode, "draw")
         assert after.startswith(before + " ")
@@ -79,11 +78,26 @@ async def test_a_state_that_no_repetition_gives_comes_back_from_its_snapshot(ser
 async def test_calls_after_the_last_snapshot_are_repeated(served: Process) -> None:
     async with connect(served.url) as client:
         episode = await client.environment("sparse").start(index=0, seed=1)
-        for _ in range(5):
-            before = await said(episode, "draw")
+        before = [await said(episode, "draw") for _ in range(5)][-1]
         await served.restart()
         assert (await said(episode, "draw")).startswith(before + " ")
         assert len(lines(served, "draws.txt")) == 5 + 2 + 1, "calls 4 and 5 ran again"
+
+
+async def test_the_environment_on_the_page_comes_back_and_forks(tmp_path: Path) -> None:
+    snippet = Path(__file__).resolve().parents[2] / "docs" / "snippets" / "saved.py"
+    served = Process(tmp_path, world=(snippet, ("Dealer",)))
+    try:
+        await served.start()
+        async with connect(served.url) as client:
+            episode = await client.environment("dealer").start(index=0)
+            seen = [await said(episode, "deal") for _ in range(3)]
+            await served.restart()
+            assert (await said(episode, "deal")).startswith(seen[2][:-1])
+            branch = await episode.fork(1)
+            assert (await said(branch, "deal")).startswith(seen[0][:-1])
+    finally:
+        await served.end()
 
 
 @BOXED
