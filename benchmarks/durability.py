@@ -6,6 +6,8 @@
   (`normal`) and with one that survives the loss of power (`full`). A client in this process plays 64 episodes on each
   in turn; medians over rounds. The CPU time is the server process's, so that of the journal's thread is included.
 * Recovery: a journal with many episodes of 5 steps each is opened by a new host; wall time until all are back.
+* Forks: over a channel, of an episode with 100 steps: one whose calls are repeated, and one whose state is 8 MB in a
+  sandbox and comes from a snapshot. Medians of the wall time of `episode.fork`.
 * Kills: a server process with many live episodes is killed (`kill -9`) again and again while an unchanged client plays.
   Counted are steps whose answer is not the next number, that is, steps that were lost or ran twice.
 """
@@ -17,6 +19,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import statistics
@@ -29,6 +32,7 @@ from typing import Any
 
 from ludus.client import Episode, connect, text_of
 from ludus.protocol import episodes as e
+from ludus.sandbox import SandboxSettings
 from ludus.server import Environment, EpisodeHost, Result, Task, tool
 from ludus.server.auth.principal import Principal
 from ludus.server.runtime.limits import ServerLimits
@@ -38,6 +42,9 @@ AT_ONCE = 64
 NORMAL_MOST, FULL_MOST = 6.0, 10.0
 """Microseconds of CPU time that a journal may add to a step."""
 RECOVERY_SECONDS = 10.0
+FORKED_AT = 100
+FORK_SECONDS = {"Counting": 0.015, "Boxed": 0.300}
+"""The most seconds of a fork at step 100, by environment."""
 OWNER = Principal.open()
 LIMITS = ServerLimits(max_episodes=200_000)
 
@@ -46,6 +53,7 @@ class Counting(Environment[Task]):
     """Counts its own steps."""
 
     splits = {"train": [Task(id="only")]}
+    forkable = True
 
     def setup(self) -> None:
         """Begin at 0."""
@@ -60,6 +68,32 @@ class Counting(Environment[Task]):
         """Count one step."""
         self.count += 1
         return Result(str(self.count), reward=1.0)
+
+
+class Boxed(Environment[Task]):
+    """Has 8 MB in the work directory of a sandbox, and saves its state every 10 steps."""
+
+    splits = {"train": [Task(id="only")]}
+    durable = "snapshot"
+    forkable = True
+    snapshot_every = 10
+    blocking = False
+    sandbox_settings = SandboxSettings(provider="bubblewrap", warm=2)
+
+    async def setup(self) -> None:
+        """Write the files."""
+        for number in range(8):
+            await self.sandbox.write(f"file{number}", os.urandom(1_000_000))
+
+    def prompt(self) -> str:
+        """Ask."""
+        return "Count."
+
+    @tool
+    async def step(self) -> Result:
+        """Change one of the files."""
+        await self.sandbox.write("count", b"x")
+        return Result("x")
 
 
 async def start(host: EpisodeHost, count: int) -> list[str]:
@@ -89,9 +123,9 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def serve(port: int, *options: str) -> asyncio.subprocess.Process:
+async def serve(port: int, *options: str, environment: str = "Counting") -> asyncio.subprocess.Process:
     """Start a server process, and wait until it answers."""
-    command = [sys.executable, "-m", "ludus.cli", "serve", f"{__file__}:Counting", "--port", str(port)]
+    command = [sys.executable, "-m", "ludus.cli", "serve", f"{__file__}:{environment}", "--port", str(port)]
     command += ["--max-episodes", "200000", "--log-level", "ERROR", *options]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
@@ -120,6 +154,7 @@ async def cpu_per_step(folder: Path, rounds: int, steps: int) -> dict[str, list[
         for kind, options in kinds.items():
             port = free_port()
             process = await serve(port, *options)
+            stack.push_async_callback(process.wait)
             stack.callback(process.kill)
             client = await stack.enter_async_context(connect(f"http://127.0.0.1:{port}"))
             played[kind] = (process.pid, list(await client.environment("counting").start_group(AT_ONCE, seed=1)))
@@ -135,6 +170,27 @@ async def cpu_per_step(folder: Path, rounds: int, steps: int) -> dict[str, list[
                 if number:  # the first round warms up
                     samples[kind].append(1e6 * (cpu_seconds(pid) - before) / (steps // AT_ONCE * AT_ONCE))
     return samples
+
+
+async def fork_seconds(folder: Path, environment: str, forks: int) -> float:
+    """Return the median wall time of a fork at step 100."""
+    port = free_port()
+    process = await serve(port, "--journal", str(folder / f"{environment}.db"), environment=environment)
+    try:
+        async with connect(f"http://127.0.0.1:{port}") as client:
+            episode = await client.environment(environment.lower()).start(seed=1)
+            for _ in range(FORKED_AT):
+                await episode.call("step")
+            times = []
+            for _ in range(forks):
+                began = time.perf_counter()
+                branch = await episode.fork()
+                times.append(time.perf_counter() - began)
+                await branch.close()
+    finally:
+        process.kill()
+        await process.wait()
+    return statistics.median(times)
 
 
 async def recover(folder: Path, episodes: int, steps: int) -> float:
@@ -217,13 +273,22 @@ def main() -> int:
         found["recovery"] = seconds = asyncio.run(recover(folder, options.episodes, 5))
         met = seconds <= RECOVERY_SECONDS
         print(f"{options.episodes:,} episodes of 5 steps are back in {seconds:.1f} s: {'met' if met else 'MISSED'}")
+        found["forks"] = {}
+        for environment, most in FORK_SECONDS.items():
+            if environment == "Boxed" and shutil.which("bwrap") is None:
+                print("forks from snapshots are left out: bubblewrap is not installed")
+                continue
+            spent = found["forks"][environment] = asyncio.run(fork_seconds(folder, environment, 15))
+            what = "repeats 100 steps" if environment == "Counting" else "restores 8 MB"
+            print(f"a fork that {what} takes {1000 * spent:.1f} ms: {'met' if spent <= most else 'MISSED'}")
         found["kills"] = counts = asyncio.run(kill(folder, options.kills, options.live))
         print(
             f"{options.kills} kills, {options.live:,} live episodes: {counts['steps']:,} steps, {counts['wrong']} wrong"
         )
     if options.json is not None:
         options.json.write_text(json.dumps(found), encoding="utf-8")
-    bars = (found["added_normal"] <= NORMAL_MOST, found["added_full"] <= FULL_MOST, met, counts["wrong"] == 0)
+    forks = (spent <= FORK_SECONDS[environment] for environment, spent in found["forks"].items())
+    bars = (*forks, found["added_normal"] <= NORMAL_MOST, found["added_full"] <= FULL_MOST, met, counts["wrong"] == 0)
     return int(not all(bars))
 
 

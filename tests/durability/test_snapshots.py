@@ -23,6 +23,7 @@ from ludus.server.runtime.host import EpisodeHost
 from ludus.server.runtime.snapshots import KEPT, SnapshotStore
 
 WIRES = ["channel", "mcp"]
+SNIPPET = Path(__file__).resolve().parents[2] / "docs" / "snippets" / "saved.py"
 BOXED = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 
 
@@ -85,8 +86,7 @@ async def test_calls_after_the_last_snapshot_are_repeated(served: Process) -> No
 
 
 async def test_the_environment_on_the_page_comes_back_and_forks(tmp_path: Path) -> None:
-    snippet = Path(__file__).resolve().parents[2] / "docs" / "snippets" / "saved.py"
-    served = Process(tmp_path, world=(snippet, ("Dealer",)))
+    served = Process(tmp_path, world=(SNIPPET, ("Dealer",)))
     try:
         await served.start()
         async with connect(served.url) as client:
