@@ -30,7 +30,7 @@ from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import Reward, RewardEntry
 from ludus.server import Environment, EpisodeHost, Task, tool
 from ludus.server.auth.principal import Principal
-from ludus.server.runtime import sqlite_journal
+from ludus.server.runtime import journal_garbage, sqlite_journal
 from ludus.server.runtime.episode import StepRecord
 from ludus.server.runtime.journal import (
     Asked,
@@ -342,6 +342,43 @@ async def test_rows_of_the_loop_and_of_the_thread_keep_their_order_and_the_log_i
     journal.close()
     again = SqliteJournal(tmp_path / "j.db")
     assert [one.entry for one in again.stored()] == entries
+    again.close()
+
+
+@pytest.mark.parametrize("sync", ["normal", "full"])
+async def test_entries_of_forgotten_groups_are_dropped_while_the_server_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync: Sync
+) -> None:
+    monkeypatch.setattr(sqlite_journal, "GARBAGE_BYTES", 64 * 1024)
+    monkeypatch.setattr(journal_garbage, "PART_BYTES", 16 * 1024)
+    path = tmp_path / "j.db"
+    journal = SqliteJournal(path, sync)
+
+    def started(name: str, group: str) -> Started:
+        return Started(
+            episode=name, group=group, size=2, environment="e", version="1", split="s", task="t", seed=0, owner="o",
+            limits=EpisodeLimits(), tools=None, prompt=(), key=group, digest=b"d",
+        )  # fmt: skip
+
+    stays: list[Entry] = []
+    for number in range(300):
+        group = [started(f"e{number}{which}", f"g{number}") for which in "ab"]
+        half = number % 50 == 0  # one of its episodes is not forgotten
+        for one in group:
+            rest = [Ended(one.episode, EndReason.COMPLETED, "x" * 1000)]
+            entries: list[Entry] = [one, *rest]
+            if not half or one.episode.endswith("a"):
+                entries.append(Evicted(one.episode))
+            for entry in entries:
+                journal.append(entry)
+            if half:
+                stays += entries
+        await committed(journal, None)
+    journal.close()
+    again = SqliteJournal(path)
+    left = [one.entry for one in again.stored()]
+    assert [entry for entry in left if entry in stays] == stays
+    assert len(left) < 900, "of 1794 entries"
     again.close()
 
 

@@ -10,6 +10,8 @@ How this works:
   commit that took longer than `SLOW_SECONDS` or failed, and the copying from SQLite's log into its file (a checkpoint).
   All others are made by the event loop itself, because handing a row over and back takes twice the CPU time of writing
   it.
+* Entries of episodes that are forgotten are dropped by the thread, a part of the rows at a time, whenever the entries
+  that have come since the last time are as many bytes as stayed then, and at least `GARBAGE_BYTES`.
 * If a transaction fails (the disk is full), the thread tries again for `PATIENCE_SECONDS`. Then the journal is broken:
   every request that waits, or comes later, is answered with `ShuttingDown`, because an answer would be a promise that
   the next process does not know of.
@@ -28,7 +30,8 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -36,6 +39,7 @@ from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import AuthoringError, LudusError, ShuttingDown
 from ludus.server.runtime.journal import Entry, Evicted, OnDurable, SettledCall, Stored
 from ludus.server.runtime.journal_codec import decode_all, encode, encode_call, split
+from ludus.server.runtime.journal_garbage import Garbage, Pass
 
 log = logging.getLogger("ludus.server.journal")
 
@@ -55,6 +59,9 @@ GATHER_SECONDS: Final = 0.001
 much CPU time as several steps, and waiting for a part of its time halves their number."""
 
 GATHER_FROM: Final = 4
+
+GARBAGE_BYTES: Final = 64 * 1024 * 1024
+"""The least bytes of new entries after which those of forgotten episodes are dropped."""
 
 CHECKPOINT_BYTES: Final = 16 * 1024 * 1024
 """After so many bytes, they are copied from SQLite's log into its file."""
@@ -88,8 +95,8 @@ class SqliteJournal:
         self.snapshot_folder = path.with_name(path.name + ".snapshots")
         self._pieces: list[bytes] = []
         """What has come since the last row."""
-        self._batches: queue.SimpleQueue[tuple[float, int, bytes] | None] = queue.SimpleQueue()
-        """Rows for the thread: the time, the number of entries, and the entries; no entries for a checkpoint."""
+        self._jobs: queue.SimpleQueue[tuple[int, Callable[[], LudusError | None]] | None] = queue.SimpleQueue()
+        """What the thread has to do, each with the number of entries that are written then."""
         self._busy = False
         """Whether the thread has something to do, or a row is written at the end of this round of the event loop."""
         self._by_thread = self.syncs
@@ -97,6 +104,12 @@ class SqliteJournal:
         self._since_checkpoint = 0
         self._in_last_row = 0
         """The number of entries of the last row that the thread got."""
+        self._garbage = Garbage()
+        self._since_pass = 0
+        self._after_pass = 0
+        """The bytes that the last pass has left."""
+        self._pass: Pass | None = None
+        """The pass that is under way."""
         self._appended = self._handed = 0
         self._committed = 0
         self._waiting: deque[tuple[int, OnDurable]] = deque()
@@ -160,18 +173,22 @@ class SqliteJournal:
         try:
             for seq, at, batch in self._database.execute("SELECT seq, at, entries FROM batches ORDER BY seq"):
                 try:
-                    yield from [Stored(at, entry) for entry in decode_all(batch)]
+                    entries = list(decode_all(batch))
                 except ValueError as error:
                     raise JournalUnusable(
                         f"row {seq} of the journal {self.path} cannot be read ({error}); name another file, or restore "
                         "this one"
                     ) from None
+                for entry in entries:
+                    self._garbage.note(entry)
+                    yield Stored(at, entry)
         except sqlite3.Error as error:
             raise JournalUnusable(f"the journal {self.path} cannot be read: {error}; restore it") from None
 
     def compact(self, keep: Iterable[str], instead: Iterable[Entry] = ()) -> None:
         """Drop the stored entries of all episodes except these, and replace those of no episode, all at once."""
         database, kept = self._database, frozenset(keep)
+        self._garbage.forget_others(kept)
         try:
             database.execute("BEGIN IMMEDIATE")
             for (seq,) in database.execute("SELECT seq FROM batches").fetchall():
@@ -192,6 +209,7 @@ class SqliteJournal:
     def append(self, entry: Entry) -> None:
         """Append an entry, which becomes durable a little later."""
         if self._broken is None:
+            self._garbage.note(entry)
             self._pieces.append(encode(entry))
             self._appended += 1
             if not self._busy:
@@ -229,7 +247,7 @@ class SqliteJournal:
             self._waiting.append((self._appended, callback))
 
     def evict(self, episode: str) -> None:
-        """Note that an episode is forgotten; the next process drops its entries."""
+        """Note that an episode is forgotten, so that its entries are dropped later."""
         self.append(Evicted(episode))
 
     def close(self) -> None:
@@ -237,7 +255,7 @@ class SqliteJournal:
         if self._pieces:
             self._hand_over()
         if self._thread is not None:
-            self._batches.put(None)
+            self._jobs.put(None)
             self._thread.join()
             self._thread = None
         self._database.close()
@@ -258,25 +276,38 @@ class SqliteJournal:
             return
         self._pieces, self._handed = [], appended
         self._by_thread = time.perf_counter() - began > SLOW_SECONDS
-        self._since_checkpoint += len(entries)
-        due = self._since_checkpoint >= CHECKPOINT_BYTES
-        if due:
-            self._since_checkpoint = 0
-            self._give(0, b"")
-        self._busy = due
+        self._busy = self._tidy(len(entries))
         self._acknowledge(appended, None)
+
+    def _tidy(self, written: int = 0) -> bool:
+        """Let the thread copy the log or drop a part of the garbage, if that is due; return whether it is."""
+        self._since_checkpoint += written
+        self._since_pass += written
+        if self._pass is None and self._since_pass >= max(GARBAGE_BYTES, self._after_pass):
+            self._since_pass = 0
+            self._pass = self._garbage.begin()
+        if self._since_checkpoint >= CHECKPOINT_BYTES:
+            self._since_checkpoint = 0
+            self._give(0, self._checkpoint)
+        elif self._pass is not None:
+            self._give(0, partial(self._drop_garbage, self._pass))
+        else:
+            return False
+        return True
 
     def _hand_over(self) -> None:
         """Give the thread all entries that have come."""
         entries, self._pieces = b"".join(self._pieces), []
         self._in_last_row, self._handed = self._appended - self._handed, self._appended
-        self._give(self._appended, entries)
+        self._since_checkpoint += len(entries)
+        self._since_pass += len(entries)
+        self._give(self._appended, partial(self._write, time.time(), entries))
 
-    def _give(self, appended: int, entries: bytes) -> None:
+    def _give(self, appended: int, job: Callable[[], LudusError | None]) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="ludus-journal", daemon=True)
             self._thread.start()
-        self._batches.put((time.time(), appended, entries))
+        self._jobs.put((appended, job))
 
     def _insert(self, at: float, entries: bytes) -> None:
         self._database.execute("INSERT INTO batches (at, entries) VALUES (?, ?)", (at, entries))
@@ -294,16 +325,19 @@ class SqliteJournal:
 
     def _serve(self) -> None:
         error: LudusError | None = None
-        written = 0
-        while (batch := self._batches.get()) is not None:
-            at, appended, entries = batch
-            if error is None and entries:
-                error = self._write(at, entries)
-            written += len(entries)
-            if error is None and (not entries or written >= CHECKPOINT_BYTES):
-                written = 0
-                self._checkpoint()
+        while (given := self._jobs.get()) is not None:
+            appended, job = given
+            error = error or job()
             self._call(appended, error)
+
+    def _drop_garbage(self, under_way: Pass) -> None:
+        more = False
+        try:
+            more = under_way.do_part(self._database)
+        except sqlite3.Error as error:
+            log.warning("entries of forgotten episodes stay in the journal %s for now: %s", self.path, error)
+        if not more:
+            self._after_pass, self._pass = under_way.left, None
 
     def _checkpoint(self) -> None:
         try:
@@ -335,7 +369,11 @@ class SqliteJournal:
         """Answer what waited for a row of the thread, and write what has come meanwhile."""
         self._acknowledge(appended, error)
         self._by_thread = self.syncs
-        if self._pieces and self._thread is not None:
+        if self._thread is None or error is not None:
+            self._busy = False
+        elif appended and self._tidy():  # a part of the garbage after each row, so that rows do not wait for all of it
+            return
+        elif self._pieces:
             self._write_when_gathered()
         else:
-            self._busy = False
+            self._busy = self._tidy()

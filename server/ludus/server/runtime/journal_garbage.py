@@ -1,0 +1,106 @@
+"""Which entries of a journal are no longer needed, and dropping them while the server runs.
+
+A group's entries are dropped when all its episodes are forgotten, because the key of its start is needed until then. A
+pass goes over all rows once, a part at a time, so that rows which wait to be written never wait long.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from typing import Final
+
+from ludus.server.runtime.journal import Entry, Evicted, Started
+from ludus.server.runtime.journal_codec import split
+
+PART_BYTES: Final = 1024 * 1024
+"""The bytes of rows that one part of a pass reads."""
+
+
+class Pass:
+    """One pass over the rows that a journal has now.
+
+    Args:
+        episodes: those whose entries are dropped.
+    """
+
+    def __init__(self, episodes: frozenset[str]) -> None:
+        self._episodes = episodes
+        self._at = 0
+        self._upto: int | None = None
+        self.left = 0
+        """The bytes of the entries that stay."""
+
+    def do_part(self, database: sqlite3.Connection) -> bool:
+        """Go over some further rows, in one transaction, and return whether there are more."""
+        if self._upto is None:
+            (self._upto,) = database.execute("SELECT coalesce(max(seq), 0) FROM batches").fetchone()
+        read = 0
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            while read < PART_BYTES:
+                row = database.execute(
+                    "SELECT seq, entries FROM batches WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT 1",
+                    (self._at, self._upto),
+                ).fetchone()
+                if row is None:
+                    break
+                self._at, entries = row
+                read += len(entries)
+                self.left += _drop(database, self._at, entries, self._episodes)
+            database.execute("COMMIT")
+        except BaseException:
+            database.execute("ROLLBACK")
+            raise
+        return read >= PART_BYTES
+
+
+def _drop(database: sqlite3.Connection, seq: int, entries: bytes, episodes: frozenset[str]) -> int:
+    """Drop the entries of some episodes from a row, and return the bytes that stay."""
+    rest = b"".join(whole for _, episode, _, _, whole in split(entries) if episode not in episodes)
+    if not rest:
+        database.execute("DELETE FROM batches WHERE seq = ?", (seq,))
+    elif len(rest) < len(entries):
+        database.execute("UPDATE batches SET entries = ? WHERE seq = ?", (rest, seq))
+    return len(rest)
+
+
+class Garbage:
+    """The episodes of a journal, by group, and those whose entries can be dropped."""
+
+    def __init__(self) -> None:
+        self._members: dict[str, list[str]] = {}
+        self._group_of: dict[str, str] = {}
+        """The groups of the episodes that are not forgotten."""
+        self._left: dict[str, int] = {}
+        """By group, how many of its episodes are not forgotten."""
+        self._droppable: set[str] = set()
+
+    def note(self, entry: Entry) -> None:
+        """Note what an entry means for its episode."""
+        if isinstance(entry, Started):
+            self._members.setdefault(entry.group, []).append(entry.episode)
+            self._group_of[entry.episode] = entry.group
+            self._left.setdefault(entry.group, entry.size)
+        elif isinstance(entry, Evicted) and (group := self._group_of.pop(entry.episode, None)) is not None:
+            self._left[group] -= 1
+            if not self._left[group]:
+                del self._left[group]
+                self._droppable.update(self._members.pop(group))
+
+    def forget_others(self, kept: Iterable[str]) -> None:
+        """Forget the episodes that are in the journal no longer."""
+        known = frozenset(kept)
+        for group, members in list(self._members.items()):
+            if not known.intersection(members):
+                del self._members[group], self._left[group]
+                for episode in members:
+                    self._group_of.pop(episode, None)
+        self._droppable.clear()
+
+    def begin(self) -> Pass | None:
+        """Return a pass that drops what can be dropped; None if there is nothing."""
+        if not self._droppable:
+            return None
+        found, self._droppable = frozenset(self._droppable), set()
+        return Pass(found)
