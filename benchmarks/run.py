@@ -37,6 +37,7 @@ QUICK = {
     "sandbox": ["--rounds", "5", "--seconds", "1"],
     "sandboxd": ["--rounds", "5"],
     "boxed": ["--quick"],
+    "many": ["--active", "512", "--seconds", "10", "--open", "5000"],
     "durability": ["--rounds", "1", "--steps", "5000", "--episodes", "1000", "--kills", "5", "--live", "200"],
     "formats": ["--rounds", "1", "--episodes", "2", "--starts", "5"],
     "trainer_update": ["--rounds", "1", "--steps", "1", "--cases", "2L-d128"],
@@ -269,13 +270,27 @@ def of_sandboxd(found: dict[str, float]) -> Iterator[Figure]:
     yield Figure("sandboxd, a new background process answers", "≤ 25 ms", measured, ours <= 0.025)
 
 
+def of_many(found: dict[str, Any]) -> Iterator[Figure]:
+    """Very many episodes at one server."""
+    p99 = found["active"]["p99"]
+    what = f"{found['episodes']:,} active episodes, one step each {found['every']:g} s: p99"
+    yield Figure(what, "≤ 250 ms", f"{1000 * p99:.0f} ms", p99 <= 0.25)
+    yield Figure(f"{found['opened']:,} open episodes", "≤ 250 MiB", f"{found['open']:.0f} MiB", found["open"] <= 250)
+
+
 def of_durability(found: dict[str, Any]) -> Iterator[Figure]:
     """What a journal costs, and what it saves."""
     for sync, most in (("normal", 6), ("full", 10)):
         added = found[f"added_{sync}"]
-        yield Figure(f"CPU that a journal adds to a step, {sync}", f"≤ {most} µs", f"{added:.1f} µs", added <= most)
+        yield Figure(
+            f"CPU that a journal adds to a channel step, {sync}", f"≤ {most} µs", f"{added:.1f} µs", added <= most
+        )
     seconds = found["recovery"]
     yield Figure(f"{found['episodes']:,} episodes of 5 steps are back", "≤ 10 s", f"{seconds:.1f} s", seconds <= 10)
+    for environment, most in (("Counting", 15), ("Boxed", 300)):
+        if (spent := found["forks"].get(environment)) is not None:
+            what = "a fork that repeats 100 steps" if environment == "Counting" else "a fork that restores 8 MB"
+            yield Figure(what, f"≤ {most} ms", f"{1000 * spent:.1f} ms", 1000 * spent <= most)
     counts = found["kills"]
     what = f"kill -9 at {counts['kills']} random points, {counts['live']:,} live episodes"
     yield Figure(what, "0 lost or run twice", f"{counts['wrong']} of {counts['steps']:,}", counts["wrong"] == 0)
@@ -338,6 +353,7 @@ READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "sandbox": of_sandbox,
     "sandboxd": of_sandboxd,
     "boxed": of_boxed,
+    "many": of_many,
     "durability": of_durability,
     "formats": of_formats,
     "trainer_update": of_trainer_update,
