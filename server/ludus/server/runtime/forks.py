@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from ludus.protocol import episodes as e
 from ludus.protocol.errors import InvalidParams, LudusError, Unsupported
@@ -17,19 +17,11 @@ from ludus.server.runtime.snapshots import Snapshots
 from ludus.server.runtime.steps import StepRunner
 
 
-class ForkedFrom(NamedTuple):
-    """What a fork keeps of its request."""
-
-    origin: str
-    """The key of the noise of the other episode."""
-    key: str
-
-
 class OpenGroup(Protocol):
-    """Sets a group of episodes up, and adds it to the store."""
+    """Sets a group of episodes up, and adds it to the store; with `origin`, the noise key of another one, as a fork."""
 
     def __call__(
-        self, params: e.StartParams, principal: Principal, digest: bytes, fork: ForkedFrom | None = None
+        self, params: e.StartParams, principal: Principal, digest: bytes, origin: str | None = None
     ) -> Awaitable[tuple[Episode, ...]]:
         """Return the group's episodes."""
         ...
@@ -89,7 +81,7 @@ class Forks:
             seed=source.seed if published.cls.seedable else None, secrets=dict(source.secrets or {}),
             tools=tuple(source.tools), key="fork/" + key,
         )  # fmt: skip
-        (episode,) = await self._open_group(again, principal, digest, ForkedFrom(source.noise_key, key))
+        (episode,) = await self._open_group(again, principal, digest, source.noise_key)
         try:
             await self._rebuild(source, episode, records[:upto])
         except LudusError:

@@ -28,7 +28,7 @@ from ludus.server.auth import CapabilitySigner
 from ludus.server.auth.principal import Principal
 from ludus.server.authoring.environment import Environment
 from ludus.server.runtime.episode import Episode, EpisodeStore, EpisodeView, StepRecord
-from ludus.server.runtime.forks import ForkedFrom, Forks
+from ludus.server.runtime.forks import Forks
 from ludus.server.runtime.group_scores import GroupScores
 from ludus.server.runtime.idempotency import IdempotencyCache
 from ludus.server.runtime.journal import Ended, Journal, committed
@@ -212,7 +212,7 @@ class EpisodeHost:
         return await committed(self.journal, episodes)
 
     async def _open_group(
-        self, params: e.StartParams, principal: Principal, digest: bytes, fork: ForkedFrom | None = None
+        self, params: e.StartParams, principal: Principal, digest: bytes, origin: str | None = None
     ) -> tuple[Episode, ...]:
         if not self.ready:
             raise ShuttingDown("the server is stopping; start the episode elsewhere, or when it is back")
@@ -236,7 +236,7 @@ class EpisodeHost:
         ]  # fmt: skip
         self._running += params.count
         try:
-            await self._setup.open_all(episodes, params.tools, saves=fork is None)
+            await self._setup.open_all(episodes, params.tools, saves=origin is None)
         except BaseException:
             self._running -= params.count
             self._capacity.release(params.count)
@@ -245,9 +245,9 @@ class EpisodeHost:
                     await asyncio.shield(self._spawn(self._setup.tear_down(episode, ())))
             raise
         for episode in episodes:
-            episode.origin = fork.origin if fork is not None else None
+            episode.origin = origin
             self.store.add(episode)
-            if self.journal is not None and fork is None:
+            if self.journal is not None and origin is None:
                 write_whole(self.journal, episode, episode.started(params, params.key, digest, fork=False))
         self._started[published.name] += params.count
         return tuple(episodes)
