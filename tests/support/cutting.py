@@ -62,7 +62,11 @@ class CuttingProxy:
         if self.refusing:
             writer.transport.abort()
             return
-        back_reader, back_writer = await asyncio.open_connection(self._host, self._port)
+        try:
+            back_reader, back_writer = await asyncio.open_connection(self._host, self._port)
+        except OSError:  # the server is away
+            writer.transport.abort()
+            return
         pair = {writer, back_writer}
         self._open |= pair
         share = [int(self._random.expovariate(1 / self._mean)) if self._mean else _ENDLESS]
