@@ -1,4 +1,4 @@
-"""What clients were told is what the server has, after every mix of kills, pauses and broken connections.
+"""What clients know is what the server has, after every mix of kills, pauses and broken connections.
 
 Clients play through a proxy and write down each answer (a history). A seed chooses faults: the server is killed,
 stopped in order, or paused; connections break, or cannot be made. At the end, each acknowledged step must be in its
