@@ -27,7 +27,7 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, Literal
@@ -79,6 +79,7 @@ class SqliteJournal:
     def __init__(self, path: Path, sync: Sync = "normal") -> None:
         self.path = path
         self.syncs = sync == "full"
+        self.sizes: Counter[str] | None = None
         self.snapshot_folder = path.with_name(path.name + ".snapshots")
         self._pieces: list[bytes] = []
         """What has come since the last row."""
@@ -168,7 +169,11 @@ class SqliteJournal:
             database.execute("BEGIN IMMEDIATE")
             for (seq,) in database.execute("SELECT seq FROM batches").fetchall():
                 (batch,) = database.execute("SELECT entries FROM batches WHERE seq = ?", (seq,)).fetchone()
-                rest = b"".join(whole for _, episode, _, _, whole in split(batch) if episode in kept)
+                wholes = [(episode, whole) for _, episode, _, _, whole in split(batch) if episode in kept]
+                rest = b"".join(whole for _, whole in wholes)
+                if self.sizes is not None:
+                    for episode, whole in wholes:
+                        self.sizes[episode] += len(whole)
                 if not rest:
                     database.execute("DELETE FROM batches WHERE seq = ?", (seq,))
                 elif len(rest) < len(batch):
@@ -184,7 +189,9 @@ class SqliteJournal:
     def append(self, entry: Entry) -> None:
         """Append an entry, which becomes durable a little later."""
         if self._broken is None:
-            self._pieces.append(encode(entry))
+            self._pieces.append(piece := encode(entry))
+            if self.sizes is not None and entry.episode:
+                self.sizes[entry.episode] += len(piece)
             self._appended += 1
             if not self._busy:
                 self._write_soon()
@@ -195,6 +202,8 @@ class SqliteJournal:
             return None
         pieces, sent = encode_call(episode, call, outcome)
         self._pieces += pieces
+        if self.sizes is not None:
+            self.sizes[episode] += sum(map(len, pieces))
         self._appended += 1
         if not self._busy:
             self._write_soon()
@@ -216,6 +225,8 @@ class SqliteJournal:
     def evict(self, episode: str) -> None:
         """Note that an episode is forgotten; the next process drops its entries."""
         self.append(Evicted(episode))
+        if self.sizes is not None:
+            self.sizes.pop(episode, None)
 
     def close(self) -> None:
         """Write what is left, and close the file. Closing twice is no error."""
