@@ -107,7 +107,7 @@ def test_workers_that_ask_without_pause_get_nearly_all_that_the_rate_allows(
     assert spent >= 0.95 * min(20_000, burst + rate * 10) - MOST_DRAWN
 
 
-def test_most_steps_of_a_busy_worker_ask_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_most_steps_of_a_busy_worker_need_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, draws = Clock(), 0
     quotas = Quotas(TokenLimits(steps_per_second=100_000), clock=clock)
     draw = UsageTable.draw
@@ -135,7 +135,7 @@ def test_a_worker_that_goes_quiet_keeps_its_permits_from_the_others_for_a_short_
     assert got == 76
 
 
-def test_refused_callers_are_told_to_come_back_one_after_the_other() -> None:
+def test_refused_callers_get_times_one_after_the_other() -> None:
     clock = Clock()
     quotas = Quotas(TokenLimits(steps_per_second=10, step_burst=1), clock=clock)
     meter = quotas.account(Principal("lab", frozenset())).steps

@@ -18,7 +18,6 @@ from ludus.server.auth.tokens import UnknownToken
 WRONG = "ludus_" + "w" * 43
 
 
-@pytest.mark.requirement("QUO-4")
 async def test_too_many_wrong_tokens_are_refused_with_the_limit_and_the_time(
     limited: Any, wire: str, clock: Clock
 ) -> None:
@@ -35,6 +34,7 @@ async def test_too_many_wrong_tokens_are_refused_with_the_limit_and_the_time(
             await client.environments()
 
 
+@pytest.mark.requirement("QUO-4")
 async def test_a_right_token_that_is_guessed_looks_like_a_wrong_one_and_one_in_use_goes_on(
     limited: Any, wire: str
 ) -> None:

@@ -49,8 +49,10 @@ def usage(tmp_path: Path) -> str:
 async def test_two_servers_share_the_limits_and_one_that_is_killed_gives_its_episodes_back(
     serve: Serve, usage: str
 ) -> None:
-    options = ("--usage-file", usage, "--limit", "open_episodes=3", "--limit", "steps_per_second=0.01")
-    options = (*options, "--limit", "step_burst=4")
+    options = (
+        "--usage-file", usage, "--limit", "open_episodes=3", "--limit", "steps_per_second=0.01", "--limit",
+        "step_burst=4",
+    )  # fmt: skip
     first, second = await asyncio.gather(serve("first", *options), serve("second", *options))
     async with (
         connect(first.url, patience_seconds=0, reconnect_seconds=0) as one,
@@ -79,8 +81,8 @@ async def test_two_servers_share_the_limits_and_one_that_is_killed_gives_its_epi
 async def test_wrong_tokens_are_counted_together(serve: Serve, usage: str, tmp_path: Path) -> None:
     token, record = new_token("lab", SCOPES)
     write_token_file(tmp_path / "tokens.json", TokenFile(tokens=(record,)))
-    options = ("--usage-file", usage, "--limit", "wrong_tokens_per_minute=2")
-    options = (*options, "--token-file", str(tmp_path / "tokens.json"))
+    tokens = str(tmp_path / "tokens.json")
+    options = ("--usage-file", usage, "--limit", "wrong_tokens_per_minute=2", "--token-file", tokens)
     servers = await asyncio.gather(serve("first", *options), serve("second", *options))
     for server in servers:
         async with connect(server.url, token="ludus_" + "w" * 43, wire="mcp", patience_seconds=0) as guesser:

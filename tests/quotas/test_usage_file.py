@@ -47,7 +47,7 @@ async def other_process(path: Path, program: str) -> AsyncIterator[asyncio.subpr
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
-        process._transport.close()  # type: ignore[attr-defined]
+        process._transport.close()
 
 
 def quotas_in(path: Path, **limits: float) -> Quotas:

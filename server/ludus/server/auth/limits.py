@@ -46,7 +46,7 @@ class TokenLimits(BaseModel):
         """Return these limits, with those of `defaults` where these have none."""
         if not self.any:
             return defaults
-        return TokenLimits(**{**defaults.given(), **self.given()})
+        return TokenLimits.model_validate({**defaults.given(), **self.given()})
 
     def given(self) -> dict[str, float | int]:
         """Return the limits that are set, by name."""
@@ -59,7 +59,7 @@ class TokenLimits(BaseModel):
         Raises:
             ValueError: a text is no limit, or its value is not valid.
         """
-        return cls(**parse_limits(texts, cls.model_fields))
+        return cls.model_validate(parse_limits(texts, cls.model_fields))
 
     def _values(self) -> tuple[float | int | None, ...]:
         return (

@@ -38,7 +38,7 @@ BUSY_SECONDS: Final = 0.1
 """After how many seconds to try again when another process does not let go of the shared counts."""
 
 SPREAD_SECONDS: Final = 1.0
-"""Callers that are refused one after the other are told to come back one after the other, within this time."""
+"""Callers that are refused one after the other get times one after the other, within this time."""
 
 _PROVEN: Final = 4096
 """The most pairs of address and token that are remembered as used before."""

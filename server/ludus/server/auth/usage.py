@@ -53,7 +53,7 @@ OPEN_SECONDS: Final = 5.0
 """How long to wait for another process that prepares the file."""
 
 IDLE_SECONDS: Final = 3600.0
-"""A row that nobody has used for this long is free for another principal, once no other process uses the file."""
+"""A row that was not used for this long is free for another principal, once no other process uses the file."""
 
 REQUESTS: Final = 0
 STEPS: Final = 1
@@ -385,7 +385,7 @@ class UsageTable:
             _HEADER.pack_into(self._map, 0, *head, boot)
 
     def _claim(self, path: Path) -> None:
-        """Take the first free column; as the only user of the file, also drop rows that nobody has used for long."""
+        """Take the first free column; as the only user of the file, also drop rows that were not used for long."""
         assert self._descriptor is not None
         for column in range(COLUMNS):
             if _locked(self._descriptor, _PIDS + 8 * column, 0.0):
