@@ -158,7 +158,7 @@ async def test_a_full_queue_is_refused_on_the_channel(serve: Serve) -> None:
 async def test_our_client_learns_the_limit(serve: Serve) -> None:
     Queue.free = asyncio.Event()
     server = await serve(Queue, limits=ServerLimits(queue_bytes=64 * KILOBYTES, grace_seconds=0.5))
-    async with connect(server.url) as client, client.environment("queue").episode() as episode:
+    async with connect(server.url, patience_seconds=0) as client, client.environment("queue").episode() as episode:
         slow = asyncio.create_task(episode.call("wait"))
         (held,) = server.app.context.host.store
         await _until(lambda: bool(held.active))

@@ -344,7 +344,7 @@ async def test_an_episode_closed_elsewhere_says_so(serve: Any, wire: Any) -> Non
 
 async def test_limits_tighten_and_a_full_server_says_when_to_return(serve: Any, wire: Any) -> None:
     server = await serve(Playground, limits=ServerLimits(max_episodes=1, queue_seconds=0.05, grace_seconds=0.2))
-    async with connect(server.url, wire=wire) as client:
+    async with connect(server.url, wire=wire, patience_seconds=0) as client:
         environment = client.environment("playground")
         async with environment.episode(limits=EpisodeLimits(max_steps=2)) as episode:
             assert episode.limits.max_steps == 2

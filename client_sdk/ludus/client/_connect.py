@@ -31,6 +31,7 @@ def connect(
     wire: WireName | Wire = "auto",
     timeout: float | None = 300.0,
     reconnect_seconds: float = 30.0,
+    patience_seconds: float = 30.0,
 ) -> Client:
     """Return a client of the server at `url`. It connects at its first request.
 
@@ -41,6 +42,8 @@ def connect(
             the fastest; `mcp` is the extension over plain HTTP; `ors` also works with servers that speak only ORS.
         timeout: seconds that one request may take, including reconnecting; None for no limit.
         reconnect_seconds: seconds to try to reconnect after a lost connection.
+        patience_seconds: seconds that a request waits while the server refuses it for one of its limits and says when
+            to come back; 0 to raise `CapacityError` at the first refusal.
 
     Raises:
         ValueError: `url` is not an http(s) or ws(s) address, or there is no such wire.
@@ -53,7 +56,12 @@ def connect(
     module, name = _WIRES[wire]
     make = getattr(importlib.import_module(module), name)
     token = token if token is not None else os.environ.get(TOKEN_VARIABLE)
-    return Client(make(address, token, timeout=timeout, reconnect_seconds=reconnect_seconds), address)
+    options = {"timeout": timeout, "reconnect_seconds": reconnect_seconds}
+    if wire == "ors":
+        return Client(make(address, token, patience_seconds=patience_seconds, **options), address)
+    from ludus.client.transports.patience import PatientWire
+
+    return Client(PatientWire(make(address, token, **options), patience_seconds), address)
 
 
 def _address(url: str) -> str:

@@ -341,6 +341,7 @@ def connect(
     wire: WireName | Wire = "auto",
     timeout: float | None = 300.0,
     reconnect_seconds: float = 30.0,
+    patience_seconds: float = 30.0,
 ) -> Client:
     """Return a client of the server at `url`. It connects at its first request.
 
@@ -351,6 +352,8 @@ def connect(
             the fastest; `mcp` is the extension over plain HTTP; `ors` also works with servers that speak only ORS.
         timeout: seconds that one request may take, including reconnecting; None for no limit.
         reconnect_seconds: seconds to try to reconnect after a lost connection.
+        patience_seconds: seconds that a request waits while the server refuses it for one of its limits and says when
+            to come back; 0 to raise `CapacityError` at the first refusal.
 
     Raises:
         ValueError: `url` is not an http(s) or ws(s) address, or there is no such wire.
@@ -358,7 +361,12 @@ def connect(
     return Client(
         portal().keep(
             asynchronous_connect.connect(
-                url, token=token, wire=wire, timeout=timeout, reconnect_seconds=reconnect_seconds
+                url,
+                token=token,
+                wire=wire,
+                timeout=timeout,
+                reconnect_seconds=reconnect_seconds,
+                patience_seconds=patience_seconds,
             )
         )
     )

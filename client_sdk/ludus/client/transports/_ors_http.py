@@ -13,6 +13,7 @@ from pydantic_core import from_json, to_json
 
 from ludus.client.transports._reasons import reason_of, refusal, unreachable
 from ludus.client.transports.base import Retries, error_of
+from ludus.client.transports.patience import limit_retries
 from ludus.protocol import errors
 from ludus.protocol.backoff import retry_after
 from ludus.protocol.identifiers import EXTENSION_VERSION, ORS_EXTENSION_HEADER
@@ -70,8 +71,9 @@ class Refused(Exception):
 
     @property
     def pause(self) -> float | None:
-        """Seconds after which to retry, from the `Retry-After` header; None without one."""
-        return retry_after(self.headers)
+        """Seconds after which to retry, from the typed error or the `Retry-After` header; None if there is neither."""
+        typed = error_of(self.extension).retry_after if self.extension is not None else None
+        return typed if typed is not None else retry_after(self.headers)
 
 
 @dataclass
@@ -82,6 +84,7 @@ class OrsHttp:
     token: str | None
     reconnect_seconds: float
     connections: int
+    patience_seconds: float = 30.0
     _session: aiohttp.ClientSession | None = None
     _reached: bool = False
     _closed: bool = False
@@ -123,7 +126,7 @@ class OrsHttp:
             ConnectionFailed: there is no connection, or it was lost.
             ProtocolViolation: the answer is not JSON.
         """
-        retries = Retries(self.reconnect_seconds, FIRST_BACKOFF, LAST_BACKOFF)
+        retries, limits = self._retries()
         while True:
             try:
                 async with self._open().request(
@@ -139,7 +142,7 @@ class OrsHttp:
                         raise _refused(response, content)
                     return self._parse(path, response, content)
             except Refused as refused:
-                await self._wait_or_raise(refused, retries)
+                await self._wait_or_raise(refused, retries, limits)
             except (aiohttp.ClientError, OSError) as error:
                 if not (repeatable or isinstance(error, aiohttp.ClientConnectorError)):
                     self._lost(error)
@@ -160,7 +163,7 @@ class OrsHttp:
             ConnectionFailed: there is no connection, or it was lost before it sent a task id.
             ProtocolViolation: the answer is larger than `RESULT_BYTES`.
         """
-        retries = Retries(self.reconnect_seconds, FIRST_BACKOFF, LAST_BACKOFF)
+        retries, limits = self._retries()
         task_id: str | None = None
         while True:
             payload = to_json({**body, "task_id": task_id} if task_id else body)
@@ -181,7 +184,7 @@ class OrsHttp:
                         return reply
                     error: Exception = ConnectionError("the stream ended early")
             except Refused as refused:
-                await self._wait_or_raise(refused, retries)
+                await self._wait_or_raise(refused, retries, limits)
                 continue
             except (aiohttp.ClientError, OSError, _Cut) as failure:
                 error = failure
@@ -205,11 +208,20 @@ class OrsHttp:
         kind = {"Content-Type": "application/json"} if with_body else {}
         return {**self._headers, **kind, **(headers or {})}
 
-    async def _wait_or_raise(self, refused: Refused, retries: Retries) -> None:
+    def _retries(self) -> tuple[Retries, Retries]:
+        """Return the retries of a request after lost connections, and after refusals for a limit."""
+        return Retries(self.reconnect_seconds, FIRST_BACKOFF, LAST_BACKOFF), limit_retries(self.patience_seconds)
+
+    async def _wait_or_raise(self, refused: Refused, retries: Retries, limits: Retries) -> None:
         """Wait for the next try if the server asks for one; raise otherwise."""
+        if refused.status == 429:
+            typed = error_of(refused.extension) if refused.extension is not None else None
+            if (typed is not None and typed.retry_after is None) or not await limits.wait(refused.pause or 1.0):
+                raise refused
+            return
         if refused.starting:
             retries.give_up = asyncio.get_running_loop().time() + self.reconnect_seconds
-        elif refused.status not in (429, 503):
+        elif refused.status != 503:
             raise refused
         if not await retries.wait(refused.pause or 0.0):
             raise refused

@@ -65,6 +65,7 @@ def refusal(
     status: int,
     *,
     page: bool = False,
+    pause: float | None = None,
     otherwise: type[errors.TransportError] = errors.ProtocolViolation,
 ) -> errors.LudusError:
     """Return the error for an HTTP status that comes without an error object.
@@ -73,6 +74,7 @@ def refusal(
         url: the full URL of the request.
         status: the HTTP status of the answer.
         page: whether the answer was a web page.
+        pause: the seconds of its `Retry-After` header, if it has one.
         otherwise: the error class to use if there is no Ludus server at the URL.
     """
     path = urlsplit(url).path
@@ -81,7 +83,9 @@ def refusal(
     if status == 413:
         return errors.PayloadTooLarge(f"the request is larger than {url} accepts", url=url)
     if status == 429:
-        return errors.CapacityError(f"{url} takes no more requests now (HTTP 429)", url=url)
+        return errors.CapacityError(
+            f"{url} takes no more requests now (HTTP 429)", url=url, retryAfter=1.0 if pause is None else pause
+        )
     if status == 403:
         return errors.Forbidden(
             f"there is no Ludus server at {_base(url)}, or it does not let this client in (HTTP 403 for {path})"

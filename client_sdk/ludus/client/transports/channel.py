@@ -33,6 +33,7 @@ from ludus.client.transports._reasons import doing, refusal, unreachable
 from ludus.client.transports.base import Retries, WireCapabilities, error_of, require_loop
 from ludus.protocol import errors
 from ludus.protocol._model import WireModel
+from ludus.protocol.backoff import retry_after
 from ludus.protocol.channel import frames, parse_replies, reply_id, request_template
 from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER
 from ludus.protocol.jsonrpc import RequestId
@@ -233,8 +234,9 @@ class ChannelWire:
                 return await self._open()
             except aiohttp.WSServerHandshakeError as error:
                 self.refused_with = None if self.connected_before else error.status
-                cause: Exception = refusal(self._url, error.status, otherwise=errors.ConnectionFailed)
-                if not isinstance(cause, errors.ServerError | errors.CapacityError):
+                pause = retry_after(error.headers or {})
+                cause: Exception = refusal(self._url, error.status, pause=pause, otherwise=errors.ConnectionFailed)
+                if not isinstance(cause, errors.ServerError):
                     raise cause from None
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 cause = error

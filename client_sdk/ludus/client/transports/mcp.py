@@ -20,6 +20,7 @@ from ludus.client.transports._reasons import doing, refusal, unreachable
 from ludus.client.transports.base import Retries, WireCapabilities, error_of, require_loop
 from ludus.protocol import errors
 from ludus.protocol._model import WireModel
+from ludus.protocol.backoff import retry_after
 from ludus.protocol.distribution import installed_version
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION
 from ludus.protocol.methods import METHODS, Method
@@ -173,7 +174,8 @@ class McpWire:
             reply = None
         if isinstance(reply, dict) and ("result" in reply or "error" in reply):
             return reply
-        raise refusal(self._url, response.status, page=content.lstrip().startswith(b"<"))
+        page, pause = content.lstrip().startswith(b"<"), retry_after(response.headers)
+        raise refusal(self._url, response.status, page=page, pause=pause)
 
 
 def _last_event(stream: bytes) -> bytes:

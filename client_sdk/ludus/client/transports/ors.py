@@ -57,6 +57,7 @@ class OrsWire:
         timeout: seconds that a request may take if it sets no timeout of its own; None for no limit.
         reconnect_seconds: seconds to retry a request while the server cannot be reached.
         connections: the most connections, and so the most requests, at the same time.
+        patience_seconds: seconds that an HTTP request waits while the server refuses it for one of its limits.
     """
 
     name = "ors"
@@ -69,8 +70,9 @@ class OrsWire:
         timeout: float | None = 300.0,
         reconnect_seconds: float = 30.0,
         connections: int = 256,
+        patience_seconds: float = 30.0,
     ) -> None:
-        self._http = OrsHttp(url.rstrip("/"), token, reconnect_seconds, connections)
+        self._http = OrsHttp(url.rstrip("/"), token, reconnect_seconds, connections, patience_seconds)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timeout = timeout
         self._server = OrsServer(self._http)
@@ -359,7 +361,7 @@ class OrsWire:
         """Return a handler that runs once per key, in a task that goes on if the caller is canceled.
 
         After a transport error it may run again: a Ludus server knows its key, and on other servers an uncertain step
-        is an error.
+        is an error. It may also run again after a refusal for a limit, which did nothing.
         """
 
         async def once(params: Any) -> WireModel:
@@ -372,7 +374,7 @@ class OrsWire:
             await asyncio.wait([task])
             if task.cancelled():
                 raise errors.ConnectionFailed("this client is closed")
-            if isinstance(task.exception(), errors.TransportError):
+            if isinstance(task.exception(), errors.TransportError | errors.CapacityError):
                 self._outcomes.pop(key, None)
             return task.result()
 

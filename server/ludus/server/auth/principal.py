@@ -7,6 +7,7 @@ from typing import Final, Self
 
 from ludus.protocol.errors import Forbidden
 from ludus.protocol.methods import SPLIT_SCOPE_PREFIX, Scope
+from ludus.server.auth.limits import TokenLimits
 
 CREDENTIAL_BYTES: Final = 8
 """The length of `Principal.credential`, in bytes."""
@@ -26,6 +27,8 @@ class Principal:
     """The first bytes of the token's hash, which identify the token without revealing it."""
     expires_at: float = float("inf")
     """The Unix time at which its token expires, in seconds."""
+    limits: TokenLimits | None = None
+    """The limits of its token, which take the place of the server's own; None if it has none."""
 
     def may(self, scope: str) -> bool:
         """Return whether the principal has a scope; `admin` includes all scopes."""

@@ -23,6 +23,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from ludus.protocol.errors import Unauthenticated
 from ludus.protocol.methods import SPLIT_SCOPE_PREFIX, Scope
+from ludus.server.auth.limits import TokenLimits
 from ludus.server.auth.principal import CREDENTIAL_BYTES, Principal
 
 TOKEN_PREFIX: Final = "ludus_"
@@ -38,6 +39,10 @@ RELOAD_SECONDS: Final = 1.0
 """The least time between two checks of the token file for changes."""
 
 _logger = logging.getLogger("ludus.auth")
+
+
+class UnknownToken(Unauthenticated):
+    """A token that the server does not know: it was revoked, or it is a guess."""
 
 
 class TokenFileError(ValueError):
@@ -68,6 +73,8 @@ class TokenRecord(BaseModel):
     created: AwareDatetime | None = None
     expires: AwareDatetime | None = None
     """When the token expires; null for never."""
+    limits: TokenLimits | None = None
+    """What its holder may use; null, or a limit that is null, is the server's own limit."""
 
     @property
     def digest(self) -> bytes:
@@ -84,7 +91,9 @@ class TokenFile(BaseModel):
     tokens: tuple[TokenRecord, ...] = ()
 
 
-def new_token(name: str, scopes: Sequence[str], expires: datetime | None = None) -> tuple[str, TokenRecord]:
+def new_token(
+    name: str, scopes: Sequence[str], expires: datetime | None = None, limits: TokenLimits | None = None
+) -> tuple[str, TokenRecord]:
     """Return a new token and the record by which a server recognizes it.
 
     Raises:
@@ -97,6 +106,7 @@ def new_token(name: str, scopes: Sequence[str], expires: datetime | None = None)
         "scopes": tuple(scopes),
         "created": datetime.now(UTC).replace(microsecond=0),
         "expires": expires,
+        "limits": limits,
     }
     try:
         return token, TokenRecord.model_validate(fields)
@@ -148,7 +158,7 @@ def write_token_file(path: Path, file: TokenFile) -> None:
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            json.dump(file.model_dump(mode="json"), stream, indent=2)
+            json.dump(file.model_dump(mode="json", exclude_none=True), stream, indent=2)
             stream.write("\n")
         fresh.replace(path)
     except BaseException:
@@ -173,6 +183,8 @@ class TokenStore:
         self._known: dict[bytes, Principal] = {}
         """The principal of each token, by the token's digest."""
         self._by_credential: dict[bytes, Principal] = {}
+        self._limits: dict[str, TokenLimits] = {}
+        """The limits of the tokens that have some, by name."""
         self._stamp: tuple[int, int, int] | None = None
         self._next_look = 0.0
         if path is not None:
@@ -200,13 +212,13 @@ class TokenStore:
         """Return the principal of a token.
 
         Raises:
-            Unauthenticated: the token is unknown or expired.
+            Unauthenticated: the token is unknown (`UnknownToken`) or expired.
         """
         self._refresh()
         # A caller cannot choose a digest byte by byte, so the time of a failed look-up reveals nothing.
         principal = self._known.get(hashlib.sha256(token.encode("utf-8", "replace")).digest())
         if principal is None:
-            raise Unauthenticated("this token is not known to the server: check it, or have a new one made")
+            raise UnknownToken("this token is not known to the server: check it, or have a new one made")
         if time.time() >= principal.expires_at:
             raise Unauthenticated(f"the token of {principal.name!r} has expired: have a new one made")
         return principal
@@ -216,6 +228,16 @@ class TokenStore:
         self._refresh()
         principal = self._by_credential.get(credential)
         return principal is not None and time.time() < principal.expires_at and principal.may(scope)
+
+    def limits_of(self, name: str) -> TokenLimits | None:
+        """Return the limits of the token with a name; None if it has none, or if there is no such token."""
+        self._refresh()
+        return self._limits.get(name)
+
+    @property
+    def limits_bytes(self) -> bool:
+        """Whether a token has a limit on stored bytes."""
+        return any(limits.stored_bytes is not None for limits in self._limits.values())
 
     def leave_out(self, secrets: Mapping[str, str]) -> Mapping[str, str]:
         """Return the secrets without those that are a known token, bare or in the form of an `Authorization` header."""
@@ -248,9 +270,10 @@ class TokenStore:
         for record in (*self._inline, *records):
             expires_at = record.expires.timestamp() if record.expires else float("inf")
             credential = record.digest[:CREDENTIAL_BYTES]
-            principal = Principal(record.name, frozenset(record.scopes), credential, expires_at)
+            principal = Principal(record.name, frozenset(record.scopes), credential, expires_at, record.limits)
             self._known[record.digest] = principal
         self._by_credential = {principal.credential: principal for principal in self._known.values()}
+        self._limits = {one.name: one.limits for one in self._known.values() if one.limits is not None}
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

@@ -27,6 +27,7 @@ from ludus.protocol.methods import Scope
 from ludus.protocol.rewards import Reward, RewardEntry, total
 from ludus.sandbox import EpisodeSandboxes
 from ludus.server.auth.principal import Principal
+from ludus.server.auth.quotas import Account
 from ludus.server.authoring.environment import Toolset
 from ludus.server.authoring.tools import ToolBase
 from ludus.server.rewards.attempt import Attempt, TakenStep, TakenTurn
@@ -195,10 +196,10 @@ class Episode:
     """
 
     __slots__ = (
-        "active", "asked", "attempt", "began", "end_reason", "entries", "graded", "group", "held", "id", "incident",
-        "instance", "journal", "keys", "limits", "origin", "owner", "pending", "pending_bytes", "prompt", "published",
-        "queue", "records", "recovering", "retired", "row", "sandboxes", "saved", "secrets", "seed", "shown_chars",
-        "specs", "status", "task", "tools", "toolsets", "turns", "used",
+        "account", "active", "asked", "attempt", "began", "end_reason", "entries", "graded", "group", "held", "id",
+        "incident", "instance", "journal", "keys", "limits", "origin", "owner", "pending", "pending_bytes", "prompt",
+        "published", "queue", "records", "recovering", "retired", "row", "sandboxes", "saved", "secrets", "seed",
+        "shown_chars", "specs", "status", "task", "tools", "toolsets", "turns", "used",
     )  # fmt: skip
 
     def __init__(
@@ -238,6 +239,8 @@ class Episode:
         """Calls that are not settled, including repeats that wait."""
         self.pending_bytes = 0
         """The memory of their arguments, in bytes."""
+        self.account: Account | None = None
+        """What its owner uses; None before it has its place."""
         self.held = 0
         """The memory of settled calls and their outcomes, in bytes."""
         self.shown_chars = 0
@@ -393,6 +396,10 @@ class EpisodeStore:
     def __iter__(self) -> Iterator[Episode]:
         """Iterate over the episodes that are not closed, whether or not they have ended."""
         return iter(list(self._living.values()))
+
+    def everything(self) -> list[Episode]:
+        """Return all episodes that are held, the closed ones included."""
+        return [*self._living.values(), *(episode for _, episode in self._closed.values())]
 
     def add(self, episode: Episode) -> None:
         """Add an episode."""

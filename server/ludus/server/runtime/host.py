@@ -32,7 +32,8 @@ from ludus.server.runtime.forks import Forks
 from ludus.server.runtime.group_scores import GroupScores
 from ludus.server.runtime.idempotency import IdempotencyCache
 from ludus.server.runtime.journal import Ended, Journal, committed
-from ludus.server.runtime.limits import Capacity, ServerLimits
+from ludus.server.runtime.limits import ServerLimits
+from ludus.server.runtime.places import Places
 from ludus.server.runtime.recovery import History, Recovery
 from ludus.server.runtime.repeating import write_whole
 from ludus.server.runtime.setup import EpisodeSetup
@@ -101,7 +102,7 @@ class EpisodeHost:
         self._setup = EpisodeSetup(
             self._workers, self.sandboxes, self.snapshots, self.limits.setup_seconds, self.limits.grace_seconds
         )
-        self._capacity = Capacity(self.limits.max_episodes, self.limits.max_queue, self.limits.queue_seconds)
+        self.places = Places(self.limits)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._started, self._ended = Counter[str](), Counter[tuple[str, str]]()
         self._running = 0
@@ -136,7 +137,7 @@ class EpisodeHost:
     ) -> None:
         self.ready = False
         self._reaper.cancel()
-        self._capacity.refuse_waiting()
+        self.places.refuse_waiting()
         for episode in self.store:
             if episode.status is EpisodeStatus.RUNNING:
                 if self.journal is not None and self.journal.survives:
@@ -225,7 +226,7 @@ class EpisodeHost:
         index, task = await self.task_service.choose(published, params.split, params.task, params.index, seed)
         limits = self.limits.of_episode(published.cls.limits, params.limits)
         row = published.row(params.split, index, task)
-        await self._capacity.acquire(params.count)
+        account = await self.places.acquire(principal, params.count)
         group = "g_" + secrets.token_urlsafe(12)
         episodes = [
             Episode(
@@ -239,13 +240,13 @@ class EpisodeHost:
             await self._setup.open_all(episodes, params.tools, saves=origin is None)
         except BaseException:
             self._running -= params.count
-            self._capacity.release(params.count)
+            self.places.release(account, params.count)
             for episode in episodes:
                 if episode.instance is not None:
                     await asyncio.shield(self._spawn(self._setup.tear_down(episode, ())))
             raise
         for episode in episodes:
-            episode.origin = origin
+            episode.origin, episode.account = origin, account
             self.store.add(episode)
             if self.journal is not None and origin is None:
                 write_whole(self.journal, episode, episode.started(params, params.key, digest, fork=False))
@@ -378,7 +379,7 @@ class EpisodeHost:
         if self.journal is not None:
             self.journal.append(Ended(episode.id, reason, episode.incident))
         self._running -= 1
-        self._capacity.release(1)
+        self.places.release(episode.account, 1)
         episode.retired = self._loop.create_future()
         if running or episode.has_teardown:
             self._spawn(self._retire(episode, running))
@@ -403,7 +404,7 @@ class EpisodeHost:
             else:
                 self._spawn(self._revive(recovery, episode, found.running[episode.id]))
         self._running += len(found.running)
-        self._capacity.used += len(found.running)
+        self.places.restore(self.store)
         found.restore_keys(self.starts, self.forks.kept, self.group_scores.kept)
 
     async def _revive(self, recovery: Recovery, episode: Episode, history: History) -> None:
@@ -457,7 +458,7 @@ class EpisodeHost:
     def stats(self) -> HostStats:
         """Return counts for metrics and health."""
         return HostStats(
-            running=self._running, starting=self.starts.pending, queued=self._capacity.queued, kept=len(self.store),
+            running=self._running, starting=self.starts.pending, queued=self.places.queued, kept=len(self.store),
             started=dict(self._started), ended=dict(self._ended), steps=self.runner.counts,
         )  # fmt: skip
 

@@ -8,6 +8,7 @@ journal on disk thus holds all that was ever answered; `ludus.server.runtime.rec
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -189,6 +190,9 @@ class Journal(Protocol):
     survives: bool
     """Whether its entries outlive the process, so that episodes go on in the next one."""
 
+    sizes: Counter[str] | None
+    """The bytes of each episode's entries, for quotas; None while nothing needs them, as counting takes time."""
+
     @property
     def snapshot_folder(self) -> Path | None:
         """Where snapshots of episodes are as durable as the entries; None if there is no such place."""
@@ -267,6 +271,7 @@ class MemoryJournal:
     key = None
 
     def __init__(self) -> None:
+        self.sizes: Counter[str] | None = None
         self._entries: dict[str, list[Entry]] = {}
 
     def append(self, entry: Entry) -> None:

@@ -29,7 +29,7 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -92,6 +92,7 @@ class SqliteJournal:
     def __init__(self, path: Path, sync: Sync = "normal") -> None:
         self.path = path
         self.syncs = sync == "full"
+        self.sizes: Counter[str] | None = None
         self.snapshot_folder = path.with_name(path.name + ".snapshots")
         self._pieces: list[bytes] = []
         """What has come since the last row."""
@@ -193,7 +194,11 @@ class SqliteJournal:
             database.execute("BEGIN IMMEDIATE")
             for (seq,) in database.execute("SELECT seq FROM batches").fetchall():
                 (batch,) = database.execute("SELECT entries FROM batches WHERE seq = ?", (seq,)).fetchone()
-                rest = b"".join(whole for _, episode, _, _, whole in split(batch) if episode in kept)
+                wholes = [(episode, whole) for _, episode, _, _, whole in split(batch) if episode in kept]
+                rest = b"".join(whole for _, whole in wholes)
+                if self.sizes is not None:
+                    for episode, whole in wholes:
+                        self.sizes[episode] += len(whole)
                 if not rest:
                     database.execute("DELETE FROM batches WHERE seq = ?", (seq,))
                 elif len(rest) < len(batch):
@@ -210,7 +215,9 @@ class SqliteJournal:
         """Append an entry, which becomes durable a little later."""
         if self._broken is None:
             self._garbage.note(entry)
-            self._pieces.append(encode(entry))
+            self._pieces.append(piece := encode(entry))
+            if self.sizes is not None and entry.episode:
+                self.sizes[entry.episode] += len(piece)
             self._appended += 1
             if not self._busy:
                 self._write_soon()
@@ -221,6 +228,8 @@ class SqliteJournal:
             return None
         pieces, sent = encode_call(episode, call, outcome)
         self._pieces += pieces
+        if self.sizes is not None:
+            self.sizes[episode] += sum(map(len, pieces))
         self._appended += 1
         if not self._busy:
             self._write_soon()
@@ -249,6 +258,8 @@ class SqliteJournal:
     def evict(self, episode: str) -> None:
         """Note that an episode is forgotten, so that its entries are dropped later."""
         self.append(Evicted(episode))
+        if self.sizes is not None:
+            self.sizes.pop(episode, None)
 
     def close(self) -> None:
         """Write what is left, and close the file. Closing twice is no error."""

@@ -141,7 +141,7 @@ class StepRunner:
             turn: the turn that the call belongs to, if the client marks turns.
 
         Raises:
-            CapacityError: too many calls of the episode run or wait.
+            CapacityError: too many calls of the episode run or wait, or its owner takes too many steps.
             KeyConflict: the key was used for another call.
             StepConflict: the number is not the next one.
             InvalidParams: the turn has already ended.
@@ -169,6 +169,8 @@ class StepRunner:
             )
         if turn is not None:
             turns.check(episode, turn)
+        if tool is not None and (account := episode.account) is not None and account.counts_steps:
+            account.take_step()
         record = StepRecord(due, key, tool, arguments, turn)
         self._enter(episode, record)
         if episode.active or episode.queue:

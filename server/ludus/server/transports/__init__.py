@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ludus.protocol.errors import Unauthenticated
 from ludus.protocol.modules import Module
 from ludus.server.auth import CapabilitySigner, TokenStore
 from ludus.server.auth.principal import Principal
+from ludus.server.auth.quotas import Quotas
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.web.guard import Origins
 
@@ -32,6 +33,8 @@ class TransportContext:
     limits: ServerLimits
     signer: CapabilitySigner
     origins: Origins
+    quotas: Quotas
+    """What principals and client addresses may use."""
     tokens: TokenStore | None = None
     """The trainer tokens; None on a server in open mode."""
     everybody: Principal = _EVERYBODY
@@ -39,34 +42,51 @@ class TransportContext:
     wires: frozenset[Module] = frozenset()
     """The modules that the application serves as transports besides MCP: `channel` and `ors`, or some of them."""
 
-    def authenticate(self, headers: Mapping[str, str]) -> Principal:
+    def authenticate(self, headers: Mapping[str, str], scope: Mapping[str, Any]) -> Principal:
+        """Return the sender of a request, and count the request. The arguments are those of `identify`.
+
+        Raises:
+            Unauthenticated: the server has tokens, and the headers hold no valid one.
+            CapacityError: the sender makes too many requests, or its address sent too many wrong tokens.
+        """
+        principal = self.everybody if self.tokens is None else self.identify(headers, scope)
+        if self.quotas.counts_requests or principal.limits is not None:
+            requests = self.quotas.account(principal).requests
+            if requests is not None:
+                requests.take()
+        return principal
+
+    def identify(self, headers: Mapping[str, str], scope: Mapping[str, Any]) -> Principal:
         """Return the sender of a request: by `Authorization: Bearer …`, or by `X-API-Key`, which ORS clients send.
 
         Args:
             headers: a mapping with lower-case names, or a case-insensitive one such as Starlette's.
+            scope: the ASGI scope, which holds the address of the client.
 
         Raises:
             Unauthenticated: the server has tokens, and the headers hold no valid one.
+            CapacityError: too many wrong tokens came from the address.
         """
         if self.tokens is None:
             return self.everybody
         value = headers.get("authorization", "")
         if value[: len(_BEARER)].lower() == _BEARER:
-            return self.tokens.authenticate(value[len(_BEARER) :].strip())
-        key = headers.get("x-api-key")
-        if key:
-            return self.tokens.authenticate(key.strip())
-        raise Unauthenticated("this server needs a token: send it as `Authorization: Bearer ludus_…`")
+            token = value[len(_BEARER) :]
+        elif not (token := headers.get("x-api-key", "")):
+            raise Unauthenticated("this server needs a token: send it as `Authorization: Bearer ludus_…`")
+        address = (scope.get("client") or ("",))[0]
+        return self.quotas.guesses.recognize(token.strip(), address, self.tokens.authenticate)
 
-    def identified(self, headers: Mapping[str, str]) -> bool:
+    def identified(self, headers: Mapping[str, str], scope: Mapping[str, Any]) -> bool:
         """Return whether the sender may see server details: it has a valid token, or the server has no tokens.
 
         Raises:
             Unauthenticated: the sender has a credential that is not valid.
+            CapacityError: too many wrong tokens came from its address.
         """
         if self.tokens is None:
             return True
         if "authorization" not in headers and "x-api-key" not in headers:
             return False
-        self.authenticate(headers)
+        self.identify(headers, scope)
         return True

@@ -37,6 +37,7 @@ from ludus.protocol.bounds import MAX_FRAME_VALUES, check_json
 from ludus.protocol.channel import failure, frames, parse_requests, read_request, readable_id, success
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import (
+    CapacityError,
     InvalidParams,
     InvalidRequest,
     LudusError,
@@ -151,7 +152,8 @@ class _Connection:
         self._headers = headers
         self._scope = scope
         self._host = channel.context.host
-        self._principal = channel.context.authenticate(headers)
+        self._principal = channel.context.authenticate(headers, scope)
+        self._account = channel.context.quotas.account(self._principal)
         self._entries = channel.entries_of(self._principal)
         self._shows_rewards = self._principal.may(MethodScope.REWARDS_READ)
         self._check_again = 0.0
@@ -193,9 +195,12 @@ class _Connection:
         if now >= self._check_again:
             self._check_again = now + RECHECK_SECONDS
             try:
-                principal = self._channel.context.authenticate(self._headers)
+                principal = self._channel.context.identify(self._headers, self._scope)
+                self._account = self._channel.context.quotas.account(principal)
             except Unauthenticated:
                 return False
+            except CapacityError:
+                return True  # the connection keeps its credential until it can be checked again
             if principal != self._principal:
                 self._principal = principal
                 self._entries = self._channel.entries_of(principal)
@@ -243,6 +248,12 @@ class _Connection:
         except InvalidRequest as error:
             self._reply(failure(readable_id(item), error))
             return
+        if (requests := self._account.requests) is not None:
+            try:
+                requests.take()
+            except CapacityError as error:
+                self._reply(failure(identifier, error))
+                return
         serving: Any
         entry = self._entries.get(method)
         try:

@@ -23,6 +23,7 @@ from ludus.protocol.methods import Scope as TokenScope
 from ludus.protocol.modules import Module
 from ludus.server.auth import CapabilitySigner, TokenStore
 from ludus.server.runtime.host import EpisodeHost
+from ludus.server.runtime.places import surveying
 from ludus.server.transports import TransportContext
 from ludus.server.web import openapi, telemetry
 from ludus.server.web.arrivals import Arrivals
@@ -105,8 +106,9 @@ def create_app(
     settings = settings or ServerSettings()
     signer = host.signer or CapabilitySigner.random()
     context = TransportContext(
-        host=host, limits=host.limits, signer=signer, origins=settings.origins, tokens=tokens, wires=wires
-    )
+        host=host, limits=host.limits, signer=signer, origins=settings.origins, quotas=host.places.quotas,
+        tokens=tokens, wires=wires,
+    )  # fmt: skip
     if tokens is not None:
         host.admit_secrets = tokens.leave_out
     metrics = Metrics(host)
@@ -164,6 +166,7 @@ def _lifespan(
             if traces is not None:
                 stack.callback(traces.close)
             await stack.enter_async_context(host)
+            await stack.enter_async_context(surveying(host))
             lifespans = dict.fromkeys(getattr(route, "lifespan", nullcontext) for route in api.router.routes)
             for enter in lifespans:
                 await stack.enter_async_context(enter())
@@ -193,14 +196,14 @@ def _add_pages(api: FastAPI, context: TransportContext, metrics: Metrics, *, met
             state = "stopping"
         if state != "ready":
             response.status_code = 503
-        if not context.identified(request.headers):
+        if not context.identified(request.headers, request.scope):
             return Readiness(status=state)
         return Readiness(status=state, running=stats.running, limit=limit, queued=stats.queued)
 
     @api.get("/metrics", tags=["Operation"], summary="Prometheus metrics", response_class=Response)
     async def show_metrics(request: Request) -> Response:
         if not metrics_open:
-            context.authenticate(request.headers).require(TokenScope.ADMIN)
+            context.authenticate(request.headers, request.scope).require(TokenScope.ADMIN)
         return Response(metrics.render(), media_type=CONTENT_TYPE)
 
 

@@ -16,6 +16,7 @@ import typer
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.messages import describe_invalid
 from ludus.protocol.methods import SPLIT_SCOPE_PREFIX, Scope
+from ludus.server.auth.limits import WRONG_TOKENS, TokenLimits, parse_limits
 from ludus.server.auth.tokens import (
     TOKEN_FILE_VARIABLE,
     TokenFile,
@@ -67,6 +68,20 @@ DifficultyFiles = Annotated[
 ]
 """The option for difficulty files."""
 
+Limits = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit", metavar="NAME=VALUE",
+        help="What each token may use: steps_per_second=100, open_episodes=50, stored_bytes=2GiB, …; repeatable.",
+    ),
+]  # fmt: skip
+"""The option for the limits of each token on a server."""
+
+UsageFile = Annotated[
+    Path | None, typer.Option(help="File in which servers of one machine count together what tokens use.")
+]
+"""The option for shared counts."""
+
 StartupSeconds = Annotated[float, typer.Option(help="Most seconds for what an environment does once at startup.")]
 """The option for the limit on class hooks."""
 
@@ -105,6 +120,8 @@ def serve(
     journal: JournalFile = None,
     journal_sync: JournalSync = "normal",
     difficulty: DifficultyFiles = None,
+    limit: Limits = None,
+    usage_file: UsageFile = None,
     token_file: Annotated[
         Path | None, typer.Option(envvar=TOKEN_FILE_VARIABLE, help="File of trainer tokens; see `ludus token`.")
     ] = None,
@@ -213,13 +230,26 @@ def _settings(options: dict[str, Any]) -> Any:
     given["difficulty"] = tuple(options["difficulty"] or ())
     given["allow_origins"] = tuple(options["allow_origin"] or ())
     given["log_level"] = options["log_level"].upper()
+    given |= _token_limits(options["limit"] or ())
     limits = {name: value for name, value in options.items() if name in ServerLimits.model_fields}
     try:
         return ServerSettings(**given, limits=ServerLimits(**limits))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         option = "--" + str(first["loc"][-1]).replace("_", "-")
+        if first["loc"][0] in ("token_limits", WRONG_TOKENS):
+            option = f"--limit {first['loc'][-1]}"
         raise typer.BadParameter(f"{option}: {describe_invalid(first)}") from None
+
+
+def _token_limits(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the settings that hold the limits of tokens and of client addresses."""
+    try:
+        found = parse_limits(texts, (*TokenLimits.model_fields, WRONG_TOKENS))
+    except ValueError as error:
+        raise typer.BadParameter(f"--limit: {error}") from None
+    wrong_tokens = {WRONG_TOKENS: found.pop(WRONG_TOKENS)} if WRONG_TOKENS in found else {}
+    return {"token_limits": found, **wrong_tokens}
 
 
 def _serve_stdio(classes: Sequence[Any], settings: Any, which: dict[str, Any]) -> None:
@@ -227,6 +257,8 @@ def _serve_stdio(classes: Sequence[Any], settings: Any, which: dict[str, Any]) -
     from ludus.server.tasks.difficulty import load_difficulty_files
     from ludus.server.transports.mcp import serve_stdio
 
+    if settings.token_limits.any or settings.usage_file is not None:
+        raise typer.BadParameter("--limit and --usage-file work only without --stdio, which has one client")
     if settings.journal is not None:
         raise typer.BadParameter("--journal works only without --stdio, whose episodes end with their client")
     from ludus.server.web import logs
@@ -262,12 +294,20 @@ def create(
         list[str] | None,
         typer.Option(help=f"{', '.join(Scope)}, or {SPLIT_SCOPE_PREFIX}NAME for a test split; repeat for several."),
     ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="What the holder may use, such as steps_per_second=100 or open_episodes=50; repeatable.",
+        ),
+    ] = None,
     expires: Annotated[str | None, typer.Option(help="30m, 12h, 7d, 4w, or a date such as 2030-01-31.")] = None,
     file: TokenFilePath = Path("tokens.json"),
 ) -> None:
     """Create a token, print it once, and add its hash to the token file."""
     try:
-        secret, record = new_token(name, tuple(scope or DEFAULT_SCOPES), _expiry(expires) if expires else None)
+        limits = _limits_of_token(limit) if limit else None
+        secret, record = new_token(name, tuple(scope or DEFAULT_SCOPES), _expiry(expires) if expires else None, limits)
         known = read_token_file(file).tokens if file.exists() else ()
         if name in {other.name for other in known}:
             raise TokenFileError(f"{file} has a token named {name!r} already: use another name, or remove it first")
@@ -280,8 +320,27 @@ def create(
     until = f"until {record.expires:%Y-%m-%d %H:%M} UTC" if record.expires else "without expiry"
     typer.echo(
         f"Keep it: only its hash is stored. {name!r} may {', '.join(record.scopes)} {until}, on servers started with "
-        f"--token-file {os.fspath(file)}",
+        f"--token-file {os.fspath(file)}" + (f"; limits: {_shown(record.limits)}" if record.limits else ""),
         err=True,
+    )
+
+
+def _limits_of_token(texts: Sequence[str]) -> TokenLimits:
+    """Return the limits that options give."""
+    from pydantic import ValidationError
+
+    try:
+        return TokenLimits.parse(texts)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise typer.BadParameter(f"{first['loc'][-1]}: {describe_invalid(first)}", param_hint="--limit") from None
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--limit") from None
+
+
+def _shown(limits: TokenLimits) -> str:
+    return ", ".join(
+        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in limits.given().items()
     )
 
 
@@ -295,7 +354,8 @@ def list_tokens(file: TokenFilePath = Path("tokens.json")) -> None:
     for record in records:
         expired = record.expires is not None and record.expires <= datetime.now(UTC)
         until = "never expires" if record.expires is None else f"{'EXPIRED' if expired else 'until'} {record.expires}"
-        typer.echo(f"{record.name}\t{','.join(record.scopes)}\t{until}")
+        limits = f"\t{_shown(record.limits)}" if record.limits is not None else ""
+        typer.echo(f"{record.name}\t{','.join(record.scopes)}\t{until}{limits}")
 
 
 @token.command("revoke")

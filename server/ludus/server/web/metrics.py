@@ -67,6 +67,12 @@ class Metrics(Collector):
             noise.add_metric([kind], count)
         yield noise
         yield _histogram(stats.steps.times)
+        quotas = CounterMetricFamily(
+            "ludus_quota_refusals", "Requests refused for a limit of their token or address.", labels=["limit"]
+        )
+        for limit, count in self._host.places.quotas.refused.items():
+            quotas.add_metric([limit], count)
+        yield quotas
         yield from self._of_guard()
 
     def _of_guard(self) -> Iterator[Metric]:

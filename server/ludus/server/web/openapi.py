@@ -57,7 +57,7 @@ def add_documentation(api: FastAPI, context: TransportContext) -> None:
 
     @api.get(DOCUMENT_PATH, include_in_schema=False)
     async def show_document(request: Request) -> JSONResponse:
-        document = named if context.identified(request.headers) else anonymous
+        document = named if context.identified(request.headers, request.scope) else anonymous
         servers = [{"url": path_prefix(request.scope) or "/"}]
         return JSONResponse({**document(), "servers": servers}, headers={"vary": "Authorization, X-API-Key"})
 

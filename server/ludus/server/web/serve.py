@@ -15,6 +15,7 @@ import os
 import signal
 import socket
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import FrameType
@@ -26,6 +27,8 @@ import uvicorn
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.heap import settle_heap
 from ludus.server.auth import CapabilitySigner, TokenStore
+from ludus.server.auth.quotas import Quotas
+from ludus.server.auth.usage import UsageTable
 from ludus.server.authoring.environment import Environment
 from ludus.server.runtime.host import EpisodeHost
 from ludus.server.runtime.journal import Journal
@@ -58,6 +61,7 @@ def build(
     settings: ServerSettings,
     variables: Mapping[str, str] = os.environ,
     journal: Journal | None = None,
+    quotas: Quotas | None = None,
 ) -> LudusApp:
     """Return the application for `environments`, with credentials from `settings` and `variables`.
 
@@ -89,9 +93,26 @@ def build(
     except ValueError as error:
         raise ServeError(str(error)) from None
     host = EpisodeHost(environments, limits=settings.limits, journal=journal, capabilities=signer)
+    host.places.quotas = quotas or _quotas(settings, tokens)
+    if journal is not None and (settings.token_limits.stored_bytes or (tokens is not None and tokens.limits_bytes)):
+        journal.sizes = Counter()
     load_difficulty_files(host.catalog, settings.difficulty)
     _check_root_path(settings, host.catalog)
     return create_app(host, settings, tokens)
+
+
+def _quotas(settings: ServerSettings, tokens: TokenStore | None) -> Quotas:
+    """Return the limits of principals and client addresses.
+
+    Raises:
+        UsageFileUnusable: the file of usage cannot be used.
+    """
+    return Quotas(
+        settings.token_limits,
+        wrong_tokens_per_minute=settings.wrong_tokens_per_minute,
+        table=UsageTable.open(settings.usage_file) if settings.usage_file is not None else None,
+        limits_of=tokens.limits_of if tokens is not None else None,
+    )
 
 
 def _check_root_path(settings: ServerSettings, names: Collection[str]) -> None:
@@ -285,13 +306,14 @@ async def serving(
     settings: ServerSettings | None = None,
     variables: Mapping[str, str] | None = None,
     journal: Journal | None = None,
+    quotas: Quotas | None = None,
 ) -> AsyncIterator[LudusServer]:
     """Run a real server in this event loop, for tests and notebooks. Without `settings`, it listens on a free port.
 
     `variables` replaces the process's environment variables, which are not read.
     """
     settings = settings or ServerSettings(port=0)
-    server = LudusServer(build(environments, settings, variables or {}, journal), settings)
+    server = LudusServer(build(environments, settings, variables or {}, journal, quotas), settings)
     task = asyncio.create_task(server.serve())
     started = asyncio.create_task(server.running.wait())
     try:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from ludus.server.auth.limits import DEFAULT_WRONG_TOKENS, TokenLimits
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
 from ludus.server.web.logs import LogFormat, LogLevel
@@ -64,6 +65,13 @@ class ServerSettings(BaseModel):
     metrics_open: bool = False
     """Whether `/metrics` needs no token."""
     limits: ServerLimits = ServerLimits()
+    token_limits: TokenLimits = TokenLimits()
+    """What each token may use, unless the token file gives it limits of its own; without tokens, all callers
+    together."""
+    wrong_tokens_per_minute: float | None = Field(default=DEFAULT_WRONG_TOKENS, gt=0, allow_inf_nan=False)
+    """How many wrong tokens one client address may send in a minute, and at one time; None for no limit."""
+    usage_file: Path | None = None
+    """The file in which the worker processes of one machine count together what tokens use; None for one process."""
     request_seconds: float = Field(default=30.0, gt=0)
     """How long a request may take to arrive, head and body."""
     keep_alive_seconds: int = Field(default=75, ge=1)

@@ -45,7 +45,7 @@ class ControlEndpoint:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve one HTTP request on `CONTROL_PATH`."""
         try:
-            scope[_PRINCIPAL] = self._authenticate(Headers(scope=scope))
+            scope[_PRINCIPAL] = self._authenticate(Headers(scope=scope), scope)
         except Unauthenticated as error:
             return _unauthorized(error)(scope, receive, send)
         return self._endpoint(scope, receive, send)

@@ -68,14 +68,16 @@ class OrsServer:
         Raises:
             Unauthenticated: the request has no valid token.
             Forbidden: a scope is missing.
+            CapacityError: the sender makes too many requests, or its address sent too many wrong tokens.
         """
-        if self._context.tokens is None:
+        if self._context.tokens is None and not self._context.quotas.counts_requests:
             return self._context.everybody
         authorization = request.header(b"authorization")
         if not authorization:
             key = request.header(b"x-api-key")
             authorization = f"Bearer {key}" if key else ""
-        principal = self._context.authenticate({"authorization": authorization} if authorization else {})
+        headers = {"authorization": authorization} if authorization else {}
+        principal = self._context.authenticate(headers, request.scope)
         for scope in scopes:
             principal.require(scope)
         return principal
