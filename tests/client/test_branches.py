@@ -170,7 +170,7 @@ async def test_a_branch_at_the_start_is_a_further_rollout_of_the_task(client_of:
     client = await client_of(Walk)
     found = await rollout_all(client.environment("walk"), Steps(), n=1, branches=Branching(width=2, at=[0]))
     assert places(found) == ["0.0", "0.1", ""]
-    assert lengths(found[0])[0] == '{"length":3}'
+    assert lengths(found[0])[0] == '{"length": 3}'
 
 
 async def test_a_rerun_with_the_same_seed_repeats_the_tree(client_of: Any) -> None:
@@ -253,7 +253,7 @@ async def test_leaving_the_loop_closes_every_branch(client_of: Any) -> None:
                 await asyncio.Event().wait()
             return turn
 
-    stream = rollout(client.environment("walk"), Stuck(), n=2, concurrency=2, branches=Branching(width=3))
+    stream = rollout(client.environment("walk"), Stuck(), n=2, concurrency=2, branches=Branching(width=3, concurrency=32))
     async with aclosing(stream):
         async for _ in stream:
             await stuck.wait()

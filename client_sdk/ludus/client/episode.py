@@ -231,12 +231,10 @@ class Episode:
             async def open_one() -> Episode:
                 return await stack.enter_async_context(await self.fork(chosen))
 
-            try:
-                async with asyncio.TaskGroup() as group:
-                    opening = [group.create_task(open_one()) for _ in range(count)]
-            except BaseExceptionGroup as failed:
-                raise failed.exceptions[0] from None
-            yield tuple(task.result() for task in opening)
+            opened = await asyncio.gather(*(open_one() for _ in range(count)), return_exceptions=True)
+            if failed := [error for error in opened if isinstance(error, BaseException)]:
+                raise failed[0]
+            yield tuple(fork for fork in opened if isinstance(fork, Episode))
 
     async def close(self) -> EpisodeInfo:
         """End the episode and free its resources. It keeps what it has earned. Closing it twice is no error.
