@@ -253,7 +253,9 @@ async def test_leaving_the_loop_closes_every_branch(client_of: Any) -> None:
                 await asyncio.Event().wait()
             return turn
 
-    stream = rollout(client.environment("walk"), Stuck(), n=2, concurrency=2, branches=Branching(width=3, concurrency=32))
+    stream = rollout(
+        client.environment("walk"), Stuck(), n=2, concurrency=2, branches=Branching(width=3, concurrency=32)
+    )
     async with aclosing(stream):
         async for _ in stream:
             await stuck.wait()
