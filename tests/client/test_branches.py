@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, ClassVar
@@ -82,11 +82,10 @@ class Unsteady(Walk):
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
+def fresh() -> None:
     for cls in (Walk, Unsteady):
         cls.opened = cls.now = cls.most = 0
     Walk.falls.clear()
-    yield
 
 
 class Steps:

@@ -179,8 +179,8 @@ async def rollout_all(
     branches: Branching | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> list[Trajectory]:
-    """Run `rollout` and return all trajectories, sorted by the index of their task, then by sample; branches come before
-    the one that they branched off from, in the order of their places."""
+    """Run `rollout` and return all trajectories, sorted by the index of their task, then by sample; branches come
+    before the one that they branched off from, in the order of their places."""
     stream = rollout(
         environment, policy, split=split, tasks=tasks, n=n, samples=samples, seed=seed, concurrency=concurrency,
         retries=retries, retry_environment_errors=retry_environment_errors, harness=harness, limits=limits,

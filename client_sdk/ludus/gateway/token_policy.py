@@ -144,7 +144,7 @@ class TokenPolicy:
         digest = hashlib.blake2b(f"{self.seed}/{place}".encode(), digest_size=6).digest()
         return replace(
             self,
-            session=f"{self.session}/{place}",
+            session=f"{self.session}/{place}".removesuffix("/"),
             seed=int.from_bytes(digest, "big"),
             parse_errors=0,
             cut=False,
