@@ -2,8 +2,8 @@
 
     python benchmarks/credit.py [--seeds 0,1,2] [--budget 12000] [--json FILE] [--section.key=value …]
 
-The task is the demo's: guess_number-tiny, seven numbers and three guesses, a model of half a million random weights. For
-each seed one warm-up imitates the demo's beginner; then each kind of credit goes on from that model, with the same
+The task is the demo's: guess_number-tiny, seven numbers and three guesses, a model of half a million random weights.
+For each seed one warm-up imitates the demo's beginner; then each kind of credit goes on from that model, with the same
 settings, until it has taken the budget of environment steps:
 
 * `episode` gives every token the advantage of its episode (GRPO);

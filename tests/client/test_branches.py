@@ -372,7 +372,7 @@ async def test_a_conversation_is_copied_in_the_form_of_its_provider(client_of: A
             assert [text_of(branch.results[0].content) for branch in branches] == ["at 3", "at 4"]
             outcomes = [await branch.finish() for branch in branches]
             assert [outcome.value for outcome in outcomes] == [3.0, 4.0]
-            assert [branch.trajectory("p").branch.place for branch in branches] == ["1.0", "1.1"]  # type: ignore[union-attr]
+            assert [branch.place for branch in branches] == ["1.0", "1.1"]
         assert driver.messages == before
         await driver.finish()
         with pytest.raises(InvalidParams, match="is done; branch off before its last turn"):

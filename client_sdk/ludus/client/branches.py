@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ludus.client.agent_loop import BeforeTurn, Harness, run_episode
@@ -75,8 +75,8 @@ def require_forks(info: EnvironmentInfo) -> None:
     """
     if not info.forkable:
         raise e.Unsupported(
-            f"rollouts of environment {info.name!r} cannot branch: it is not forkable; leave out `branches`, or declare "
-            "`forkable = True` if its steps can be repeated",
+            f"rollouts of environment {info.name!r} cannot branch: it is not forkable; leave out `branches`, or "
+            "declare `forkable = True` if its steps can be repeated",
             environment=info.name,
         )
 

@@ -459,8 +459,8 @@ def rollout_all(
     branches: Branching | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> list[Trajectory]:
-    """Run `rollout` and return all trajectories, sorted by the index of their task, then by sample; branches come before
-    the one that they branched off from, in the order of their places."""
+    """Run `rollout` and return all trajectories, sorted by the index of their task, then by sample; branches come
+    before the one that they branched off from, in the order of their places."""
     return portal().call(
         asynchronous_rollouts.rollout_all(
             environment._inner,

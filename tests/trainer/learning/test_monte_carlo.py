@@ -56,7 +56,7 @@ def group(*rollouts: Rollout) -> RolloutGroup:
     return RolloutGroup(0, "e", "t", rollouts, 0)
 
 
-def by_turn(batch: TrainBatch, sequence: int) -> dict[int, tuple[float, bool]]:
+def by_turn(batch: TrainBatch, sequence: int) -> Any:
     """The advantage of each turn of an episode, and whether its tokens count in the loss."""
     found: dict[int, set[tuple[float, bool]]] = {}
     for item in batch.samples:

@@ -171,9 +171,9 @@ class Player:
             if not isinstance(error, e.InvalidParams | e.PayloadTooLarge):
                 environment.check(error)
             trajectory = _unplayed(draw, sample, began, error)
-        error = watched.error
-        if isinstance(error, TrainerError | RenderingError) and (last or not isinstance(error, EngineError)):
-            raise error
+        raised = watched.error
+        if isinstance(raised, TrainerError | RenderingError) and (last or not isinstance(raised, EngineError)):
+            raise raised
         return _rollout(_of_attempt(trajectory, attempt), policy.samples, policy.parse_errors, cut=policy.cut)
 
 
