@@ -42,7 +42,7 @@ SIDES: dict[str, tuple[str, ...]] = {
     "monte_carlo": ("--rollouts.groups=8", "--advantages.credit=monte_carlo"),
 }
 COMMON = (
-    "--optimizer.schedule=constant", "--evaluation.every=4", "--evaluation.samples=8",
+    "--optimizer.schedule=constant", "--evaluation.every=5", "--evaluation.samples=8",
     "--evaluation.persistent=false", "--logging.console=false", "--logging.report=false", "--checkpoints.export=false",
 )  # fmt: skip
 POINTS = (0.25, 0.5, 0.75, 1.0)

@@ -12,7 +12,7 @@ How this works:
   trajectory records the failure and is unscored.
 * All tasks of a tree are in one task group. Canceling it closes every open episode.
 * Branches have the seed of their trunk's episode, so what the environment draws later is the same in all of them. The
-  policy tells them apart by `Conversation.place`, which is the same in each run.
+  policy distinguishes them by `Conversation.place`, which is the same in each run.
 """
 
 from __future__ import annotations
