@@ -8,8 +8,8 @@ settings, until it has taken the budget of environment steps:
 
 * `episode` gives every token the advantage of its episode (GRPO);
 * `step` compares a turn with the same turn of the group's other games (what the demo uses);
-* `monte_carlo` values each state by four continuations (VinePPO). An episode with its continuations takes several times
-  the steps, so an update has fewer groups, and all kinds make about as many updates.
+* `monte_carlo` values each state by four continuations (VinePPO). An episode with its continuations takes about six
+  times the steps, so an update has a sixth of the groups, and all kinds make about as many updates.
 
 Steps are those that the policy took, in episodes and in continuations. Forks also repeat steps to reach their states,
 without the policy; these are shown apart. Games won on the test split are measured at points of the budget, between two
@@ -39,7 +39,7 @@ from ludus.trainer.quickstart import serving  # noqa: E402
 SIDES: dict[str, tuple[str, ...]] = {
     "episode": ("--rollouts.groups=24", "--advantages.credit=episode"),
     "step": ("--rollouts.groups=24", "--advantages.credit=step"),
-    "monte_carlo": ("--rollouts.groups=8", "--advantages.credit=monte_carlo"),
+    "monte_carlo": ("--rollouts.groups=4", "--advantages.credit=monte_carlo"),
 }
 COMMON = (
     "--optimizer.schedule=constant", "--evaluation.every=5", "--evaluation.samples=8",

@@ -114,18 +114,7 @@ async def rollout(
     jobs = _jobs(environment, split, tasks, n, samples, seed, skip)
     meter = _Meter(on_progress, _total(info, split, tasks, n, samples))
     results: asyncio.Queue[Trajectory | BaseException | None] = asyncio.Queue(maxsize=max(1, concurrency))
-    # An event instead of a lock, which wakes one waiter per turn of the event loop.
-    drawn = asyncio.Event()
-    drawn.set()
-
-    async def draw() -> _Job | None:
-        while not drawn.is_set():
-            await drawn.wait()
-        drawn.clear()
-        try:
-            return None if same.stopped else await anext(jobs, None)
-        finally:
-            drawn.set()
+    draw = _Draw(jobs, same)
 
     async def work() -> None:
         while True:
@@ -314,6 +303,25 @@ class _SameFailure:
         return e.EveryAttemptFailed(
             f"stopped early, because all of {self.count} attempts failed for the same reason: {kind}: {message}"
         )
+
+
+class _Draw:
+    """Takes one job at a time, until there is none left or the rollout has stopped."""
+
+    def __init__(self, jobs: AsyncIterator[_Job], same: _SameFailure) -> None:
+        self._jobs, self._same = jobs, same
+        # An event instead of a lock, which wakes one waiter per turn of the event loop.
+        self._free = asyncio.Event()
+        self._free.set()
+
+    async def __call__(self) -> _Job | None:
+        while not self._free.is_set():
+            await self._free.wait()
+        self._free.clear()
+        try:
+            return None if self._same.stopped else await anext(self._jobs, None)
+        finally:
+            self._free.set()
 
 
 @dataclass(slots=True)
