@@ -26,7 +26,7 @@ from typing import Any
 from ludus.client.agent_loop import BeforeTurn, Harness, run_episode
 from ludus.client.driver import EPISODE_LOST_ERRORS, Driver, continue_in, failure_of
 from ludus.client.episode import Episode
-from ludus.client.policies.base import EpisodePolicy, Policy, policy_name
+from ludus.client.policies.base import Conversation, EpisodePolicy, Policy, policy_name
 from ludus.protocol import errors as e
 from ludus.protocol.episodes import EnvironmentInfo
 from ludus.protocol.trajectory import Trajectory
@@ -198,7 +198,7 @@ class _Continued:
         self.sees_rewards: bool = getattr(policy, "sees_rewards", False)
         self._kept, self._place = kept, place
 
-    def begin(self, _: object) -> EpisodePolicy:
+    def begin(self, conversation: Conversation) -> EpisodePolicy:
         """Return the callable of the branch."""
         callable_of_branch: EpisodePolicy = self._kept.branch(self._place)
         return callable_of_branch
