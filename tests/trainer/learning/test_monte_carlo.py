@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import random
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -183,3 +185,42 @@ def test_settings_that_mean_nothing_are_refused(
 ) -> None:
     with pytest.raises(ValidationError, match=problem):
         configuration(rollouts, **advantages)
+
+
+def test_the_expected_gradient_is_that_of_the_expected_reward() -> None:
+    """Two turns with two actions each: small enough for the exact gradient with respect to each logit."""
+    rng = random.Random(0)
+    first, second = 0.3, {0: 0.6, 1: 0.8}  # the probability of action 1, in the second turn by the action before
+    reward = {(0, 0): 0.2, (0, 1): 1.0, (1, 0): 0.0, (1, 1): 0.7}
+
+    def choose(chance: float) -> int:
+        return int(rng.random() < chance)
+
+    def of_logit(action: int, chance: float) -> float:
+        return 1 - chance if action else -chance
+
+    gradients: dict[str, list[float]] = {"first": [], "second after 0": [], "second after 1": []}
+    for _ in range(2000):
+        actions = [(a, choose(second[a])) for a in (choose(first) for _ in range(4))]
+        episodes = [
+            played(
+                0.0, reward[pair], continuations={1: [played(0.0, reward[pair[0], choose(second[pair[0]])], first=1)]}
+            )
+            for pair in actions
+        ]
+        found = dict.fromkeys(gradients, 0.0)
+        for item in make_batch([group(*episodes)], configuration()).samples:
+            a, b = actions[item.sequence]
+            advantage = dict(zip(item.sample.turns, item.advantages, strict=True))
+            found["first"] += advantage[0] * of_logit(a, first) / 4
+            found[f"second after {a}"] += advantage[1] * of_logit(b, second[a]) / 4
+        for name, value in found.items():
+            gradients[name].append(value)
+    worth = {a: second[a] * reward[a, 1] + (1 - second[a]) * reward[a, 0] for a in (0, 1)}
+    exact = {"first": first * (1 - first) * (worth[1] - worth[0])}
+    for a, chance in ((0, 1 - first), (1, first)):
+        exact[f"second after {a}"] = chance * second[a] * (1 - second[a]) * (reward[a, 1] - reward[a, 0])
+    for name, values in gradients.items():
+        error = statistics.stdev(values) / math.sqrt(len(values))
+        assert abs(statistics.fmean(values) - exact[name]) < 3 * error, name
+        assert abs(exact[name]) > 6 * error, "the sample is large enough to tell"
