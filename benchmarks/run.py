@@ -44,6 +44,7 @@ QUICK = {
     "trainer_update": ["--rounds", "1", "--steps", "1", "--cases", "2L-d128"],
     "trainer_loop": ["--rounds", "1", "--steps", "5"],
     "trainer_learning": ["--seeds", "0", "--steps=5"],
+    "credit": ["--seeds", "0", "--budget", "1000"],
     "trainer_async": ["--rounds", "1", "--steps", "6"],
     "pretrained": ["--quick"],
     "trl_adapter": ["--steps", "2", "--starts", "5"],
@@ -214,6 +215,17 @@ def of_trainer_learning(found: dict[str, Any]) -> Iterator[Figure]:
         yield Figure(what, bar, f"{shares}; ≤ {longest:.0f} s", met)
 
 
+def of_credit(found: dict[str, Any]) -> Iterator[Figure]:
+    """Games won after equal environment steps, by kind of credit. A comparison without a bar: either may win."""
+    budget = found.pop("budget")
+    won = {side: [row["won"][-1] for row in rows] for side, rows in found.items()}
+    measured = ", ".join(f"{side} {sum(own) / len(own):.1%}" for side, own in won.items())
+    seeds = max(map(len, won.values()))
+    yield Figure(
+        f"credit, test games won after {budget:,} environment steps, {seeds} seeds", "reported", measured, True
+    )
+
+
 def of_trainer_async(found: dict[str, Any]) -> Iterator[Figure]:
     """Steps per minute with and without playing ahead."""
     ahead = max((found[s] for s in ("1", "2")), key=lambda row: row["steps_per_minute"])
@@ -368,6 +380,7 @@ READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "trainer_update": of_trainer_update,
     "trainer_loop": of_trainer_loop,
     "trainer_learning": of_trainer_learning,
+    "credit": of_credit,
     "trainer_async": of_trainer_async,
     "pretrained": of_pretrained,
     "trl_adapter": of_trl_adapter,

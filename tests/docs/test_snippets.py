@@ -30,6 +30,7 @@ PROGRAMS = {
     "calibration.py": r"(beaches .* metres long: \d+ of \d+ found within ten holes\s*){4}in the band: \d+%",
     "own_loop.py": r"\d+ messages (1\.0|0\.\d+)",
     "evaluate.py": r"first: 0\.\d+ over 20 tasks, \(0\..*\)\s+last: 0\.\d+ over 20 .*\s+difference [+-]0\.\d+, p = 0\.",
+    "branches.py": r"(after turn \d: mean return 0\.\d\d of \d+ branches\s*){2}3 copies of 1 turn",
     "rollouts.py": r"mean reward 0\.\d\d over 20 episodes",
     "joined_group.py": r"1 group \(0\.0, 0\.0, 0\.0, 0\.0\)",
     "workers.py": r"\[0\.0, 0\.0, 0\.0, 0\.0\]",
@@ -106,7 +107,13 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, s
         if path.is_file():
             text = path.read_text(encoding="utf-8").replace(WRITTEN, f"http://127.0.0.1:{port}")
             (folder / path.name).write_text(text, encoding="utf-8")
-    served = ["arithmetic.py:Arithmetic", "treasure.py:TreasureHunt", "shaky.py:ShakyHunt", "shaky.py:RoughHunt"]
+    served = [
+        "arithmetic.py:Arithmetic",
+        "treasure.py:TreasureHunt",
+        "shaky.py:ShakyHunt",
+        "shaky.py:RoughHunt",
+        "guess_number",
+    ]
     with (folder / "server.log").open("w") as log:
         process = subprocess.Popen(
             [str(LUDUS), "serve", *served, "--port", str(port)],

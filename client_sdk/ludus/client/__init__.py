@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ludus.client._connect import WireName, connect
     from ludus.client.addresses import ServerAddress, TaskAddress
     from ludus.client.agent_loop import Harness, run_episode
+    from ludus.client.branches import Branching
     from ludus.client.causes import Cause
     from ludus.client.client import Client
     from ludus.client.driver import Driver, EpisodeOutcome, Observed
@@ -48,11 +49,13 @@ if TYPE_CHECKING:
     from ludus.protocol.errors import LudusError
     from ludus.protocol.items import CallItem, OutputItem
     from ludus.protocol.rewards import Reward
-    from ludus.protocol.trajectory import Failure, Trajectory, Usage
+    from ludus.protocol.trajectory import Branch, Failure, Trajectory, Usage
 
 __all__ = [
     "Action",
     "Answer",
+    "Branch",
+    "Branching",
     "Call",
     "CallItem",
     "Candidate",
@@ -116,6 +119,7 @@ _MODULES: Final = {
     "ludus.client._connect": "WireName connect",
     "ludus.client.addresses": "ServerAddress TaskAddress",
     "ludus.client.agent_loop": "Harness run_episode",
+    "ludus.client.branches": "Branching",
     "ludus.client.causes": "Cause",
     "ludus.client.client": "Client",
     "ludus.client.driver": "Driver EpisodeOutcome Observed",
@@ -137,7 +141,7 @@ _MODULES: Final = {
     "ludus.protocol.errors": "LudusError",
     "ludus.protocol.items": "CallItem OutputItem",
     "ludus.protocol.rewards": "Reward",
-    "ludus.protocol.trajectory": "Failure Trajectory Usage",
+    "ludus.protocol.trajectory": "Branch Failure Trajectory Usage",
 }
 """The modules that define the public names."""
 

@@ -6,6 +6,7 @@ It is the asynchronous client run in a thread of its own, so episodes are kept a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ludus.client import driver as asynchronous_driver
@@ -140,10 +141,30 @@ class Episode:
 
         The caller must close it, most easily with `with episode.fork() as branch:`.
 
+        Args:
+            step: the number of a step that the server has answered; 0 is the start.
+
         Raises:
-            Unsupported: the environment cannot be forked.
+            Unsupported: the environment cannot be forked, or the episode has ended and its server can fork only
+                episodes that run.
+            InvalidParams: the episode has not finished that step.
         """
         return Episode(self._portal.call(self._inner.fork(step)))
+
+    @contextmanager
+    def branch(self, count: int, step: int | None = None) -> Iterator[tuple[Episode, ...]]:
+        """Open `count` forks of this episode, all in one state, and close them when the block is left.
+
+        Args:
+            count: how many forks; at least 1.
+            step: the number of a step that the server has answered; 0 is the start, None the last one.
+
+        Raises:
+            Unsupported, InvalidParams: as for `fork`. No fork is open then.
+            CapacityError: the server has no room for that many episodes. No fork is open then.
+        """
+        with self._portal.entered(self._inner.branch(count, step)) as inner:
+            yield tuple(Episode(one) for one in inner)
 
     def close(self) -> EpisodeInfo:
         """End the episode and free its resources. It keeps what it has earned. Closing it twice is no error.
@@ -251,6 +272,16 @@ class Driver:
         return self._inner.done
 
     @property
+    def turns(self) -> int:
+        """The number of turns taken; in a branch, those before it count."""
+        return self._inner.turns
+
+    @property
+    def steps(self) -> int:
+        """The number of steps that the environment has answered; in a branch, those before it count."""
+        return self._inner.steps
+
+    @property
     def request(self) -> dict[str, Any]:
         """The fields of the provider's request that hold the conversation and the tools, if there are tools."""
         return self._inner.request
@@ -285,6 +316,17 @@ class Driver:
             RequestError: the request is set up wrongly, so every episode would fail.
         """
         self._portal.call(self._inner.take(turn, policy_seconds))
+
+    @contextmanager
+    def branch(self, count: int) -> Iterator[tuple[Driver, ...]]:
+        """Open `count` forks of the episode, each with a copy of the conversation; close them when the block is left.
+
+        Raises:
+            InvalidParams: the episode is done.
+            Unsupported, CapacityError: as for `Episode.branch`.
+        """
+        with self._portal.entered(self._inner.branch(count)) as inner:
+            yield tuple(Driver(one) for one in inner)
 
     def finish(self, stopped: Stop = "turn_limit") -> EpisodeOutcome:
         """Close the episode and return its outcome. A second call returns the same.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -46,26 +46,32 @@ class Harness:
     has one. A trainer sets one that does not count the pauses of its engine."""
 
 
+BeforeTurn = Callable[[Driver, EpisodePolicy], Awaitable[None]]
+"""A function that is awaited before each turn, with the conversation so far and what chooses the next turn."""
+
+
 class _PolicyRaised(Exception):
     """A policy raised an exception that is not a `LudusError`; it is in `__cause__`."""
 
 
 async def run_episode(
-    episode: Episode,
+    episode: Episode | Driver,
     policy: Policy,
     *,
     harness: Harness | None = None,
     sample: int = 0,
     version: str = "",
+    before_turn: BeforeTurn | None = None,
 ) -> Trajectory:
     """Run a policy through a started episode, close the episode, and return its trajectory.
 
     Args:
-        episode: a started episode without steps.
+        episode: a started episode without steps; or a driver, whose conversation goes on.
         policy: see `ludus.client.policies`.
-        harness: limits; `Harness()` when None.
+        harness: limits; `Harness()` when None. Turns before a branch count.
         sample: the number of this episode among several of the same task.
         version: the environment's version, for the trajectory.
+        before_turn: awaited before each turn; its time counts for the limit of the whole episode.
 
     Returns:
         The trajectory. If something broke, `failure` is set and the trajectory holds everything up to that point.
@@ -73,11 +79,11 @@ async def run_episode(
     Raises:
         RequestError: the request or the policy's endpoint is set up wrongly, so every episode would fail.
     """
-    driver = Driver(episode)
+    driver = episode if isinstance(episode, Driver) else Driver(episode)
     try:
-        await _Run(driver, policy, harness or Harness(), sample).run()
+        await _Run(driver, policy, harness or Harness(), sample, before_turn).run()
     except BaseException as error:
-        await episode.__aexit__(type(error), error, None)
+        await driver.episode.__aexit__(type(error), error, None)
         raise
     return driver.trajectory(policy_name(policy), sample=sample, version=version)
 
@@ -88,6 +94,7 @@ class _Run:
     policy: Policy
     harness: Harness
     sample: int
+    before_turn: BeforeTurn | None = None
     ids: CallIds = field(default_factory=CallIds)
     stopped: Stop = "turn_limit"
     """Why the episode stops if it is not done after its turns."""
@@ -108,7 +115,9 @@ class _Run:
             async with self.harness.limit(self.harness.episode_seconds) as limit:
                 choose = self._begin()
                 try:
-                    for turn in range(1, self.harness.max_turns + 1):
+                    for turn in range(self.driver.turns + 1, self.harness.max_turns + 1):
+                        if self.before_turn is not None:
+                            await self.before_turn(self.driver, choose)
                         before = time.perf_counter()
                         chosen = await self._choose(choose, self._conversation(turn))
                         await self.driver.take(chosen, time.perf_counter() - before)
@@ -130,7 +139,7 @@ class _Run:
         if begin is None:
             return policy  # type: ignore[no-any-return]
         try:
-            return begin(self._conversation(1))
+            return begin(self._conversation(self.driver.turns + 1))
         except e.LudusError:
             raise
         except Exception as error:
@@ -177,6 +186,7 @@ class _Run:
             tools=episode.tools,
             gradable=episode.gradable,
             results=results,
+            place=driver.place,
         )
 
 

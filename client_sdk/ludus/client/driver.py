@@ -11,13 +11,16 @@ How this works:
   caller that forgets to catch it would count the episode as worth 0.
 * `finish` closes the episode and returns its `EpisodeOutcome`. The value is None if the episode is unscored.
 * Errors that every episode would have, such as a refused token, are raised.
+* `continue_in` copies the conversation so far into a driver of a forked episode, which goes on by itself. The copied
+  records cost nothing there: no time and no tokens.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -33,7 +36,7 @@ from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, chec
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
 from ludus.protocol.rewards import Reward, total
 from ludus.protocol.text import replace_surrogates
-from ludus.protocol.trajectory import Failure, FailureKind, Stop, Trajectory, tool_records
+from ludus.protocol.trajectory import Branch, Failure, FailureKind, Stop, Trajectory, tool_records
 
 EPISODE_LOST_ERRORS: Final = (e.EpisodeNotFound, e.EpisodeEnded, e.StepConflict, e.KeyConflict, e.GroupNotFound)
 """Request errors that mean that the episode was lost, not that the request was wrong."""
@@ -100,6 +103,9 @@ class Driver:
         """The form of messages and tools."""
         self.items: Final[list[Item]] = list(episode.prompt)
         """The conversation so far, in the form of `ludus.protocol.items`."""
+        self.place: str = ""
+        """The place in the tree if this is a branch, such as `3.0`; see `ludus.protocol.trajectory.Branch`."""
+        self._branch: Branch | None = None
         self._results: tuple[StepResult, ...] = ()
         self._stopped: Stop | None = None
         self._failure: Failure | None = None
@@ -129,6 +135,16 @@ class Driver:
     def done(self) -> bool:
         """Whether there is nothing more to do than `finish`."""
         return self._done
+
+    @property
+    def turns(self) -> int:
+        """The number of turns taken; in a branch, those before it count."""
+        return len(self._turns)
+
+    @property
+    def steps(self) -> int:
+        """The number of steps that the environment has answered; in a branch, those before it count."""
+        return max((step["step"] for step in self._steps), default=0)
 
     # ── the conversation in the provider's form ────────────────────────────────────────────────────────────────────
 
@@ -306,6 +322,18 @@ class Driver:
         if result.end_reason is not None:
             self._end = result
 
+    @asynccontextmanager
+    async def branch(self, count: int) -> AsyncIterator[tuple[Driver, ...]]:
+        """Open `count` forks of the episode, each with a copy of the conversation; close them when the block is left.
+
+        Raises:
+            InvalidParams: the episode is done.
+            Unsupported, CapacityError: as for `Episode.branch`.
+        """
+        at = continue_in(self.episode, self)
+        async with self.episode.branch(count, self.steps) as forks:
+            yield tuple(continue_in(fork, at, number) for number, fork in enumerate(forks))
+
     # ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def finish(self, stopped: Stop = "turn_limit") -> EpisodeOutcome:
@@ -385,6 +413,7 @@ class Driver:
             "seed": self.episode.seed,
             "episode": self.episode.id,
             "group": self.episode.group,
+            "branch": self._branch,
             "status": self._end.status if self._end else None,
             "end_reason": self._end.end_reason if self._end else None,
             "stopped": self._stopped,
@@ -441,6 +470,36 @@ class Driver:
         if reward is None:
             return "the environment gave no reward, or the token may not read rewards"
         return reward.reason or "the environment gave no reason"
+
+
+def continue_in(episode: Episode, driver: Driver, number: int | None = None) -> Driver:
+    """Return a driver of `episode` with a copy of another driver's conversation, which no longer follows that one.
+
+    Args:
+        episode: a fork of the other driver's episode in its present state; or that episode itself, to keep a copy of
+            the conversation as it is now.
+        driver: the other driver.
+        number: the number of the fork among those of this state; None if the episode is the driver's own.
+
+    Raises:
+        InvalidParams: the other driver is done, so there is nothing to continue.
+    """
+    if driver._done:
+        raise e.InvalidParams(f"episode {driver.episode.id} is done; branch off before its last turn")
+    copy = Driver(episode, form=driver.form)
+    copy.items[:] = driver.items
+    copy.place, copy._branch = driver.place, driver._branch
+    if number is not None:
+        copy.place = f"{driver.place}/{driver.turns}.{number}".removeprefix("/")
+        copy._branch = Branch(parent=driver.episode.id, step=driver.steps, turn=driver.turns, place=copy.place)
+    copy._results = driver._results
+    copy._steps = [step | {"seconds": 0.0} for step in driver._steps]
+    free = {"policy_seconds": 0.0, "environment_seconds": 0.0, "usage": None}
+    copy._turns = [turn | free for turn in driver._turns]
+    copy._ids.used, copy._used_ids = driver._ids.used, set(driver._used_ids)
+    if driver._request is not None:
+        copy._request = driver._request | {FORMATS[driver.form].CONVERSATION: list(driver.messages)}
+    return copy
 
 
 _Answer = tuple[StepResult, float] | None

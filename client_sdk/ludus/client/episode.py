@@ -12,7 +12,7 @@ How this works:
 * Before the next step, `_resolve` sends such requests again under their keys and then reads the number of the last step
   from the server. So no step runs twice and no number is skipped. Servers without keys cannot do this
   (`WireCapabilities.exactly_once` is false); the numbers then continue as if the step had run.
-* A fork begins in the uncertain state, because only the server knows how many steps it has.
+* A fork of the present state begins in the uncertain state, because only the server knows how many steps it has.
 * An episode is registered with the client's session until it has ended. The session closes it with the client, and
   sends a request for an episode that has been unused for long; `used_at` is the time of the last answer.
 * Leaving the `async with` block closes the episode. If an exception leaves the block, the close is shielded from
@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -68,7 +69,7 @@ class Episode:
     """
 
     def __init__(
-        self, session: Session, started: StartedEpisode, *, group: str, environment: str, forked: bool = False
+        self, session: Session, started: StartedEpisode, *, group: str, environment: str, steps: int | None = 0
     ) -> None:
         self.id: Final[str] = started.episode
         """The episode's id on the server."""
@@ -94,9 +95,9 @@ class Episode:
         self._wire = session.wire
         self._play = started.play
         self._key = session.nonce
-        self._next = 1
+        self._next = 1 if steps is None else steps + 1
         self._unacknowledged: list[StepParams] = []
-        self._uncertain = forked
+        self._uncertain = steps is None
         """Whether the client must ask the server for the number of the last step before it sends the next one."""
         self._resolve_lock = asyncio.Lock()
         self._in_order = None if session.wire.capabilities.ordered else asyncio.Lock()
@@ -195,13 +196,45 @@ class Episode:
 
         The caller must close it, most easily with `async with await episode.fork() as branch:`.
 
+        Args:
+            step: the number of a step that the server has answered; 0 is the start.
+
         Raises:
-            Unsupported: the environment cannot be forked.
+            Unsupported: the environment cannot be forked, or the episode has ended and its server can fork only
+                episodes that run.
+            InvalidParams: the episode has not finished that step.
         """
         params = make(ForkParams, episode=self.id, step=step, key=self._session.new_key())
         result = await self._session.open(FORK, params)
         self.used_at = time.monotonic()
-        return Episode(self._session, result.episode, group=result.group, environment=self.environment, forked=True)
+        return Episode(self._session, result.episode, group=result.group, environment=self.environment, steps=step)
+
+    @asynccontextmanager
+    async def branch(self, count: int, step: int | None = None) -> AsyncIterator[tuple[Episode, ...]]:
+        """Open `count` forks of this episode, all in one state, and close them when the block is left.
+
+        Args:
+            count: how many forks; at least 1.
+            step: the number of a step that the server has answered; 0 is the start, None the last one.
+
+        Raises:
+            Unsupported, InvalidParams: as for `fork`. No fork is open then.
+            CapacityError: the server has no room for that many episodes. No fork is open then.
+        """
+        if count < 1:
+            raise errors.InvalidParams(f"{count} branches cannot be opened; ask for at least 1")
+        if FORK.name not in self._wire.capabilities.methods:
+            raise errors.Unsupported(f"the wire {self._wire.name!r} cannot fork episodes; use wire='channel' or 'mcp'")
+        chosen = (await self.info()).steps if step is None else step
+        async with AsyncExitStack() as stack:
+
+            async def open_one() -> Episode:
+                return await stack.enter_async_context(await self.fork(chosen))
+
+            opened = await asyncio.gather(*(open_one() for _ in range(count)), return_exceptions=True)
+            if failed := [error for error in opened if isinstance(error, BaseException)]:
+                raise failed[0]
+            yield tuple(fork for fork in opened if isinstance(fork, Episode))
 
     async def close(self) -> EpisodeInfo:
         """End the episode and free its resources. It keeps what it has earned. Closing it twice is no error.

@@ -6,10 +6,11 @@ import asyncio
 import hashlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, Iterable, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from ludus.client.agent_loop import Harness, run_episode
+from ludus.client.branches import Attempt, Branching, BranchPlayer, require_forks
 from ludus.client.causes import REWARDS_NOT_READABLE, cause_of, without_ids
 from ludus.client.driver import EPISODE_LOST_ERRORS, failure_of
 from ludus.client.environment import RemoteEnvironment, find_split
@@ -63,11 +64,15 @@ async def rollout(
     harness: Harness | None = None,
     limits: EpisodeLimits | None = None,
     secrets: dict[str, str] | None = None,
+    branches: Branching | None = None,
     skip: Container[tuple[str, str, str, int]] = (),
     stop_after_same_failure: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> AsyncGenerator[Trajectory]:
     """Play tasks and yield their trajectories as they end, in no particular order.
+
+    With `branches`, each rollout becomes a tree: the policy also plays forks of the episode from the chosen turns on.
+    The trajectories of branches (`Trajectory.branch`) are yielded right before the one that they branched off from.
 
     Leaving the loop early (close the iterator: `contextlib.aclosing`), or canceling it, closes all open episodes.
 
@@ -86,43 +91,38 @@ async def rollout(
         harness: limits of the agent loop.
         limits: limits of each episode, which the server enforces.
         secrets: secrets for each episode.
+        branches: where the rollouts branch; None never branches.
         skip: keys of trajectories that exist already (`TrajectoryWriter.done`).
         stop_after_same_failure: start no further episodes after this many attempts, if all of them left no reward for
             the same reason; None never stops early.
-        on_progress: called at the beginning and after each episode.
+        on_progress: called at the beginning and after each episode, except after branches.
 
     Raises:
+        Unsupported: the rollouts should branch, and the environment cannot be forked. Nothing was played.
         RequestError: the setup is wrong: an unknown split or task, a missing scope, a refused API key.
         EveryAttemptFailed: `stop_after_same_failure` left tasks unplayed; raised after all trajectories were yielded.
     """
     info = await environment.info()
+    if branches is not None:
+        require_forks(info)
     same = _SameFailure(stop_after_same_failure)
     retried: set[FailureKind] = {"infrastructure", "environment"} if retry_environment_errors else {"infrastructure"}
     play_one = _Player(
-        environment, info, policy, split, retries, frozenset(retried), harness or Harness(), limits, secrets, same
-    )
+        environment, info, policy, split, retries, frozenset(retried), harness or Harness(), limits, secrets, same,
+        branches, max(1, concurrency),
+    )  # fmt: skip
     jobs = _jobs(environment, split, tasks, n, samples, seed, skip)
     meter = _Meter(on_progress, _total(info, split, tasks, n, samples))
     results: asyncio.Queue[Trajectory | BaseException | None] = asyncio.Queue(maxsize=max(1, concurrency))
-    # An event instead of a lock, which wakes one waiter per turn of the event loop.
-    drawn = asyncio.Event()
-    drawn.set()
-
-    async def draw() -> _Job | None:
-        while not drawn.is_set():
-            await drawn.wait()
-        drawn.clear()
-        try:
-            return None if same.stopped else await anext(jobs, None)
-        finally:
-            drawn.set()
+    draw = _Draw(jobs, same)
 
     async def work() -> None:
         while True:
             job = await draw()
             if job is None:
                 return
-            await results.put(await play_one(job))
+            for trajectory in await play_one(job):
+                await results.put(trajectory)
 
     async def oversee() -> None:
         try:
@@ -139,7 +139,8 @@ async def rollout(
         while (result := await results.get()) is not None:
             if isinstance(result, BaseException):
                 raise result
-            meter.count(result)
+            if result.branch is None:
+                meter.count(result)
             yield result
         if same.stopped and await anext(jobs, None) is not None:
             raise same.error()
@@ -164,13 +165,15 @@ async def rollout_all(
     harness: Harness | None = None,
     limits: EpisodeLimits | None = None,
     secrets: dict[str, str] | None = None,
+    branches: Branching | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> list[Trajectory]:
-    """Run `rollout` and return all trajectories, sorted by the index of their task, then by sample."""
+    """Run `rollout` and return all trajectories, sorted by the index of their task, then by sample; branches come
+    before the one that they branched off from, in the order of their places."""
     stream = rollout(
         environment, policy, split=split, tasks=tasks, n=n, samples=samples, seed=seed, concurrency=concurrency,
         retries=retries, retry_environment_errors=retry_environment_errors, harness=harness, limits=limits,
-        secrets=secrets, on_progress=on_progress,
+        secrets=secrets, branches=branches, on_progress=on_progress,
     )  # fmt: skip
     return sorted([t async for t in stream], key=lambda t: (t.task.index, t.task.id, t.sample))
 
@@ -188,14 +191,33 @@ class _Player:
     limits: EpisodeLimits | None
     secrets: dict[str, str] | None
     same: _SameFailure
+    branching: Branching | None
+    concurrency: int
+    branches: BranchPlayer | None = field(init=False, default=None)
 
-    async def __call__(self, job: _Job) -> Trajectory:
-        """Play one job, and retry while it fails for reasons that another attempt may fix."""
+    def __post_init__(self) -> None:
+        if (chosen := self.branching) is not None:
+            slots = [asyncio.Semaphore(chosen.concurrency or self.concurrency) for _ in range(chosen.depth)]
+            self.branches = BranchPlayer(chosen, self.harness, self.info.version, self._retrying, slots)
+
+    async def __call__(self, job: _Job) -> list[Trajectory]:
+        """Play one job; return the trajectories of its branches, and its own as the last one."""
+        grown: list[Trajectory] = []
+
+        async def attempt() -> tuple[Trajectory, float | None]:
+            trajectory, retry_after, grown[:] = await self._attempt(job)
+            return trajectory, retry_after
+
+        trajectory = await self._retrying(attempt)
+        return [*grown, trajectory]
+
+    async def _retrying(self, attempt_once: Attempt) -> Trajectory:
+        """Play an episode, and again while it fails for reasons that another attempt may fix."""
         earlier: list[Failure] = []
         began = time.time()
         backoff: Backoff | None = None
         while True:
-            trajectory, retry_after = await self._attempt(job)
+            trajectory, retry_after = await attempt_once()
             self.same.note(trajectory)
             if trajectory.failure is None and not earlier:
                 return trajectory
@@ -213,7 +235,7 @@ class _Player:
                 update={"failure": failure, "attempts": attempt, "incidents": tuple(earlier)} | times
             )
 
-    async def _attempt(self, job: _Job) -> tuple[Trajectory, float | None]:
+    async def _attempt(self, job: _Job) -> tuple[Trajectory, float | None, list[Trajectory]]:
         began = time.time()
         try:
             episode = await self.environment.start(
@@ -222,7 +244,10 @@ class _Player:
         except e.LudusError as error:
             if isinstance(error, e.RequestError) and not isinstance(error, EPISODE_LOST_ERRORS):
                 raise
-            return self._never_started(job, error, began), error.retry_after
+            return self._never_started(job, error, began), error.retry_after, []
+        if self.branches is not None:
+            trunk, grown = await self.branches.tree(episode, self.policy, job.sample)
+            return trunk, None, grown
         trajectory = await run_episode(
             episode,
             self.policy,
@@ -230,7 +255,7 @@ class _Player:
             sample=job.sample,
             version=self.info.version,
         )
-        return trajectory, None
+        return trajectory, None, []
 
     def _never_started(self, job: _Job, error: e.LudusError, began: float) -> Trajectory:
         return Trajectory(
@@ -278,6 +303,25 @@ class _SameFailure:
         return e.EveryAttemptFailed(
             f"stopped early, because all of {self.count} attempts failed for the same reason: {kind}: {message}"
         )
+
+
+class _Draw:
+    """Takes one job at a time, until there is none left or the rollout has stopped."""
+
+    def __init__(self, jobs: AsyncIterator[_Job], same: _SameFailure) -> None:
+        self._jobs, self._same = jobs, same
+        # An event instead of a lock, which wakes one waiter per turn of the event loop.
+        self._free = asyncio.Event()
+        self._free.set()
+
+    async def __call__(self) -> _Job | None:
+        while not self._free.is_set():
+            await self._free.wait()
+        self._free.clear()
+        try:
+            return None if self._same.stopped else await anext(self._jobs, None)
+        finally:
+            self._free.set()
 
 
 @dataclass(slots=True)

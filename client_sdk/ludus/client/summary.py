@@ -97,17 +97,21 @@ def summarize(
 ) -> Summary:
     """Return the summary of some trajectories; a total reward of at least `success_at` is a success.
 
+    Branches of a rollout are left out, because they share its beginning and are no independent episodes. Only `usage`
+    counts them.
+
     Args:
         trajectories: the trajectories of the run.
         success_at: the lowest reward that counts as success.
         reward_range: the lowest and highest possible reward; the interval of the mean is clipped to it.
     """
-    everything = list(trajectories)
+    given = list(trajectories)
+    everything = [trajectory for trajectory in given if trajectory.branch is None]
     scored = [trajectory for trajectory in everything if trajectory.scored]
     values = [trajectory.reward.value or 0.0 for trajectory in scored if trajectory.reward is not None]
     wins = sum(value >= success_at - SUCCESS_TOLERANCE for value in values)
     ends = [t.started_at + t.seconds for t in everything]
-    usages = [trajectory.usage for trajectory in everything if trajectory.usage is not None]
+    usages = [trajectory.usage for trajectory in given if trajectory.usage is not None]
     return Summary(
         episodes=len(everything),
         scored=len(scored),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ludus.client._connect import WireName
     from ludus.client.agent_loop import Harness
+    from ludus.client.branches import Branching
     from ludus.client.environment import GroupMember, Preview
     from ludus.client.formats import FormatName
     from ludus.client.policies.base import Policy
@@ -387,11 +388,15 @@ def rollout(
     harness: Harness | None = None,
     limits: EpisodeLimits | None = None,
     secrets: dict[str, str] | None = None,
+    branches: Branching | None = None,
     skip: Container[tuple[str, str, str, int]] = (),
     stop_after_same_failure: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Generator[Trajectory]:
     """Play tasks and yield their trajectories as they end, in no particular order.
+
+    With `branches`, each rollout becomes a tree: the policy also plays forks of the episode from the chosen turns on.
+    The trajectories of branches (`Trajectory.branch`) are yielded right before the one that they branched off from.
 
     Leaving the loop early (close the iterator: `contextlib.closing`), or canceling it, closes all open episodes.
 
@@ -410,12 +415,14 @@ def rollout(
         harness: limits of the agent loop.
         limits: limits of each episode, which the server enforces.
         secrets: secrets for each episode.
+        branches: where the rollouts branch; None never branches.
         skip: keys of trajectories that exist already (`TrajectoryWriter.done`).
         stop_after_same_failure: start no further episodes after this many attempts, if all of them left no reward for
             the same reason; None never stops early.
-        on_progress: called at the beginning and after each episode.
+        on_progress: called at the beginning and after each episode, except after branches.
 
     Raises:
+        Unsupported: the rollouts should branch, and the environment cannot be forked. Nothing was played.
         RequestError: the setup is wrong: an unknown split or task, a missing scope, a refused API key.
         EveryAttemptFailed: `stop_after_same_failure` left tasks unplayed; raised after all trajectories were yielded.
     """
@@ -434,6 +441,7 @@ def rollout(
             harness=harness,
             limits=limits,
             secrets=secrets,
+            branches=branches,
             skip=skip,
             stop_after_same_failure=stop_after_same_failure,
             on_progress=on_progress,
@@ -456,9 +464,11 @@ def rollout_all(
     harness: Harness | None = None,
     limits: EpisodeLimits | None = None,
     secrets: dict[str, str] | None = None,
+    branches: Branching | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> list[Trajectory]:
-    """Run `rollout` and return all trajectories, sorted by the index of their task, then by sample."""
+    """Run `rollout` and return all trajectories, sorted by the index of their task, then by sample; branches come
+    before the one that they branched off from, in the order of their places."""
     return portal().call(
         asynchronous_rollouts.rollout_all(
             environment._inner,
@@ -474,6 +484,7 @@ def rollout_all(
             harness=harness,
             limits=limits,
             secrets=secrets,
+            branches=branches,
             on_progress=on_progress,
         )
     )

@@ -33,7 +33,8 @@ class TrajectoryWriter:
         if held and not (resume or overwrite):
             raise FileExistsError(f"{self.path} exists: resume it, overwrite it, or name another file")
         if held and resume:
-            self.done = {trajectory.key for trajectory in read_trajectories(self.path) if trajectory.scored}
+            # A rollout is written after its branches, so it is done when its trunk is.
+            self.done = {one.key for one in read_trajectories(self.path) if one.scored and one.branch is None}
             _cut_torn_line(self.path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         mode = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if resume else os.O_TRUNC)

@@ -136,6 +136,25 @@ class TokenPolicy:
         self._past.append(_Exchange(turn, self.renderer.messages([turn]), len(prompt.ids)))
         return Turn(turn.items, usage=self._usage)
 
+    def branch(self, place: str) -> TokenPolicy:
+        """Return a copy that goes on from here, with a name and a seed of its own, which `place` distinguishes.
+
+        Its prompts begin with the tokens until now as they were sampled. In its samples they do not count as sampled.
+        """
+        digest = hashlib.blake2b(f"{self.seed}/{place}".encode(), digest_size=6).digest()
+        return replace(
+            self,
+            session=f"{self.session}/{place}".removesuffix("/"),
+            seed=int.from_bytes(digest, "big"),
+            parse_errors=0,
+            cut=False,
+            _requests=0,
+            _task=list(self._task),
+            _summary=list(self._summary),
+            _past=[replace(exchange, messages=list(exchange.messages)) for exchange in self._past],
+            _record=self._record.continued(),
+        )
+
     async def aclose(self) -> None:
         """Release the episode's cache in the engine."""
         await self.engine.forget(self.session)

@@ -80,6 +80,12 @@ class SampleRecorder:
         self._sampled.append((len(prompt), generation, turn))
         self.ids = [*prompt, *generation.ids]
 
+    def continued(self) -> SampleRecorder:
+        """Return a record that goes on from here, in which no token until now counts as sampled."""
+        record = SampleRecorder()
+        record.ids = list(self.ids)
+        return record
+
     @property
     def samples(self) -> tuple[Sample, ...]:
         """The samples in order. A sampled token is in exactly one of them."""

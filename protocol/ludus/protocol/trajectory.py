@@ -97,6 +97,20 @@ class Failure(_Record):
         return _ERRORS[self.kind](f"{self.error}: {self.message}", **given)
 
 
+class Branch(_Record):
+    """Where an episode branched off from another one, whose state and conversation it continued."""
+
+    parent: str
+    """The id of the episode that it was forked from."""
+    step: int
+    """The number of steps that it shares with its parent; 0 is the start."""
+    turn: int
+    """The number of turns that it shares with its parent."""
+    place: str
+    """Its place in the tree: `3.0` is the first branch after three turns of the rollout's trunk, and `3.0/5.1` is the
+    second branch after five turns of that one."""
+
+
 class Trajectory(_Record):
     """The record of one episode."""
 
@@ -112,6 +126,9 @@ class Trajectory(_Record):
     """The episode's seed, as the server reported it."""
     episode: str | None = None
     group: str | None = None
+    branch: Branch | None = None
+    """Where it branched off; null for an episode that was played from its start. The records of a branch contain the
+    beginning that it shares with its parent, without the time and the tokens that it took there."""
     status: EpisodeStatus | None = None
     """Null if no episode was started, or if the connection was lost before the client knew the end."""
     end_reason: EndReason | None = None
@@ -187,10 +204,11 @@ def describe_invalid_line(error: ValidationError) -> str:
 
 
 def latest(trajectories: Iterable[Trajectory]) -> list[Trajectory]:
-    """Return the last trajectory of each key, in order of first appearance, which is the content of a resumed file."""
-    by_key: dict[tuple[str, str, str, int], Trajectory] = {}
+    """Return the last trajectory of each key, in order of first appearance, which is the content of a resumed file.
+    Each branch of a rollout counts as one of its own."""
+    by_key: dict[tuple[tuple[str, str, str, int], str], Trajectory] = {}
     for trajectory in trajectories:
-        by_key[trajectory.key] = trajectory
+        by_key[trajectory.key, trajectory.branch.place if trajectory.branch else ""] = trajectory
     return list(by_key.values())
 
 

@@ -241,6 +241,19 @@ class EngineConfig(Section):
     """The check of probabilities."""
 
 
+class MonteCarloConfig(Section):
+    """How the values of states are estimated, for `advantages.credit = "monte_carlo"` (VinePPO, 2410.01679)."""
+
+    continuations: Positive = 4
+    """How many times the policy plays on from a fork of each state (K). The state's value is their mean return."""
+    branch_points: Positive | None = None
+    """The maximum number of states of an episode that are valued, in addition to its start and its end; all when left
+    out. They are spread evenly over `rollouts.max_turns`, so an episode that ends earlier has fewer. The turns between
+    two of them have one advantage."""
+    train: bool = False
+    """Learn from the continuations as well: those of one state are compared with each other as a group is."""
+
+
 class AdvantageConfig(Section):
     """How rewards become advantages; formulas in `ludus.trainer.learning.advantages`."""
 
@@ -254,11 +267,23 @@ class AdvantageConfig(Section):
     """Degrees of freedom to subtract in the standard deviation; 1 is the unbiased estimate."""
     epsilon: Annotated[float, Field(ge=0)] = 1e-6
     """Added to the divisor."""
-    credit: Literal["episode", "step"] = "episode"
+    credit: Literal["episode", "step", "monte_carlo"] = "episode"
     """`episode` gives every token the episode's advantage; `step` gives a turn's tokens the rewards of that turn and
-    later ones, compared within the group turn by turn."""
+    later ones, compared within the group turn by turn. `monte_carlo` gives them what the turn earned plus the change in
+    the state's value, which forks of the episode estimate; for environments that can be forked. It has no use for
+    `baseline`, because the value is the baseline."""
     discount: Share = 1.0
-    """The discount of later turns' rewards, for `step`."""
+    """The discount of later turns' rewards, for `step` and `monte_carlo`."""
+    monte_carlo: MonteCarloConfig = MonteCarloConfig()
+    """How values are estimated."""
+
+    @model_validator(mode="after")
+    def _meaningful(self) -> Self:
+        if self.credit == "monte_carlo" and self.scale in ("group", "mean"):
+            raise ValueError(
+                f'scale = "{self.scale}" compares whole episodes; for credit = "monte_carlo" use "none" or "batch"'
+            )
+        return self
 
 
 class LossConfig(Section):
@@ -481,4 +506,14 @@ class TrainConfig(Section):
     def _possible(self) -> Self:
         if self.rollouts.harness is not None and self.evaluation.persistent:
             raise ValueError("evaluation.persistent is for the trainer's own loop and not for a harness")
+        if self.advantages.credit == "monte_carlo":
+            if self.rollouts.harness is not None:
+                raise ValueError(
+                    'advantages.credit = "monte_carlo" is for the trainer\'s own loop and not for a harness'
+                )
+            if self.rollouts.concurrency < 2:
+                raise ValueError(
+                    'advantages.credit = "monte_carlo" opens forks next to their episode: rollouts.concurrency must be '
+                    "at least 2"
+                )
         return self

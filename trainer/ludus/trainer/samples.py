@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ludus.protocol.trajectory import Trajectory
@@ -16,6 +16,7 @@ __all__ = [
     "Sample",
     "TrainBatch",
     "TrainSample",
+    "scored",
     "scored_rewards",
 ]
 
@@ -47,6 +48,16 @@ class Rollout:
     """The client's record, with the conversation as text."""
     parse_errors: int = 0
     """The number of turns in which a tool call could not be parsed."""
+    continuations: Mapping[int, tuple[Rollout, ...]] = field(default_factory=dict[int, "tuple[Rollout, ...]"])
+    """For each state that was forked, by the number of turns before it: how the policy played on from there. Their
+    samples and rewards begin with the turns that they share; tokens of these do not count as sampled."""
+
+    @property
+    def environment_steps(self) -> int:
+        """The number of steps and graded messages of its own; those that it shares with another rollout are its."""
+        branch, steps = self.trajectory.branch, self.trajectory.steps
+        own = sum(step.step > (branch.step if branch else 0) for step in steps)
+        return own + (self.trajectory.grade is not None)
 
     @property
     def sampled(self) -> int:
@@ -77,7 +88,12 @@ class RolloutGroup:
     @property
     def scored(self) -> tuple[Rollout, ...]:
         """The rollouts that did not fail."""
-        return tuple(rollout for rollout in self.rollouts if rollout.status is not RolloutStatus.FAILED)
+        return scored(self.rollouts)
+
+    @property
+    def continuations(self) -> Iterator[Rollout]:
+        """The continuations of all rollouts, failed ones included."""
+        return (one for rollout in self.rollouts for many in rollout.continuations.values() for one in many)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +116,13 @@ class TrainBatch:
 
     samples: tuple[TrainSample, ...]
     groups: tuple[RolloutGroup, ...] = ()
+    unvalued: int = 0
+    """The number of turns without a gradient because the value of a state before or after them is unknown."""
+
+
+def scored(rollouts: Sequence[Rollout]) -> tuple[Rollout, ...]:
+    """Return the rollouts that did not fail."""
+    return tuple(rollout for rollout in rollouts if rollout.status is not RolloutStatus.FAILED)
 
 
 def scored_rewards(rollouts: Sequence[Rollout]) -> list[float]:

@@ -167,6 +167,8 @@ class Run:
             self.log.note(remark)
         seconds = time.perf_counter() - clock
         tokens = metrics.pop("loss/tokens", 0.0)
+        if self.config.advantages.credit == "monte_carlo":
+            metrics["credit/unvalued_turns"] = float(batch.unvalued)
         metrics["loss/zero_gradient"] = float(metrics.get("loss/gradient_norm", 0.0) == 0)
         metrics["loss/no_signal"] = float(remark is not None)
         return {**metrics, "time/update": seconds, "throughput/trained_tokens": tokens / seconds}

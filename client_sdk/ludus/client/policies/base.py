@@ -32,6 +32,9 @@ class Conversation:
     """Whether a final message is graded. If not, it only ends the episode."""
     results: tuple[StepResult, ...] = ()
     """The results of the last turn's calls, without rewards and metadata unless the policy sets `sees_rewards`."""
+    place: str = ""
+    """The place in the tree if this is a branch of a rollout, such as `3.0`; see `ludus.protocol.trajectory.Branch`. A
+    policy that draws random numbers derives its seed also from it, so that branches differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,12 @@ class StatefulPolicy(Protocol):
     """A policy that keeps state through an episode."""
 
     def begin(self, conversation: Conversation) -> EpisodePolicy:
-        """Return the callable for one episode, given the first conversation. Its `aclose`, if any, runs at the end."""
+        """Return the callable for one episode, given the first conversation. Its `aclose`, if any, runs at the end.
+
+        For a branch of a rollout, the conversation has the turns before it. If the callable of the episode that it
+        branches off from has a method `branch(place)`, that is called instead, before the next turn of that episode: it
+        returns a callable for the branch with a copy of all that the policy has kept so far, such as sampled tokens.
+        """
         ...
 
 

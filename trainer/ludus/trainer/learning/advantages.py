@@ -7,6 +7,9 @@ by a statistic and all rewards of the group are equal, their advantages are also
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 
@@ -98,6 +101,30 @@ def step_advantages(rewards: Tensor, taken: Tensor, config: AdvantageConfig) -> 
     for turn in range(returns.shape[1]):
         there = taken[:, turn]
         advantages[there, turn] = group_advantages(returns[there, turn], config)
+    return advantages
+
+
+def monte_carlo_advantages(rewards: Tensor, values: Mapping[int, float], discount: float) -> Tensor:
+    """Return the advantage of each turn of an episode, by values of its states: VinePPO (2410.01679).
+
+    If every state has a value, this is A_t = r_t + γ V(s_t+1) − V(s_t). The turns between two states a and b with a
+    value have one advantage, Σ_{a ≤ u < b} γ^(u − a) r_u + γ^(b − a) V(s_b) − V(s_a).
+
+    Args:
+        rewards: [turns], the reward of each turn.
+        values: V of states, by the number of turns before them; that of the start is among them. NaN if it should be
+            there and is unknown. The value of the end is 0.
+        discount: γ.
+
+    Returns:
+        [turns]; NaN next to a state whose value is unknown.
+    """
+    turns = len(rewards)
+    known = {**{turn: value for turn, value in values.items() if turn < turns}, turns: 0.0}
+    advantages = torch.empty_like(rewards)
+    for a, b in pairwise(sorted(known)):
+        earned = returns_to_go(rewards[None, a:b], discount)[0, 0]
+        advantages[a:b] = earned + discount ** (b - a) * known[b] - known[a]
     return advantages
 
 

@@ -9,11 +9,28 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
+from torch import Tensor
 
 from ludus.trainer.config import AdvantageConfig, TrainConfig
-from ludus.trainer.learning.advantages import group_advantages, overlong_penalty, step_advantages, whiten
+from ludus.trainer.learning.advantages import (
+    group_advantages,
+    monte_carlo_advantages,
+    overlong_penalty,
+    returns_to_go,
+    step_advantages,
+    whiten,
+)
 from ludus.trainer.learning.losses import aggregation_weights
-from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus, Sample, TrainBatch, TrainSample, scored_rewards
+from ludus.trainer.samples import (
+    Rollout,
+    RolloutGroup,
+    RolloutStatus,
+    Sample,
+    TrainBatch,
+    TrainSample,
+    scored,
+    scored_rewards,
+)
 
 ROUNDING: Final = 1e-9
 """Returns whose difference, relative to the greatest reward, is at most this count as equal."""
@@ -34,6 +51,7 @@ def make_batch(groups: Sequence[RolloutGroup], config: TrainConfig) -> TrainBatc
     * A failed episode does not count in mean, deviation, G, or loss.
     * An episode whose group has no other scored episode has no comparison and is left out.
     * A token whose log-probability is not finite is left out.
+    * A turn next to a state of unknown value is left out (`advantages.credit = "monte_carlo"`).
     * `loss.truncated = "mask"` leaves out the tokens of truncated episodes, which still count in the baseline.
     * The weights' denominator counts the remaining tokens of the whole step. Samples without any are not in the batch,
       which may be empty.
@@ -52,7 +70,8 @@ def make_batch(groups: Sequence[RolloutGroup], config: TrainConfig) -> TrainBatc
         if weight
         for sample in episode.rollout.samples
     ]
-    return TrainBatch(tuple(item for item in samples if any(item.weights)), tuple(groups))
+    unvalued = sum(math.isnan(value) for episode in episodes for value in episode.credit)
+    return TrainBatch(tuple(item for item in samples if any(item.weights)), tuple(groups), unvalued)
 
 
 def split_minibatches(batch: TrainBatch, config: TrainConfig) -> list[TrainBatch]:
@@ -63,7 +82,9 @@ def split_minibatches(batch: TrainBatch, config: TrainConfig) -> list[TrainBatch
     if parts <= 1:
         return [batch]
     constant = config.loss.constant or config.rollouts.context
-    part_of = [number * parts // len(batch.groups) for number, group in enumerate(batch.groups) for _ in group.scored]
+    part_of = [
+        number * parts // len(batch.groups) for number, g in enumerate(batch.groups) for _ in range(_learned(g, config))
+    ]
     minibatches = []
     for part in range(parts):
         samples = [item for item in batch.samples if part_of[item.sequence] == part]
@@ -84,7 +105,8 @@ def split_minibatches(batch: TrainBatch, config: TrainConfig) -> list[TrainBatch
 
 def informative(group: RolloutGroup, config: TrainConfig) -> bool:
     """Return whether the policy can learn from comparing the group's episodes: a token that counts in the loss belongs
-    to an episode, or with `advantages.credit = "step"` to a turn, whose return differs from those it is compared with.
+    to an episode, or with `advantages.credit = "step"` to a turn, whose return differs from those it is compared with;
+    or with `"monte_carlo"` to a turn that has changed the state's value.
 
     Returns are compared, not lists of rewards: episodes of different length with the same total, or the same returns
     from each turn on, have advantages of 0. Differences that are only rounding do not count.
@@ -97,35 +119,92 @@ def informative(group: RolloutGroup, config: TrainConfig) -> bool:
 
 
 def _compare(group: RolloutGroup, config: TrainConfig) -> list[_Episode]:
-    """Return the scored episodes of a group with the advantage of each turn."""
+    """Return the scored episodes of a group with the advantage of each turn, in the order of `_learned`."""
     rollouts = group.scored
-    limit, window = config.rollouts.context, config.loss.overlong
-    penalties = [overlong_penalty(max((len(s.ids) for s in r.samples), default=0), limit, window) for r in rollouts]
-    turns = [max([len(r.turn_rewards), *(turn + 1 for s in r.samples for turn in s.turns)]) for r in rollouts]
-    if config.advantages.credit == "step":
-        rewards = torch.zeros(len(rollouts), max(turns, default=0), dtype=torch.float64)
-        taken = torch.zeros_like(rewards, dtype=torch.bool)
-        for row, (rollout, count, penalty) in enumerate(zip(rollouts, turns, penalties, strict=True)):
-            rewards[row, : len(rollout.turn_rewards)] = torch.tensor(rollout.turn_rewards, dtype=torch.float64)
-            rewards[row, count - 1 : count] += penalty
-            taken[row, :count] = True
-        credits = step_advantages(rewards, taken, config.advantages).tolist()
+    rewards = [_turn_rewards(rollout, config) for rollout in rollouts]
+    if config.advantages.credit == "monte_carlo":
+        credits = _monte_carlo(rollouts, rewards, config)
+    elif config.advantages.credit == "step":
+        table = torch.zeros(len(rollouts), max(map(len, rewards), default=0), dtype=torch.float64)
+        taken = torch.zeros_like(table, dtype=torch.bool)
+        for row, own in enumerate(rewards):
+            table[row, : len(own)] = own
+            taken[row, : len(own)] = True
+        credits = step_advantages(table, taken, config.advantages).tolist()
     else:
-        totals = [r + penalty for r, penalty in zip(scored_rewards(rollouts), penalties, strict=True)]
-        advantages = group_advantages(torch.tensor(totals, dtype=torch.float64), config.advantages).tolist()
-        credits = [[advantage] * count for advantage, count in zip(advantages, turns, strict=True)]
+        credits = _whole(rewards, config)
     alone = len(rollouts) < 2
-    return [
-        _Episode(rollout, credit, Counter() if alone else _counts(rollout, config))
+    episodes = [
+        _Episode(rollout, credit, Counter() if alone else _counts(rollout, credit, config))
         for rollout, credit in zip(rollouts, credits, strict=True)
     ]
+    for siblings in _siblings(group, config):
+        credits = _whole([_turn_rewards(one, config) for one in siblings], config)
+        episodes += [_Episode(one, c, _counts(one, c, config)) for one, c in zip(siblings, credits, strict=True)]
+    return episodes
 
 
-def _counts(rollout: Rollout, config: TrainConfig) -> Counter[int]:
+def _learned(group: RolloutGroup, config: TrainConfig) -> int:
+    """Return the number of episodes of a group that count in the loss."""
+    return len(group.scored) + sum(map(len, _siblings(group, config)))
+
+
+def _siblings(group: RolloutGroup, config: TrainConfig) -> list[tuple[Rollout, ...]]:
+    """Return the continuations to learn from, in sets that are compared with each other: those of one state."""
+    if not config.advantages.monte_carlo.train:
+        return []
+    sets = [scored(many) for rollout in group.scored for _, many in sorted(rollout.continuations.items())]
+    return [siblings for siblings in sets if len(siblings) > 1]
+
+
+def _turn_rewards(rollout: Rollout, config: TrainConfig) -> Tensor:
+    """Return the reward of each turn, with the penalty for length in the last one."""
+    penalty = overlong_penalty(
+        max((len(sample.ids) for sample in rollout.samples), default=0), config.rollouts.context, config.loss.overlong
+    )
+    turns = max([len(rollout.turn_rewards), *(turn + 1 for sample in rollout.samples for turn in sample.turns)])
+    rewards = torch.zeros(turns, dtype=torch.float64)
+    rewards[: len(rollout.turn_rewards)] = torch.tensor(rollout.turn_rewards, dtype=torch.float64)
+    rewards[turns - 1 : turns] += penalty
+    return rewards
+
+
+def _whole(rewards: Sequence[Tensor], config: TrainConfig) -> list[list[float]]:
+    """Return for each turn the advantage of its whole episode."""
+    totals = torch.tensor([math.fsum(own.tolist()) for own in rewards], dtype=torch.float64)
+    advantages = group_advantages(totals, config.advantages).tolist()
+    return [[advantage] * len(own) for advantage, own in zip(advantages, rewards, strict=True)]
+
+
+def _monte_carlo(rollouts: Sequence[Rollout], rewards: Sequence[Tensor], config: TrainConfig) -> list[list[float]]:
+    """Return for each turn its advantage by the values of the states before and after it; NaN if one is unknown.
+
+    The value of a state is the mean return of its scored continuations. For the start, which the whole group shares,
+    these are the other episodes of the group.
+    """
+    discount = config.advantages.discount
+
+    def value(continuations: Sequence[Tensor], turn: int) -> float:
+        returns = [float(returns_to_go(own[None, turn:], discount)[0, 0]) for own in continuations if len(own) > turn]
+        return math.fsum(returns) / len(returns) if returns else math.nan
+
+    credits = []
+    for place, (rollout, own) in enumerate(zip(rollouts, rewards, strict=True)):
+        values = {0: value([*rewards[:place], *rewards[place + 1 :]], 0)}
+        for turn, many in rollout.continuations.items():
+            values[turn] = value([_turn_rewards(one, config) for one in scored(many)], turn)
+        credits.append(monte_carlo_advantages(own, values, discount).tolist())
+    return credits
+
+
+def _counts(rollout: Rollout, credit: Sequence[float], config: TrainConfig) -> Counter[int]:
     if rollout.status is RolloutStatus.TRUNCATED and config.loss.truncated == "mask":
         return Counter()
     return Counter(
-        turn for sample in rollout.samples for turn, count in zip(sample.turns, counted(sample), strict=True) if count
+        turn
+        for sample in rollout.samples
+        for turn, count in zip(sample.turns, counted(sample), strict=True)
+        if count and not math.isnan(credit[turn])
     )
 
 
@@ -135,7 +214,7 @@ def counted(sample: Sample) -> list[bool]:
 
 
 def _whiten(episodes: Sequence[_Episode], config: AdvantageConfig) -> None:
-    places = [(episode, turn) for episode in episodes for turn in range(len(episode.credit))]
+    places = [(e, turn) for e in episodes for turn, value in enumerate(e.credit) if not math.isnan(value)]
     if not places:
         return
     advantages = torch.tensor([episode.credit[turn] for episode, turn in places], dtype=torch.float64)
@@ -145,5 +224,7 @@ def _whiten(episodes: Sequence[_Episode], config: AdvantageConfig) -> None:
 
 
 def _train_sample(sample: Sample, credit: Sequence[float], weight: float, sequence: int) -> TrainSample:
-    advantages = tuple(credit[turn] if own else 0.0 for turn, own in zip(sample.turns, sample.mask, strict=True))
-    return TrainSample(sample, advantages, tuple(weight if count else 0.0 for count in counted(sample)), sequence)
+    own = [mine and not math.isnan(credit[turn]) for turn, mine in zip(sample.turns, sample.mask, strict=True)]
+    advantages = tuple(credit[turn] if known else 0.0 for turn, known in zip(sample.turns, own, strict=True))
+    counting = zip(counted(sample), own, strict=True)
+    return TrainSample(sample, advantages, tuple(weight if all(both) else 0.0 for both in counting), sequence)

@@ -12,6 +12,7 @@ from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import RolloutError
 from ludus.trainer.learning.batch import informative
 from ludus.trainer.rollouts.buffer import StalenessWindow
+from ludus.trainer.rollouts.continuations import ContinuationPlan
 from ludus.trainer.rollouts.episodes import Player, unwrap_exception_group
 from ludus.trainer.rollouts.sampler import GroupSpec, TaskSampler
 from ludus.trainer.rollouts.summary import TaskSolved, no_signal_message, nothing_left, rollout_metrics
@@ -47,7 +48,10 @@ class Collector:
         self._config = config
         self._source = source
         self._minimum = config.rollouts.min_scored
-        self._player = Player(engine, renderer, config.rollouts, source.episode_slots, harness=harness)
+        credit, plan = config.advantages, None
+        if credit.credit == "monte_carlo":
+            plan = ContinuationPlan(credit.monte_carlo, config.rollouts.max_turns, source.branch_slots)
+        self._player = Player(engine, renderer, config.rollouts, source.episode_slots, harness=harness, plan=plan)
         self._window = StalenessWindow(config.rollouts.groups, config.rollouts.staleness)
         self._next = 0
         self._again: deque[tuple[int, GroupSpec | None]] = deque()
@@ -164,7 +168,7 @@ class Collector:
             self._draws[number] = draw = await self._source.draw(number)
         rollouts = await self._player.group(draw, self._config.rollouts.group_size)
         group = RolloutGroup(number, draw.environment.label, draw.task.id, rollouts, version)
-        self.sampled += sum(rollout.sampled for rollout in rollouts)
+        self.sampled += sum(rollout.sampled for rollout in (*rollouts, *group.continuations))
         failed = len(group.scored) < self._minimum
         failures = self._failures.setdefault(group.environment, [])
         failures.append(group) if failed else failures.clear()

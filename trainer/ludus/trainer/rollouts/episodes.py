@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ludus.client.agent_loop import Harness, run_episode
-from ludus.client.driver import failure_of
+from ludus.client.agent_loop import BeforeTurn, Harness, run_episode
+from ludus.client.driver import Driver, failure_of
+from ludus.client.episode import Episode
 from ludus.client.policies.base import Conversation, Turn
 from ludus.gateway.token_policy import TokenPolicy
 from ludus.protocol import errors as e
@@ -21,6 +23,7 @@ from ludus.protocol.trajectory import Trajectory
 from ludus.rendering.errors import RenderingError
 from ludus.trainer.config import RolloutConfig
 from ludus.trainer.errors import EngineError, TrainerError
+from ludus.trainer.rollouts.continuations import ContinuationPlan, Continuations
 from ludus.trainer.rollouts.harness import HarnessPlayer
 from ludus.trainer.rollouts.sampler import FIRST_PAUSE, LONGEST_PAUSE, GroupSpec, derive_seed
 from ludus.trainer.rollouts.stragglers import EpisodeEnd, Stragglers
@@ -48,6 +51,8 @@ class Player:
     """How many times a turn without a tool call is sampled again, at most."""
     harness: HarnessPlayer | None = None
     """The program that plays the episodes; None for the trainer's own loop."""
+    plan: ContinuationPlan | None = None
+    """How the values of states are estimated; None estimates none."""
 
     async def group(self, draw: GroupSpec, count: int) -> tuple[Rollout, ...]:
         """Run `count` episodes of one task and seed at once, and end those that keep the others waiting too long.
@@ -98,19 +103,20 @@ class Player:
             temperature=self.temperature,
             persistence=self.persistence,
         )
-        watched, limits = ErrorRecordingPolicy(policy), self.config
-        harness = Harness(
-            limits.max_turns, limits.turn_seconds, limits.episode_seconds, slow_turn="truncate", limit=end.limit
-        )
+        play = partial(self._play, draw, sample, attempt)
+        start = partial(draw.environment.start, draw.task, draw.seed)
         try:
-            trajectory = await self._play(draw, sample, watched, harness)
+            if self.plan is None:
+                return await play(start, policy, end, last=last)
+            async with asyncio.TaskGroup() as group:
+                go_on = partial(play, end=EpisodeEnd(end.clock), last=False)
+                branches = Continuations(self.plan, policy, go_on, group, end.continuations)
+                rollout = await play(start, policy, end, last=last, before_turn=branches.before_turn)
+                if rollout.status is RolloutStatus.FAILED:
+                    end.now()  # values of its states are of no use
+            return replace(rollout, continuations={turn: tuple(many) for turn, many in branches.found.items()})
         finally:
             await policy.aclose()
-        error = watched.error
-        if isinstance(error, TrainerError | RenderingError) and (last or not isinstance(error, EngineError)):
-            raise error
-        trajectory = _of_attempt(trajectory, attempt)
-        return _rollout(trajectory, tuple(policy.samples), policy.parse_errors, cut=policy.cut)
 
     async def _harness_episode(
         self, harness: HarnessPlayer, draw: GroupSpec, sample: int, attempt: int, end: EpisodeEnd, *, last: bool
@@ -137,17 +143,38 @@ class Player:
         session = played.session
         return _rollout(_of_attempt(trajectory, attempt), session.samples, session.parse_errors, cut=session.cut)
 
-    async def _play(self, draw: GroupSpec, sample: int, policy: ErrorRecordingPolicy, harness: Harness) -> Trajectory:
+    async def _play(
+        self,
+        draw: GroupSpec,
+        sample: int,
+        attempt: int,
+        start: Callable[[], Awaitable[Episode | Driver]],
+        policy: TokenPolicy,
+        end: EpisodeEnd,
+        *,
+        last: bool,
+        before_turn: BeforeTurn | None = None,
+    ) -> Rollout:
+        """Run an episode that `start` opens; `last` says whether no attempt follows if the engine fails."""
         environment, began = draw.environment, time.time()
+        watched, limits = ErrorRecordingPolicy(policy), self.config
+        harness = Harness(
+            limits.max_turns, limits.turn_seconds, limits.episode_seconds, slow_turn="truncate", limit=end.limit
+        )
         try:
-            episode = await environment.start(draw.task, draw.seed)
-            trajectory = await run_episode(episode, policy, harness=harness, sample=sample)
-            return trajectory.model_copy(update={"environment_version": environment.info.version})
+            trajectory = await run_episode(
+                await start(), watched, harness=harness, sample=sample, before_turn=before_turn
+            )
+            trajectory = trajectory.model_copy(update={"environment_version": environment.info.version})
         except e.LudusError as error:
             # The policy's own output can be invalid or too large to send; other refusals would affect every episode.
             if not isinstance(error, e.InvalidParams | e.PayloadTooLarge):
                 environment.check(error)
-            return _unplayed(draw, sample, began, error)
+            trajectory = _unplayed(draw, sample, began, error)
+        raised = watched.error
+        if isinstance(raised, TrainerError | RenderingError) and (last or not isinstance(raised, EngineError)):
+            raise raised
+        return _rollout(_of_attempt(trajectory, attempt), policy.samples, policy.parse_errors, cut=policy.cut)
 
 
 class ErrorRecordingPolicy:

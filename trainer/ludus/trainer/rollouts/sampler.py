@@ -141,8 +141,13 @@ class TaskSampler:
 
     def __init__(self, config: TrainConfig, environments: Sequence[ConnectedEnvironment]) -> None:
         self.environments = tuple(environments)
-        self.episode_slots = asyncio.Semaphore(config.rollouts.concurrency)
+        open_episodes, branches = config.rollouts.concurrency, 0
+        if config.advantages.credit == "monte_carlo":
+            branches = open_episodes - max(1, open_episodes // (1 + config.advantages.monte_carlo.continuations))
+        self.episode_slots = asyncio.Semaphore(open_episodes - branches)
         """The limit of open episodes, shared by training and evaluation."""
+        self.branch_slots = asyncio.Semaphore(branches)
+        """The limit of open forks; the two limits add up to `rollouts.concurrency`."""
         self._seed = config.seed
         self._success = config.evaluation.threshold - SUCCESS_TOLERANCE
         self._weights = [environment.entry.weight for environment in environments]
@@ -323,6 +328,11 @@ async def open_source(config: TrainConfig, *, outage_seconds: float = OUTAGE_SEC
                 entry=entry, label=label, remote=client.environment(info.name), info=info, secrets=secrets,
                 outage_seconds=outage_seconds, full_seconds=outage_seconds + config.rollouts.episode_seconds,
             )  # fmt: skip
+            if config.advantages.credit == "monte_carlo" and not info.forkable:
+                raise ConfigError(
+                    f'{environment.where} cannot be forked, which advantages.credit = "monte_carlo" needs; choose '
+                    "`episode` or `step`, or declare `forkable = True` in the environment if its steps can be repeated"
+                )
             await _check(environment, config.evaluation.split)
             found.append(replace(environment, difficulty=await _difficulty(environment)))
         yield TaskSampler(config, found)

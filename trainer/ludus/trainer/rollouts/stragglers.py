@@ -20,6 +20,8 @@ class EpisodeEnd:
 
     clock: PlayClock
     """The engine's clock."""
+    continuations: list[asyncio.Task[None]] = field(default_factory=list["asyncio.Task[None]"])
+    """The tasks that continue the episode in forks; they are canceled, since what they had earned is no return."""
     _whole: asyncio.Timeout | None = None
 
     @asynccontextmanager
@@ -31,6 +33,8 @@ class EpisodeEnd:
 
     def now(self) -> None:
         """Let the time limit of the whole episode expire now."""
+        for task in self.continuations:
+            task.cancel()
         if self._whole is not None:
             self.clock.end_now(self._whole)
 

@@ -21,6 +21,9 @@ def rollout_metrics(
     disturbed on purpose (which are not failures), `rollout/dropped_*` the number of groups. Staleness is computed from
     the batch's episodes: how many batches older the weights of an episode's oldest token are than those that it trains.
 
+    `environment/steps` is the number of steps and graded messages that the policy took, in all attempts and in forks of
+    them; `environment/repeated` is the number of steps that forks repeated to reach their states.
+
     Args:
         groups: the batch.
         dropped: the groups that were not used.
@@ -31,7 +34,10 @@ def rollout_metrics(
     rollouts = [rollout for group in everything for rollout in group.rollouts]
     scored = [rollout for rollout in rollouts if rollout.status is not RolloutStatus.FAILED]
     failed = sum(len(group.scored) < minimum for group in dropped)
+    continued = [one for group in everything for one in group.continuations]
     metrics = {
+        "environment/steps": float(sum(one.environment_steps for one in (*rollouts, *continued))),
+        "environment/repeated": float(sum(b.step for one in continued if (b := one.trajectory.branch) is not None)),
         "rollout/turns": _mean([len(rollout.trajectory.turns) for rollout in scored]),
         "rollout/tokens": _mean([rollout.sampled for rollout in scored]),
         "rollout/failed": 1 - len(scored) / max(1, len(rollouts)),
