@@ -32,6 +32,7 @@ from ludus.server.authoring.environment import Environment
 from ludus.server.runtime.episode import Episode, EpisodeStore, EpisodeView, StepRecord
 from ludus.server.runtime.group_scores import GroupScores
 from ludus.server.runtime.idempotency import IdempotencyCache
+from ludus.server.runtime.ids import Ids
 from ludus.server.runtime.journal import Ended, Journal, committed
 from ludus.server.runtime.limits import Capacity, ServerLimits
 from ludus.server.runtime.recovery import Recovery
@@ -96,8 +97,8 @@ class EpisodeHost:
     ) -> None:
         self.limits = limits or ServerLimits()
         self.catalog = Catalog(environments)
-        self.journal = journal
-        self.signer = capabilities
+        self.journal, self.signer = journal, capabilities
+        self.ids = Ids()
         self.admit_secrets: Callable[[Mapping[str, str]], Mapping[str, str]] = dict
         """Filters the secrets that environments receive, to leave out credentials of this server."""
         self.ready = False
@@ -224,10 +225,10 @@ class EpisodeHost:
         limits = self.limits.of_episode(published.cls.limits, params.limits)
         row = published.row(params.split, index, task)
         await self._capacity.acquire(params.count)
-        group = "g_" + secrets.token_urlsafe(12)
+        group = self.ids.group()
         episodes = [
             Episode(
-                "e_" + secrets.token_urlsafe(12), group, published, row, task, seed, principal.name, limits,
+                self.ids.episode(), group, published, row, task, seed, principal.name, limits,
                 self.admit_secrets(params.secrets), self._loop.time(),
             )
             for _ in range(params.count)
