@@ -95,6 +95,7 @@ class ChannelWire:
 
     async def close(self) -> None:
         """Close all connections. Closing twice is no error."""
+        self._routed = False  # so that nothing opens another one
         await asyncio.gather(self._general.close(), *(one.close() for one in self._workers.values()))
 
     def _of_worker(self, worker: str, path: str) -> ChannelConnection:

@@ -36,8 +36,10 @@ from ludus.protocol.incidents import new_incident
 from ludus.server.web.delivery import _unacknowledged
 from ludus.server.web.guard import error_body, error_headers
 from ludus.server.web.http_protocol import DISCARDED_BYTES, HEAD_BYTES, HEAD_FIELDS
+from ludus.server.web.serve import HEADERS
 from ludus.server.workers import upstream
 from ludus.server.workers.framed import FramedChannel
+from ludus.server.workers.pool import lost
 from ludus.server.workers.requests import Request
 from ludus.server.workers.routing import Place, place_of, target_of_mcp
 
@@ -319,10 +321,14 @@ class ClientConnection(asyncio.Protocol):
             if request.upgrade:
                 await self._upgrade(request, place, named)
                 return
-            worker, identifier = await gateway.worker_for(self, request, place, named)
-            await self.proxy(request, worker)
+            worker, about_episodes = await gateway.worker_for(self, request, place, named)
+            if not await self.proxy(request, worker):
+                # Nothing of the answer has arrived. Only if the episode died with the worker, it is known what to say.
+                if not gateway.pool.durable and about_episodes and await worker.died():
+                    raise lost()
+                raise ClientLeft
         except LudusError as error:
-            if isinstance(error, EpisodeFailed) and place in (Place.PLAY, Place.CONTROL) and identifier is None:
+            if isinstance(error, EpisodeFailed) and place in (Place.PLAY, Place.CONTROL):
                 identifier = target_of_mcp(await self.whole(request))[1]
             self._answer_error(request, error, place, identifier)
 
@@ -346,7 +352,7 @@ class ClientConnection(asyncio.Protocol):
         content_type: str = "application/json",
     ) -> None:  # fmt: skip
         """Answer a request without a worker."""
-        fields = {"content-type": content_type, "content-length": str(len(body)), **(headers or {})}
+        fields = {"content-type": content_type, "content-length": str(len(body)), **dict(HEADERS), **(headers or {})}
         if not request.keep_alive or not request.complete:
             request.keep_alive = False
             fields["connection"] = "close"
@@ -415,8 +421,12 @@ class ClientConnection(asyncio.Protocol):
             self.uplinks[worker.name] = uplink
         return uplink
 
-    async def proxy(self, request: Request, worker: Worker) -> None:
-        """Pass a request on to a worker, and its answer back."""
+    async def proxy(self, request: Request, worker: Worker) -> bool:
+        """Pass a request on to a worker, and its answer back. Return whether there was any answer.
+
+        Raises:
+            ClientLeft: the worker died in the middle of its answer. The client sees what it would see without a gateway.
+        """
         uplink = await self.uplink_to(worker)
         to_head = request.method == b"HEAD"
         lasting = request.version == "1.1" and not to_head
@@ -445,8 +455,8 @@ class ClientConnection(asyncio.Protocol):
         data += map(request.encoded, request.parts)
         if request.complete and request.chunked:
             data.append(request.encoded(b""))
-        request.parts.clear()
         if not request.complete:
+            request.parts.clear()
             request.sink = pass_on
         uplink.transport.write(b"".join(data))
         self._release("unread")
@@ -454,12 +464,16 @@ class ClientConnection(asyncio.Protocol):
         self._answered = None
         uplink.sink, uplink.on_lost, uplink.on_room = _discard, _nothing, _nothing_of
         self._release("uplink")
+        if not answer.began:
+            return False
+        request.parts.clear()
         if not (answer.complete or answer.ends_with_connection()):
-            raise ClientLeft  # the worker died; the client sees what it would see without a gateway
+            raise ClientLeft
         if not (lasting and answer.keeps_alive and request.complete):
             uplink.close()
             self.uplinks.pop(worker.name, None)
             request.keep_alive = False
+        return True
 
     async def _upgrade(self, request: Request, place: Place, named: str) -> None:
         gateway = self.gateway

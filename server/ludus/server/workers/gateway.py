@@ -28,8 +28,6 @@ from ludus.server.workers.routing import (
 from ludus.server.workers.upstream import GATEWAY_HEADER, ask
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from ludus.server.web.settings import ServerSettings
     from ludus.server.workers.placements import Placements
     from ludus.server.workers.pool import Pool, Worker
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ludus.gateway")
 
 BACKLOG: Final = 4096
+OK: Final = 200
 TELL_SECONDS: Final = 10.0
 """How long the other workers may take to note a report of outcomes."""
 
@@ -169,13 +168,13 @@ class Gateway:
 
     async def worker_for(
         self, client: ClientConnection, request: Request, place: Place, named: str
-    ) -> tuple[Worker, Any]:
-        """Return the worker of a request, which can be reached, and the request's JSON-RPC id if it was read.
+    ) -> tuple[Worker, bool]:
+        """Return the worker of a request, which can be reached, and whether the request is about its episodes.
 
         Raises:
             LudusError: the worker cannot be reached.
         """
-        target, identifier = await self._target(client, request, place, named)
+        target = await self._target(client, request, place, named)
         worker = self.pool.find(target.worker)
         if worker is None and place is Place.OTHER and target.worker is not None:
             worker = self.pool.by_hash(target.worker.encode("utf-8", "replace"))
@@ -188,26 +187,24 @@ class Gateway:
         await self.pool.reach(worker, about_episodes=about_episodes)
         if target.kind is Kind.EVERY:
             await self.tell_others(client, request, worker.name, b"".join(request.parts))
-        return worker, identifier
+        return worker, about_episodes
 
-    async def _target(
-        self, client: ClientConnection, request: Request, place: Place, named: str
-    ) -> tuple[Target, Any]:
+    async def _target(self, client: ClientConnection, request: Request, place: Place, named: str) -> Target:
         if place is Place.PLAY:
-            return target_of_capability(named), None
+            return target_of_capability(named)
         if place is Place.CONTROL:
             told = target_of_id(request.header(_EPISODE).decode("latin-1"))
             if told.kind is Kind.WORKER or request.method != b"POST":
-                return told, None
+                return told
             try:
-                return target_of_mcp(await self._body(client, request))
+                return target_of_mcp(await self._body(client, request))[0]
             except PayloadTooLarge:
-                return ANY, None  # a worker refuses it
+                return ANY  # a worker refuses it
         sid = request.header(b"x-session-id").decode("latin-1")
         if sid:
             worker = worker_of_session(sid)
-            return Target(Kind.WORKER, worker if worker in self.pool.workers else sid), None
-        return (NEW if request.path.endswith("/create_session") else ANY), None
+            return Target(Kind.WORKER, worker if worker in self.pool.workers else sid)
+        return NEW if request.path.endswith("/create_session") else ANY
 
     async def _body(self, client: ClientConnection, request: Request) -> bytes:
         length = request.length
@@ -220,11 +217,8 @@ class Gateway:
 
     async def tell_others(self, client: ClientConnection, request: Request, told: str, body: bytes) -> None:
         """Send a report of outcomes to all workers but one, so that their curricula know it too."""
-        headers = [
-            (name, request.header(name))
-            for name in (b"host", b"authorization", b"x-api-key", b"origin", b"mcp-protocol-version")
-            if request.has(name)
-        ]
+        own = (b"content-type", b"accept")
+        headers = [(name, value) for name, value in request.passed_headers() if name not in own and name[:4] != b"sec-"]
         headers += [
             (b"content-type", b"application/json"), (b"accept", b"application/json, text/event-stream"),
             (GATEWAY_HEADER, self.introduction(client.peer)),
@@ -233,7 +227,9 @@ class Gateway:
         async def tell(worker: Worker) -> None:
             try:
                 async with asyncio.timeout(TELL_SECONDS):
-                    await ask(worker, b"POST", (self._prefix + CONTROL_PATH).encode(), headers, body)
+                    reply = await ask(worker, b"POST", (self._prefix + CONTROL_PATH).encode(), headers, body)
+                if reply.status != OK:
+                    log.warning("worker %s refused a report of outcomes (HTTP %d)", worker.name, reply.status)
             except OSError as error:
                 log.warning("worker %s did not get a report of outcomes: %s", worker.name, error)
 

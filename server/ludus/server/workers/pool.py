@@ -14,6 +14,10 @@ PATIENCE_SECONDS: Final = 60.0
 """How long a request waits for a worker that is being restarted; its client then tries again."""
 
 
+NOTICE_SECONDS: Final = 2.0
+"""How long after the loss of a connection to a worker its death may become known."""
+
+
 class State(StrEnum):
     """What a worker is doing."""
 
@@ -77,6 +81,16 @@ class Worker:
             self.measured(0, self._sent)
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
+
+    async def died(self) -> bool:
+        """Return whether the worker has died, after a connection to it was lost; the supervisor notices within moments."""
+        try:
+            async with asyncio.timeout(NOTICE_SECONDS):
+                while self.up:
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def wait_up(self, seconds: float) -> None:
         """Wait until the worker answers requests.

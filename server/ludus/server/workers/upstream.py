@@ -161,8 +161,8 @@ class Reply(NamedTuple):
 
 
 class _WholeAnswer(Answer):
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, to_head: bool) -> None:
+        super().__init__(to_head=to_head)
         self.headers: dict[bytes, bytes] = {}
         self.body = bytearray()
 
@@ -183,7 +183,7 @@ async def ask(worker: Worker, method: bytes, target: bytes, headers: Headers, bo
     """
     uplink: Uplink
     _, uplink = await asyncio.get_running_loop().create_connection(lambda: Uplink(worker), "127.0.0.1", worker.port)
-    answer = _WholeAnswer()
+    answer = _WholeAnswer(to_head=method == b"HEAD")
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def settle() -> None:
