@@ -85,11 +85,12 @@ async def test_without_a_journal_lost_episodes_fail_at_once_and_others_go_on(lau
         await asyncio.gather(*(total(one, 1) for one in episodes))
         lost = [one for one in episodes if worker(one) == "w0"]
         kept = [one for one in episodes if worker(one) == "w1"]
-        assert len(lost) == len(kept) == 3
+        assert lost
+        assert kept
         pid = await server.kill("w0")
         results = await asyncio.gather(*(total(one, 1) for one in lost), return_exceptions=True)
         assert [type(result) for result in results if not isinstance(result, LOST)] == []
-        assert await asyncio.gather(*(total(one, 1) for one in kept)) == [2] * 3
+        assert {*await asyncio.gather(*(total(one, 1) for one in kept))} == {2}
         await server.replaced("w0", pid)
         for one in lost:
             with pytest.raises((*LOST, EpisodeEnded)):

@@ -17,6 +17,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -336,6 +337,7 @@ def run(
         SandboxUnavailable, SandboxUnsupported: an environment needs a sandbox that this machine cannot provide.
     """
     logs.configure(settings.log_format, settings.log_level)
+    _check_journal(settings)
     app = build(environments, settings)
     if listener is None:
         listen(settings.host, settings.port).close()
@@ -343,6 +345,24 @@ def run(
     return serve_app(
         app, settings, listener, lambda url: announce(app.context.host.catalog, url, settings, tokens=tokens)
     )
+
+
+def journals_of_workers(journal: Path) -> list[str]:
+    """Return the worker ids whose journals lie beside the path `journal`, in their order (see `--workers`)."""
+    mark = f"{journal.name}.w"
+    names = [file.name for file in (journal.parent.iterdir() if journal.parent.is_dir() else ())]
+    numbers = [int(name[len(mark) :]) for name in names if name.startswith(mark) and name[len(mark) :].isdigit()]
+    return [f"w{number}" for number in sorted(numbers)]
+
+
+def _check_journal(settings: ServerSettings) -> None:
+    if settings.journal is None or settings.journal.exists():
+        return
+    if workers := journals_of_workers(settings.journal):
+        raise ServeError(
+            f"{settings.journal} was the journal of a server with workers, whose episodes one process does not serve: "
+            f"serve with --workers {1 + int(workers[-1][1:])}, or name another file"
+        )
 
 
 def announce(environments: Collection[str], url: str, settings: ServerSettings, *, tokens: bool) -> None:

@@ -334,7 +334,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _answer_error(self, request: Request, error: LudusError, place: Place, identifier: Any) -> None:
         status, headers = error.http_status, error_headers(error)
-        if isinstance(error, EpisodeFailed) and place in (Place.PLAY, Place.CONTROL):
+        if isinstance(error, EpisodeFailed) and identifier is not None:
             status = 200
             body = to_json({"jsonrpc": "2.0", "id": identifier, "error": to_wire(error)})
         elif isinstance(error, EpisodeFailed) and place is Place.OTHER:
@@ -460,6 +460,8 @@ class ClientConnection(asyncio.Protocol):
             request.sink = pass_on
         uplink.transport.write(b"".join(data))
         self._release("unread")
+        if uplink.closed:
+            settle()
         await answered
         self._answered = None
         uplink.sink, uplink.on_lost, uplink.on_room = _discard, _nothing, _nothing_of

@@ -137,17 +137,27 @@ class FramedChannel:
             self._send(self._home, payload, [None])  # a worker knows the answer
             return
         workers = [self._worker_for(item) for item in items]
-        first = workers[0]
-        if all(worker is first for worker in workers):
+        if any(worker is None for worker in workers):
+            items = [item for item, worker in zip(items, workers, strict=True) if worker is not None]
+            if not items:
+                return
+            payload = _written(items)
+        known = [worker for worker in workers if worker is not None]
+        first = known[0]
+        if all(worker is first for worker in known):
             self._send(first.name, payload, items)
             return
         by_worker: dict[str, list[Any]] = {}
-        for item, worker in zip(items, workers, strict=True):
+        for item, worker in zip(items, known, strict=True):
             by_worker.setdefault(worker.name, []).append(item)
         for name, own in by_worker.items():
             self._send(name, _written(own), own)
 
-    def _worker_for(self, item: Any) -> Worker:
+    def _worker_for(self, item: Any) -> Worker | None:
+        """Return the worker of a request; None for a start that its client will send again, over its next connection.
+
+        That is a start for a worker that is about to be stopped, when no other can take it. This connection ends then.
+        """
         pool = self._gateway.pool
         if type(item) is not dict:
             return pool.workers[self._home]
@@ -155,7 +165,9 @@ class FramedChannel:
         if target.kind is Kind.WORKER and (worker := pool.find(target.worker)) is not None:
             return worker
         if target.kind is Kind.START:
-            return self._gateway.place(self._owner, target)
+            worker = self._gateway.place(self._owner, target)
+            linked = worker.name in self._links and self._links[worker.name].uplink is not None
+            return None if linked and pool.must_wait(worker) else worker
         if target.kind is Kind.EVERY:
             self._spawn(self._gateway.tell_others(self._client, self._request, self._home, to_json(item)))
         return pool.workers[self._home]

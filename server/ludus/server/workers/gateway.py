@@ -184,12 +184,18 @@ class Gateway:
                 worker = self.place(self.owner_of(request), target)
             else:
                 worker = self.pool.any(client.uplinks)
+        if request.path.endswith("/create"):
+            worker.note_start(1)  # a health check may have come between `/create_session` and this
         await self.pool.reach(worker, about_episodes=about_episodes)
         if target.kind is Kind.EVERY:
             await self.tell_others(client, request, worker.name, b"".join(request.parts))
         return worker, about_episodes
 
     async def _target(self, client: ClientConnection, request: Request, place: Place, named: str) -> Target:
+        # An error has to name the request's id, so small messages are read before their worker is known to live.
+        small = request.method == b"POST" and (request.length or _SMALL_BODY + 1) <= _SMALL_BODY
+        if place in (Place.PLAY, Place.CONTROL) and small:
+            await client.whole(request)
         if place is Place.PLAY:
             return target_of_capability(named)
         if place is Place.CONTROL:

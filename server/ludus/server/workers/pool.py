@@ -92,14 +92,14 @@ class Worker:
             return False
         return True
 
-    async def wait_up(self, seconds: float) -> None:
-        """Wait until the worker answers requests.
+    async def wait_up(self, seconds: float, *, ready: bool = False) -> None:
+        """Wait until the worker answers requests, or until it takes new episodes, too.
 
         Raises:
             TimeoutError: it does not within so many seconds.
         """
         async with asyncio.timeout(seconds):
-            while not self.up:
+            while not self.up or (ready and self.state is not State.READY):
                 await self._changed.wait()
 
 
@@ -142,6 +142,10 @@ class Pool:
         coming = [worker for worker in self.workers.values() if worker.state is not State.DRAINING]
         return self.ready or coming or list(self.workers.values())
 
+    def must_wait(self, worker: Worker) -> bool:
+        """Return whether a new episode must wait for the worker, which is about to be stopped and has a successor."""
+        return self.durable and worker.state is State.DRAINING
+
     def least_busy(self, key: bytes) -> Worker:
         """Return the least busy worker for a new episode; among equally busy ones, `key` decides."""
         return min(self.candidates(), key=lambda worker: (worker.load, _weight(worker.name, key)))
@@ -157,12 +161,12 @@ class Pool:
             InfrastructureFailed: the worker died, and the episodes with it.
             ShuttingDown: it is not back in time.
         """
-        if worker.up:
+        if worker.up and (about_episodes or not self.must_wait(worker)):
             return
         if about_episodes and not self.durable:
             raise lost()
         try:
-            await worker.wait_up(PATIENCE_SECONDS)
+            await worker.wait_up(PATIENCE_SECONDS, ready=not about_episodes and self.durable)
         except TimeoutError:
             raise ShuttingDown(
                 f"worker {worker.name} is being restarted and not back yet; send the request again", retryAfter=1.0

@@ -102,6 +102,8 @@ class Request:
         connection = self.header(b"connection")
         if b"," in connection or connection.lower() not in (b"", b"keep-alive", b"close", b"upgrade"):
             own = _OWN | {name.strip(_BLANKS).lower() for name in connection.split(b",")}
+        if self.complete:
+            own |= {b"expect"}
         return [(name, value.rstrip(_BLANKS)) for name, value in self.headers if name not in own]
 
     def head(self, introduction: bytes, *, lasting: bool = True) -> bytes:

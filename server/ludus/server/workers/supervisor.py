@@ -33,6 +33,7 @@ from ludus.server.web.serve import (
     ServeError,
     announce,
     give_up_output,
+    journals_of_workers,
     listen,
     raise_file_limit,
     read_tokens,
@@ -125,17 +126,13 @@ def _check_journals(settings: ServerSettings) -> None:
             f"{journal} is the journal of a server without workers, whose episodes workers do not serve: "
             "name another file, or leave out --workers"
         )
-    wanted = {journal_of(journal, name).name for name in worker_names(settings)}
-    prefix = f"{journal.name}.w"
-    found = sorted(
-        file.name
-        for file in (journal.parent.iterdir() if journal.parent.is_dir() else ())
-        if file.name.startswith(prefix) and file.name[len(prefix) :].isdigit()
-    )
-    if extra := [name for name in found if name not in wanted]:
+    if not journal.parent.is_dir():
+        raise ServeError(f"there is no folder {journal.parent} for the journals; make it, or name another file")
+    found = journals_of_workers(journal)
+    if extra := [name for name in found if name not in worker_names(settings)]:
         raise ServeError(
-            f"{len(found)} workers had journals at {journal}, and --workers {settings.workers} would not serve those of "
-            f"{', '.join(extra)}: give --workers {1 + max(int(name[len(prefix) :]) for name in found)}, or remove them"
+            f"--workers {settings.workers} would not serve the episodes in {journal_of(journal, extra[0])}: give "
+            f"--workers {1 + int(found[-1][1:])}, or move that file away"
         )
 
 

@@ -203,6 +203,8 @@ async def ask(worker: Worker, method: bytes, target: bytes, headers: Headers, bo
         fields = [*headers, (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
         lines = b"".join(b"%b: %b\r\n" % field for field in fields)
         uplink.transport.write(b"%b %b HTTP/1.1\r\n%b\r\n%b" % (method, target, lines, body))
+        if uplink.closed:
+            settle()
         await done
         if not answer.ends_with_connection():
             raise ConnectionResetError(f"worker {worker.name} ended the connection")
