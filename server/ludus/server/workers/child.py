@@ -84,7 +84,7 @@ class FromGateway:
         if not hmac.compare_digest(secret, self._secret):
             await refuse(scope, receive, send, InvalidRequest("this port is for the gateway alone; use its address"))
             return
-        if scope["path"] == LOAD_PATH:
+        if not peer and scope["path"] == LOAD_PATH:  # the gateway's own request, and none that it passes on
             await self._tell_load(send)
             return
         client = scope.get("client")

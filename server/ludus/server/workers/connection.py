@@ -107,7 +107,7 @@ class ClientConnection(asyncio.Protocol):
         """Begin to serve a new client."""
         self.transport = transport  # type: ignore[assignment]
         name = transport.get_extra_info("peername")
-        self.peer = name[0] if isinstance(name, tuple) else ""
+        self.peer = name[0] if isinstance(name, tuple) else "unknown"
         self.waiting_since = self._loop.time()
         self._task = self._loop.create_task(self._serve())
         self.gateway.add(self)

@@ -147,7 +147,11 @@ class Gateway:
     # ── routing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def introduction(self, peer: str) -> bytes:
-        """Return the value of the header by which workers know the gateway and the client's address."""
+        """Return the value of the header by which workers know the gateway and the client's address.
+
+        Args:
+            peer: the client's address; empty for a request of the gateway's own.
+        """
         return f"{self.secret} {peer}".encode()
 
     def without_prefix(self, path: str) -> str:

@@ -144,7 +144,7 @@ class Pool:
 
     def must_wait(self, worker: Worker) -> bool:
         """Return whether a new episode must wait for the worker, which is about to be stopped and has a successor."""
-        return self.durable and worker.state is State.DRAINING
+        return worker.state is State.STOPPING or (self.durable and worker.state is State.DRAINING)
 
     def least_busy(self, key: bytes) -> Worker:
         """Return the least busy worker for a new episode; among equally busy ones, `key` decides."""
