@@ -38,6 +38,7 @@ QUICK = {
     "sandboxd": ["--rounds", "5"],
     "boxed": ["--quick"],
     "durability": ["--rounds", "1", "--steps", "5000", "--episodes", "1000", "--kills", "5", "--live", "200"],
+    "workers": ["--quick"],
     "formats": ["--rounds", "1", "--episodes", "2", "--starts", "5"],
     "trainer_update": ["--rounds", "1", "--steps", "1", "--cases", "2L-d128"],
     "trainer_loop": ["--rounds", "1", "--steps", "5"],
@@ -281,6 +282,19 @@ def of_durability(found: dict[str, Any]) -> Iterator[Figure]:
     yield Figure(what, "0 lost or run twice", f"{counts['wrong']} of {counts['steps']:,}", counts["wrong"] == 0)
 
 
+def of_workers(found: dict[str, Any]) -> Iterator[Figure]:
+    """What a gateway costs, and what a second worker brings."""
+    for key, what, most in (("at_64", "64 in flight", 1.2), ("at_1", "one at a time", 2.5)):
+        cell = found[key]
+        measured = f"{cell['ratio']:.2f}× ({cell['gateway_us']:.1f} + {cell['worker_us']:.1f} against {cell['direct_us']:.1f} µs)"
+        yield Figure(
+            f"CPU of gateway and worker for a step, {what}", f"≤ {most}× one server", measured, cell["ratio"] <= most
+        )
+    gain = found["gain"]
+    rates = f"{gain['times']:.2f}× ({gain['one']:,.0f} → {gain['two']:,.0f} steps/s, {found['cores']} cores)"
+    yield Figure("two workers, 1 ms of work a step", "≥ 1.7× one worker", rates, gain["times"] >= 1.7)
+
+
 def of_formats(found: dict[str, Any]) -> Iterator[Figure]:
     """What hosting an environment of Gymnasium costs, next to its own loop."""
     for way, over in found["overheads_us"].items():
@@ -339,6 +353,7 @@ READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "sandboxd": of_sandboxd,
     "boxed": of_boxed,
     "durability": of_durability,
+    "workers": of_workers,
     "formats": of_formats,
     "trainer_update": of_trainer_update,
     "trainer_loop": of_trainer_loop,

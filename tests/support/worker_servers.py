@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -30,19 +31,20 @@ class WorkersServer:
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder / "server.log"
         self.variables: dict[str, str] = {}
-        self.process: asyncio.subprocess.Process | None = None
+        self.process: subprocess.Popen[bytes] | None = None
 
     async def start(self, *options: str) -> str:
         """Start the server, wait until it answers, and return the line in which it says so."""
         names = [f"w{number}" for number in range(int(self.options[self.options.index("--workers") + 1]))]
         before = {name: len(self.pids(name)) if self.log.exists() else 0 for name in names}
+        command = [sys.executable, "-m", "ludus.cli", "serve", *self.specs, "--port", str(self.port)]
         with self.log.open("ab") as log:
-            self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "ludus.cli", "serve", *self.specs, "--port", str(self.port), *self.options, *options,
-                stdout=asyncio.subprocess.PIPE, stderr=log, cwd=self.folder, env={**os.environ, **self.variables},
+            self.process = process = subprocess.Popen(  # noqa: ASYNC220 - it outlives the event loop of a test
+                [*command, *self.options, *options], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
+                cwd=self.folder, env={**os.environ, **self.variables},
             )  # fmt: skip
-        assert self.process.stdout is not None
-        line = await asyncio.wait_for(self.process.stdout.readline(), PATIENCE)
+        assert process.stdout is not None
+        line = await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), PATIENCE)
         assert line.startswith(b"Serving"), self.said
         await until(lambda: all(len(self.pids(name)) > count for name, count in before.items()))
         return line.decode()
@@ -78,17 +80,21 @@ class WorkersServer:
 
     async def end(self, number: int = signal.SIGKILL) -> int:
         """End the server with a signal, and return its exit status."""
-        if self.process is None:
+        process = self.process
+        if process is None:
             return 0
-        if self.process.returncode is None:
-            self.process.send_signal(number)
-        return await asyncio.wait_for(self.process.wait(), PATIENCE)
+        if process.poll() is None:
+            process.send_signal(number)
+        status = await asyncio.to_thread(process.wait, PATIENCE)
+        assert process.stdout is not None
+        process.stdout.close()
+        return status
 
 
 async def until(happened: Callable[[], bool]) -> None:
     """Wait until something is so."""
     async with asyncio.timeout(PATIENCE):
-        while not happened():
+        while not happened():  # noqa: ASYNC110 - it happens in another process
             await asyncio.sleep(0.02)
 
 

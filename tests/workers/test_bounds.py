@@ -22,7 +22,10 @@ from ludus.protocol.workers import worker_of
 pytestmark = pytest.mark.timeout(300)
 
 LIST = b'{"jsonrpc":"2.0","id":1,"method":"dev.ludus/environments/list","params":{}}'
-MCP = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
+MCP = (
+    b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Accept: application/json, text/event-stream\r\n"
+)
 
 
 @pytest.fixture
@@ -84,7 +87,9 @@ async def test_requests_of_every_form_are_answered(server: WorkersServer) -> Non
         assert (await answer(reader))[2].startswith(b"[")
         assert await reader.read() == b""
     async with talking(server) as (reader, writer):
-        writer.write(b"GET /list_environments HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n")
+        writer.write(
+            b"GET /list_environments HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"
+        )
         assert (await answer(reader))[0] == 200
 
 
@@ -114,8 +119,9 @@ async def test_what_is_no_request_or_too_much_is_refused_and_the_server_serves_o
             assert await client.environments()
 
 
-async def test_workers_serve_their_gateway_alone(server: WorkersServer) -> None:
-    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+def ports_of_children(pid: int) -> list[int]:
+    """The ports on which the children of a process listen."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     inodes = {
         os.readlink(f"/proc/{child}/fd/{fd}")[8:-1]
         for child in children
@@ -123,7 +129,11 @@ async def test_workers_serve_their_gateway_alone(server: WorkersServer) -> None:
         if os.readlink(f"/proc/{child}/fd/{fd}").startswith("socket:")
     }
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    ports = [int(row[1].partition(":")[2], 16) for row in rows if row[3] == "0A" and row[9] in inodes]
+    return [int(row[1].partition(":")[2], 16) for row in rows if row[3] == "0A" and row[9] in inodes]
+
+
+async def test_workers_serve_their_gateway_alone(server: WorkersServer) -> None:
+    ports = ports_of_children(server.pid)
     assert len(ports) == 2
     async with aiohttp.ClientSession() as session:
         for port in ports:
@@ -135,11 +145,21 @@ async def test_workers_serve_their_gateway_alone(server: WorkersServer) -> None:
 
 async def test_slow_requests_are_ended(launch: Any) -> None:
     server: WorkersServer = await launch(journal=False)
-    pieces = [b"GET /health HTT", MCP + b"Content-Length: 50\r\n\r\n{", b"POST /ping HTTP/1.1\r\nHost: localhost\r\nX-Session-ID: a\r\nContent-Length: 50\r\n\r\n{"]
+    pieces = [
+        b"GET /health HTT",
+        MCP + b"Content-Length: 50\r\n\r\n{",
+        b"POST /ping HTTP/1.1\r\nHost: localhost\r\nX-Session-ID: a\r\nContent-Length: 50\r\n\r\n{",
+    ]
     for piece in pieces:
         async with talking(server) as (reader, writer):
             writer.write(piece)
             assert (await answer(reader))[0] in (408, 404)
+
+
+async def flood(socket: aiohttp.ClientWebSocketResponse, frame: str) -> None:
+    """Send a frame again and again, and read nothing."""
+    while True:
+        await socket.send_str(frame)
 
 
 async def test_a_client_that_does_not_read_is_not_read_either(server: WorkersServer) -> None:
@@ -154,11 +174,7 @@ async def test_a_client_that_does_not_read_is_not_read_either(server: WorkersSer
                 request = '{"jsonrpc":"2.0","id":1,"method":"dev.ludus/environments/list"}'
                 frame = f"[{','.join([request] * 1000)}]"
 
-                async def flood() -> None:
-                    while True:
-                        await socket.send_str(frame)
-
-                flooding = asyncio.ensure_future(flood())
+                flooding = asyncio.ensure_future(flood(socket, frame))
                 done, _ = await asyncio.wait([flooding], timeout=3)
                 flooding.cancel()
                 assert not done, "the writer waits for the server, and the server for the reader"
@@ -203,7 +219,9 @@ async def test_a_message_in_fragments_is_read(server: WorkersServer) -> None:
         await reader.readuntil(b"\r\n\r\n")
         message = b'{"jsonrpc":"2.0","id":"a","method":"dev.ludus/environments/list"}'
         zero = b"\0\0\0\0"
-        writer.write(b"\x01\x8a" + zero + message[:10] + b"\x89\x80" + zero + b"\x80" + bytes([0x80 | 55]) + zero + message[10:])
+        writer.write(
+            b"\x01\x8a" + zero + message[:10] + b"\x89\x80" + zero + b"\x80" + bytes([0x80 | 55]) + zero + message[10:]
+        )
         assert await reader.readexactly(2) == b"\x8a\x00"
         head = await reader.readexactly(4)
         assert head[0] == 0x81
@@ -216,9 +234,16 @@ async def test_large_requests_and_frames_pass_and_larger_ones_are_refused_by_nam
         step: dict[str, Any] = {"episode": episode.id, "step": 1, "tool": "add", "key": "k"}
         other = {"w0": "w1", "w1": "w0"}[str(worker_of(episode.id))]
         for path in ("/channel", f"/workers/{worker_of(episode.id)}/channel", f"/workers/{other}/channel"):
-            async with session.ws_connect(server.url + path, protocols=(CHANNEL_SUBPROTOCOL,), max_msg_size=0) as socket:
+            async with session.ws_connect(
+                server.url + path, protocols=(CHANNEL_SUBPROTOCOL,), max_msg_size=0
+            ) as socket:
                 for size, code in ((90_000, -32602 if path == "/channel" else None), (120_000, 4130)):
-                    body = {"jsonrpc": "2.0", "id": 1, "method": "dev.ludus/episodes/step", "params": {**step, "pad": "x" * size}}
+                    body = {
+                        "jsonrpc": "2.0",
+                        "id": 1,
+                        "method": "dev.ludus/episodes/step",
+                        "params": {**step, "pad": "x" * size},
+                    }
                     await socket.send_str(json.dumps(body))
                     reply = json.loads((await socket.receive()).data)
                     assert code is None or reply["error"]["code"] == code
@@ -236,7 +261,7 @@ async def test_many_connections_that_come_and_go_leave_nothing(server: WorkersSe
             for number in range(50):
                 group.create_task(_rude(server, number))
     async with asyncio.timeout(PATIENCE):
-        while descriptors() > before + 2:
+        while descriptors() > before + 2:  # noqa: ASYNC110 - it happens in another process
             await asyncio.sleep(0.05)
     assert "Traceback" not in server.said
 

@@ -117,7 +117,9 @@ async def test_a_worker_that_cannot_come_back_leaves_its_requests_answered(launc
         with pytest.raises(InfrastructureFailed):
             await lost.call("add", number=1)
         for method in ("step", "close"):
-            params = {"episode": lost.id, "key": "k", "step": 1, "tool": "add"} if method == "step" else {"episode": lost.id}
+            params = (
+                {"episode": lost.id, "key": "k", "step": 1, "tool": "add"} if method == "step" else {"episode": lost.id}
+            )
             reply = await session.post(
                 "/mcp", headers={"Accept": "application/json, text/event-stream"},
                 json={"jsonrpc": "2.0", "id": "x", "method": f"dev.ludus/episodes/{method}", "params": params},
@@ -146,7 +148,7 @@ async def test_rollouts_play_lost_episodes_again(launch: Any) -> None:
                     await server.replaced("w0", pid)
         assert [one.failure for one in found if one.failure is not None] == []
         assert len({(one.task.id, one.sample) for one in found}) == len(found) == 200
-        assert {worker_of(one.episode) for one in found} == {"w0", "w1"}
+        assert {worker_of(one.episode or "") for one in found} == {"w0", "w1"}
 
 
 async def test_an_agent_at_its_play_url_learns_that_its_worker_died(launch: Any) -> None:
@@ -216,14 +218,19 @@ async def test_clients_go_on_after_the_gateway_was_killed(launch: Any, wire: Any
 
 
 @WIRES
-async def test_a_start_that_is_sent_again_after_the_gateway_was_killed_gets_the_same_group(launch: Any, wire: Any) -> None:
+async def test_a_start_that_is_sent_again_after_the_gateway_was_killed_gets_the_same_group(
+    launch: Any, wire: Any
+) -> None:
     server: WorkersServer = await launch(journal=True)
     async with connect(server.url, wire=wire) as client:
         ledger = client.environment("ledger")
 
         async def start() -> list[list[str]]:
             return [
-                [(await ledger.start(index=1, seed=5, join=GroupMember(f"key {group}", 2, place))).id for place in range(2)]
+                [
+                    (await ledger.start(index=1, seed=5, join=GroupMember(f"key {group}", 2, place))).id
+                    for place in range(2)
+                ]
                 for group in range(6)
             ]
 

@@ -36,7 +36,9 @@ async def total(episode: Episode, number: int) -> str:
 
 
 @WIRES
-async def test_starts_are_spread_over_the_workers_and_episodes_keep_their_state(server: WorkersServer, wire: Any) -> None:
+async def test_starts_are_spread_over_the_workers_and_episodes_keep_their_state(
+    server: WorkersServer, wire: Any
+) -> None:
     async with connect(server.url, wire=wire) as client:
         ledger = client.environment("ledger")
         episodes = await asyncio.gather(*(ledger.start(index=index % 5, seed=index) for index in range(20)))
@@ -78,7 +80,9 @@ async def test_a_group_and_its_forks_are_on_one_worker(server: WorkersServer, wi
 
 
 @pytest.mark.parametrize("wire", ["channel", "mcp"])
-async def test_a_start_under_a_key_that_was_used_reaches_the_worker_that_had_it(server: WorkersServer, wire: Any) -> None:
+async def test_a_start_under_a_key_that_was_used_reaches_the_worker_that_had_it(
+    server: WorkersServer, wire: Any
+) -> None:
     ids = set()
     for turn in range(3):
         async with connect(server.url, wire=wire) as client:  # a connection of its own
@@ -146,7 +150,9 @@ class Foreign:
         return [replies[first + place] for place in range(len(requests))]
 
 
-async def test_one_array_for_episodes_of_both_workers_is_answered_completely_and_in_order(server: WorkersServer) -> None:
+async def test_one_array_for_episodes_of_both_workers_is_answered_completely_and_in_order(
+    server: WorkersServer,
+) -> None:
     async with aiohttp.ClientSession() as session:
         async with session.ws_connect(f"{server.url}/channel", protocols=(CHANNEL_SUBPROTOCOL,)) as socket:
             foreign = Foreign(socket)
@@ -154,11 +160,12 @@ async def test_one_array_for_episodes_of_both_workers_is_answered_completely_and
             started = await foreign.ask(*(("episodes/start", {**start, "key": f"k{place}"}) for place in range(8)))
             ids = [one["episodes"][0]["episode"] for one in started]
             assert Counter(map(worker_of, ids)) == {"w0": 4, "w1": 4}
+            step = {"tool": "add"}
             steps = [
-                ("episodes/step", {"episode": one, "step": number, "tool": "add", "arguments": {"number": number}, "key": str(number)})
-                for number in (1, 2, 3)
+                ("episodes/step", {**step, "episode": one, "step": at, "arguments": {"number": at}, "key": str(at)})
+                for at in (1, 2, 3)
                 for one in ids
-            ]  # fmt: skip
+            ]
             done = await foreign.ask(*steps, ("episodes/step", {"episode": 7}), ("nonsense", {}))
             sums = [one["content"][0]["text"].split()[0] for one in done[:24]]
             assert sums == ["1"] * 8 + ["3"] * 8 + ["6"] * 8
@@ -238,18 +245,27 @@ async def test_play_addresses_of_another_worker_or_spelling_are_refused(server: 
                 assert response.status == 404
 
 
+async def requests_over_mcp(session: aiohttp.ClientSession) -> float:
+    """How many requests came to the workers over MCP."""
+    metrics = await (await session.get("/metrics")).text()
+    return sum(map(float, re.findall(r'wire="mcp"} (.+)', metrics)))
+
+
 @pytest.mark.parametrize("wire", ["channel", "mcp"])
 async def test_a_report_of_outcomes_reaches_every_worker(server: WorkersServer, wire: Any) -> None:
     counts = []
     for number in range(1, 7):
         async with connect(server.url, wire=wire) as client:
             params = ReportOutcomesParams(
-                environment="ledger", split="train", outcomes=(Outcome(task="t1", reward=1.0, passed=True),), key=f"report {number}"
+                environment="ledger",
+                split="train",
+                outcomes=(Outcome(task="t1", reward=1.0, passed=True),),
+                key=f"report {number}",
             )
             counts.append((await client._session.wire.request(REPORT_OUTCOMES, params)).recorded)
-        if wire == "channel":  # the others are told while the answer is on its way
+        if wire == "channel":  # the others get it while the answer is on its way
             async with asyncio.timeout(60), aiohttp.ClientSession(server.url) as session:
-                while sum(map(float, re.findall(r'wire="mcp"} (.+)', await (await session.get("/metrics")).text()))) < number:
+                while await requests_over_mcp(session) < number:  # noqa: ASYNC110 - in another process
                     await asyncio.sleep(0.02)
     assert counts == [1, 2, 3, 4, 5, 6]
 

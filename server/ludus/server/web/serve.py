@@ -348,7 +348,7 @@ def run(
 
 
 def journals_of_workers(journal: Path) -> list[str]:
-    """Return the worker ids whose journals lie beside the path `journal`, in their order (see `--workers`)."""
+    """Return the worker ids that have journals at the path `journal`, in their order (see `--workers`)."""
     mark = f"{journal.name}.w"
     names = [file.name for file in (journal.parent.iterdir() if journal.parent.is_dir() else ())]
     numbers = [int(name[len(mark) :]) for name in names if name.startswith(mark) and name[len(mark) :].isdigit()]

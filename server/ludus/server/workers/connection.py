@@ -4,12 +4,12 @@ How this works:
 
 * The bytes of the client go through an HTTP parser, which makes `Request`s. One task for each connection (`_serve`)
   answers them one after the other.
-* A request's head is written anew for the worker, so gateway and worker never disagree about where a request ends. Its
+* A request's head is written again for the worker, so gateway and worker never disagree about where a request ends. Its
   body is passed on as it arrives. The worker's answer is passed back as it is; a second parser only finds its end.
 * The connection to a worker is kept for the client's next request to it, and ends as the client's connection ends.
 * An upgrade to the channel of one worker makes a tunnel: from then on, bytes are passed both ways without being read.
   An upgrade to the general channel is handed to `FramedChannel`.
-* Whoever writes faster than the other side reads is paused: each side has at most one full write buffer of the event
+* A side that writes faster than the other one reads is paused: each side has at most one full write buffer of the event
   loop, and a request that is not read yet is bounded by `UNREAD_BYTES`.
 """
 
@@ -212,7 +212,7 @@ class ClientConnection(asyncio.Protocol):
                 self._upgraded = True
                 self._after_upgrade += data[upgrade.args[0] :]
             elif request is not None:
-                request.keep_alive = False  # another protocol, which nobody here speaks; the request is served
+                request.keep_alive = False  # another protocol, which is not spoken here; the request is served
         except httptools.HttpParserError:
             self.refuse(400, InvalidRequest("this is not an HTTP request, or one broken beyond reading"))
             return
@@ -425,7 +425,7 @@ class ClientConnection(asyncio.Protocol):
         """Pass a request on to a worker, and its answer back. Return whether there was any answer.
 
         Raises:
-            ClientLeft: the worker died in the middle of its answer. The client sees what it would see without a gateway.
+            ClientLeft: the worker died in the middle of its answer. The connection of the client breaks, too.
         """
         uplink = await self.uplink_to(worker)
         to_head = request.method == b"HEAD"

@@ -1,15 +1,20 @@
 """WebSocket frames (RFC 6455), without I/O, as far as a gateway needs them.
 
-Messages of clients are read whole (`MessageReader`), because their requests go to different workers. Messages of workers
-are only cut out of the stream (`FrameSplitter`), because they are passed on unread: neither side uses an extension, and
-frames of a server have no mask.
+Messages of clients are read whole (`MessageReader`), because their requests go to different workers. Messages of
+workers are only cut out of the stream (`FrameSplitter`), because they are passed on unread: neither side uses an
+extension, and frames of a server have no mask.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from websockets.frames import apply_mask
+from websockets.utils import apply_mask as _plain_apply_mask
+
+try:
+    from websockets.speedups import apply_mask
+except ImportError:
+    apply_mask = _plain_apply_mask
 
 CONTINUATION: Final = 0
 TEXT: Final = 1
@@ -63,7 +68,7 @@ def close_frame(code: int, reason: str = "", *, masked: bool = False) -> bytes:
 
 
 def _head(data: bytes | bytearray, at: int) -> tuple[int, int, int] | None:
-    """Return where the payload of the frame at `at` begins, its length and its first byte; None if bytes are missing."""
+    """Return where a frame's payload begins, its length, and the frame's first byte; None if bytes are missing."""
     if len(data) - at < 2:
         return None
     size, begin = data[at + 1] & 0x7F, at + 2

@@ -166,9 +166,9 @@ class Gateway:
         """Return the worker for a start."""
         if target.key is None:
             worker = self.pool.least_busy(b"")
-            worker.note_start(target.count)
+            worker.note_start(target.episodes)
             return worker
-        return self._placements.place(owner, target.key, target.count)
+        return self._placements.place(owner, target.key, target.episodes)
 
     async def worker_for(
         self, client: ClientConnection, request: Request, place: Place, named: str
@@ -203,9 +203,9 @@ class Gateway:
         if place is Place.PLAY:
             return target_of_capability(named)
         if place is Place.CONTROL:
-            told = target_of_id(request.header(_EPISODE).decode("latin-1"))
-            if told.kind is Kind.WORKER or request.method != b"POST":
-                return told
+            named_worker = target_of_id(request.header(_EPISODE).decode("latin-1"))
+            if named_worker.kind is Kind.WORKER or request.method != b"POST":
+                return named_worker
             try:
                 return target_of_mcp(await self._body(client, request))[0]
             except PayloadTooLarge:
@@ -225,7 +225,7 @@ class Gateway:
         async with self.arrivals.room(sender, size):
             return await client.whole(request)
 
-    async def tell_others(self, client: ClientConnection, request: Request, told: str, body: bytes) -> None:
+    async def tell_others(self, client: ClientConnection, request: Request, answering: str, body: bytes) -> None:
         """Send a report of outcomes to all workers but one, so that their curricula know it too."""
         own = (b"content-type", b"accept")
         headers = [(name, value) for name, value in request.passed_headers() if name not in own and name[:4] != b"sec-"]
@@ -243,4 +243,4 @@ class Gateway:
             except OSError as error:
                 log.warning("worker %s did not get a report of outcomes: %s", worker.name, error)
 
-        await asyncio.gather(*(tell(one) for one in self.pool.workers.values() if one.up and one.name != told))
+        await asyncio.gather(*(tell(one) for one in self.pool.workers.values() if one.up and one.name != answering))

@@ -99,7 +99,7 @@ class Placements:
                 self._notes[digest] = (worker.rstrip(b"\0").decode("ascii", "replace"), at)
 
     def _rewrite(self, path: Path) -> None:
-        """Write the file anew, without the notes that were dropped."""
+        """Write the file again, without the notes that were dropped."""
         self.close()
         new = path.with_name(path.name + ".new")
         notes = list(self._notes.items())[-MOST_NOTES:]

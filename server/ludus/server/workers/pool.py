@@ -83,14 +83,18 @@ class Worker:
         changed.set()
 
     async def died(self) -> bool:
-        """Return whether the worker has died, after a connection to it was lost; the supervisor notices within moments."""
+        """Return whether the worker has died, after a connection to it was lost."""
         try:
             async with asyncio.timeout(NOTICE_SECONDS):
-                while self.up:
-                    await self._changed.wait()
+                await self.wait_down()
         except TimeoutError:
             return False
         return True
+
+    async def wait_down(self) -> None:
+        """Wait until the worker's process ends or has ended."""
+        while self.up:
+            await self._changed.wait()
 
     async def wait_up(self, seconds: float, *, ready: bool = False) -> None:
         """Wait until the worker answers requests, or until it takes new episodes, too.

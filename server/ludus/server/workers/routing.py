@@ -1,7 +1,7 @@
 """Where a request goes: to the worker that its ids name, to the one that got the start before, or to any.
 
-Nothing here decides whether a request is valid. A request that cannot be understood goes to any worker, which answers it
-as a server of one process does.
+Nothing here decides whether a request is valid. A request that cannot be understood goes to any worker, which answers
+it as a server of one process does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Kind(Enum):
     START = "start"
     """The worker that an idempotency key belongs to, or the least busy one."""
     EVERY = "every"
-    """One worker answers, and the others are told."""
+    """One worker answers, and the others get it too."""
 
 
 class Target(NamedTuple):
@@ -41,7 +41,8 @@ class Target(NamedTuple):
     kind: Kind
     worker: str | None = None
     key: str | None = None
-    count: int = 1
+    episodes: int = 1
+    """How many episodes a start asks for."""
 
 
 ANY: Final = Target(Kind.ANY)
@@ -94,7 +95,7 @@ def target_of_method(method: object, params: object) -> Target:
     if method == START.name:
         key, count = params.get("key"), params.get("count", 1)
         whole = type(count) is int and 1 <= count <= _MOST_MEMBERS
-        return Target(Kind.START, key=key if isinstance(key, str) else None, count=count if whole else 1)
+        return Target(Kind.START, key=key if isinstance(key, str) else None, episodes=count if whole else 1)
     if method == REPORT_OUTCOMES.name:
         return Target(Kind.EVERY)
     return target_of_id(params.get("episode", params.get("group")))

@@ -10,8 +10,8 @@ How this works:
 * SIGHUP restarts the workers one by one. With a journal, a worker stops in order and the next process has its episodes;
   requests wait meanwhile. Without one, a worker gets no new episodes, and is restarted when it has none left, or after
   `drain_seconds`.
-* SIGTERM or SIGINT ends everything in order: running steps may end within `shutdown_seconds`. A second signal ends it at
-  once. If this process is killed, the kernel kills the workers.
+* SIGTERM or SIGINT ends everything in order: running steps may end within `shutdown_seconds`. A second signal ends it
+  at once. If this process is killed, the kernel kills the workers.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def worker_names(settings: ServerSettings) -> list[str]:
 
 
 def _check_journals(settings: ServerSettings) -> None:
-    """Refuse to start if there are journals whose episodes nobody would serve."""
+    """Refuse to start if there are journals whose episodes would not be served."""
     journal = settings.journal
     if journal is None:
         return
@@ -206,7 +206,8 @@ class Supervisor:
         ready = asyncio.gather(*(worker.wait_up(float("inf")) for worker in self._pool.workers.values()))
         stopped = asyncio.ensure_future(self._stop.wait())
         try:
-            await asyncio.wait({ready, stopped, self._failed}, return_when=asyncio.FIRST_COMPLETED)
+            waiting: set[asyncio.Future[Any]] = {ready, stopped, self._failed}
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             if self._failed.done():
                 raise ServeError(self._failed.result())
             return ready.done()
@@ -278,11 +279,12 @@ class Supervisor:
                     line = await _read_line(read)
             except TimeoutError:
                 raise _NotStarted("it did not start in time") from None
-            told = json.loads(line) if line else {"error": "its process ended before it served; see its log"}
-            if "error" in told:
-                raise _NotStarted(told["error"])
-            self._environments = told["environments"]
-            return process, told["port"]
+            ended = {"error": "its process ended before it served; see its log"}
+            said: dict[str, Any] = json.loads(line) if line else ended
+            if "error" in said:
+                raise _NotStarted(said["error"])
+            self._environments = said["environments"]
+            return process, said["port"]
         except BaseException:
             await _kill(process)
             raise
@@ -393,11 +395,9 @@ class Supervisor:
         log.info("restarting the workers one by one")
         for worker in self._pool.workers.values():
             await worker.wait_up(float("inf"))
-            before = self._processes[worker.name]
             self._restarts[worker.name].set()
-            await before.wait()
-            while self._processes[worker.name] is before or not worker.up:
-                await asyncio.sleep(LOOK_SECONDS / 5)
+            await worker.wait_down()
+            await worker.wait_up(float("inf"))
         log.info("all workers were restarted")
 
     def _signaled(self, number: int) -> None:
