@@ -40,6 +40,7 @@ QUICK = {
     "many": ["--active", "512", "--seconds", "10", "--open", "5000"],
     "durability": ["--rounds", "1", "--steps", "5000", "--episodes", "1000", "--kills", "5", "--live", "200"],
     "quotas": ["--rounds", "1", "--steps", "5000", "--takes", "200000"],
+    "worker_gateway": ["--quick"],
     "formats": ["--rounds", "1", "--episodes", "2", "--starts", "5"],
     "trainer_update": ["--rounds", "1", "--steps", "1", "--cases", "2L-d128"],
     "trainer_loop": ["--rounds", "1", "--steps", "5"],
@@ -316,6 +317,20 @@ def of_quotas(found: dict[str, Any]) -> Iterator[Figure]:
     yield Figure("CPU that counting a step takes", "≤ 0.3 µs", measured, alone <= 0.3)
 
 
+def of_workers(found: dict[str, Any]) -> Iterator[Figure]:
+    """What a gateway costs, and what a second worker brings."""
+    for key, what, most in (("at_64", "64 in flight", 1.2), ("at_1", "one at a time", 2.5)):
+        cell = found[key]
+        parts = f"{cell['gateway_us']:.1f} + {cell['worker_us']:.1f} against {cell['direct_us']:.1f} µs"
+        measured = f"{cell['ratio']:.2f}× ({parts})"
+        yield Figure(
+            f"CPU of gateway and worker for a step, {what}", f"≤ {most}× one server", measured, cell["ratio"] <= most
+        )
+    gain = found["gain"]
+    rates = f"{gain['times']:.2f}× ({gain['one']:,.0f} → {gain['two']:,.0f} steps/s, {found['cores']} cores)"
+    yield Figure("two workers, 1 ms of work a step", "≥ 1.7× one worker", rates, gain["times"] >= 1.7)
+
+
 def of_formats(found: dict[str, Any]) -> Iterator[Figure]:
     """What hosting an environment of Gymnasium costs, next to its own loop."""
     for way, over in found["overheads_us"].items():
@@ -376,6 +391,7 @@ READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "many": of_many,
     "durability": of_durability,
     "quotas": of_quotas,
+    "worker_gateway": of_workers,
     "formats": of_formats,
     "trainer_update": of_trainer_update,
     "trainer_loop": of_trainer_loop,

@@ -1,12 +1,16 @@
-"""One fixture, five ways to play: each test requires the same behavior of all transports."""
+"""One fixture, five ways to play: each test requires the same behavior of all transports.
+
+In the suite `workers`, the same tests play on servers of two processes with journals, behind the gateway.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import re
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +21,7 @@ import pytest
 from mcp import Client as McpClient
 from mcp import MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from worker_servers import WorkersServer
 
 from ludus.client import Client, Episode, connect
 from ludus.protocol import Content, ImageBlock, TextBlock, text_of
@@ -175,8 +180,50 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Put all but one of the faults over stdio into the suite `stdio`."""
     call = getattr(item, "callspec", None)
     parameters: dict[str, Any] = call.params if call is not None else {}
+    if parameters.get("serve") == "two workers" and parameters.get("sit") == "stdio":
+        item.add_marker(pytest.mark.skip("stdio has no gateway"))
     if parameters.get("sit") == "stdio" and parameters.get("fault", FAULT_OVER_STDIO) != FAULT_OVER_STDIO:
         item.add_marker(pytest.mark.suite("stdio"))
+
+
+class Behind:
+    """A server of two workers, as the tests use a server."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    @property
+    def app(self) -> Any:
+        """What a test sees inside a server of its own process."""
+        pytest.skip("the test looks into the server's process, and these are other processes")
+
+
+@pytest.fixture(scope="session")
+def worker_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, ...], WorkersServer]]:
+    """The servers of two workers, by what they serve; they go on until the last test."""
+    servers: dict[tuple[str, ...], WorkersServer] = {}
+    yield servers
+    for server in servers.values():
+        asyncio.run(server.end())
+
+
+@pytest.fixture(params=["one process", pytest.param("two workers", marks=pytest.mark.suite("workers"))])
+async def serve(request: pytest.FixtureRequest, serve: Any, worker_servers: Any, tmp_path_factory: Any) -> Any:
+    """`server = await serve(Environment, …)`: a server in this process, or one of two workers with journals."""
+    if request.param == "one process":
+        return serve
+
+    async def start(*environments: Any) -> Behind:
+        specs = tuple(f"{inspect.getfile(one)}:{one.__name__}" for one in environments)
+        if specs not in worker_servers:
+            options = ("--log-level", "INFO", "--result-ttl-seconds", "60")
+            server = WorkersServer(tmp_path_factory.mktemp("workers"), *options, journal=True, specs=specs)
+            server.variables = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            worker_servers[specs] = server
+            await server.start()
+        return Behind(worker_servers[specs].url)
+
+    return start
 
 
 @pytest.fixture(params=WIRES)

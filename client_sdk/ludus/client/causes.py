@@ -16,7 +16,9 @@ MOST_CAUSES: Final = 10
 
 REWARDS_NOT_READABLE: Final = "the token may not read rewards"
 
-_VARYING: Final = re.compile(r"\b(?:e_[\w-]+|[0-9a-f]{12,}|[0-9a-f-]{36}|(?![45]\d\d\b)\d+(?:\.\d+)?)\b")
+_VARYING: Final = re.compile(
+    r"\b(?:e_(?:[a-z0-9]{1,16}\.)?[\w-]+|[0-9a-f]{12,}|[0-9a-f-]{36}|(?![45]\d\d\b)\d+(?:\.\d+)?)\b"
+)
 """Parts that differ between messages of one cause: ids of episodes and incidents, and numbers except HTTP statuses."""
 
 

@@ -144,7 +144,7 @@ async def start_tool(context: CheckContext) -> None:
         raise ConformanceFailure(f"start_episode with {arguments} failed: {reply.message or reply.result}")
     text = " ".join(str(block.get("text", "")) for block in reply.result.get("content", ()))
     # The text has no fixed format. Ids in Ludus's format are closed after the check; other episodes expire.
-    for episode in re.findall(r"\be_[\w-]+", text):
+    for episode in re.findall(r"\be_(?:[a-z0-9]{1,16}\.)?[\w-]+", text):
         context.remember_episode(episode)
     if not context.offers(Module.PLAY):
         others = [name for name in tools if name != "start_episode" and name in text]

@@ -25,6 +25,7 @@ from ludus.protocol.distribution import installed_version
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION
 from ludus.protocol.methods import METHODS, Method
 from ludus.protocol.negotiation import Settings
+from ludus.protocol.workers import EPISODE_HEADER, worker_of
 
 P = TypeVar("P", bound=WireModel)
 R = TypeVar("R", bound=WireModel)
@@ -140,12 +141,16 @@ class McpWire:
             body = to_json({"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": fields})
         except ValueError as error:
             raise errors.InvalidParams(f"{doing(method)}: the request cannot be written as JSON: {error}") from None
+        headers = {**self._headers, "Mcp-Method": method}
+        identifier = fields.get("episode") or fields.get("group")
+        if isinstance(identifier, str) and worker_of(identifier) is not None:
+            headers[EPISODE_HEADER] = identifier
         retries = Retries(self._reconnect_seconds, FIRST_BACKOFF, LAST_BACKOFF)
         while True:
             if self._closed.is_set():
                 raise errors.ConnectionFailed("this client is closed")
             try:
-                return await self._post(method, body)
+                return await self._post(headers, body)
             except errors.ShuttingDown as error:
                 cause: Exception = error
             except (aiohttp.ClientError, OSError) as error:
@@ -155,12 +160,11 @@ class McpWire:
             if not await retries.wait(reached=not isinstance(cause, aiohttp.ClientConnectorError)):
                 raise unreachable(self._url, cause) from None
 
-    async def _post(self, method: str, body: bytes) -> Mapping[str, Any]:
+    async def _post(self, headers: Mapping[str, str], body: bytes) -> Mapping[str, Any]:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=self._connections), timeout=aiohttp.ClientTimeout(total=None)
             )
-        headers = {**self._headers, "Mcp-Method": method}
         async with self._session.post(self._url, data=body, headers=headers) as response:
             self._reached_before = True
             content = await response.read()

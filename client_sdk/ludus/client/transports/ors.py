@@ -390,7 +390,7 @@ class OrsWire:
         """Update the state of a session from an error, and return the error."""
         if isinstance(error, errors.EpisodeFailed):
             session.incident = error.incident
-            session.end(EndReason.ENVIRONMENT_ERROR)
+            session.end(EndReason(error.data.get("endReason", EndReason.ENVIRONMENT_ERROR)))
         elif isinstance(error, errors.EpisodeNotFound):
             session.end(EndReason.EXPIRED)
             self._archive(session)

@@ -4,6 +4,9 @@ A capability holds the episode, a digest of its tool list, an expiry and a MAC o
 
     play_ base64url( expiry:uint64 | SHA-256(tools)[:16] | server[:4] | credential[:8] | HMAC-SHA256[:20] | episode )
 
+If the episode's id names a worker, the capability names it too, in front of the base64: `play_w0.AAAA…`. That part only
+helps proxies to route; a capability whose part differs from its episode's is refused.
+
 It is signed rather than stored, so every worker that has the key can verify it without asking the others. The MAC's
 160 bits make it unguessable; the prefix lets log filters and secret scanners recognize it.
 
@@ -26,6 +29,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ludus.protocol.errors import CapabilityRefused
+from ludus.protocol.workers import worker_of
 from ludus.server.auth.principal import CREDENTIAL_BYTES, Principal
 
 PREFIX: Final = "play_"
@@ -150,7 +154,7 @@ class CapabilitySigner:
         claims = _CLAIMS_START.pack(expires_at, tools_digest(tuple(tools)), self._server, principal.credential)
         name = episode.encode()
         token = claims + self._mac(claims, name) + name
-        return PREFIX + b64encode(token, _URL_SAFE).rstrip(b"=").decode("ascii"), float(expires_at)
+        return _spelled(token), float(expires_at)
 
     def verify(self, capability: str) -> Claims:
         """Return the contents of `capability`, if it is signed with this key and has not expired.
@@ -180,11 +184,16 @@ class CapabilitySigner:
 def _decode(capability: str) -> bytes:
     """Decode a capability; accept only the spelling that `sign` writes, as base64 has others for the same bytes."""
     try:
-        text = capability.removeprefix(PREFIX).encode("ascii")
+        text = capability.removeprefix(PREFIX).rpartition(".")[2].encode("ascii")
         token = b64decode(text.translate(_TO_STANDARD) + b"=" * (-len(text) % 4), validate=True)
     except (UnicodeEncodeError, Base64Error):
         raise CapabilityRefused(_REFUSAL) from None
-    spelling = PREFIX + b64encode(token, _URL_SAFE).rstrip(b"=").decode("ascii")
-    if len(token) <= _EPISODE_START or spelling != capability:
+    if len(token) <= _EPISODE_START or _spelled(token) != capability:
         raise CapabilityRefused(_REFUSAL)
     return token
+
+
+def _spelled(token: bytes) -> str:
+    worker = worker_of(token[_EPISODE_START:].decode("utf-8", "replace"))
+    mark = PREFIX if worker is None else f"{PREFIX}{worker}."
+    return mark + b64encode(token, _URL_SAFE).rstrip(b"=").decode("ascii")

@@ -31,6 +31,7 @@ from ludus.server.runtime.episode import Episode, EpisodeStore, EpisodeView, Ste
 from ludus.server.runtime.forks import Forks
 from ludus.server.runtime.group_scores import GroupScores
 from ludus.server.runtime.idempotency import IdempotencyCache
+from ludus.server.runtime.ids import Ids
 from ludus.server.runtime.journal import Ended, Journal, committed
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.runtime.places import Places
@@ -89,8 +90,8 @@ class EpisodeHost:
     ) -> None:
         self.limits = limits or ServerLimits()
         self.catalog = Catalog(environments)
-        self.journal = journal
-        self.signer = capabilities
+        self.journal, self.signer = journal, capabilities
+        self.ids = Ids()
         self.admit_secrets: Callable[[Mapping[str, str]], Mapping[str, str]] = dict
         """Filters the secrets that environments receive, to leave out credentials of this server."""
         self.ready = False
@@ -227,10 +228,10 @@ class EpisodeHost:
         limits = self.limits.of_episode(published.cls.limits, params.limits)
         row = published.row(params.split, index, task)
         account = await self.places.acquire(principal, params.count)
-        group = "g_" + secrets.token_urlsafe(12)
+        group = self.ids.group()
         episodes = [
             Episode(
-                "e_" + secrets.token_urlsafe(12), group, published, row, task, seed, principal.name, limits,
+                self.ids.episode(), group, published, row, task, seed, principal.name, limits,
                 self.admit_secrets(params.secrets), self._loop.time(),
             )
             for _ in range(params.count)

@@ -16,6 +16,7 @@ from ludus.protocol.episodes import EpisodeLimits, Outcome, ScoreGroupResult, St
 from ludus.protocol.errors import ErrorObject, LudusError, from_wire, to_wire
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import RewardEntry
+from ludus.protocol.text import replace_surrogates
 from ludus.server.runtime.journal import (
     Asked,
     Ended,
@@ -53,7 +54,7 @@ def encode(entry: Entry) -> bytes:
         case Asked():
             return _framed(ASKED, entry.episode, to_json(_call(entry), inf_nan_mode="constants"))
         case Started():
-            body = {name: getattr(entry, name) for name in _PLAIN}
+            body = {name: replace_surrogates(getattr(entry, name)) for name in _PLAIN}
             body |= {"limits": entry.limits, "tools": entry.tools, "prompt": entry.prompt, "digest": entry.digest.hex()}
             return _framed(STARTED, entry.episode, to_json(body))
         case Saved():

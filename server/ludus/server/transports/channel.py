@@ -49,6 +49,7 @@ from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, MAX_FR
 from ludus.protocol.jsonrpc import RequestId
 from ludus.protocol.methods import METHODS, STEP
 from ludus.protocol.methods import Scope as MethodScope
+from ludus.protocol.workers import WORKER_PATH, WORKER_PATH_HEADER
 from ludus.server.runtime.dispatch import HANDLERS, check_params, dispatch, unexpected_error
 from ludus.server.runtime.host import redacted
 from ludus.server.web.guard import refuse
@@ -129,14 +130,10 @@ class Channel:
             await refuse(scope, receive, send, error)
             return
         await receive()
-        limit = str(self.context.limits.body_bytes).encode()
-        await send(
-            {
-                "type": "websocket.accept",
-                "subprotocol": CHANNEL_SUBPROTOCOL,
-                "headers": [(MAX_FRAME_HEADER.lower().encode(), limit)],
-            }
-        )
+        shown = [(MAX_FRAME_HEADER.lower().encode(), str(self.context.limits.body_bytes).encode())]
+        if self.context.host.ids.worker is not None:
+            shown.append((WORKER_PATH_HEADER.lower().encode(), WORKER_PATH.encode()))
+        await send({"type": "websocket.accept", "subprotocol": CHANNEL_SUBPROTOCOL, "headers": shown})
         await connection.run(receive, send)
 
 
@@ -372,5 +369,7 @@ class _Connection:
 
 
 def routes(context: TransportContext) -> list[BaseRoute]:
-    """Return the channel's route."""
-    return [WebSocketRoute(CHANNEL_PATH, Channel(context), name="channel")]
+    """Return the channel's route; a worker serves its own path too, at which clients reach it through a proxy."""
+    channel, worker = Channel(context), context.host.ids.worker
+    paths = (CHANNEL_PATH,) if worker is None else (CHANNEL_PATH, WORKER_PATH.replace("{worker}", worker))
+    return [WebSocketRoute(path, channel, name="channel") for path in paths]

@@ -84,6 +84,10 @@ class LudusApp:
         """The limits that the HTTP protocol applies to connections."""
         self._outermost = outermost
 
+    def surround(self, layer: Callable[[ASGIApp], ASGIApp]) -> None:
+        """Put a layer around everything."""
+        self._outermost = layer(self._outermost)
+
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve one connection, request or lifespan."""
         return self._outermost(scope, receive, send)

@@ -35,6 +35,7 @@ COMMANDS: Final = {
 DEFAULT_SCOPES: Final = (Scope.TASKS_READ, Scope.EPISODES_RUN, Scope.REWARDS_READ)
 """The scopes of a token by default: it may train, but not use test splits."""
 
+_STDIO_OPTIONS: Final = ("environment", "split", "task", "index", "seed", "play_only")
 _UNITS: Final = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 TokenFilePath = Annotated[Path, typer.Option("--file", envvar=TOKEN_FILE_VARIABLE, help="The token file.")]
@@ -61,6 +62,21 @@ JournalSync = Annotated[
     str, typer.Option(help="What the journal survives: normal (death of the process) or full (loss of power).")
 ]
 """The options for durable episodes."""
+
+WorkerCount = Annotated[
+    int | None, typer.Option("--workers", help="Server processes behind one address; episodes are spread over them.")
+]
+WorkerId = Annotated[
+    str | None,
+    typer.Option("--worker", help="Id of this server among several that a proxy of yours puts behind one address."),
+]
+DrainSeconds = Annotated[
+    float, typer.Option(help="With --workers: most seconds for a worker's episodes before it is restarted.")
+]
+UnresponsiveSeconds = Annotated[
+    float, typer.Option(help="With --workers: seconds without an answer after which a worker is killed and replaced.")
+]
+"""The options for servers of several processes."""
 
 DifficultyFiles = Annotated[
     list[Path] | None,
@@ -119,6 +135,10 @@ def serve(
     options: FormatOptions = None,
     journal: JournalFile = None,
     journal_sync: JournalSync = "normal",
+    workers: WorkerCount = None,
+    worker: WorkerId = None,
+    drain_seconds: DrainSeconds = 3600.0,
+    unresponsive_seconds: UnresponsiveSeconds = 10.0,
     difficulty: DifficultyFiles = None,
     limit: Limits = None,
     usage_file: UsageFile = None,
@@ -184,16 +204,22 @@ def serve(
     given["environments"] = environments = with_options(environments, _format_options(given))
     if reload:
         _serve_with_reload(given)
+    if workers is not None:
+        _serve_with_workers(given)
     classes = all_with_noise(load_environments(environments), noise or ())
     settings = _settings(given)
-    which = {name: given[name] for name in ("environment", "split", "task", "index", "seed", "play_only")}
+    which = {name: given[name] for name in _STDIO_OPTIONS}
     if stdio:
         _serve_stdio(classes, settings, which)
         return
-    idle = next((name for name, value in which.items() if value not in (None, False)), None)
-    if idle is not None:
-        raise typer.BadParameter(f"--{idle.replace('_', '-')} works only with --stdio: add --stdio or leave it out")
+    _refuse_stdio_options(given)
     raise typer.Exit(run(classes, settings))
+
+
+def _refuse_stdio_options(options: dict[str, Any]) -> None:
+    given = next((name for name in _STDIO_OPTIONS if options[name] not in (None, False)), None)
+    if given is not None:
+        raise typer.BadParameter(f"--{given.replace('_', '-')} works only with --stdio: add --stdio or leave it out")
 
 
 def _format_options(given: dict[str, Any]) -> dict[str, str]:
@@ -215,7 +241,20 @@ def _serve_with_reload(options: dict[str, Any]) -> NoReturn:
         raise typer.BadParameter(
             "--reload restarts the server, which would end the client's session: leave out --stdio"
         )
+    if options["workers"] is not None:
+        raise typer.BadParameter("--reload restarts a server of one process: leave out --workers")
     raise typer.Exit(run_with_reload(options["environments"], options["noise"] or (), _settings(options)))
+
+
+def _serve_with_workers(options: dict[str, Any]) -> NoReturn:
+    from ludus.server.workers.supervisor import run_workers
+
+    if options["stdio"]:
+        raise typer.BadParameter("--workers needs an address for clients, which --stdio has not: leave one of them out")
+    if options["worker"] is not None:
+        raise typer.BadParameter("--workers names its workers itself: leave out --worker")
+    _refuse_stdio_options(options)
+    raise typer.Exit(run_workers(options["environments"], options["noise"] or (), _settings(options)))
 
 
 def _settings(options: dict[str, Any]) -> Any:

@@ -30,6 +30,7 @@ MISDIRECTED: Final = 421
 """The HTTP status for a request that was meant for another server (RFC 9110, 15.5.20)."""
 
 _PLAY_PREFIX: Final = "/play/"
+_WORKERS_PREFIX: Final = "/workers/"
 _REMEMBERED: Final = 1024
 _LONG_NAME: Final = 512
 _LONG_NUMBER: Final = 18
@@ -222,7 +223,7 @@ def _sender(scope: Scope, headers: Mapping[bytes, bytes]) -> object:
 
 def wire_of(path: str) -> str:
     """Return the name of the transport that serves `path`, for counting."""
-    if path == CHANNEL_PATH:
+    if path == CHANNEL_PATH or (path.startswith(_WORKERS_PREFIX) and path.endswith(CHANNEL_PATH)):
         return "channel"
     if path == CONTROL_PATH or path == CONTROL_PATH + "/":
         return "mcp"

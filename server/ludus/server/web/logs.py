@@ -28,7 +28,7 @@ LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 
 _CREDENTIALS: Final = re.compile(
     r"(?P<path>/play/)[^/\s\"'?#{][^/\s\"'?#]*"
-    r"|(?P<kind>ludus_|play_)[A-Za-z0-9_-]{32,}"
+    r"|(?P<kind>ludus_|play_)(?:[a-z0-9]{1,16}\.)?[A-Za-z0-9_-]{32,}"
     r"|(?P<header>(?:authorization|x-api-key|x-secrets)\\?[\"']?\s*[:=,]\s*b?\\?[\"']?(?:bearer\s+)?)[^\s\"',})]+",
     re.IGNORECASE,
 )

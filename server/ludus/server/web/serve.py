@@ -18,6 +18,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -31,6 +32,7 @@ from ludus.server.auth.quotas import Quotas
 from ludus.server.auth.usage import UsageTable
 from ludus.server.authoring.environment import Environment
 from ludus.server.runtime.host import EpisodeHost
+from ludus.server.runtime.ids import Ids
 from ludus.server.runtime.journal import Journal
 from ludus.server.tasks.difficulty import load_difficulty_files
 from ludus.server.web import logs
@@ -44,7 +46,7 @@ CAPABILITY_KEY_VARIABLE: Final = "LUDUS_CAPABILITY_KEY"
 HEADERS: Final = [("x-content-type-options", "nosniff"), ("referrer-policy", "no-referrer")]
 """The headers of every answer. A play URL is a credential, so `Referer` must not send it to other servers."""
 
-_FIRST_PARTS: Final = frozenset({"mcp", "play", "channel"})
+_FIRST_PARTS: Final = frozenset({"mcp", "play", "channel", "workers"})
 """The first parts of the server's own paths, with which a root path may not begin."""
 
 _CLOSING_SECONDS: Final = 3
@@ -70,6 +72,31 @@ def build(
             unusable; or the settings contradict each other.
         AuthoringError: an environment class has a mistake, or a difficulty file does not fit the served environments.
     """
+    tokens = read_tokens(settings, variables)
+    if journal is None and settings.journal is not None:
+        from ludus.server.runtime.sqlite_journal import SqliteJournal
+
+        journal = SqliteJournal(settings.journal, settings.journal_sync)
+    try:
+        signer = _signer(settings, variables, journal)
+    except ValueError as error:
+        raise ServeError(str(error)) from None
+    host = EpisodeHost(environments, limits=settings.limits, journal=journal, capabilities=signer)
+    host.ids = Ids(settings.worker)
+    host.places.quotas = quotas or _quotas(settings, tokens)
+    if journal is not None and (settings.token_limits.stored_bytes or (tokens is not None and tokens.limits_bytes)):
+        journal.sizes = Counter()
+    load_difficulty_files(host.catalog, settings.difficulty)
+    _check_root_path(settings, host.catalog)
+    return create_app(host, settings, tokens)
+
+
+def read_tokens(settings: ServerSettings, variables: Mapping[str, str] = os.environ) -> TokenStore | None:
+    """Return the trainer tokens; None for a server without tokens, which only this machine may reach.
+
+    Raises:
+        ServeError: see `build`.
+    """
     try:
         tokens = TokenStore.from_environment(settings.token_file, variables)
     except ValueError as error:
@@ -84,21 +111,7 @@ def build(
         )
     if settings.cors and not settings.allow_origins:
         raise ServeError("--cors has no origins: name each origin whose pages may read the answers with --allow-origin")
-    if journal is None and settings.journal is not None:
-        from ludus.server.runtime.sqlite_journal import SqliteJournal
-
-        journal = SqliteJournal(settings.journal, settings.journal_sync)
-    try:
-        signer = _signer(settings, variables, journal)
-    except ValueError as error:
-        raise ServeError(str(error)) from None
-    host = EpisodeHost(environments, limits=settings.limits, journal=journal, capabilities=signer)
-    host.places.quotas = quotas or _quotas(settings, tokens)
-    if journal is not None and (settings.token_limits.stored_bytes or (tokens is not None and tokens.limits_bytes)):
-        journal.sizes = Counter()
-    load_difficulty_files(host.catalog, settings.difficulty)
-    _check_root_path(settings, host.catalog)
-    return create_app(host, settings, tokens)
+    return tokens
 
 
 def _quotas(settings: ServerSettings, tokens: TokenStore | None) -> Quotas:
@@ -346,39 +359,92 @@ def run(
         SandboxUnavailable, SandboxUnsupported: an environment needs a sandbox that this machine cannot provide.
     """
     logs.configure(settings.log_format, settings.log_level)
+    _check_journal(settings)
     app = build(environments, settings)
     if listener is None:
         listen(settings.host, settings.port).close()
+    tokens = app.context.tokens is not None
+    return serve_app(
+        app, settings, listener, lambda url: announce(app.context.host.catalog, url, settings, tokens=tokens)
+    )
 
+
+def journals_of_workers(journal: Path) -> list[str]:
+    """Return the worker ids that have journals at the path `journal`, in their order (see `--workers`)."""
+    mark = f"{journal.name}.w"
+    names = [file.name for file in (journal.parent.iterdir() if journal.parent.is_dir() else ())]
+    numbers = [int(name[len(mark) :]) for name in names if name.startswith(mark) and name[len(mark) :].isdigit()]
+    return [f"w{number}" for number in sorted(numbers)]
+
+
+def _check_journal(settings: ServerSettings) -> None:
+    if settings.journal is None or settings.journal.exists():
+        return
+    if workers := journals_of_workers(settings.journal):
+        raise ServeError(
+            f"{settings.journal} was the journal of a server with workers, whose episodes one process does not serve: "
+            f"serve with --workers {1 + int(workers[-1][1:])}, or name another file"
+        )
+
+
+def announce(environments: Collection[str], url: str, settings: ServerSettings, *, tokens: bool) -> None:
+    """Print the line that says what is served, and where.
+
+    Raises:
+        OSError: standard output cannot be written to.
+    """
+    mode = "tokens required" if tokens else "open: no tokens, this machine only"
+    public = f"; public address {settings.public_url}" if settings.public_url else ""
+    workers = f"; {settings.workers} workers" if settings.workers is not None else ""
+    sys.stdout.write(f"Serving {', '.join(environments)} at {url} ({mode}{public}{workers})\n")
+    sys.stdout.flush()
+
+
+def serve_app(
+    app: LudusApp, settings: ServerSettings, listener: socket.socket | None, on_start: Callable[[str], None]
+) -> int:
+    """Serve an application until a signal ends the server, and return the exit code.
+
+    Args:
+        app: the application.
+        settings: the settings of the server.
+        listener: a bound socket to listen on; by default one is made for the address in `settings`.
+        on_start: called with the URL once requests are answered; it may raise OSError if it cannot write.
+
+    Raises:
+        ServeError: standard output cannot be written to.
+        SandboxUnavailable, SandboxUnsupported: an environment needs a sandbox that this machine cannot provide.
+    """
     unwritten: list[OSError] = []
 
-    def announce(url: str) -> None:
+    def started(url: str) -> None:
         settle_heap()
-        names = ", ".join(app.context.host.catalog)
-        mode = "tokens required" if app.context.tokens is not None else "open: no tokens, this machine only"
-        public = f"; public address {settings.public_url}" if settings.public_url else ""
         try:
-            sys.stdout.write(f"Serving {names} at {url} ({mode}{public})\n")
-            sys.stdout.flush()
+            on_start(url)
         except OSError as error:
             unwritten.append(error)
             server.stop()
 
-    _raise_file_limit()
-    server = LudusServer(app, settings, signals=True, on_start=announce)
+    raise_file_limit()
+    server = LudusServer(app, settings, signals=True, on_start=started)
     try:
         server.run(None if listener is None else [listener])
     finally:
         logs.flush()
     if unwritten:
-        _give_up_output()
-        raise ServeError(
-            f"cannot write to standard output: {unwritten[0].strerror}. Free some space, or send the output elsewhere"
-        )
+        give_up_output()
+        raise unwritable(unwritten[0])
     return 0 if server.started else 1
 
 
-def _give_up_output() -> None:
+def unwritable(error: OSError) -> ServeError:
+    """Return the error for a standard output that cannot be written to."""
+    return ServeError(
+        f"cannot write to standard output: {error.strerror}. Free some space, or send the output elsewhere"
+    )
+
+
+def give_up_output() -> None:
     """Redirect standard output to the null device, so that Python does not retry the failed write at exit."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, sys.stdout.fileno())
@@ -415,7 +481,7 @@ def listen(host: str, port: int) -> socket.socket:
         raise ServeError(f"cannot listen on {place}: {reason}; choose another with --port") from None
 
 
-def _raise_file_limit() -> None:
+def raise_file_limit() -> None:
     """Raise the limit on open files, and so on connections, to the hard limit; the usual soft limit is 1,024."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from ludus.protocol.workers import WORKER_PATTERN
 from ludus.server.auth.limits import DEFAULT_WRONG_TOKENS, TokenLimits
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
@@ -60,6 +61,15 @@ class ServerSettings(BaseModel):
     """The file in which episodes survive the death of the server; if None, they end with it."""
     journal_sync: Literal["normal", "full"] = "normal"
     """What the journal survives: `normal` the death of the process, `full` also the loss of power."""
+    worker: Annotated[str, Field(pattern=f"^{WORKER_PATTERN}$")] | None = None
+    """The worker id of this process, which its episodes' ids then name, so that a proxy in front of several servers can
+    route requests by them: 1 to 16 lower-case letters and digits. None for a server that is alone."""
+    workers: int | None = Field(default=None, ge=1, le=256)
+    """How many server processes serve the environments behind a gateway; None for one process without a gateway."""
+    drain_seconds: float = Field(default=3600.0, ge=0)
+    """How long a worker without a journal may finish its episodes before it is restarted."""
+    unresponsive_seconds: float = Field(default=10.0, gt=0)
+    """How long a worker may leave a health check unanswered before it is killed and replaced."""
     difficulty: tuple[Path, ...] = ()
     """Difficulty files (`ludus calibrate --difficulty`) that curricula begin with, at most one for each split."""
     metrics_open: bool = False

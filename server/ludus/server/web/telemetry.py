@@ -86,6 +86,8 @@ def route_of(path: str) -> str:
     """Return the route of a path, without any part that a caller chose."""
     if path.startswith("/play/"):
         return "/play/{capability}/mcp"
+    if path.startswith("/workers/") and path.endswith("/channel"):
+        return "/workers/{worker}/channel"
     return path if path in _FIXED_PATHS else "/{ors}"
 
 

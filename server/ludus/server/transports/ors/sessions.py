@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any, Final
 
 from pydantic_core import to_json
@@ -34,7 +33,7 @@ async def create_session(ors: OrsServer, request: OrsRequest) -> None:
     body = await request.body()
     if body:
         parse_json(body)
-    sid = str(uuid.uuid4())
+    sid = ors.host.ids.session()
     if request.header(b"accept").startswith("application/json"):
         await request.json(to_json({"sid": sid}))
         return

@@ -1,0 +1,562 @@
+"""One connection of a client to the gateway.
+
+How this works:
+
+* The bytes of the client go through an HTTP parser, which makes `Request`s. One task for each connection (`_serve`)
+  answers them one after the other.
+* A request's head is written again for the worker, so gateway and worker never disagree about where a request ends. Its
+  body is passed on as it arrives. The worker's answer is passed back as it is; a second parser only finds its end.
+* The connection to a worker is kept for the client's next request to it, and ends as the client's connection ends.
+* An upgrade to the channel of one worker makes a tunnel: from then on, bytes are passed both ways without being read.
+  An upgrade to the general channel is handed to `FramedChannel`.
+* A side that writes faster than the other one reads is paused: each side has at most one full write buffer of the event
+  loop, and a request that is not read yet is bounded by `UNREAD_BYTES`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import httptools
+from pydantic_core import to_json
+
+from ludus.protocol.errors import (
+    CapacityError,
+    EpisodeFailed,
+    InvalidRequest,
+    LudusError,
+    MethodNotFound,
+    PayloadTooLarge,
+    to_wire,
+)
+from ludus.protocol.incidents import new_incident
+from ludus.server.web.delivery import _unacknowledged
+from ludus.server.web.guard import error_body, error_headers
+from ludus.server.web.http_protocol import DISCARDED_BYTES, HEAD_BYTES, HEAD_FIELDS
+from ludus.server.web.serve import HEADERS
+from ludus.server.workers import upstream
+from ludus.server.workers.framed import FramedChannel
+from ludus.server.workers.pool import lost
+from ludus.server.workers.requests import Request
+from ludus.server.workers.routing import Place, place_of, target_of_mcp
+
+if TYPE_CHECKING:
+    from ludus.server.workers.gateway import Gateway
+    from ludus.server.workers.pool import Worker
+
+log = logging.getLogger("ludus.gateway")
+
+UNREAD_BYTES: Final = 64 * 1024
+"""The bytes of requests that wait, at which a client is read no further."""
+
+GONE: Final = 410
+"""The status for the channel of a worker that died with its episodes."""
+
+_REASONS: Final = {
+    200: "OK", 400: "Bad Request", 404: "Not Found", 408: "Request Timeout", 410: "Gone", 413: "Content Too Large",
+    429: "Too Many Requests", 431: "Request Header Fields Too Large", 500: "Internal Server Error",
+    503: "Service Unavailable",
+}  # fmt: skip
+_SWITCHING: Final = b"HTTP/1.1 101 "
+
+
+class ClientLeft(Exception):
+    """The connection of the client is lost, or cannot be used any more."""
+
+
+class ClientConnection(asyncio.Protocol):
+    """A connection of a client.
+
+    Args:
+        gateway: the gateway that accepted it.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self.transport: asyncio.Transport
+        self.peer = ""
+        self.uplinks: dict[str, upstream.Uplink] = {}
+        self.waiting_since: float | None = None
+        """Since when the rest of a request has been awaited; None while nothing is awaited."""
+        self.idle_since = 0.0
+        self.channel: FramedChannel | None = None
+        self.lost = False
+        self._loop = asyncio.get_running_loop()
+        self._parser = httptools.HttpRequestParser(self)
+        self._request = Request()
+        self._requests: deque[Request] = deque()
+        self._serving: Request | None = None
+        self._awaited: asyncio.Future[None] | None = None
+        self._answered: asyncio.Future[None] | None = None
+        self._tunnel: upstream.Uplink | None = None
+        self._after_upgrade = bytearray()
+        self._upgraded = False
+        self._head_bytes = 0
+        self._counted = 0
+        self._holds: set[str] = set()
+        self._whole = True
+        """Whether the client had acknowledged everything when it closed its side."""
+        self._task: asyncio.Task[None] | None = None
+
+    # ── the transport ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to serve a new client."""
+        self.transport = transport  # type: ignore[assignment]
+        name = transport.get_extra_info("peername")
+        self.peer = name[0] if isinstance(name, tuple) else "unknown"
+        self.waiting_since = self._loop.time()
+        self._task = self._loop.create_task(self._serve())
+        self.gateway.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass data to the tunnel, the channel or the parser."""
+        if self._tunnel is not None:
+            self._tunnel.transport.write(data)
+        elif self.channel is not None:
+            self.channel.client_sent(data)
+        elif self._upgraded:
+            self._after_upgrade += data
+            self._hold("unread")
+        else:
+            self._parse(data)
+
+    def eof_received(self) -> None:
+        """Note whether the client has everything that was written; the connection then closes."""
+        self._whole = not self.transport.get_write_buffer_size() and not self._holds_back()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the connections to workers as the client ended this one."""
+        self.lost = True
+        self._count_head(0)
+        self.gateway.remove(self)
+        for uplink in self.uplinks.values():
+            if exc is None and self._whole:
+                uplink.close()
+            else:
+                uplink.reset()
+        if self.channel is not None:
+            self.channel.client_lost()
+        if self._task is not None:
+            self._task.cancel()
+
+    def pause_writing(self) -> None:
+        """Stop reading from workers: the client does not read."""
+        for uplink in self.uplinks.values():
+            if not uplink.closed:
+                uplink.transport.pause_reading()
+        if self.channel is not None:
+            self.channel.client_has_room(room=False)
+
+    def resume_writing(self) -> None:
+        """Read from workers again."""
+        for uplink in self.uplinks.values():
+            if not uplink.closed:
+                uplink.transport.resume_reading()
+        if self.channel is not None:
+            self.channel.client_has_room(room=True)
+
+    def hold(self, why: str, *, held: bool) -> None:
+        """Stop or resume reading from the client, for one of several reasons."""
+        if held:
+            self._hold(why)
+        else:
+            self._release(why)
+
+    def _hold(self, why: str) -> None:
+        if not self._holds and not self.lost:
+            self.transport.pause_reading()
+        self._holds.add(why)
+
+    def _release(self, why: str) -> None:
+        if why in self._holds:
+            self._holds.discard(why)
+            if not self._holds and not self.lost:
+                if self.waiting_since is not None:
+                    self.waiting_since = self._loop.time()
+                self.transport.resume_reading()
+
+    @property
+    def answering(self) -> bool:
+        """Whether a worker has a request of this client, or the connection is no longer one of HTTP."""
+        return self._answered is not None or self._upgraded
+
+    @property
+    def idle(self) -> bool:
+        """Whether the client waits for nothing."""
+        return self._serving is None and not self._requests and not self._upgraded
+
+    @property
+    def held(self) -> bool:
+        """Whether the client is not read at this time."""
+        return bool(self._holds)
+
+    def _holds_back(self) -> bool:
+        sock: Any = self.transport.get_extra_info("socket")
+        try:
+            return sock is not None and _unacknowledged(sock) > 0
+        except OSError:
+            return True
+
+    # ── the parser ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _parse(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            request = self._requests[-1] if self._requests else self._serving
+            if request is not None and request.upgrade:
+                self._upgraded = True
+                self._after_upgrade += data[upgrade.args[0] :]
+            elif request is not None:
+                request.keep_alive = False  # another protocol, which is not spoken here; the request is served
+        except httptools.HttpParserError:
+            self.refuse(400, InvalidRequest("this is not an HTTP request, or one broken beyond reading"))
+            return
+        if self._head_bytes >= 0:
+            self._head_bytes += len(data)
+            self._count_head(self._head_bytes)
+            if self._head_bytes > HEAD_BYTES or len(self._request.headers) > HEAD_FIELDS:
+                limits = f"{HEAD_BYTES} bytes or has more than {HEAD_FIELDS} fields"
+                self.refuse(431, PayloadTooLarge(f"the head of the request is larger than {limits}"))
+            elif not self.gateway.arrivals.heads_fit():
+                self.refuse(503, CapacityError("too many requests are arriving; try again", retryAfter=1.0))
+        self._hold_unread()
+
+    def _hold_unread(self) -> None:
+        """Read no further while more requests, or more of their bodies, wait than are needed."""
+        waiting = sum(sum(map(len, one.parts)) for one in self._requests)
+        if waiting > UNREAD_BYTES or len(self._requests) > 1:
+            self._hold("unread")
+
+    def _count_head(self, size: int) -> None:
+        self.gateway.arrivals.heads += size - self._counted
+        self._counted = size
+
+    def on_message_begin(self) -> None:
+        """Begin to read a request."""
+        self._request = Request()
+        self._head_bytes = 0
+        self.waiting_since = self._loop.time()
+
+    def on_url(self, url: bytes) -> None:
+        """Keep a part of the request's target."""
+        self._request.target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header."""
+        self._request.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """Hand over a request whose head is complete."""
+        request, parser = self._request, self._parser
+        self._head_bytes = -1
+        self._count_head(0)
+        request.method, request.version = parser.get_method(), parser.get_http_version()
+        request.keep_alive = parser.should_keep_alive()
+        request.upgrade = parser.should_upgrade() and request.header(b"upgrade").lower() == b"websocket"
+        self._requests.append(request)
+        self._wake()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        self._request.arrived(body)
+        self._wake()
+
+    def on_message_complete(self) -> None:
+        """Note that the request is complete."""
+        self._head_bytes = 0
+        self.waiting_since = None
+        self._request.arrived(b"")
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._awaited is not None and not self._awaited.done():
+            self._awaited.set_result(None)
+
+    async def _next_event(self) -> None:
+        """Wait until more of a request has arrived."""
+        self._awaited = self._loop.create_future()
+        try:
+            await self._awaited
+        finally:
+            self._awaited = None
+
+    # ── serving ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _serve(self) -> None:
+        try:
+            while True:
+                while not self._requests:
+                    self._release("unread")
+                    await self._next_event()
+                self._serving = request = self._requests.popleft()
+                await self._answer(request)
+                if not request.keep_alive or self.lost:
+                    break
+                await self._arrive(request)
+                self._serving = None
+                self.idle_since = self._loop.time()
+            await self._discard(request)
+            self.transport.close()
+        except ClientLeft:
+            if not self.lost:
+                self.transport.abort()
+        except Exception:
+            incident = new_incident()
+            log.exception("a connection failed (incident %s)", incident, extra={"incident": incident})
+            self.transport.abort()
+
+    async def _answer(self, request: Request) -> None:
+        gateway = self.gateway
+        place, named = place_of(gateway.without_prefix(request.path))
+        identifier: Any = None
+        try:
+            if place is Place.PAGE and not request.upgrade:
+                await gateway.pages.answer(self, request, named)
+                return
+            if request.upgrade:
+                await self._upgrade(request, place, named)
+                return
+            worker, about_episodes = await gateway.worker_for(self, request, place, named)
+            if not await self.proxy(request, worker):
+                # Nothing of the answer has arrived. Only if the episode died with the worker, it is known what to say.
+                if not gateway.pool.durable and about_episodes and await worker.died():
+                    raise lost()
+                raise ClientLeft
+        except LudusError as error:
+            if isinstance(error, EpisodeFailed) and place in (Place.PLAY, Place.CONTROL):
+                identifier = target_of_mcp(await self.whole(request))[1]
+            self._answer_error(request, error, place, identifier)
+
+    def _answer_error(self, request: Request, error: LudusError, place: Place, identifier: Any) -> None:
+        status, headers = error.http_status, error_headers(error)
+        if isinstance(error, EpisodeFailed) and identifier is not None:
+            status = 200
+            body = to_json({"jsonrpc": "2.0", "id": identifier, "error": to_wire(error)})
+        elif isinstance(error, EpisodeFailed) and place is Place.OTHER:
+            status = 404
+            answer: dict[str, Any] = {"detail": "Active environment not found"}
+            if request.has(b"ludus-extension"):
+                answer["ludus"] = to_wire(error)
+            body = to_json(answer)
+        else:
+            body = error_body(self.gateway.without_prefix(request.path), error)
+        self.answer(request, status, body, headers)
+
+    def answer(
+        self, request: Request, status: int, body: bytes, headers: dict[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> None:  # fmt: skip
+        """Answer a request without a worker."""
+        fields = {"content-type": content_type, "content-length": str(len(body)), **dict(HEADERS), **(headers or {})}
+        if not request.keep_alive or not request.complete:
+            request.keep_alive = False
+            fields["connection"] = "close"
+        lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        head = f"HTTP/1.1 {status} {_REASONS.get(status, 'Refused')}\r\n{lines}\r\n"
+        self.transport.write(head.encode("latin-1") + (b"" if request.method == b"HEAD" else body))
+
+    def refuse(self, status: int, error: LudusError) -> None:
+        """Answer what is not a whole request with an error, if no other answer is on its way, and close."""
+        if not self.answering and not self._requests and not self.lost:
+            body = error_body("", error)
+            lines = "".join(f"{name}: {value}\r\n" for name, value in error_headers(error).items())
+            head = (
+                f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\nconnection: close\r\n"
+                f"{lines}content-length: {len(body)}\r\n\r\n"
+            )
+            self.transport.write(head.encode("latin-1") + body)
+        self.transport.close()
+
+    async def whole(self, request: Request) -> bytes:
+        """Return the body of a request, and keep it for being passed on.
+
+        Raises:
+            PayloadTooLarge: the body is larger than the server accepts.
+        """
+        limit = self.gateway.settings.limits.body_bytes
+        if (request.length or 0) > limit:
+            raise _too_large(limit)
+        if request.header(b"expect").lower() == b"100-continue" and not request.complete:
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        while not request.complete:
+            if request.size > limit:
+                raise _too_large(limit)
+            self._release("unread")
+            await self._next_event()
+        body = b"".join(request.parts)
+        request.parts.clear()
+        if body:
+            request.parts.append(body)
+        return body
+
+    async def _arrive(self, request: Request) -> None:
+        """Wait for the rest of a request that was answered early, and discard it."""
+        request.sink = _discard
+        while not request.complete:
+            if request.size > DISCARDED_BYTES:
+                raise ClientLeft
+            self._release("unread")
+            await self._next_event()
+
+    async def _discard(self, request: Request) -> None:
+        """Before the connection closes, read the rest of a request; the peer would lose the answer otherwise."""
+        if not self.lost and not request.upgrade:
+            await self._arrive(request)
+
+    # ── passing requests on ─────────────────────────────────────────────────────────────────────────────────────────
+
+    async def uplink_to(self, worker: Worker) -> upstream.Uplink:
+        """Return the connection to a worker that this client has, or a new one."""
+        uplink = self.uplinks.get(worker.name)
+        if uplink is None or uplink.closed or uplink.transport.is_closing():
+            uplink = await upstream.connect(self.gateway.pool, worker)
+            if self.lost:
+                uplink.reset()
+                raise ClientLeft
+            self.uplinks[worker.name] = uplink
+        return uplink
+
+    async def proxy(self, request: Request, worker: Worker) -> bool:
+        """Pass a request on to a worker, and its answer back. Return whether there was any answer.
+
+        Raises:
+            ClientLeft: the worker died in the middle of its answer. The connection of the client breaks, too.
+        """
+        uplink = await self.uplink_to(worker)
+        to_head = request.method == b"HEAD"
+        lasting = request.version == "1.1" and not to_head
+        answer = upstream.Answer(to_head=to_head)
+        self._answered = answered = self._loop.create_future()
+
+        def settle() -> None:
+            if not answered.done():
+                answered.set_result(None)
+
+        def passed(data: bytes) -> None:
+            self.transport.write(data)
+            try:
+                answer.feed(data)
+            except httptools.HttpParserError:
+                uplink.reset()
+            if answer.complete and lasting:
+                settle()
+
+        def pass_on(part: bytes) -> None:
+            uplink.transport.write(request.encoded(part))
+
+        uplink.sink, uplink.on_lost = passed, settle
+        uplink.on_room = lambda room: self.hold("uplink", held=not room)
+        data = [request.head(self.gateway.introduction(self.peer), lasting=lasting)]
+        data += map(request.encoded, request.parts)
+        if request.complete and request.chunked:
+            data.append(request.encoded(b""))
+        if not request.complete:
+            request.parts.clear()
+            request.sink = pass_on
+        uplink.transport.write(b"".join(data))
+        self._release("unread")
+        if uplink.closed:
+            settle()
+        await answered
+        self._answered = None
+        uplink.sink, uplink.on_lost, uplink.on_room = _discard, _nothing, _nothing_of
+        self._release("uplink")
+        if not answer.began:
+            return False
+        request.parts.clear()
+        if not (answer.complete or answer.ends_with_connection()):
+            raise ClientLeft
+        if not (lasting and answer.keeps_alive and request.complete):
+            uplink.close()
+            self.uplinks.pop(worker.name, None)
+            request.keep_alive = False
+        return True
+
+    async def _upgrade(self, request: Request, place: Place, named: str) -> None:
+        gateway = self.gateway
+        request.keep_alive = False
+        if place is Place.WORKER_CHANNEL:
+            worker = gateway.pool.find(named)
+            if worker is None:
+                raise MethodNotFound(f"this server has no worker {named!r}")
+            try:
+                uplink = await self.uplink_to(worker)
+            except EpisodeFailed as error:
+                self.answer(request, GONE, error_body(request.path, error))
+                return
+        elif place is Place.CHANNEL:
+            worker = gateway.pool.any()
+            await gateway.pool.reach(worker, about_episodes=False)
+            uplink = await self.uplink_to(worker)
+        else:
+            raise MethodNotFound("this server has no WebSocket at this path")
+        head = await self._switch(request, uplink)
+        if head is None:
+            return
+        if place is Place.CHANNEL:
+            self.channel = FramedChannel(self, request, uplink)
+            self.channel.worker_sent(uplink, head)
+            self.channel.client_sent(bytes(self._after_upgrade))
+        else:
+            self._join(uplink, head)
+        self._after_upgrade.clear()
+        self.waiting_since = None
+        self._release("unread")
+        await self._loop.create_future()  # until the connection is lost
+
+    async def _switch(self, request: Request, uplink: upstream.Uplink) -> bytes | None:
+        """Pass an upgrade on and its answer back. Return what came behind the answer; None if it is a refusal."""
+        received = bytearray()
+        event = asyncio.Event()
+
+        def read(data: bytes) -> None:
+            received.extend(data)
+            event.set()
+
+        uplink.sink, uplink.on_lost = read, event.set
+        uplink.transport.write(request.head(self.gateway.introduction(self.peer)))
+        while b"\r\n\r\n" not in received or not received.startswith(_SWITCHING):
+            if uplink.closed:
+                self.transport.write(bytes(received))
+                if not received:
+                    raise ClientLeft
+                return None
+            await event.wait()
+            event.clear()
+        end = received.index(b"\r\n\r\n") + 4
+        self.transport.write(bytes(received[:end]))
+        return bytes(received[end:])
+
+    def _join(self, uplink: upstream.Uplink, head: bytes) -> None:
+        """Make a tunnel of the connections of client and worker."""
+        uplink.sink = self.transport.write
+        uplink.on_lost = self.transport.close
+        uplink.on_room = lambda room: self.hold("uplink", held=not room)
+        self.transport.write(head)
+        uplink.transport.write(bytes(self._after_upgrade))
+        self._tunnel = uplink
+        if uplink.closed:
+            self.transport.close()
+
+
+def _too_large(limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(
+        f"the request is larger than the {limit} bytes this server accepts", limit="body_bytes", maximum=limit
+    )
+
+
+def _discard(part: bytes) -> None:
+    """Ignore a part."""
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _nothing_of(room: bool) -> None:
+    """Do nothing."""

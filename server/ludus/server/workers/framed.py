@@ -1,0 +1,279 @@
+"""The general channel: one WebSocket of a client, whose requests go to several workers.
+
+How this works:
+
+* The worker that answered the upgrade is the first one (`home`). Others get an upgrade with the same headers when the
+  first request for them arrives.
+* Each message of the client is parsed once. If all its requests are for one worker, it is passed on as it is; otherwise
+  each worker gets an array of its own. Order is kept for each worker, and so for each episode.
+* Messages of workers are passed back unread, each in one piece, as they come.
+* If the connection to a worker is lost, the client's connection is closed: what was unanswered is not known, and a
+  client that reconnects sends it again (CHAN-18). Requests for a worker that died without a journal are answered at
+  once with an error, and those for a worker that is being restarted wait for it.
+* Pings are answered here on both sides. A report of outcomes is also sent to all other workers, over `POST /mcp`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic_core import to_json
+
+from ludus.protocol.channel import failure, parse_requests, readable_id
+from ludus.protocol.errors import InvalidRequest, LudusError, ParseError
+from ludus.server.workers import frames, upstream
+from ludus.server.workers.frames import FrameError, FrameSplitter, MessageReader
+from ludus.server.workers.routing import Kind, target_of_method
+
+if TYPE_CHECKING:
+    from ludus.server.workers.connection import ClientConnection
+    from ludus.server.workers.pool import Worker
+    from ludus.server.workers.requests import Request
+
+log = logging.getLogger("ludus.gateway")
+
+WAITING_BYTES: Final = 16 * 1024 * 1024
+"""The bytes of requests that wait for workers to be reached, at which the client is read no further."""
+
+UNAUTHORIZED: Final = 3000
+"""The close code for a credential that is no longer valid, as the channel's own."""
+
+
+class _Link:
+    """The connection to one worker, with the requests that wait for it to be made."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.uplink: upstream.Uplink | None = None
+        self.splitter = FrameSplitter()
+        self.waiting: list[tuple[list[Any], bytes]] = []
+        """Messages with the ids of their requests."""
+        self.bytes = 0
+
+
+class FramedChannel:
+    """The channel of one client.
+
+    Args:
+        client: the client's connection.
+        request: its upgrade.
+        home: the connection to the worker that answered the upgrade.
+    """
+
+    def __init__(self, client: ClientConnection, request: Request, home: upstream.Uplink) -> None:
+        self._client = client
+        self._gateway = client.gateway
+        self._request = request
+        self._owner = self._gateway.owner_of(request)
+        self._reader = MessageReader(2 * self._gateway.settings.limits.body_bytes)
+        self._home = home.worker.name
+        self._links: dict[str, _Link] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._closing = False
+        self.heard_at = self._loop.time()
+        """When the client last sent anything."""
+        link = self._links[self._home] = _Link(home.worker)
+        self._attach(link, home)
+
+    # ── the client ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def client_sent(self, data: bytes) -> None:
+        """Read data of the client."""
+        if self._closing or not data:
+            return
+        self.heard_at = self._loop.time()
+        try:
+            messages = self._reader.feed(data)
+        except FrameError as error:
+            self.close(error.code, error.reason)
+            return
+        for opcode, payload in messages:
+            if opcode == frames.TEXT:
+                self._pass_on(payload)
+            elif opcode == frames.BINARY:
+                self._send(self._home, payload, [None], opcode=frames.BINARY)
+            elif opcode == frames.PING:
+                self._client.transport.write(frames.frame(frames.PONG, payload))
+            elif opcode == frames.CLOSE:
+                self._closing = True
+                self._client.transport.write(frames.frame(frames.CLOSE, payload[:2]))
+                self._client.transport.close()
+                return
+
+    def client_lost(self) -> None:
+        """End everything: the client's connection has ended."""
+        self._closing = True
+        for task in self._tasks:
+            task.cancel()
+
+    def client_has_room(self, *, room: bool) -> None:
+        """Note whether the client reads; `ClientConnection` has paused or resumed the workers."""
+
+    def ping(self) -> None:
+        """Ask the client for a sign of life."""
+        self._client.transport.write(frames.frame(frames.PING, b""))
+
+    def close(self, code: int, reason: str = "") -> None:
+        """Close the client's connection, after what was written."""
+        if not self._closing:
+            self._closing = True
+            self._client.transport.write(frames.close_frame(code, reason))
+            self._client.transport.close()
+
+    # ── from the client to workers ──────────────────────────────────────────────────────────────────────────────────
+
+    def _pass_on(self, payload: bytes) -> None:
+        try:
+            text = payload.decode()
+        except UnicodeDecodeError:
+            self.close(frames.NOT_UTF8, "a text frame is not UTF-8")
+            return
+        try:
+            items = parse_requests(text)
+        except (ParseError, InvalidRequest):
+            self._send(self._home, payload, [None])  # a worker knows the answer
+            return
+        workers = [self._worker_for(item) for item in items]
+        if any(worker is None for worker in workers):
+            items = [item for item, worker in zip(items, workers, strict=True) if worker is not None]
+            if not items:
+                return
+            payload = _written(items)
+        known = [worker for worker in workers if worker is not None]
+        first = known[0]
+        if all(worker is first for worker in known):
+            self._send(first.name, payload, items)
+            return
+        by_worker: dict[str, list[Any]] = {}
+        for item, worker in zip(items, known, strict=True):
+            by_worker.setdefault(worker.name, []).append(item)
+        for name, own in by_worker.items():
+            self._send(name, _written(own), own)
+
+    def _worker_for(self, item: Any) -> Worker | None:
+        """Return the worker of a request; None for a start that its client will send again, over its next connection.
+
+        That is a start for a worker that is about to be stopped, when no other can take it. This connection ends then.
+        """
+        pool = self._gateway.pool
+        if type(item) is not dict:
+            return pool.workers[self._home]
+        target = target_of_method(item.get("method"), item.get("params"))
+        if target.kind is Kind.WORKER and (worker := pool.find(target.worker)) is not None:
+            return worker
+        if target.kind is Kind.START:
+            worker = self._gateway.place(self._owner, target)
+            linked = worker.name in self._links and self._links[worker.name].uplink is not None
+            return None if linked and pool.must_wait(worker) else worker
+        if target.kind is Kind.EVERY:
+            self._spawn(self._gateway.tell_others(self._client, self._request, self._home, to_json(item)))
+        return pool.workers[self._home]
+
+    def _send(self, name: str, payload: bytes, items: list[Any], *, opcode: int = frames.TEXT) -> None:
+        link = self._links.get(name)
+        if link is None:
+            link = self._links[name] = _Link(self._gateway.pool.workers[name])
+            self._spawn(self._reach(link, about_episodes=not any(map(_starts, items))))
+        data = frames.frame(opcode, payload, masked=True)
+        if link.uplink is not None:
+            link.uplink.transport.write(data)
+            return
+        link.waiting.append(([readable_id(item) for item in items], data))
+        link.bytes += len(data)
+        if sum(one.bytes for one in self._links.values()) > WAITING_BYTES:
+            self._client.hold("waiting", held=True)
+
+    async def _reach(self, link: _Link, *, about_episodes: bool) -> None:
+        """Connect to a worker, and send what waits for it; or answer that with an error."""
+        try:
+            uplink = await upstream.connect(self._gateway.pool, link.worker, about_episodes=about_episodes)
+        except LudusError as error:
+            del self._links[link.worker.name]
+            replies = [failure(identifier, error) for identifiers, _ in link.waiting for identifier in identifiers]
+            self._client.transport.write(frames.frame(frames.TEXT, b"[" + b",".join(replies) + b"]"))
+            self._client.hold("waiting", held=False)
+            return
+        if self._closing:
+            uplink.reset()
+            return
+        self._client.uplinks[link.worker.name] = uplink
+        head = await self._upgraded(uplink)
+        if head is None:
+            self.close(frames.SERVICE_RESTART, f"worker {link.worker.name} does not take the connection")
+            return
+        self._attach(link, uplink)
+        uplink.transport.write(b"".join(data for _, data in link.waiting))
+        link.waiting.clear()
+        link.bytes = 0
+        self._client.hold("waiting", held=False)
+        self.worker_sent(uplink, head)
+
+    async def _upgraded(self, uplink: upstream.Uplink) -> bytes | None:
+        """Send the upgrade to a further worker. Return what came behind its answer; None if it refused."""
+        received = bytearray()
+        event = asyncio.Event()
+
+        def read(data: bytes) -> None:
+            received.extend(data)
+            event.set()
+
+        uplink.sink, uplink.on_lost = read, event.set
+        uplink.transport.write(self._request.head(self._gateway.introduction(self._client.peer)))
+        while b"\r\n\r\n" not in received:
+            if uplink.closed:
+                return None
+            await event.wait()
+            event.clear()
+        if not received.startswith(b"HTTP/1.1 101 "):
+            return None
+        return bytes(received[received.index(b"\r\n\r\n") + 4 :])
+
+    # ── from workers to the client ──────────────────────────────────────────────────────────────────────────────────
+
+    def _attach(self, link: _Link, uplink: upstream.Uplink) -> None:
+        link.uplink = uplink
+        uplink.sink = lambda data: self._worker_sent(link, data)
+        uplink.on_lost = lambda: self.close(frames.SERVICE_RESTART, f"worker {link.worker.name} is gone; reconnect")
+        uplink.on_room = lambda room: self._client.hold(f"uplink {link.worker.name}", held=not room)
+        if uplink.closed:
+            uplink.on_lost()
+
+    def worker_sent(self, uplink: upstream.Uplink, data: bytes) -> None:
+        """Read data that a worker sent behind its answer to the upgrade."""
+        if data:
+            uplink.sink(data)
+
+    def _worker_sent(self, link: _Link, data: bytes) -> None:
+        if self._closing:
+            return
+        passed, control = link.splitter.feed(data)
+        if passed:
+            self._client.transport.write(passed)
+        for opcode, payload in control:
+            if opcode == frames.PING and link.uplink is not None:
+                link.uplink.transport.write(frames.frame(frames.PONG, payload, masked=True))
+            elif opcode == frames.CLOSE:
+                self._closing = True
+                self._client.transport.write(frames.frame(frames.CLOSE, payload))
+                self._client.transport.close()
+
+    def _spawn(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _starts(item: Any) -> bool:
+    return type(item) is dict and target_of_method(item.get("method"), item.get("params")).kind is not Kind.WORKER
+
+
+def _written(items: list[Any]) -> bytes:
+    try:
+        return to_json(items)
+    except ValueError:  # a lone surrogate, which only escapes can write
+        import json
+
+        return json.dumps(items).encode()

@@ -1,0 +1,100 @@
+"""The pages for operating the server, answered for all workers together."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from ludus.protocol.errors import ShuttingDown
+from ludus.server.workers.upstream import GATEWAY_HEADER, Reply, ask
+
+if TYPE_CHECKING:
+    from ludus.server.workers.connection import ClientConnection
+    from ludus.server.workers.gateway import Gateway
+    from ludus.server.workers.requests import Request
+
+PAGE_SECONDS: Final = 10.0
+"""How long a worker may take for a page."""
+
+_ANSWERED: Final = frozenset({200, 503})
+_SAMPLE: Final = re.compile(r"([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})? (.+)")
+
+
+class Pages:
+    """Answers `/health`, `/ready` and `/metrics`."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def answer(self, client: ClientConnection, request: Request, path: str) -> None:
+        """Answer a request for one of the pages."""
+        replies = await self._ask_all(client, request)
+        refusal = next((reply for reply in replies.values() if reply.status not in _ANSWERED), None)
+        if refusal is not None or path == "/health":
+            first = refusal or next(iter(replies.values()))
+            kind = first.headers.get(b"content-type", b"application/json").decode("latin-1")
+            headers = {"www-authenticate": "Bearer"} if first.status == 401 else {}
+            client.answer(request, first.status, first.body, headers, kind)
+        elif path == "/ready":
+            status, body = _merge_readiness(list(replies.values()))
+            client.answer(request, status, body)
+        else:
+            text = merge_metrics({name: reply.body.decode() for name, reply in replies.items()})
+            kind = next(iter(replies.values())).headers.get(b"content-type", b"text/plain").decode("latin-1")
+            client.answer(request, 200, text.encode(), {}, kind)
+
+    async def _ask_all(self, client: ClientConnection, request: Request) -> dict[str, Reply]:
+        """Return the answers of the workers that answer.
+
+        Raises:
+            ShuttingDown: none does.
+        """
+        workers = [worker for worker in self._gateway.pool.workers.values() if worker.up]
+        headers = [*request.passed_headers(), (GATEWAY_HEADER, self._gateway.introduction(client.peer))]
+
+        async def one(worker: Any) -> Reply | None:
+            try:
+                async with asyncio.timeout(PAGE_SECONDS):
+                    return await ask(worker, request.method, request.target, headers)
+            except OSError:
+                return None
+
+        answers = await asyncio.gather(*map(one, workers))
+        found = {worker.name: answer for worker, answer in zip(workers, answers, strict=True) if answer is not None}
+        if not found:
+            raise ShuttingDown("no worker is running at this time; try again", retryAfter=1.0)
+        return found
+
+
+def _merge_readiness(replies: list[Reply]) -> tuple[int, bytes]:
+    found = [json.loads(reply.body) for reply in replies]
+    statuses = [one.get("status") for one in found]
+    status = next((one for one in ("ready", "full") if one in statuses), "stopping")
+    merged: dict[str, Any] = {"status": status}
+    for name in ("running", "limit", "queued"):
+        if all(isinstance(one.get(name), int) for one in found):
+            merged[name] = sum(one[name] for one in found)
+    return (200 if status == "ready" else 503), json.dumps(merged, separators=(",", ":")).encode()
+
+
+def merge_metrics(texts: dict[str, str]) -> str:
+    """Return the expositions of several workers as one, in which each sample has the label `worker`."""
+    families: dict[str, tuple[list[str], list[str]]] = {}
+    for worker, text in texts.items():
+        comments: list[str] = []
+        samples: list[str] = []
+        for line in text.splitlines():
+            if line.startswith("# HELP "):
+                comments, samples = families.setdefault(line.split(" ")[2], ([], []))
+                if not comments:
+                    comments.append(line)
+            elif line.startswith("#"):
+                if len(comments) < 2:
+                    comments.append(line)
+            elif (sample := _SAMPLE.fullmatch(line)) is not None:
+                name, labels, value = sample.groups()
+                labels = f'worker="{worker}"' + (f",{labels}" if labels else "")
+                samples.append(f"{name}{{{labels}}} {value}")
+    return "".join(f"{line}\n" for comments, samples in families.values() for line in (*comments, *samples))
