@@ -1,4 +1,4 @@
-"""The configurations of docs/workers.md, started with the real nginx and the real Caddy, route every wire by its ids."""
+"""The configurations of docs/workers.md route every wire by its ids, in the real nginx and the real Caddy."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ async def test_requests_reach_the_server_that_their_ids_name_on_every_wire(proxy
 
 async def test_our_client_plays_through_the_proxy(proxy: str) -> None:
     for wire in ("channel", "mcp", "ors"):
-        async with connect(proxy, token=TOKEN, wire=wire) as client:  # type: ignore[arg-type]
+        async with connect(proxy, token=TOKEN, wire=wire) as client:
             episodes = [await client.environment("sums").start() for _ in range(4)]
             for number in (1, 2):
                 for one in episodes:
