@@ -223,7 +223,7 @@ def of_credit(found: dict[str, Any]) -> Iterator[Figure]:
     measured = ", ".join(f"{side} {sum(own) / len(own):.1%}" for side, own in won.items())
     seeds = max(map(len, won.values()))
     yield Figure(
-        f"credit, test games won after {budget:,} environment steps, {seeds} seeds", "reported", measured, True
+        f"credit, test games won after {budget:,} environment steps, {seeds} seed(s)", "reported", measured, True
     )
 
 
