@@ -98,6 +98,8 @@ REFUSED: list[tuple[bytes, int]] = [
     (b"\x16\x03\x01\x02\x00\x01\x00\x01", 400),
     (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 70_000, 431),
     (b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: x\r\n" * 300, 431),
+    (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 70_000 + b"\r\n\r\n", 431),
+    (b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"X: x\r\n" * 300 + b"\r\n", 431),
     (b"GET / HTTP/1.1\r\nHost: localhost\r\nX : y\r\n\r\n", 400),
     (MCP + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
     (MCP + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n", 400),

@@ -94,6 +94,10 @@ class ClientConnection(asyncio.Protocol):
         self._tunnel: upstream.Uplink | None = None
         self._after_upgrade = bytearray()
         self._upgraded = False
+        self._in_head = False
+        self._began_now = False
+        """Whether the head began in the data that is being parsed."""
+        self._too_large = False
         self._head_bytes = 0
         self._counted = 0
         self._holds: set[str] = set()
@@ -216,10 +220,13 @@ class ClientConnection(asyncio.Protocol):
         except httptools.HttpParserError:
             self.refuse(400, InvalidRequest("this is not an HTTP request, or one broken beyond reading"))
             return
-        if self._head_bytes >= 0:
-            self._head_bytes += len(data)
+        if self._in_head:
+            # The part that a head begins in is not counted: most of it may be the end of the request before.
+            self._head_bytes = 0 if self._began_now else self._head_bytes + len(data)
+            self._began_now = False
             self._count_head(self._head_bytes)
-            if self._head_bytes > HEAD_BYTES or len(self._request.headers) > HEAD_FIELDS:
+        if self._in_head or self._too_large:
+            if self._too_large or self._head_bytes > HEAD_BYTES or len(self._request.headers) > HEAD_FIELDS:
                 limits = f"{HEAD_BYTES} bytes or has more than {HEAD_FIELDS} fields"
                 self.refuse(431, PayloadTooLarge(f"the head of the request is larger than {limits}"))
             elif not self.gateway.arrivals.heads_fit():
@@ -239,6 +246,7 @@ class ClientConnection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """Begin to read a request."""
         self._request = Request()
+        self._in_head = self._began_now = True
         self._head_bytes = 0
         self.waiting_since = self._loop.time()
 
@@ -253,8 +261,12 @@ class ClientConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """Hand over a request whose head is complete."""
         request, parser = self._request, self._parser
-        self._head_bytes = -1
+        self._in_head = False
         self._count_head(0)
+        size = len(request.target) + sum(len(name) + len(value) for name, value in request.headers)
+        if size > HEAD_BYTES or len(request.headers) > HEAD_FIELDS:
+            self._too_large = True
+            return
         request.method, request.version = parser.get_method(), parser.get_http_version()
         request.keep_alive = parser.should_keep_alive()
         request.upgrade = parser.should_upgrade() and request.header(b"upgrade").lower() == b"websocket"
@@ -268,7 +280,6 @@ class ClientConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """Note that the request is complete."""
-        self._head_bytes = 0
         self.waiting_since = None
         self._request.arrived(b"")
         self._wake()
