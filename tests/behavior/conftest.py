@@ -182,6 +182,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     parameters: dict[str, Any] = call.params if call is not None else {}
     if parameters.get("serve") == "two workers" and parameters.get("sit") == "stdio":
         item.add_marker(pytest.mark.skip("stdio has no gateway"))
+    if parameters.get("serve") == "two workers" and "what_json_does_not_have_run_nothing" in item.name:
+        item.add_marker(pytest.mark.skip("the test counts the calls of a tool in the server's process"))
     if parameters.get("sit") == "stdio" and parameters.get("fault", FAULT_OVER_STDIO) != FAULT_OVER_STDIO:
         item.add_marker(pytest.mark.suite("stdio"))
 

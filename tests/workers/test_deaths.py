@@ -104,6 +104,7 @@ async def test_without_a_journal_lost_episodes_fail_at_once_and_others_go_on(lau
                 await one.close()
 
 
+@pytest.mark.requirement("CHAN-26")
 async def test_a_worker_that_cannot_come_back_leaves_its_requests_answered(launch: Any, tmp_path: Path) -> None:
     world = tmp_path / "fleeting_world.py"
     shutil.copy(WORLD, world)
@@ -116,6 +117,9 @@ async def test_a_worker_that_cannot_come_back_leaves_its_requests_answered(launc
         await server.kill("w0")
         with pytest.raises(InfrastructureFailed):
             await lost.call("add", number=1)
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await session.ws_connect("/workers/w0/channel", protocols=(CHANNEL_SUBPROTOCOL,))
+        assert refused.value.status == 410
         for method in ("step", "close"):
             params = (
                 {"episode": lost.id, "key": "k", "step": 1, "tool": "add"} if method == "step" else {"episode": lost.id}

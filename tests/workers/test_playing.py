@@ -150,6 +150,7 @@ class Foreign:
         return [replies[first + place] for place in range(len(requests))]
 
 
+@pytest.mark.requirement("CHAN-24")
 async def test_one_array_for_episodes_of_both_workers_is_answered_completely_and_in_order(
     server: WorkersServer,
 ) -> None:

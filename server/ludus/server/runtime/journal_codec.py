@@ -52,7 +52,7 @@ def encode(entry: Entry) -> bytes:
         case Settled():
             return _framed(SETTLED, entry.episode, to_json({"key": entry.key}), _outcome(entry))
         case Asked():
-            return _framed(ASKED, entry.episode, to_json(_call(entry), inf_nan_mode="constants"))
+            return _framed(ASKED, entry.episode, _json(_call(entry)))
         case Started():
             body = {name: replace_surrogates(getattr(entry, name)) for name in _PLAIN}
             body |= {"limits": entry.limits, "tools": entry.tools, "prompt": entry.prompt, "digest": entry.digest.hex()}
@@ -92,7 +92,7 @@ def encode_call(
         )  # fmt: skip
         settled = Settled(episode, call.key, outcome, logged, call.original_result)
         return (encode(asked), encode(settled)), None
-    body = to_json((call.number, call.key, call.tool, call.arguments), inf_nan_mode="constants")
+    body = _json((call.number, call.key, call.tool, call.arguments))
     result: bytes = outcome.__pydantic_serializer__.to_json(outcome)
     head = _FRAME.pack(REWARDED if logged else CALLED, len(name), len(body), len(result))
     return (head, name, body, result), result
@@ -151,6 +151,13 @@ def _is_own(call: SettledCall, outcome: StepResult) -> bool:
     logged = call.logged
     one = logged[0]
     return len(logged) == 1 and one.source == "step" and one.reward is outcome.reward and one.step == outcome.step
+
+
+def _json(body: Any) -> bytes:
+    try:
+        return to_json(body, inf_nan_mode="constants")
+    except ValueError:  # half a surrogate pair in the arguments of a call, which is refused without being run
+        return to_json(replace_surrogates(body), inf_nan_mode="constants")
 
 
 def _call(asked: Asked) -> dict[str, Any]:
