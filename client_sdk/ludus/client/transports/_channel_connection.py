@@ -265,7 +265,11 @@ class ChannelConnection:
         shown = socket._response.headers
         limit = shown.get(MAX_FRAME_HEADER, "")
         self._max_frame = int(limit) if limit.isdecimal() else math.inf
-        self.worker_path = _checked_path(shown.get(WORKER_PATH_HEADER), self._url)
+        try:
+            self.worker_path = _checked_path(shown.get(WORKER_PATH_HEADER), self._url)
+        except errors.ProtocolViolation:
+            await _close(socket)
+            raise
         return socket
 
     def _resend(self, *, blame: bool) -> None:

@@ -63,6 +63,14 @@ JournalSync = Annotated[
 ]
 """The options for durable episodes."""
 
+HostAddress = Annotated[str, typer.Option(help="Address to listen on; any address except loopback needs tokens.")]
+EnvironmentName = Annotated[
+    str | None, typer.Option(help="With --stdio: serve one episode of this environment; without it, the catalog.")
+]
+Noises = Annotated[
+    list[str] | None,
+    typer.Option(help="Disturb tools: [NAME:]rate=0.1,kinds=tool_error+delay,seed=3, or JSON; repeatable."),
+]
 WorkerCount = Annotated[
     int | None, typer.Option("--workers", help="Server processes behind one address; episodes are spread over them.")
 ]
@@ -76,7 +84,7 @@ DrainSeconds = Annotated[
 UnresponsiveSeconds = Annotated[
     float, typer.Option(help="With --workers: seconds without an answer after which a worker is killed and replaced.")
 ]
-"""The options for servers of several processes."""
+"""Options of `ludus serve`."""
 
 DifficultyFiles = Annotated[
     list[Path] | None,
@@ -112,23 +120,16 @@ def register(app: typer.Typer) -> None:
 
 def serve(
     environments: Specs,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; any address except loopback needs tokens.")
-    ] = "127.0.0.1",
+    host: HostAddress = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
     stdio: Annotated[bool, typer.Option("--stdio", help="Serve MCP on standard input and output instead.")] = False,
-    environment: Annotated[
-        str | None, typer.Option(help="With --stdio: serve one episode of this environment; without it, the catalog.")
-    ] = None,
+    environment: EnvironmentName = None,
     split: Annotated[str | None, typer.Option(help="With --environment: the task's split.")] = None,
     task: Annotated[str | None, typer.Option(help="With --environment: the task's id.")] = None,
     index: Annotated[int | None, typer.Option(min=0, help="With --environment: the task's index.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="With --environment: the episode's seed.")] = None,
     play_only: Annotated[bool, typer.Option("--play-only", help="With --stdio: tools only, no rewards.")] = False,
-    noise: Annotated[
-        list[str] | None,
-        typer.Option(help="Disturb tools: [NAME:]rate=0.1,kinds=tool_error+delay,seed=3, or JSON; repeatable."),
-    ] = None,
+    noise: Noises = None,
     tasks: Annotated[str | None, typer.Option(help="For FORMAT:TARGET: the file of tasks, as #tasks=FILE.")] = None,
     verifier: Annotated[str | None, typer.Option(help="For FORMAT:TARGET: what scores, as #verifier=…")] = None,
     python: Interpreter = None,

@@ -17,16 +17,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 import httptools
 from pydantic_core import to_json
 
 from ludus.protocol.errors import (
-    CapacityError,
     EpisodeFailed,
-    InvalidRequest,
     LudusError,
     MethodNotFound,
     PayloadTooLarge,
@@ -35,11 +32,12 @@ from ludus.protocol.errors import (
 from ludus.protocol.incidents import new_incident
 from ludus.server.web.delivery import _unacknowledged
 from ludus.server.web.guard import error_body, error_headers
-from ludus.server.web.http_protocol import DISCARDED_BYTES, HEAD_BYTES, HEAD_FIELDS
+from ludus.server.web.http_protocol import DISCARDED_BYTES
 from ludus.server.web.serve import HEADERS
 from ludus.server.workers import upstream
 from ludus.server.workers.framed import FramedChannel
 from ludus.server.workers.pool import lost
+from ludus.server.workers.reader import RequestReader
 from ludus.server.workers.requests import Request
 from ludus.server.workers.routing import Place, place_of, target_of_mcp
 
@@ -48,9 +46,6 @@ if TYPE_CHECKING:
     from ludus.server.workers.pool import Worker
 
 log = logging.getLogger("ludus.gateway")
-
-UNREAD_BYTES: Final = 64 * 1024
-"""The bytes of requests that wait, at which a client is read no further."""
 
 GONE: Final = 410
 """The status for the channel of a worker that died with its episodes."""
@@ -67,7 +62,7 @@ class ClientLeft(Exception):
     """The connection of the client is lost, or cannot be used any more."""
 
 
-class ClientConnection(asyncio.Protocol):
+class ClientConnection(RequestReader, asyncio.Protocol):
     """A connection of a client.
 
     Args:
@@ -75,32 +70,13 @@ class ClientConnection(asyncio.Protocol):
     """
 
     def __init__(self, gateway: Gateway) -> None:
-        self.gateway = gateway
-        self.transport: asyncio.Transport
+        super().__init__(gateway)
         self.peer = ""
         self.uplinks: dict[str, upstream.Uplink] = {}
-        self.waiting_since: float | None = None
-        """Since when the rest of a request has been awaited; None while nothing is awaited."""
         self.idle_since = 0.0
         self.channel: FramedChannel | None = None
-        self.lost = False
-        self._loop = asyncio.get_running_loop()
-        self._parser = httptools.HttpRequestParser(self)
-        self._request = Request()
-        self._requests: deque[Request] = deque()
-        self._serving: Request | None = None
-        self._awaited: asyncio.Future[None] | None = None
         self._answered: asyncio.Future[None] | None = None
         self._tunnel: upstream.Uplink | None = None
-        self._after_upgrade = bytearray()
-        self._upgraded = False
-        self._in_head = False
-        self._began_now = False
-        """Whether the head began in the data that is being parsed."""
-        self._too_large = False
-        self._head_bytes = 0
-        self._counted = 0
-        self._holds: set[str] = set()
         self._whole = True
         """Whether the client had acknowledged everything when it closed its side."""
         self._task: asyncio.Task[None] | None = None
@@ -163,26 +139,6 @@ class ClientConnection(asyncio.Protocol):
         if self.channel is not None:
             self.channel.client_has_room(room=True)
 
-    def hold(self, why: str, *, held: bool) -> None:
-        """Stop or resume reading from the client, for one of several reasons."""
-        if held:
-            self._hold(why)
-        else:
-            self._release(why)
-
-    def _hold(self, why: str) -> None:
-        if not self._holds and not self.lost:
-            self.transport.pause_reading()
-        self._holds.add(why)
-
-    def _release(self, why: str) -> None:
-        if why in self._holds:
-            self._holds.discard(why)
-            if not self._holds and not self.lost:
-                if self.waiting_since is not None:
-                    self.waiting_since = self._loop.time()
-                self.transport.resume_reading()
-
     @property
     def answering(self) -> bool:
         """Whether a worker has a request of this client, or the connection is no longer one of HTTP."""
@@ -193,108 +149,12 @@ class ClientConnection(asyncio.Protocol):
         """Whether the client waits for nothing."""
         return self._serving is None and not self._requests and not self._upgraded
 
-    @property
-    def held(self) -> bool:
-        """Whether the client is not read at this time."""
-        return bool(self._holds)
-
     def _holds_back(self) -> bool:
         sock: Any = self.transport.get_extra_info("socket")
         try:
             return sock is not None and _unacknowledged(sock) > 0
         except OSError:
             return True
-
-    # ── the parser ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _parse(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            request = self._requests[-1] if self._requests else self._serving
-            if request is not None and request.upgrade:
-                self._upgraded = True
-                self._after_upgrade += data[upgrade.args[0] :]
-            elif request is not None:
-                request.keep_alive = False  # another protocol, which is not spoken here; the request is served
-        except httptools.HttpParserError:
-            self.refuse(400, InvalidRequest("this is not an HTTP request, or one broken beyond reading"))
-            return
-        if self._in_head:
-            # The part that a head begins in is not counted: most of it may be the end of the request before.
-            self._head_bytes = 0 if self._began_now else self._head_bytes + len(data)
-            self._began_now = False
-            self._count_head(self._head_bytes)
-        if self._in_head or self._too_large:
-            if self._too_large or self._head_bytes > HEAD_BYTES or len(self._request.headers) > HEAD_FIELDS:
-                limits = f"{HEAD_BYTES} bytes or has more than {HEAD_FIELDS} fields"
-                self.refuse(431, PayloadTooLarge(f"the head of the request is larger than {limits}"))
-            elif not self.gateway.arrivals.heads_fit():
-                self.refuse(503, CapacityError("too many requests are arriving; try again", retryAfter=1.0))
-        self._hold_unread()
-
-    def _hold_unread(self) -> None:
-        """Read no further while more requests, or more of their bodies, wait than are needed."""
-        waiting = sum(sum(map(len, one.parts)) for one in self._requests)
-        if waiting > UNREAD_BYTES or len(self._requests) > 1:
-            self._hold("unread")
-
-    def _count_head(self, size: int) -> None:
-        self.gateway.arrivals.heads += size - self._counted
-        self._counted = size
-
-    def on_message_begin(self) -> None:
-        """Begin to read a request."""
-        self._request = Request()
-        self._in_head = self._began_now = True
-        self._head_bytes = 0
-        self.waiting_since = self._loop.time()
-
-    def on_url(self, url: bytes) -> None:
-        """Keep a part of the request's target."""
-        self._request.target += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header."""
-        self._request.headers.append((name.lower(), value))
-
-    def on_headers_complete(self) -> None:
-        """Hand over a request whose head is complete."""
-        request, parser = self._request, self._parser
-        self._in_head = False
-        self._count_head(0)
-        size = len(request.target) + sum(len(name) + len(value) for name, value in request.headers)
-        if size > HEAD_BYTES or len(request.headers) > HEAD_FIELDS:
-            self._too_large = True
-            return
-        request.method, request.version = parser.get_method(), parser.get_http_version()
-        request.keep_alive = parser.should_keep_alive()
-        request.upgrade = parser.should_upgrade() and request.header(b"upgrade").lower() == b"websocket"
-        self._requests.append(request)
-        self._wake()
-
-    def on_body(self, body: bytes) -> None:
-        """Take a part of the body."""
-        self._request.arrived(body)
-        self._wake()
-
-    def on_message_complete(self) -> None:
-        """Note that the request is complete."""
-        self.waiting_since = None
-        self._request.arrived(b"")
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._awaited is not None and not self._awaited.done():
-            self._awaited.set_result(None)
-
-    async def _next_event(self) -> None:
-        """Wait until more of a request has arrived."""
-        self._awaited = self._loop.create_future()
-        try:
-            await self._awaited
-        finally:
-            self._awaited = None
 
     # ── serving ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
