@@ -4,8 +4,8 @@ How this works:
 
 * The actions are played in processes that are started one after the other, with all surroundings held still
   (`surroundings.py`). Two of them with the same surroundings must give the same.
-* Then some surroundings differ. A group of them that changes a result is halved until a single one is left. Only those
-  are tried that the environment's code has read, or can read without a trace.
+* Then some surroundings differ. A group of them that changes a result is halved until a single one is left. Those that
+  the environment's code was seen to read come first, then those that it can read without a trace, then all others.
 * If none of them is the cause, the actions are played again in a process that has played others before: what differs
   then comes from earlier episodes, and if it also comes back in a new process with the same folder, from their files.
 * If two processes with the same surroundings differ, the cause is one that cannot be held still: threads, the network,
@@ -93,8 +93,9 @@ class Diagnosis:
             found[script] = [_found(_suspect(one, other, base.reads), base.reads)]
         steady = [script for script in scripts if script not in loose]
         read = {one.what for one in base.reads}
-        likely = [name for name in CHANGEABLE if name in read or name in UNSEEN]
-        for group in (likely, [name for name in CHANGEABLE if name not in likely]):
+        seen = [name for name in CHANGEABLE if name in read]
+        unseen = [name for name in CHANGEABLE if name in UNSEEN and name not in read]
+        for group in (seen, unseen, [name for name in CHANGEABLE if name not in (*seen, *unseen)]):
             if open_ones := [script for script in steady if not found[script]]:
                 await self._halve(scripts, base, group, open_ones, found)
         if open_ones := [script for script in steady if not found[script]]:
