@@ -36,7 +36,9 @@ _KIB: Final = 1024
 
 def print_list(episodes: Sequence[Recorded], count: int) -> None:
     """Print one row for each episode; `count` is the number of all that match."""
-    table = Table("episode", "environment", "task", "steps", "end", "reward", "when", "size", box=None, padding=(0, 1))
+    table = Table(box=None, padding=(0, 1))
+    for title in ("episode", "environment", "task", "steps", "end", "reward", "when", "size"):
+        table.add_column(title, no_wrap=title in ("episode", "when", "size"), overflow="fold")
     for one in episodes:
         started = one.history.started
         reward = one.reward.value
@@ -114,8 +116,12 @@ def print_repeated(repeated: Repeated, *, full: bool) -> None:
     """Print a call that was executed again: its outcome, or how that differs from the recorded one."""
     print_call(repeated.past, full=full)
     if repeated.outcome is None:
-        console.print(shown("  not executed: the episode has ended before it, or the clock cut it off", "dim"))
-    elif not repeated.departures:
+        if repeated.departures:
+            console.print(shown(f"  ✗ not executed: the episode has ended ({repeated.departures[0].now})", "red"))
+        else:
+            console.print(shown("  not executed: it never ran, or the clock cut it off", "dim"))
+        return
+    if not repeated.departures:
         print_outcome(repeated.outcome, full=full)
     for one in repeated.departures:
         print_departure(one, full=full)
@@ -212,4 +218,4 @@ def _json(value: Any) -> Any:
 
 
 def _when(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -13,6 +14,7 @@ import typer
 from ludus.cli import _replayed_text as text
 from ludus.cli._common import Json, console, errors, print_json, run, shown
 from ludus.protocol.errors import EnvironmentNotFound, LudusError, Unsupported
+from ludus.protocol.text import shorten_traceback
 
 if TYPE_CHECKING:  # imported where needed, so that a missing extra `server` gives the command that installs it
     from ludus.server.runtime.recorded import Recorded
@@ -78,6 +80,9 @@ def replay(
     if no_run:
         _show(chosen, step, full=full, as_json=as_json)
         return
+    logger = logging.getLogger("ludus")
+    logger.addHandler(_Failures())
+    logger.propagate = False
     same = _debug(chosen, env, step, full=full) if interactive else _execute(chosen, env, step, full, as_json)
     if not same:
         raise typer.Exit(1)
@@ -145,10 +150,24 @@ def open_reexecution(chosen: Recorded, env: str | None) -> Reexecution:
     try:
         return Reexecution(installed_class(name) if env is None else load_environment(env), chosen.history)
     except EnvironmentNotFound as error:
-        hint = "" if env is not None else "; name the one of this episode with --env file.py:Class"
-        raise typer.BadParameter(error.message + hint) from None
+        missing = f"no environment {name!r} is installed; name its class with --env module:Class or file.py:Class"
+        raise typer.BadParameter(error.message if env is not None else missing) from None
     except Unsupported as error:
         raise typer.BadParameter(f"episode {chosen.id}: {error.message}; --no-run shows what was recorded") from None
+
+
+class _Failures(logging.Handler):
+    """Prints what the environment's code raised, with the lines of its own traceback."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one record."""
+        errors.print(shown(record.getMessage(), "yellow"), soft_wrap=True)
+        if record.exc_info:
+            for line in shorten_traceback(logging.Formatter().formatException(record.exc_info)):
+                errors.print(shown(f"  {line}", "dim"), soft_wrap=True)
 
 
 def remarks(again: Reexecution) -> list[str]:

@@ -33,7 +33,7 @@ SCRIPTS: Final = 4
 """The most scripts whose cause is searched at one time."""
 
 _ADDRESS: Final = re.compile(r"\b0x[0-9a-f]{6,16}\b")
-_NOT_HELD_STILL: Final = ("network", "threads", "process", "addresses", "files")
+_NOT_HELD_STILL: Final = ("process", "addresses", "threads", "network", "files")
 """The causes that no process can hold still, in the order in which they are suspected."""
 
 
@@ -54,6 +54,7 @@ class _Played:
     again: list[Transcript]
     """The same scripts, after all of them were played once."""
     reads: list[Read]
+    """Places that read surroundings; those that did so in an episode come first."""
 
 
 @dataclass(slots=True)
@@ -90,7 +91,8 @@ class Diagnosis:
         loose = _differing(scripts, base.first, twin.first)
         for script in loose:
             one, other = base.first[scripts.index(script)], twin.first[scripts.index(script)]
-            found[script] = [_found(_suspect(one, other, base.reads), base.reads)]
+            suspect = _suspect(one, other, base.reads)
+            found[script] = [_found(suspect, base.reads)] if suspect is not None else []
         steady = [script for script in scripts if script not in loose]
         read = {one.what for one in base.reads}
         seen = [name for name in CHANGEABLE if name in read]
@@ -146,11 +148,13 @@ class Diagnosis:
         try:
             async with serving_measured(self.sources, surroundings) as process, connect(process.url) as client:
                 environment = client.environment(self.environment)
+                at_import = process.reads
                 for script in before:
                     await self._perform(environment, script)
                 first = [await self._perform(environment, script) for script in scripts]
                 again = [await self._perform(environment, script) for script in reversed(scripts)]
-                return _Played(first, again[::-1], process.reads)
+                in_episodes = [read for read in process.reads if read not in at_import]
+                return _Played(first, again[::-1], [*in_episodes, *at_import])
         except LudusError as error:  # it cannot be served like this, which is a difference, too
             broken = [Transcript(script, 0, (("failed", error.message),)) for script in scripts]
             return _Played(broken, broken, [])
@@ -168,12 +172,12 @@ def _differing(scripts: Sequence[Script], one: Sequence[Transcript], other: Sequ
     ]
 
 
-def _suspect(one: Transcript, other: Transcript, reads: Sequence[Read]) -> Cause:
-    """Return the most likely cause among those that cannot be held still."""
+def _suspect(one: Transcript, other: Transcript, reads: Sequence[Read]) -> Cause | None:
+    """Return the most likely cause among those that cannot be held still; None if the code was seen to use none."""
     if _ADDRESS.search(_first_difference(one, other)):
         return CAUSES["addresses"]
     seen = {read.what for read in reads}
-    return CAUSES[next((name for name in _NOT_HELD_STILL if name in seen), "addresses")]
+    return next((CAUSES[name] for name in _NOT_HELD_STILL if name in seen), None)
 
 
 def _first_difference(one: Transcript, other: Transcript) -> str:

@@ -93,6 +93,13 @@ def _caller(*, direct: bool = False) -> FrameType | None:
 
 
 def _place(frame: FrameType) -> str:
+    """Return file and line of what called, if possible outside of installed packages."""
+    outer: FrameType | None = frame
+    while outer is not None and _kind(outer) != "ours":
+        if _kind(outer) == "theirs" and "site-packages" not in outer.f_code.co_filename:
+            frame = outer
+            break
+        outer = outer.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
@@ -262,9 +269,9 @@ class Surroundings:
                 setattr(module, name, noting(name, real))
 
     def _replace_numpy(self, module: Any) -> None:
-        generator = module.seed.__self__
+        generator = module.mtrand._rand
         if self._pinned:
-            module.seed(2 if self._differs("numpy") else 1)
+            generator.seed(2 if self._differs("numpy") else 1)
         self._replace_methods(module, generator, "numpy")
 
     def _salt(self, what: str) -> str:
@@ -369,17 +376,19 @@ class Surroundings:
 
     def _watch(self) -> None:
         for module, name in ((os, "getpid"), (os, "getppid"), (threading, "get_native_id"), (threading, "get_ident")):
-            self._note_calls(module, name, "process")
-        self._note_calls(builtins, "id", "addresses")
+            self._note_calls(module, name, "process", lambda *_: True)
+        if self._pinned:  # a search for causes; otherwise, nobody asks for them
+            self._note_calls(builtins, "id", "addresses", lambda *_: True)
+            self._note_calls(builtins, "hash", "addresses", _is_hashed_by_address)
         sys.addaudithook(self._audit)
 
-    def _note_calls(self, module: ModuleType, name: str, what: str) -> None:
+    def _note_calls(self, module: ModuleType, name: str, what: str, counts: Callable[..., bool]) -> None:
         real = getattr(module, name)
 
         @wraps(real)
         def call(*args: Any) -> Any:
             frame = _caller(direct=True)
-            if frame is not None:
+            if frame is not None and "site-packages" not in frame.f_code.co_filename and counts(*args):
                 self._note(what, name, frame)
             return real(*args)
 
@@ -417,6 +426,11 @@ class Surroundings:
             return real(remote_host, *args, **kwargs)
 
         module.connect_tcp = connect_tcp
+
+
+def _is_hashed_by_address(value: Any) -> bool:
+    kind: Any = type(value)
+    return kind.__hash__ is object.__hash__
 
 
 def _is_excused(frame: FrameType) -> bool:
