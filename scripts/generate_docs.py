@@ -25,6 +25,7 @@ from ludus.cli._app import app as cli_app
 from ludus.protocol import METHODS, lifecycle
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event, advance
 from ludus.validation import CHECKS
+from ludus.validation.surroundings import CAUSES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/**/*.md")
@@ -114,6 +115,13 @@ def validation_checks() -> str:
         f"| `{check.kind}` | {check.title} | {', '.join(f'`{name}`' for name in check.peers) or '–'} |"
         for check in CHECKS
     ]
+    return "\n".join(lines)
+
+
+def causes_of_differences() -> str:
+    """What an environment's results may depend on by mistake, and the remedies."""
+    lines = ["| `cause` | results follow | what to do |", "|---|---|---|"]
+    lines += [f"| `{one.name}` | {one.what} | {one.advice} |" for one in CAUSES.values()]
     return "\n".join(lines)
 
 
@@ -257,6 +265,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "command line": command_line,
     "figures": figures,
     "validation checks": validation_checks,
+    "causes of differences": causes_of_differences,
 }
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -10,6 +11,7 @@ from rich.table import Table
 from ludus.cli._common import Json, Token, WireOption, console, parse_pairs, print_json, run, shown
 from ludus.cli._verdicts import MARKS, Out, Strict, check_out, finish, print_verdict
 from ludus.validation.checks import Verdict
+from ludus.validation.last_report import read_reports
 from ludus.validation.report import CHECKS, Report, validate
 from ludus.validation.settings import DEFAULT_TASKS, DEFAULT_TURNS, Settings
 
@@ -66,6 +68,12 @@ def validate_command(
     secret: Annotated[
         list[str] | None, typer.Option("--secret", metavar="NAME=VALUE", help="Given to each episode; may be repeated.")
     ] = None,
+    since: Annotated[
+        Path | None,
+        typer.Option(
+            "--since", help="The last report (of --out), whose episodes must give the same unless the version differs."
+        ),
+    ] = None,
     strict: Strict = False,
     out: Out = None,
     list_checks: Annotated[bool, typer.Option("--list", help="List the checks, and do nothing else.")] = False,
@@ -101,7 +109,8 @@ def validate_command(
         reports = run(
             validate(
                 *targets, environments=environment, sources=source or (), settings=settings, only=check, token=token,
-                wire=wire, strict=strict, waivers=_waivers(skip or []), on_verdict=progress,
+                wire=wire, strict=strict, waivers=_waivers(skip or []),
+                since=read_reports(since) if since is not None else (), on_verdict=progress,
                 on_check=progress.begin,
             )
         )  # fmt: skip

@@ -10,7 +10,11 @@ from __future__ import annotations
 
 from ludus.checks import Status
 from ludus.validation.checks import Check, Evidence, Finding, Severity, Verdict
+from ludus.validation.last_report import LastReport, read_reports
 from ludus.validation.report import CHECKS, Report, validate
 from ludus.validation.settings import Settings
 
-__all__ = ["CHECKS", "Check", "Evidence", "Finding", "Report", "Settings", "Severity", "Status", "Verdict", "validate"]
+__all__ = [
+    "CHECKS", "Check", "Evidence", "Finding", "LastReport", "Report", "Settings", "Severity", "Status", "Verdict",
+    "read_reports", "validate",
+]  # fmt: skip

@@ -57,6 +57,8 @@ class Finding:
     """Some of the places where the problem shows."""
     count: int = 0
     """The number of all places where it shows."""
+    cause: str | None = None
+    """What the results of the environment depend on, such as `wall-clock`, for checks that search for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +69,22 @@ class Problem:
     message: str
     evidence: tuple[Evidence, ...]
     count: int
+    cause: str | None = None
 
 
-def error(message: str, evidence: Iterable[Evidence] = ()) -> Problem:
+def error(message: str, evidence: Iterable[Evidence] = (), cause: str | None = None) -> Problem:
     """Return a problem that must be fixed."""
-    return _problem("error", message, evidence)
+    return _problem("error", message, evidence, cause)
 
 
-def warning(message: str, evidence: Iterable[Evidence] = ()) -> Problem:
+def warning(message: str, evidence: Iterable[Evidence] = (), cause: str | None = None) -> Problem:
     """Return a problem that deserves a look."""
-    return _problem("warning", message, evidence)
+    return _problem("warning", message, evidence, cause)
 
 
-def _problem(severity: Severity, message: str, evidence: Iterable[Evidence]) -> Problem:
+def _problem(severity: Severity, message: str, evidence: Iterable[Evidence], cause: str | None) -> Problem:
     places = list(evidence)
-    return Problem(severity, message, tuple(places[:SHOWN]), len(places))
+    return Problem(severity, message, tuple(places[:SHOWN]), len(places), cause)
 
 
 Run = Callable[[Any], AsyncIterator[Problem]]

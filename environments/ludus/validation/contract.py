@@ -103,7 +103,7 @@ async def task_list(target: ValidationTarget) -> AsyncIterator[Problem]:
 async def task_stability(target: ValidationTarget) -> AsyncIterator[Problem]:
     changed: list[Evidence] = []
     shown = [row for row in target.tasks if row.fields]
-    elsewhere = await target.second() if target.second is not None else target.environment
+    elsewhere = await target.second.environment() if target.second is not None else target.environment
     where = "in another process" if target.second is not None else "when requested again"
     for row in target.tasks:
         try:

@@ -1,4 +1,4 @@
-"""Checks of reproducibility: equal seeds, other processes, parallel episodes and orders must not change the results.
+"""Checks of reproducibility in one process: equal seeds, parallel episodes and orders must not change the results.
 
 Different seeds must change them.
 """
@@ -6,21 +6,20 @@ Different seeds must change them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
-from ludus.client.environment import RemoteEnvironment
 from ludus.client.episode import Episode
 from ludus.protocol.actions import Answer
 from ludus.protocol.episodes import Candidate
-from ludus.protocol.errors import Forbidden, LudusError, MethodNotFound, NotFound, Unsupported
+from ludus.protocol.errors import Forbidden, MethodNotFound, NotFound, Unsupported
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
+from ludus.validation.surroundings import CAUSES
 from ludus.validation.target import ValidationTarget, evidence_of
 from ludus.validation.transcripts import (
     Script,
     Transcript,
     difference,
-    perform,
     perform_at_once,
     perform_together,
     reward_json,
@@ -35,7 +34,35 @@ REPEATS: Final = 4
 """How often the same episode is repeated to see whether its verifier is stable."""
 
 
-async def _twice(target: ValidationTarget) -> list[tuple[Script, Transcript, Transcript]]:
+async def explain(target: ValidationTarget, parted: Mapping[Script, str], otherwise: str) -> AsyncIterator[Problem]:
+    """Yield a problem for each cause of differences, with its remedy.
+
+    Args:
+        target: what is checked.
+        parted: the scripts whose results differ, each with the first difference.
+        otherwise: the message for scripts whose cause is not found.
+    """
+    found = await target.causes_of(list(parted)) if parted else {}
+    by_cause: dict[str, list[Evidence]] = {}
+    unknown: list[Evidence] = []
+    for script, where in parted.items():
+        places = found.get(script)
+        if places is None and found:
+            continue  # there are more scripts than are examined
+        if not places:
+            unknown.append(evidence_of(script, where))
+        for one in places or ():
+            read = f" ({'; '.join(map(str, one.reads[:2]))})" if one.reads else ""
+            by_cause.setdefault(one.cause.name, []).append(evidence_of(script, f"{where}{read}"))
+    for name, evidence in by_cause.items():
+        cause = CAUSES[name]
+        part = evidence[0].detail.partition(":")[0]
+        yield error(f"{part} follows {cause.what}: {cause.advice}", evidence, cause=name)
+    if unknown:
+        yield error(otherwise, unknown)
+
+
+async def play_twice(target: ValidationTarget) -> list[tuple[Script, Transcript, Transcript]]:
     """Play each script alone twice, and return it with both transcripts; scripts that break are left to `crash`.
 
     Raises:
@@ -52,7 +79,9 @@ async def _twice(target: ValidationTarget) -> list[tuple[Script, Transcript, Tra
         for script in await target.scripts():
             first = await target.perform(script)
             if not first.failed:
-                found.append((script, first, await target.perform(script)))
+                found.append((script, first, again := await target.perform(script)))
+                if not difference(first.events, again.events):
+                    target.steady.append((script, first))
         return found
 
     if not (found := await target.once("twice", play)):
@@ -63,16 +92,17 @@ async def _twice(target: ValidationTarget) -> list[tuple[Script, Transcript, Tra
 @suite.check("seed-control", "The same seed and the same actions lead to the same observations",
              "runtime.seed_control", "runtime.episode_determinism", "semantic.replayability")  # fmt: skip
 async def seed_control(target: ValidationTarget) -> AsyncIterator[Problem]:
-    parted: list[Evidence] = []
-    for script, first, again in await _twice(target):
-        if where := difference(_observed(first), _observed(again)):
-            parted.append(evidence_of(script, where))
-    if parted:
-        yield error(
-            "the same seed gives different observations: draw everything from `self.rng`, not from `random` or the "
-            "clock, or declare `seedable = False`",
-            parted,
-        )
+    parted: dict[Script, str] = {}
+    for script, first, again in await play_twice(target):
+        if where := difference(observed(first), observed(again)):
+            parted[script] = where
+    async for problem in explain(
+        target,
+        parted,
+        "the same seed gives different observations: draw everything from `self.rng`, not from `random` or the "
+        "clock, or declare `seedable = False`",
+    ):
+        yield problem
 
 
 @suite.check("seed-variation", "Different seeds lead to different episodes if anything can vary",
@@ -113,59 +143,10 @@ async def _all_alike(target: ValidationTarget, script: Script) -> bool:
     return True
 
 
-@suite.check("determinism", "The same seed gives the same episode in another process", "hub.cross_host_determinism")
-async def determinism(target: ValidationTarget) -> AsyncIterator[Problem]:
-    if target.second is None:
-        raise NotApplicable("this needs a second process, which is started for names and classes, not for addresses")
-    elsewhere = await target.second()
-    parted: list[Evidence] = []
-    for script, here, again in await _twice(target):
-        if difference(here.events, again.events):
-            continue  # `seed-control` and `verifier-determinism` report this
-        there = await perform(elsewhere, script, target.settings.secrets)
-        if where := difference(here.without("task"), there.without("task")):
-            moved = here.part("prompt") != there.part("prompt") and here.part("task") != there.part("task")
-            if not moved and not await _is_unstable(target, elsewhere, here, there):
-                parted.append(evidence_of(script, where))
-    if parted and not await _tasks_differ(target):
-        yield error(
-            "another process, with another hash seed and time zone, gives different observations: do not depend on "
-            "the order of sets, on `hash()`, or on the local time",
-            parted,
-        )
-
-
-async def _is_unstable(
-    target: ValidationTarget, elsewhere: RemoteEnvironment, here: Transcript, there: Transcript
-) -> bool:
-    """Return whether one of two processes differs from itself, so that the process is not the cause."""
-    for _ in range(REPEATS):
-        again = await target.perform(here.script)
-        other = await perform(elsewhere, there.script, target.settings.secrets)
-        if difference(here.events, again.events) or difference(there.events, other.events):
-            return True
-    return False
-
-
-async def _tasks_differ(target: ValidationTarget) -> bool:
-    """Return whether the tasks themselves differ between processes, which `task-stability` reports."""
-    assert target.second is not None
-    elsewhere = await target.second()
-    for row in target.sample_tasks(4):
-        if not row.fields:
-            continue
-        try:
-            if await elsewhere.task(row.split, index=row.index) != row:
-                return True
-        except LudusError:
-            return True
-    return False
-
-
 @suite.check("isolation", "Episodes that run at the same time equal episodes that run alone",
              "runtime.episode_isolation")  # fmt: skip
 async def isolation(target: ValidationTarget) -> AsyncIterator[Problem]:
-    stable = [(script, first) for script, first, again in (await _twice(target))[:6]
+    stable = [(script, first) for script, first, again in (await play_twice(target))[:6]
               if not difference(first.events, again.events)]  # fmt: skip
     if not stable:
         raise NotApplicable("no episode can be repeated even alone")
@@ -198,22 +179,24 @@ async def verifier_determinism(target: ValidationTarget) -> AsyncIterator[Proble
     for number in range(REPEATS):
         for script in reversed(first) if number % 2 == 0 else first:
             again = await target.perform(script)
-            if _observed(again) == _observed(first[script]) and (
+            if observed(again) == observed(first[script]) and (
                 where := difference(first[script].part(*_REWARDS), again.part(*_REWARDS))
             ):
                 wavering.setdefault(script, where)
-    if wavering:
-        yield error(
-            "the same observations earn different rewards: the verifier draws at random, counts its calls, or asks a "
-            "judge without a fixed seed",
-            [evidence_of(script, where) for script, where in wavering.items()],
-        )
+    async for problem in explain(
+        target,
+        wavering,
+        "the same observations earn different rewards: the verifier draws at random, counts its calls, or asks a "
+        "judge without a fixed seed",
+    ):
+        yield problem
 
 
 _REWARDS: Final = ("reward", "grade", "total")
 
 
-def _observed(transcript: Transcript) -> tuple[tuple[str, object], ...]:
+def observed(transcript: Transcript) -> tuple[tuple[str, object], ...]:
+    """Return what the policy sees of an episode."""
     return transcript.without(*_REWARDS)
 
 

@@ -16,16 +16,20 @@ from ludus.client._connect import WireName
 from ludus.client.client import Client
 from ludus.client.environment import RemoteEnvironment
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, Unsupported
-from ludus.validation import contract, distinct, leakage, repeats, resources, reward_hacking, scores
+from ludus.validation import contract, distinct, drift, leakage, repeats, replays, resources, reward_hacking, scores
+from ludus.validation.causes import Diagnosis, Found
 from ludus.validation.checks import Check, Finding, Verdict
+from ludus.validation.last_report import FORMAT, LastReport, RecordedEpisode, record
 from ludus.validation.local_environments import LocalEnvironments, is_address
 from ludus.validation.server_process import ServerProcess, serving_measured
 from ludus.validation.settings import Settings
+from ludus.validation.surroundings import CHANGEABLE, Read, Surroundings
 from ludus.validation.target import ValidationTarget, create_target
+from ludus.validation.transcripts import Script
 
 _SUITES: Final = (
-    contract.suite, repeats.suite, scores.suite, leakage.suite, distinct.suite, reward_hacking.suite, scores.late,
-    resources.suite,
+    contract.suite, repeats.suite, replays.suite, drift.suite, scores.suite, leakage.suite, distinct.suite,
+    reward_hacking.suite, scores.late, resources.suite,
 )  # fmt: skip
 
 CHECKS: Final[tuple[Check, ...]] = tuple(check for suite in _SUITES for check in suite.checks)
@@ -62,6 +66,8 @@ class Report(checks.Report[Verdict]):
     """The measurements by name: the seconds of starts and steps (median and 95th percentile, with several episodes at
     the same time), the kilobytes that an episode leaves in the server's memory, and the kilobytes of that server."""
     seconds: float
+    recorded: tuple[RecordedEpisode, ...] = ()
+    """Some episodes, with which `since` of a later run compares."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -72,7 +78,7 @@ class Report(checks.Report[Verdict]):
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
         return {
-            "format": "ludus.validation/0.1",
+            "format": FORMAT,
             "target": self.target,
             "environment": self.environment,
             "version": self.version,
@@ -83,6 +89,7 @@ class Report(checks.Report[Verdict]):
             "seconds": round(self.seconds, 3),
             "counts": self.counts(),
             "checks": self.verdicts_as_json(),
+            "recorded": [one.model_dump(mode="json") for one in self.recorded],
         }
 
 
@@ -97,6 +104,7 @@ async def validate(
     wire: str = "auto",
     strict: bool = False,
     waivers: Mapping[str, str] | None = None,
+    since: Sequence[LastReport] = (),
     on_verdict: OnVerdict | None = None,
     on_check: OnCheck | None = None,
 ) -> list[Report]:
@@ -117,6 +125,8 @@ async def validate(
         strict: whether warnings count as failures.
         waivers: the kinds of checks whose findings are accepted, each with a reason; in addition to the class's
             `waived_checks`.
+        since: earlier reports, from `read_reports`: what they recorded must still happen, unless the environment's
+            version is another one.
         on_verdict: called with the environment and each verdict as soon as it is known.
         on_check: called before each check.
 
@@ -140,7 +150,8 @@ async def validate(
     waivers = dict(waivers or {})
     _check_waivers(waivers)
     run = _Run(
-        ", ".join(targets), local_environments, settings or Settings(), only, strict, waivers, on_verdict, on_check
+        ", ".join(targets), local_environments, settings or Settings(), only, strict, waivers,
+        {one.environment: one for one in since}, on_verdict, on_check,
     )  # fmt: skip
     async with AsyncExitStack() as stack:
         if addresses[0]:
@@ -150,12 +161,12 @@ async def validate(
                 for name in await _names(client, environments, run.settings.random_baseline)
             ]
         try:
-            process = await stack.enter_async_context(serving_measured(targets, hash_seed=1))
+            process = await stack.enter_async_context(serving_measured(targets, Surroundings()))
         except AuthoringError as refusal:
             if refusal.data.get("exit_code") == _EXTRA_MISSING:
                 raise
             return [run.refused(refusal)]
-        second = SecondServer(targets, stack)
+        second = SecondServer(targets, run.settings.secrets, stack)
         client = await stack.enter_async_context(connect(process.url))
         names = await _names(client, environments, run.settings.random_baseline)
         return [await run.check(client, name, process=process, second=second) for name in names]
@@ -180,21 +191,49 @@ async def _names(client: Client, wanted: Collection[str] | None, baseline: float
 
 
 class SecondServer:
-    """Another process that serves the same sources, which is started at first use."""
+    """Another process that serves the same sources in other surroundings, which is started at first use.
 
-    def __init__(self, sources: Sequence[str], stack: AsyncExitStack) -> None:
-        self._sources = sources
+    Args:
+        sources: what it serves.
+        secrets: are given to each episode when causes are searched.
+        stack: ends it.
+    """
+
+    def __init__(self, sources: Sequence[str], secrets: Mapping[str, str], stack: AsyncExitStack) -> None:
+        self.sources = sources
+        self.secrets = secrets
         self._stack = stack
         self._client: Client | None = None
+        self.process: ServerProcess | None = None
 
     async def environment(self, name: str) -> RemoteEnvironment:
         """Return the environment with a name on the second server, which is started at first use."""
         if self._client is None:
-            process = await self._stack.enter_async_context(
-                serving_measured(self._sources, hash_seed=2, zone="Pacific/Auckland")
-            )
-            self._client = await self._stack.enter_async_context(connect(process.url))
+            surroundings = Surroundings(frozenset(CHANGEABLE))
+            self.process = await self._stack.enter_async_context(serving_measured(self.sources, surroundings))
+            self._client = await self._stack.enter_async_context(connect(self.process.url))
         return self._client.environment(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Elsewhere:
+    """One environment on the second server."""
+
+    server: SecondServer
+    name: str
+
+    async def environment(self) -> RemoteEnvironment:
+        """Return the environment there."""
+        return await self.server.environment(self.name)
+
+    async def causes(self, scripts: Sequence[Script], before: Sequence[Script]) -> Mapping[Script, Sequence[Found]]:
+        """Return what the results of scripts depend on."""
+        return await Diagnosis(self.server.sources, self.name, self.server.secrets).causes(scripts, before)
+
+    @property
+    def reads(self) -> Sequence[Read]:
+        """The places in the environments' code that have read their surroundings there."""
+        return self.server.process.reads if self.server.process is not None else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +244,7 @@ class _Run:
     only: Only | None
     strict: bool
     waivers: Mapping[str, str]
+    since: Mapping[str, LastReport]
     on_verdict: OnVerdict | None
     on_check: OnCheck | None
 
@@ -234,14 +274,11 @@ class _Run:
         environment = client.environment(name)
         info = await environment.info()
 
-        async def elsewhere() -> RemoteEnvironment:
-            assert second is not None
-            return await second.environment(name)
-
         verdicts: list[Verdict] = []
         target = await create_target(
             environment, info, self.settings, local_environments=self.local_environments, process=process,
-            second=elsewhere if second is not None else None,
+            second=_Elsewhere(second, name) if second is not None else None,
+            last_report=self.since.get(name),
         )  # fmt: skip
         declared = getattr(target.local.cls, "waived_checks", {}) if target.local is not None else {}
         _check_waivers(declared)
@@ -261,6 +298,7 @@ class _Run:
         return Report(
             target=self.target, environment=name, version=info.version, tasks=tasks, measured=target.measured,
             strict=self.strict, seconds=time.perf_counter() - began, verdicts=tuple(verdicts),
+            recorded=record(target.steady),
         )  # fmt: skip
 
 
@@ -290,7 +328,11 @@ async def _judge(check: Check, target: ValidationTarget) -> Verdict:
     detail = ""
     try:
         async for problem in check.run(target):
-            findings.append(Finding(check.kind, problem.severity, problem.message, problem.evidence, problem.count))
+            findings.append(
+                Finding(
+                    check.kind, problem.severity, problem.message, problem.evidence, problem.count, problem.cause
+                )
+            )  # fmt: skip
     except NotApplicable as reason:
         status, detail = "skipped", str(reason)
     except Unsupported as refusal:

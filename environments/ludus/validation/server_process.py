@@ -7,6 +7,8 @@ How this works:
 * The child gets SIGTERM when its parent dies for any reason, where the system is Linux.
 * `TMPDIR` of the child is a folder of its own. It is removed at the end, and it marks the processes that the
   environment's code started: those that are left are killed, also if they have left the child's process group.
+* `Surroundings` differ from those of the parent, if that is asked for: environment variables, the working folder, and
+  what `changed_surroundings.py` changes inside of the child.
 * If the child ends before it listens, its last message becomes an `AuthoringError`. `data` then holds the child's exit
   code and, if the environment's code raised, the lines of the traceback.
 """
@@ -30,6 +32,7 @@ from typing import Any, Final
 
 from ludus.protocol.errors import AuthoringError, InfrastructureFailed
 from ludus.protocol.text import shorten_traceback
+from ludus.validation.surroundings import Read, Surroundings
 
 START_SECONDS: Final = 60.0
 """The longest time until an environment is served."""
@@ -46,6 +49,7 @@ _SERVING: Final = re.compile(r"^Serving .* at (http://\S+)")
 """Matches the line that the server prints once it listens."""
 
 _WITH_PARENT: Final = """
+SURROUNDINGS
 import contextlib, ctypes, os, signal
 with contextlib.suppress(AttributeError, OSError):
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG, where there is Linux
@@ -136,6 +140,11 @@ class ServerProcess:
                 found.setdefault(trace.splitlines()[-1], shorten_traceback(trace))
         return found
 
+    @property
+    def reads(self) -> list[Read]:
+        """The places in the environment's code that have read its surroundings so far, if those are changed."""
+        return Surroundings.reads_in(self._folder)
+
     async def end(self) -> None:
         """End the process and what it started, and keep its log."""
         try:
@@ -178,7 +187,10 @@ class ServerProcess:
 
 @asynccontextmanager
 async def serving(
-    sources: Sequence[str], options: Sequence[str] = (), variables: Mapping[str, str] | None = None
+    sources: Sequence[str],
+    options: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
+    surroundings: Surroundings | None = None,
 ) -> AsyncIterator[ServerProcess]:
     """Serve environments in a child process until the block is left.
 
@@ -186,22 +198,28 @@ async def serving(
         sources: NAME, module:Class or file.py:Class.
         options: further options of `ludus serve`.
         variables: environment variables of the process, in addition to those of this one.
+        surroundings: how the surroundings of the environments' code differ from those of this process.
 
     Raises:
         AuthoringError: the environments cannot be served; the message is the server's own, and `data` holds its
             `exit_code` and the `traceback` of the environment's code, a list of lines.
         InfrastructureFailed: the server did not listen in time.
     """
-    folder = Path(tempfile.mkdtemp(prefix="ludus-serve-"))
-    (folder / "tmp").mkdir()
+    surroundings = surroundings or Surroundings(inherited=True)
+    folder = surroundings.folder or Path(tempfile.mkdtemp(prefix="ludus-serve-"))
     inherited = {name: value for name, value in os.environ.items() if name not in _SERVER_VARIABLES}
     program = _WITH_PARENT.replace("PARENT", str(os.getpid()))
-    command = [sys.executable, "-c", program, "serve", *sources, "--port", "0", "--log-format", "json", *options]
+    program = program.replace("SURROUNDINGS", surroundings.program(folder) if surroundings.affects_code else "")
     try:
+        (folder / "tmp").mkdir(parents=True, exist_ok=True)
+        cwd = await asyncio.to_thread(surroundings.working_folder, folder)
+        named = sources if cwd is None else [_absolute(source) for source in sources]
+        command = [sys.executable, "-c", program, "serve", *named, "--port", "0", "--log-format", "json", *options]
         with (folder / "log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 *command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                env={**inherited, **(variables or {}), "TMPDIR": str(folder / "tmp")},
+                env={**inherited, **surroundings.variables(), **(variables or {}), "TMPDIR": str(folder / "tmp")},
+                cwd=cwd,
             )  # fmt: skip
         server = ServerProcess(process, folder)
         try:
@@ -210,21 +228,25 @@ async def serving(
         finally:
             await server.end()
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if not surroundings.keeps:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def serving_measured(
-    sources: Sequence[str], *, hash_seed: int, zone: str = "UTC"
-) -> AbstractAsyncContextManager[ServerProcess]:
+def serving_measured(sources: Sequence[str], surroundings: Surroundings) -> AbstractAsyncContextManager[ServerProcess]:
     """Serve environments as `serving` does, so that what an episode leaves behind can be measured.
 
     Args:
         sources: NAME, module:Class or file.py:Class.
-        hash_seed: the hash seed of the process, on which the order of its sets of strings depends.
-        zone: the time zone of the process.
+        surroundings: how the surroundings of the process differ from those of others.
     """
     options = ["--threads", str(THREADS), "--result-ttl-seconds", str(RESULT_TTL_SECONDS)]
-    return serving(sources, options, {"PYTHONHASHSEED": str(hash_seed), "TZ": zone})
+    return serving(sources, options, surroundings=surroundings)
+
+
+def _absolute(source: str) -> str:
+    """Return a source so that it also names its file from another folder."""
+    place, colon, name = source.rpartition(":") if not source.endswith(".py") else (source, "", "")
+    return f"{Path(place).absolute()}{colon}{name}" if place.endswith(".py") else source
 
 
 async def _address(server: ServerProcess, process: asyncio.subprocess.Process) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from ludus.client import Harness, Policy, RandomPolicy, RemoteEnvironment, rollout_all
 from ludus.client.rollouts import episode_seed
@@ -14,12 +14,15 @@ from ludus.protocol.episodes import EnvironmentInfo, SplitInfo, TaskRow, ToolSpe
 from ludus.protocol.errors import LudusError, NotFound
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.trajectory import Trajectory
+from ludus.validation.causes import Found
 from ludus.validation.checks import Evidence, NotApplicable, short
+from ludus.validation.last_report import LastReport
 from ludus.validation.local_environments import LocalEnvironments
 from ludus.validation.oracle import OraclePolicy
 from ludus.validation.policies import NoOp, empty
 from ludus.validation.server_process import ServerProcess
 from ludus.validation.settings import ORACLE_TURNS, Settings
+from ludus.validation.surroundings import Read
 from ludus.validation.transcripts import Script, Transcript, perform, script_of
 
 T = TypeVar("T")
@@ -45,7 +48,21 @@ class Sampled:
     tasks: tuple[TaskRow, ...]
 
 
-Second = Callable[[], Awaitable[RemoteEnvironment]]
+class Second(Protocol):
+    """Another process that serves the same environment in other surroundings."""
+
+    async def environment(self) -> RemoteEnvironment:
+        """Return the environment there; the process is started at first use."""
+        ...
+
+    async def causes(self, scripts: Sequence[Script], before: Sequence[Script]) -> Mapping[Script, Sequence[Found]]:
+        """Return what the results of scripts depend on; see `Diagnosis.causes`."""
+        ...
+
+    @property
+    def reads(self) -> Sequence[Read]:
+        """The places in the environment's code that have read its surroundings there."""
+        ...
 
 
 @dataclass(slots=True)
@@ -63,7 +80,11 @@ class ValidationTarget:
     oracle: OraclePolicy | None = None
     process: ServerProcess | None = None
     second: Second | None = None
-    """Connects to another process that serves the same environment, which is started at first use."""
+    """Another process that serves the same environment; None for a server at an address."""
+    last_report: LastReport | None = None
+    """The last report on the environment, if one was given."""
+    steady: list[tuple[Script, Transcript]] = field(default_factory=list)
+    """Scripts that gave the same twice, for the next report to compare with."""
     plays: dict[str, tuple[Trajectory, ...]] = field(default_factory=dict)
     measured: dict[str, float] = field(default_factory=dict)
     """Measurements by name: the costs of starts, steps and episodes, in seconds or kilobytes."""
@@ -285,6 +306,10 @@ class ValidationTarget:
             self.outside.append(evidence_of(script, f"earned {total['value']:g} by {last}"))
         return transcript
 
+    async def causes_of(self, scripts: Sequence[Script]) -> Mapping[Script, Sequence[Found]]:
+        """Return what the results of scripts depend on; nothing for a server at an address."""
+        return {} if self.second is None else await self.second.causes(scripts, await self.scripts())
+
     async def once(self, name: str, make: Callable[[], Awaitable[T]]) -> T:
         """Return the result of `make`, which is called only once per name for all checks."""
         async with self._locks.setdefault(f"once {name}", asyncio.Lock()):
@@ -330,6 +355,7 @@ async def create_target(
     local_environments: LocalEnvironments | None = None,
     process: ServerProcess | None = None,
     second: Second | None = None,
+    last_report: LastReport | None = None,
 ) -> ValidationTarget:
     """Create a validation target: draw the tasks to play, and find the environment's code."""
     local, oracle = None, None
@@ -340,7 +366,9 @@ async def create_target(
         if local_environments.sources:
             raise
     sampled = [Sampled(split, await _sample(environment, split, settings)) for split in info.splits]
-    target = ValidationTarget(environment, info, tuple(sampled), settings, process=process, second=second)
+    target = ValidationTarget(
+        environment, info, tuple(sampled), settings, process=process, second=second, last_report=last_report
+    )
     if local is not None and _same_tasks(local, target.tasks):
         target.local, target.oracle = local, oracle
     elif local is not None:

@@ -64,14 +64,20 @@ def difference(one: Sequence[tuple[str, Any]], other: Sequence[tuple[str, Any]])
     """Describe the first difference of two transcripts; return None if they are equal."""
     for (name, value), (name2, value2) in zip(one, other, strict=False):
         if name != name2:
-            return f"one has {name} and the other {name2}"
+            return f"{spoken(name)}: one episode has it, and the other has {spoken(name2)}"
         if value != value2:
             left, right = _excerpts(str(value), str(value2))
-            return f"{name}: {left!r} and {right!r}"
+            return f"{spoken(name)}: {left!r} and {right!r}"
     if len(one) != len(other):
         longer = one if len(one) > len(other) else other
-        return f"{longer[min(len(one), len(other))][0]} is in only one of them"
+        return f"{spoken(longer[min(len(one), len(other))][0])}: only one of the episodes has it"
     return None
+
+
+def spoken(name: str) -> str:
+    """Return the name of an event as a part of a sentence: `step 3's observation`, `the prompt`."""
+    kind, _, number = name.partition(" ")
+    return f"step {number}'s {kind}" if number else f"the {kind}"
 
 
 def _excerpts(left: str, right: str) -> tuple[str, str]:

@@ -1,0 +1,191 @@
+"""Finds out what an environment's results depend on, after two runs of the same actions have differed.
+
+How this works:
+
+* The actions are played in processes that are started one after the other, with all surroundings held still
+  (`surroundings.py`). Two of them with the same surroundings must give the same.
+* Then some surroundings differ. A group of them that changes a result is halved until a single one is left. Those that
+  the environment's code was seen to read come first, then those that it can read without a trace, then all others.
+* If none of them is the cause, the actions are played again in a process that has played others before: what differs
+  then comes from earlier episodes, and if it also comes back in a new process with the same folder, from their files.
+* If two processes with the same surroundings differ, the cause is one that cannot be held still: threads, the network,
+  numbers of processes, memory addresses. It is named if the environment's code was seen to use it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ludus.client import connect
+from ludus.client.environment import RemoteEnvironment
+from ludus.protocol.errors import LudusError
+from ludus.validation.server_process import serving_measured
+from ludus.validation.surroundings import CAUSES, CHANGEABLE, UNSEEN, Cause, Read, Surroundings
+from ludus.validation.transcripts import Script, Transcript, difference, perform
+
+SCRIPTS: Final = 4
+"""The most scripts whose cause is searched at one time."""
+
+_ADDRESS: Final = re.compile(r"\b0x[0-9a-f]{6,16}\b")
+_NOT_HELD_STILL: Final = ("process", "addresses", "threads", "network", "files")
+"""The causes that no process can hold still, in the order in which they are suspected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a script's results follow."""
+
+    cause: Cause
+    reads: tuple[Read, ...]
+    """The places in the environment's code that read it, if they were seen."""
+
+
+@dataclass(slots=True)
+class _Played:
+    """What one process gave."""
+
+    first: list[Transcript]
+    again: list[Transcript]
+    """The same scripts, after all of them were played once."""
+    reads: list[Read]
+    """Places that read surroundings; those that did so in an episode come first."""
+
+
+@dataclass(slots=True)
+class Diagnosis:
+    """Searches for causes of differences.
+
+    Args:
+        sources: what the processes serve.
+        environment: the environment's name.
+        secrets: are given to each episode.
+    """
+
+    sources: Sequence[str]
+    environment: str
+    secrets: Mapping[str, str]
+    _folder: Path = field(default_factory=Path)
+
+    async def causes(self, scripts: Sequence[Script], before: Sequence[Script] = ()) -> dict[Script, list[Found]]:
+        """Return what the results of scripts follow, as far as it can be found out.
+
+        Args:
+            scripts: the scripts whose results differ; only the first ones are examined.
+            before: others that may leave something behind.
+        """
+        self._folder = Path(tempfile.mkdtemp(prefix="ludus-causes-"))
+        try:
+            return await self._search(scripts[:SCRIPTS], [one for one in before if one not in scripts])
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _search(self, scripts: Sequence[Script], before: Sequence[Script]) -> dict[Script, list[Found]]:
+        base, twin = await self._play(scripts), await self._play(scripts)
+        found: dict[Script, list[Found]] = {script: [] for script in scripts}
+        loose = _differing(scripts, base.first, twin.first)
+        for script in loose:
+            one, other = base.first[scripts.index(script)], twin.first[scripts.index(script)]
+            suspect = _suspect(one, other, base.reads)
+            found[script] = [_found(suspect, base.reads)] if suspect is not None else []
+        steady = [script for script in scripts if script not in loose]
+        read = {one.what for one in base.reads}
+        seen = [name for name in CHANGEABLE if name in read]
+        unseen = [name for name in CHANGEABLE if name in UNSEEN and name not in read]
+        for group in (seen, unseen, [name for name in CHANGEABLE if name not in (*seen, *unseen)]):
+            if open_ones := [script for script in steady if not found[script]]:
+                await self._halve(scripts, base, group, open_ones, found)
+        if open_ones := [script for script in steady if not found[script]]:
+            await self._look_back(scripts, before, base, open_ones, found)
+        return found
+
+    async def _halve(
+        self, scripts: Sequence[Script], base: _Played, group: Sequence[str], suspects: Sequence[Script],
+        found: dict[Script, list[Found]],
+    ) -> None:  # fmt: skip
+        """Add the causes among a group of surroundings."""
+        if not group or not suspects:
+            return
+        played = await self._play(scripts, group)
+        differing = [one for one in _differing(scripts, base.first, played.first) if one in suspects]
+        if not differing:
+            return
+        if len(group) == 1:
+            for script in differing:
+                found[script].append(_found(CAUSES[group[0]], base.reads))
+            return
+        middle = len(group) // 2
+        for half in (group[:middle], group[middle:]):
+            await self._halve(scripts, base, half, differing, found)
+
+    async def _look_back(
+        self, scripts: Sequence[Script], before: Sequence[Script], base: _Played, suspects: Sequence[Script],
+        found: dict[Script, list[Found]],
+    ) -> None:  # fmt: skip
+        """Add that scripts follow earlier episodes, or the files that those left."""
+        later = await self._play(scripts, before=[*before, *reversed(scripts)], keeps=True)
+        after_files = await self._play(scripts)
+        changed = {*_differing(scripts, base.first, later.first), *_differing(scripts, base.first, base.again)}
+        by_files = _differing(scripts, base.first, after_files.first)
+        for script in suspects:
+            if script in by_files:
+                found[script].append(_found(CAUSES["files"], later.reads))
+            elif script in changed:
+                found[script].append(_found(CAUSES["earlier-episodes"], ()))
+
+    async def _play(
+        self, scripts: Sequence[Script], changed: Collection[str] = (), *, before: Iterable[Script] = (),
+        keeps: bool = False,
+    ) -> _Played:  # fmt: skip
+        """Play scripts in a new process with the same folder as all others, and then again."""
+        folder = self._folder / ("other" if "folder" in changed else "run")
+        surroundings = Surroundings(frozenset(changed), pinned=True, folder=folder, keeps=keeps)
+        try:
+            async with serving_measured(self.sources, surroundings) as process, connect(process.url) as client:
+                environment = client.environment(self.environment)
+                at_import = process.reads
+                for script in before:
+                    await self._perform(environment, script)
+                first = [await self._perform(environment, script) for script in scripts]
+                again = [await self._perform(environment, script) for script in reversed(scripts)]
+                in_episodes = [read for read in process.reads if read not in at_import]
+                return _Played(first, again[::-1], [*in_episodes, *at_import])
+        except LudusError as error:  # it cannot be served like this, which is a difference, too
+            broken = [Transcript(script, 0, (("failed", error.message),)) for script in scripts]
+            return _Played(broken, broken, [])
+
+    async def _perform(self, environment: RemoteEnvironment, script: Script) -> Transcript:
+        try:
+            return await perform(environment, script, self.secrets)
+        except LudusError as error:
+            return Transcript(script, script.seed or 0, (("failed", type(error).__name__),))
+
+
+def _differing(scripts: Sequence[Script], one: Sequence[Transcript], other: Sequence[Transcript]) -> list[Script]:
+    return [
+        script for script, here, there in zip(scripts, one, other, strict=True) if difference(here.events, there.events)
+    ]
+
+
+def _suspect(one: Transcript, other: Transcript, reads: Sequence[Read]) -> Cause | None:
+    """Return the most likely cause among those that cannot be held still; None if the code was seen to use none."""
+    if _ADDRESS.search(_first_difference(one, other)):
+        return CAUSES["addresses"]
+    seen = {read.what for read in reads}
+    return next((CAUSES[name] for name in _NOT_HELD_STILL if name in seen), None)
+
+
+def _first_difference(one: Transcript, other: Transcript) -> str:
+    values: list[tuple[Any, Any]] = [
+        (here[1], there[1]) for here, there in zip(one.events, other.events, strict=False) if here != there
+    ]
+    return str(values[0][0]) if values else ""
+
+
+def _found(cause: Cause, reads: Iterable[Read]) -> Found:
+    return Found(cause, tuple(read for read in reads if read.what == cause.name))
