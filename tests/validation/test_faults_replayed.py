@@ -128,9 +128,7 @@ def run_validate(folder: Path, *options: str, **made: str) -> subprocess.Complet
     command = [
         *LUDUS, "validate", "paying.py:Paying", "--tasks", "2", "--check", "seed-control", "--check", "version", *options
     ]  # fmt: skip
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=600, check=False, cwd=folder, env=variables
-    )
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=folder, env=variables)
 
 
 def test_a_change_of_behavior_without_one_of_the_version_is_found(tmp_path: Path) -> None:
