@@ -341,7 +341,8 @@ async def test_forks_of_one_step_go_their_own_ways_and_are_closed(client_of: Any
 
 
 async def test_branches_that_cannot_be_opened_leave_no_episode(client_of: Any) -> None:
-    client = await client_of(Walk, limits=ServerLimits(max_episodes=3, queue_seconds=0.0))
+    limits = ServerLimits(max_episodes=3, queue_seconds=0.0)
+    client = await client_of(Walk, limits=limits, options={"patience_seconds": 0})
     async with client.environment("walk").episode() as episode:
         with pytest.raises(InvalidParams, match="has not finished step 2; it is at step 0"):
             async with episode.branch(2, step=2):

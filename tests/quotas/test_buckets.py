@@ -6,7 +6,7 @@ import itertools
 import mmap
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from quota_world import Clock
 
@@ -54,6 +54,7 @@ EVENTS = st.lists(
 )
 
 
+@example([(0, 2, 0.0), (0, 20, 0.01)], 900.0, 8, 1)  # a worker that held a permit while the bucket filled
 @given(EVENTS, st.sampled_from([0.5, 3.0, 40.0, 900.0]), st.integers(1, 400), st.integers(1, 4))
 def test_in_any_span_no_more_is_granted_than_the_burst_and_what_the_rate_adds(
     events: list[tuple[int, int, float]], rate: float, burst: int, count: int

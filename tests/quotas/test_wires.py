@@ -31,7 +31,7 @@ async def test_steps_beyond_the_rate_are_refused_with_the_limit_its_value_and_th
     async with client.environment("clicker").episode() as episode:
         for _ in range(3):
             await episode.call("click")
-        with pytest.raises(CapacityError, match=r"'lab' may have 2 steps per second.*steps_per_second") as caught:
+        with pytest.raises(CapacityError, match=r"'lab' may have at most 2 steps per second.*steps_per_second") as caught:
             await episode.call("click")
         assert caught.value.data == {"limit": "steps_per_second", "maximum": 2.0, "burst": 3, "retryAfter": 0.5}
         clock.now += caught.value.retry_after or math.inf
@@ -79,7 +79,7 @@ async def test_without_tokens_all_callers_share_the_limits_of_the_server(limited
     server = await limited(None, TokenLimits(open_episodes=1))
     client = await client_of(server)
     async with client.environment("clicker").episode():
-        with pytest.raises(CapacityError, match="callers of this server may have 1 open episodes"):
+        with pytest.raises(CapacityError, match="callers of this server may have at most 1 open episodes"):
             await (await client_of(server)).environment("clicker").start()
 
 
@@ -105,7 +105,7 @@ async def test_open_episodes_are_refused_before_anything_is_set_up_and_freed_by_
     client = await client_of(server, "lab")
     environment = client.environment("clicker")
     first, second = await environment.start(), await environment.start()
-    with pytest.raises(CapacityError, match="'lab' may have 2 open episodes.*close episodes") as caught:
+    with pytest.raises(CapacityError, match="'lab' may have at most 2 open episodes.*close episodes") as caught:
         await environment.start()
     assert (caught.value.data["maximum"], caught.value.retry_after) == (2, 2.0)
     assert server.host.stats().running == 2

@@ -245,8 +245,9 @@ class UsageTable:
             lent = _PAIR.unpack_from(memory, own)[1]
             held, free_in = self._lent_to_others(start, kind, now)
             room = max(0.0, burst - held)
-            permits += min(unspent, lent)
-            permits = room if changed <= 0 else min(room, permits + rate * max(0.0, now - changed))
+            # What this process has not spent until now was missing in the bucket while it filled.
+            gained = room if changed <= 0 else permits + rate * max(0.0, now - changed)
+            permits = min(room, max(0.0, min(gained, room - lent)) + min(unspent, lent))
             taken = min(want, int(permits + 1e-9))
             _PAIR.pack_into(memory, bucket, now, max(0.0, permits - taken))
             if lent or taken > 1:
