@@ -19,7 +19,7 @@ from ludus.client import connect
 from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL
 from ludus.protocol.workers import worker_of
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.suite("workers")]
 
 LIST = b'{"jsonrpc":"2.0","id":1,"method":"dev.ludus/environments/list","params":{}}'
 MCP = (

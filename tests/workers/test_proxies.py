@@ -27,7 +27,7 @@ WORKERS = ("w0", "w1")
 TOKEN, RECORD = new_token("trainer", ("tasks:read", "episodes:run", "rewards:read"))
 VARIABLES = {"LUDUS_TOKENS": TokenFile(tokens=(RECORD,)).model_dump_json()}
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.suite("workers")]
 
 
 class Sums(Environment[Task]):

@@ -18,7 +18,7 @@ from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL
 from ludus.protocol.workers import worker_of
 
 WIRES = pytest.mark.parametrize("wire", ["channel", "mcp"])
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.suite("workers")]
 
 
 async def total(episode: Episode, number: int) -> int:
