@@ -49,7 +49,7 @@ async def other_process(path: Path, program: str) -> AsyncIterator[asyncio.subpr
         await process.communicate()
 
 
-def quotas_in(path: Path, **limits: float) -> Quotas:
+def quotas_in(path: Path, **limits: int) -> Quotas:
     return Quotas(TokenLimits(**limits), table=UsageTable.open(path))
 
 

@@ -31,7 +31,9 @@ async def test_steps_beyond_the_rate_are_refused_with_the_limit_its_value_and_th
     async with client.environment("clicker").episode() as episode:
         for _ in range(3):
             await episode.call("click")
-        with pytest.raises(CapacityError, match=r"'lab' may have at most 2 steps per second.*steps_per_second") as caught:
+        with pytest.raises(
+            CapacityError, match=r"'lab' may have at most 2 steps per second.*steps_per_second"
+        ) as caught:
             await episode.call("click")
         assert caught.value.data == {"limit": "steps_per_second", "maximum": 2.0, "burst": 3, "retryAfter": 0.5}
         clock.now += caught.value.retry_after or math.inf

@@ -247,7 +247,11 @@ class Account:
     ) -> CapacityError:
         """Return the error for a request beyond a limit, and count it."""
         self.quotas.refused[limit] += 1
-        whose = f"the token {self.name!r} may have at most" if self.quotas.tokens else "callers of this server may have at most"
+        whose = (
+            f"the token {self.name!r} may have at most"
+            if self.quotas.tokens
+            else "callers of this server may have at most"
+        )
         data = {"limit": limit, "maximum": maximum}
         if burst is not None:
             data["burst"] = burst
