@@ -375,7 +375,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
             self.channel.client_sent(bytes(self._after_upgrade))
         else:
             self._join(uplink, head)
-        self._after_upgrade.clear()
+        self._after_upgrade = bytearray()
         self.waiting_since = None
         self._release("unread")
         await self._loop.create_future()  # until the connection is lost
