@@ -34,6 +34,7 @@ from ludus.protocol.heap import uncollected
 from ludus.protocol.incidents import new_incident
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import RewardEntry
+from ludus.protocol.text import replace_surrogates
 from ludus.server.runtime.episode import Episode, StepRecord
 from ludus.server.runtime.idempotency import IdempotencyCache
 from ludus.server.runtime.journal import (
@@ -281,7 +282,7 @@ class Recovery:
         started, cls = history.started, episode.published.cls
         if started.has_secrets:
             raise Departed("its start gave secrets, which no journal holds")
-        if started.version != cls.version:
+        if started.version != replace_surrogates(cls.version):
             raise Departed(f"it began in version {started.version} of its environment")
         if cls.durable == "none":
             raise Departed("its environment is not durable")
