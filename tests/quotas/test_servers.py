@@ -15,6 +15,7 @@ import pytest
 from durable_server import Process
 
 from ludus.client import connect
+from ludus.client._connect import WireName
 from ludus.protocol.errors import CapacityError, Unauthenticated
 from ludus.server.auth.limits import TokenLimits
 from ludus.server.auth.tokens import TokenFile, new_token, read_token_file, write_token_file
@@ -76,6 +77,20 @@ async def test_two_servers_share_the_limits_and_one_that_is_killed_gives_its_epi
             await two.environment("clicker").start()
         for episode in here:
             one._session.discard(episode.id)
+
+
+async def test_the_workers_behind_one_address_share_the_limits_over_every_wire(serve: Serve) -> None:
+    server = await serve("many", "--workers", "2", "--limit", "open_episodes=3")
+    wires: tuple[WireName, ...] = ("channel", "mcp", "ors")
+    for wire in wires:
+        async with connect(server.url, wire=wire, patience_seconds=0) as client:
+            environment = client.environment("clicker")
+            episodes = [await environment.start() for _ in range(3)]
+            for _ in range(4):
+                with pytest.raises(CapacityError, match="3 open episodes"):
+                    await environment.start()
+            for episode in episodes:
+                await episode.close()
 
 
 async def test_wrong_tokens_are_counted_together(serve: Serve, usage: str, tmp_path: Path) -> None:
