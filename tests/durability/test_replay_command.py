@@ -212,7 +212,7 @@ async def test_journals_are_listed_and_filtered(served: Process, tmp_path: Path)
         await asyncio.to_thread(check)
 
 
-async def test_a_copy_is_whole_while_a_server_writes_and_begins_its_log_anew(
+async def test_a_copy_is_whole_while_a_server_writes_and_overwrites_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_journal, "CHECKPOINT_BYTES", 200_000)
@@ -230,7 +230,7 @@ async def test_a_copy_is_whole_while_a_server_writes_and_begins_its_log_anew(
     counts = await reading
     assert counts == sorted(counts), "nothing that was written is lost in a later copy"
     assert counts[-1] > counts[0]
-    assert len(headers) > 1, "the log was never begun again, so this proved nothing"
+    assert len(headers) > 1, "the log was never overwritten, so this proved nothing"
 
 
 def _read_often(path: Path) -> list[int]:

@@ -125,10 +125,8 @@ def run_validate(folder: Path, *options: str, **made: str) -> subprocess.Complet
     given = {"version": "1.0.0", "comment": "# pay", "reward": "1.0"} | made
     (folder / "paying.py").write_text(PAYING.format(**given))
     variables = {**os.environ, "COLUMNS": "200", "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{FAULTS}"}
-    command = [
-        *LUDUS, "validate", "paying.py:Paying", "--tasks", "2", "--check", "seed-control", "--check", "version",
-        *options,
-    ]  # fmt: skip
+    checks = ("--check", "seed-control", "--check", "version")
+    command = [*LUDUS, "validate", "paying.py:Paying", "--tasks", "2", *checks, *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=folder, env=variables)
 
 

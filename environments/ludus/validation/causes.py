@@ -37,6 +37,10 @@ _NOT_HELD_STILL: Final = ("process", "addresses", "threads", "network", "files")
 """The causes that no process can hold still, in the order in which they are suspected."""
 
 
+_WAVERING: Final = frozenset({"threads", "network"})
+"""Those of them that give the same most of the time, so that two runs do not show them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """What a script's results follow."""
@@ -55,6 +59,8 @@ class _Played:
     """The same scripts, after all of them were played once."""
     reads: list[Read]
     """Places that read surroundings; those that did so in an episode come first."""
+    in_episodes: frozenset[str] = frozenset()
+    """What was read in an episode, and not only when the module was imported."""
 
 
 @dataclass(slots=True)
@@ -95,13 +101,19 @@ class Diagnosis:
             found[script] = [_found(suspect, base.reads)] if suspect is not None else []
         steady = [script for script in scripts if script not in loose]
         read = {one.what for one in base.reads}
-        seen = [name for name in CHANGEABLE if name in read]
-        unseen = [name for name in CHANGEABLE if name in UNSEEN and name not in read]
-        for group in (seen, unseen, [name for name in CHANGEABLE if name not in (*seen, *unseen)]):
+        likely = [name for name in CHANGEABLE if name in base.in_episodes]
+        possible = [name for name in CHANGEABLE if name in (read | UNSEEN) and name not in likely]
+        for group in (likely, possible, [name for name in CHANGEABLE if name not in (*likely, *possible)]):
             if open_ones := [script for script in steady if not found[script]]:
                 await self._halve(scripts, base, group, open_ones, found)
         if open_ones := [script for script in steady if not found[script]]:
+            if read & _WAVERING:  # what differs once says nothing: it must be the same difference in two processes
+                wavers = _differing(scripts, base.again, twin.again)
+                open_ones = [script for script in open_ones if script not in wavers]
             await self._look_back(scripts, before, base, open_ones, found)
+        for script in steady:
+            if not found[script] and (name := next((one for one in _NOT_HELD_STILL if one in read & _WAVERING), None)):
+                found[script].append(_found(CAUSES[name], base.reads))
         return found
 
     async def _halve(
@@ -116,12 +128,22 @@ class Diagnosis:
         if not differing:
             return
         if len(group) == 1:
+            if {read.what for read in base.reads} & _WAVERING:
+                differing = await self._confirmed(scripts, base, group, differing)
             for script in differing:
                 found[script].append(_found(CAUSES[group[0]], base.reads))
             return
         middle = len(group) // 2
         for half in (group[:middle], group[middle:]):
             await self._halve(scripts, base, half, differing, found)
+
+    async def _confirmed(
+        self, scripts: Sequence[Script], base: _Played, group: Sequence[str], suspects: Sequence[Script]
+    ) -> list[Script]:
+        """Return the scripts that differ again, and not without the change: threads may have made the difference."""
+        control, again = await self._play(scripts), await self._play(scripts, group)
+        loose = _differing(scripts, base.first, control.first)
+        return [one for one in _differing(scripts, base.first, again.first) if one in suspects and one not in loose]
 
     async def _look_back(
         self, scripts: Sequence[Script], before: Sequence[Script], base: _Played, suspects: Sequence[Script],
@@ -154,7 +176,8 @@ class Diagnosis:
                 first = [await self._perform(environment, script) for script in scripts]
                 again = [await self._perform(environment, script) for script in reversed(scripts)]
                 in_episodes = [read for read in process.reads if read not in at_import]
-                return _Played(first, again[::-1], [*in_episodes, *at_import])
+                what = frozenset(read.what for read in in_episodes)
+                return _Played(first, again[::-1], [*in_episodes, *at_import], what)
         except LudusError as error:  # it cannot be served like this, which is a difference, too
             broken = [Transcript(script, 0, (("failed", error.message),)) for script in scripts]
             return _Played(broken, broken, [])

@@ -55,9 +55,10 @@ _PINNED_TIME: Final = 1_790_000_000.0
 _PINNED_TICK: Final = 0.1
 """The seconds by which a clock that is held still advances with each reading, so that no loop waits forever."""
 _CHANGED_TICK: Final = 7.3
-_THREAD_SECONDS: Final = 0.008
+_THREAD_SECONDS: Final = 0.02
 _THREADS: Final = 8
-"""Of so many threads that start one after the other, the first waits longest, if their order is changed."""
+"""Of so many threads that start one after the other, the first waits longest if their order is changed, and the last if
+it is held still."""
 _LOCAL: Final = ("127.", "::1", "localhost", "0.0.0.0")
 
 _kinds: dict[str, str] = {}
@@ -116,7 +117,7 @@ class Surroundings:
         self._changed = frozenset(changed)
         self._pinned = pinned
         self._reads = open(reads, "a", encoding="utf-8", buffering=1)
-        self._noted: set[tuple[str, str]] = set()
+        self._noted: set[tuple[str, str, str]] = set()
         self._drawn = Counter[str]()
         self._busy = threading.local()
 
@@ -132,11 +133,11 @@ class Surroundings:
     def _differs(self, what: str) -> bool:
         return what in self._changed
 
-    def _note(self, what: str, function: str, frame: FrameType) -> None:
+    def _note(self, what: str, function: str, frame: FrameType, owner: str = "") -> None:
         place = _place(frame)
-        if (what, place) not in self._noted:
-            self._noted.add((what, place))
-            self._reads.write(json.dumps({"what": what, "place": place, "function": function}) + "\n")
+        if (what, place, owner) not in self._noted:
+            self._noted.add((what, place, owner))
+            self._reads.write(json.dumps({"what": what, "place": place, "function": function, "owner": owner}) + "\n")
 
     # ── clocks ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -334,18 +335,21 @@ class Surroundings:
     # ── threads ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _replace_threads(self) -> None:
-        started = itertools.count()
-        delayed = self._differs("threads")
+        reverse, delayed = self._differs("threads"), self._differs("threads") or self._pinned
+        row = _Row()
 
-        def delaying(real: Callable[..., Any], seconds: float) -> Callable[..., Any]:
+        def delaying(real: Callable[..., Any]) -> Callable[..., Any]:
+            place = row.enter()
+            seconds = (_THREADS - place if reverse else place) * _THREAD_SECONDS
+
             def call(*args: Any, **kwargs: Any) -> Any:
                 time.sleep(seconds)
-                return real(*args, **kwargs)
+                try:
+                    return real(*args, **kwargs)
+                finally:
+                    row.leave()
 
             return call
-
-        def next_delay() -> float:
-            return (_THREADS - next(started) % _THREADS) * _THREAD_SECONDS
 
         real_start, real_submit = threading.Thread.start, concurrent.futures.ThreadPoolExecutor.submit
 
@@ -354,7 +358,7 @@ class Surroundings:
             if frame is not None and not getattr(self._busy, "submitting", False):
                 self._note("threads", "threading.Thread", frame)
                 if delayed:
-                    thread.run = delaying(thread.run, next_delay())  # type: ignore[method-assign]
+                    thread.run = delaying(thread.run)  # type: ignore[method-assign]
             real_start(thread)
 
         def submit(pool: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -364,7 +368,7 @@ class Surroundings:
             self._note("threads", "ThreadPoolExecutor", frame)
             self._busy.submitting = True
             try:
-                return real_submit(pool, delaying(function, next_delay()) if delayed else function, *args, **kwargs)
+                return real_submit(pool, delaying(function) if delayed else function, *args, **kwargs)
             finally:
                 self._busy.submitting = False
 
@@ -377,7 +381,7 @@ class Surroundings:
     def _watch(self) -> None:
         for module, name in ((os, "getpid"), (os, "getppid"), (threading, "get_native_id"), (threading, "get_ident")):
             self._note_calls(module, name, "process", lambda *_: True)
-        if self._pinned:  # a search for causes; otherwise, nobody asks for them
+        if self._pinned:  # a search for causes; nothing else asks for them
             self._note_calls(builtins, "id", "addresses", lambda *_: True)
             self._note_calls(builtins, "hash", "addresses", _is_hashed_by_address)
         sys.addaudithook(self._audit)
@@ -414,7 +418,7 @@ class Surroundings:
         if not isinstance(host, str) or host.startswith(_LOCAL) or (frame := _caller()) is None:
             return
         if not _is_excused(frame):
-            self._note("network", f"a connection to {host}", frame)
+            self._note("network", f"a connection to {host}", frame, _owner(frame))
 
     def _watch_anyio(self, module: Any) -> None:
         """Note connections that the event loop makes without the module `socket`."""
@@ -426,6 +430,17 @@ class Surroundings:
             return real(remote_host, *args, **kwargs)
 
         module.connect_tcp = connect_tcp
+
+
+def _owner(frame: FrameType) -> str:
+    """Return the class of the environment's instance that has called; empty if it cannot be seen."""
+    outer: FrameType | None = frame
+    name = ""
+    while outer is not None and _kind(outer) != "ours":
+        if _kind(outer) == "theirs" and "self" in outer.f_locals:
+            name = type(outer.f_locals["self"]).__name__
+        outer = outer.f_back
+    return name
 
 
 def _is_hashed_by_address(value: Any) -> bool:
@@ -442,6 +457,27 @@ def _is_excused(frame: FrameType) -> bool:
             return True
         outer = outer.f_back
     return False
+
+
+class _Row:
+    """The threads that run at the same time, numbered in the order in which they started."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next = 0
+        self._running = 0
+
+    def enter(self) -> int:
+        """Return the place of a thread that starts."""
+        with self._lock:
+            place = self._next = 0 if self._running == 0 else (self._next + 1) % _THREADS
+            self._running += 1
+            return place
+
+    def leave(self) -> None:
+        """Count a thread that has finished."""
+        with self._lock:
+            self._running -= 1
 
 
 class _Entries:

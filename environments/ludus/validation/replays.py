@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from ludus.client.environment import RemoteEnvironment
 from ludus.client.episode import Episode
 from ludus.protocol.actions import Call
 from ludus.protocol.episodes import StepResult, TaskRow
-from ludus.protocol.errors import AuthoringError, LudusError
+from ludus.protocol.errors import AuthoringError, EpisodeFailed, LudusError
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
 from ludus.validation.repeats import REPEATS, explain, observed, play_twice
 from ludus.validation.surroundings import CAUSES
@@ -88,20 +89,20 @@ async def _tasks_differ(target: ValidationTarget) -> bool:
 async def network(target: ValidationTarget) -> AsyncIterator[Problem]:
     if target.second is None:
         raise NotApplicable("this needs a second process, which is started for names and classes, not for addresses")
-    await play_twice(target)
     try:
         elsewhere = await target.second.environment()
     except AuthoringError as refusal:
         raise NotApplicable("the environment cannot be served in other surroundings (see `determinism`)") from refusal
-    before = {read for read in target.second.reads if read.what == "network"}
     for script in await target.scripts():
-        await perform(elsewhere, script, target.settings.secrets)
-    reads = {read for read in target.second.reads if read.what == "network"} - before or before
+        with suppress(EpisodeFailed):  # `crash` reports it
+            await perform(elsewhere, script, target.settings.secrets)
+    owners = {"", *(one.__name__ for one in target.local.cls.__mro__)} if target.local is not None else {""}
+    reads = {read for read in target.second.reads if read.what == "network" and read.owner in owners}
     if reads:
         cause = CAUSES["network"]
         yield warning(
-            f"an episode reaches for {cause.what}, which may answer otherwise when it is repeated: {cause.advice}",
-            [Evidence(str(read)) for read in sorted(reads, key=str)],
+            f"an episode uses {cause.what}, which may answer otherwise when it is repeated: {cause.advice}",
+            [Evidence(f"{read.place}: {read.function}") for read in sorted(reads, key=str)],
             cause="network",
         )
 

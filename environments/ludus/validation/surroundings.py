@@ -89,6 +89,8 @@ class Read:
     place: str
     """File and line."""
     function: str
+    owner: str = ""
+    """The class of the instance that read it, for the network; empty if it was not seen."""
 
     def __str__(self) -> str:
         return f"{self.place} calls {self.function}"

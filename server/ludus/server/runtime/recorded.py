@@ -7,9 +7,9 @@ How this works:
   journal has.
 * A copy of the log may end in the middle of a transaction, which SQLite then ignores: that transaction was not
   acknowledged when the copying began.
-* A checkpoint writes pages of the log into the file. A copy that is made meanwhile is whole as long as the log was not
-  begun again, because the log still has those pages. The header of the log changes with every new beginning; if it is
-  another one after the copying, the copy is made again.
+* A checkpoint writes pages of the log into the file. A copy that is made meanwhile is whole as long as SQLite does not
+  overwrite the log from its beginning, because the log still has those pages. The header of the log then changes; if it
+  is another one after the copying, the copy is made again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ludus.server.runtime.recovery import History, read_histories
 from ludus.server.runtime.sqlite_journal import VERSION, JournalUnusable
 
 ATTEMPTS: Final = 20
-"""How often a copy is tried. Each new attempt means that the server began its log again in the meantime."""
+"""How often a copy is tried. Each new attempt means that the server has overwritten its log in the meantime."""
 
 _HEADER_BYTES: Final = 32
 
