@@ -192,6 +192,29 @@ async def test_a_second_signal_exits_at_once(serve: Serve, channel: Open) -> Non
     assert "a second signal" in errors
 
 
+async def test_a_third_signal_does_not_wait_for_what_the_second_one_holds() -> None:
+    program = """
+import logging, os, signal, types
+from ludus.server.web import logs, serve
+
+class Interrupted:
+    def stop(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+logs._active = (logging.NullHandler(), Interrupted())
+stopping = types.SimpleNamespace(should_exit=True)
+signal.signal(signal.SIGTERM, lambda number, frame: serve.LudusServer.handle_exit(stopping, number, frame))
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
+    try:
+        assert await asyncio.wait_for(process.wait(), 60) == -signal.SIGTERM
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
 async def test_a_signal_ends_a_server_on_stdio_and_tears_its_episode_down(yard_file: Path, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     arguments = ("serve", str(yard_file), "--stdio", "--environment", "yard")

@@ -212,7 +212,7 @@ async def serving(
     program = program.replace("SURROUNDINGS", surroundings.program(folder) if surroundings.affects_code else "")
     try:
         (folder / "tmp").mkdir(parents=True, exist_ok=True)
-        cwd = await asyncio.to_thread(surroundings.working_folder, folder)
+        cwd = surroundings.working_folder(folder)
         named = sources if cwd is None else [_absolute(source) for source in sources]
         command = [sys.executable, "-c", program, "serve", *named, "--port", "0", "--log-format", "json", *options]
         with (folder / "log").open("wb") as log:

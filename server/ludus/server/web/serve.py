@@ -306,6 +306,11 @@ class LudusServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Start an orderly shutdown at the first signal, and exit at once at the second."""
         if self.should_exit:
+            for number in (
+                signal.SIGTERM,
+                signal.SIGINT,
+            ):  # a third one must not wait here for what the second one holds
+                signal.signal(number, signal.SIG_DFL)
             _log.warning("exiting at once: a second signal came before the end")
             logs.flush()
             os._exit(128 + sig)
