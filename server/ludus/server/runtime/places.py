@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from ludus.protocol.errors import CapacityError
 from ludus.server.auth.principal import Principal
@@ -14,9 +14,6 @@ from ludus.server.auth.quotas import Account, Quotas
 from ludus.server.runtime.episode import Episode, EpisodeStore
 from ludus.server.runtime.journal import Journal
 from ludus.server.runtime.limits import Capacity, ServerLimits
-
-if TYPE_CHECKING:
-    from ludus.server.runtime.host import EpisodeHost
 
 SURVEY_SECONDS: Final = 1.0
 """How often stored bytes are counted, and dead processes looked for."""
@@ -100,8 +97,16 @@ async def survey(quotas: Quotas, store: EpisodeStore, journal: Journal | None) -
             account.check_stored()
 
 
+class Surveyed(Protocol):
+    """A host, as far as a survey reads it."""
+
+    places: Places
+    store: EpisodeStore
+    journal: Journal | None
+
+
 @asynccontextmanager
-async def surveying(host: EpisodeHost) -> AsyncIterator[None]:
+async def surveying(host: Surveyed) -> AsyncIterator[None]:
     """Survey a host's episodes every `SURVEY_SECONDS`; at the end, give up its part of shared counts."""
 
     async def run() -> None:

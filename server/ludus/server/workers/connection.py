@@ -42,8 +42,8 @@ from ludus.server.workers.requests import Request
 from ludus.server.workers.routing import Place, place_of, target_of_mcp
 
 if TYPE_CHECKING:
-    from ludus.server.workers.gateway import Gateway
     from ludus.server.workers.pool import Worker
+    from ludus.server.workers.roles import Hub
 
 log = logging.getLogger("ludus.gateway")
 
@@ -69,7 +69,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         gateway: the gateway that accepted it.
     """
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Hub) -> None:
         super().__init__(gateway)
         self.peer = ""
         self.uplinks: dict[str, upstream.Uplink] = {}

@@ -28,9 +28,9 @@ from ludus.server.workers.frames import FrameError, FrameSplitter, MessageReader
 from ludus.server.workers.routing import Kind, target_of_method
 
 if TYPE_CHECKING:
-    from ludus.server.workers.connection import ClientConnection
     from ludus.server.workers.pool import Worker
     from ludus.server.workers.requests import Request
+    from ludus.server.workers.roles import Client
 
 log = logging.getLogger("ludus.gateway")
 
@@ -62,7 +62,7 @@ class FramedChannel:
         home: the connection to the worker that answered the upgrade.
     """
 
-    def __init__(self, client: ClientConnection, request: Request, home: upstream.Uplink) -> None:
+    def __init__(self, client: Client, request: Request, home: upstream.Uplink) -> None:
         self._client = client
         self._gateway = client.gateway
         self._request = request
@@ -110,7 +110,7 @@ class FramedChannel:
             task.cancel()
 
     def client_has_room(self, *, room: bool) -> None:
-        """Note whether the client reads; `ClientConnection` has paused or resumed the workers."""
+        """Note whether the client reads; the client's connection has paused or resumed the workers."""
 
     def ping(self) -> None:
         """Ask the client for a sign of life."""

@@ -15,6 +15,7 @@ from ludus.server.web.arrivals import Arrivals
 from ludus.server.web.http_protocol import SWEEP_SECONDS
 from ludus.server.workers.connection import ClientConnection
 from ludus.server.workers.pages import Pages
+from ludus.server.workers.roles import Client
 from ludus.server.workers.routing import (
     ANY,
     NEW,
@@ -101,8 +102,9 @@ class Gateway:
 
     # ── connections ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def add(self, connection: ClientConnection) -> None:
+    def add(self, connection: Client) -> None:
         """Note a new connection, and make room for it if there are too many."""
+        assert isinstance(connection, ClientConnection)
         self._connections.add(connection)
         if len(self._connections) > self.settings.limits.max_connections:
             waiting = [one for one in self._connections if one is not connection and not one.answering]
@@ -110,8 +112,9 @@ class Gateway:
             why = f"too many connections are open ({self.settings.limits.max_connections}); try again"
             oldest.refuse(503, CapacityError(why, limit="max_connections", retryAfter=1.0))
 
-    def remove(self, connection: ClientConnection) -> None:
+    def remove(self, connection: Client) -> None:
         """Forget a connection that has ended."""
+        assert isinstance(connection, ClientConnection)
         self._connections.discard(connection)
         if not self._connections:
             self._empty.set()
@@ -170,9 +173,7 @@ class Gateway:
             return worker
         return self._placements.place(owner, target.key, target.episodes)
 
-    async def worker_for(
-        self, client: ClientConnection, request: Request, place: Place, named: str
-    ) -> tuple[Worker, bool]:
+    async def worker_for(self, client: Client, request: Request, place: Place, named: str) -> tuple[Worker, bool]:
         """Return the worker of a request, which can be reached, and whether the request is about its episodes.
 
         Raises:
@@ -195,7 +196,7 @@ class Gateway:
             await self.tell_others(client, request, worker.name, b"".join(request.parts))
         return worker, about_episodes
 
-    async def _target(self, client: ClientConnection, request: Request, place: Place, named: str) -> Target:
+    async def _target(self, client: Client, request: Request, place: Place, named: str) -> Target:
         # An error has to name the request's id, so small messages are read before their worker is known to live.
         small = request.method == b"POST" and (request.length or _SMALL_BODY + 1) <= _SMALL_BODY
         if place in (Place.PLAY, Place.CONTROL) and small:
@@ -216,7 +217,7 @@ class Gateway:
             return Target(Kind.WORKER, worker if worker in self.pool.workers else sid)
         return NEW if request.path.endswith("/create_session") else ANY
 
-    async def _body(self, client: ClientConnection, request: Request) -> bytes:
+    async def _body(self, client: Client, request: Request) -> bytes:
         length = request.length
         if request.complete or (length is not None and length <= _SMALL_BODY):
             return await client.whole(request)
@@ -225,7 +226,7 @@ class Gateway:
         async with self.arrivals.room(sender, size):
             return await client.whole(request)
 
-    async def tell_others(self, client: ClientConnection, request: Request, answering: str, body: bytes) -> None:
+    async def tell_others(self, client: Client, request: Request, answering: str, body: bytes) -> None:
         """Send a report of outcomes to all workers but one, so that their curricula know it too."""
         own = (b"content-type", b"accept")
         headers = [(name, value) for name, value in request.passed_headers() if name not in own and name[:4] != b"sec-"]

@@ -11,9 +11,8 @@ from ludus.protocol.errors import ShuttingDown
 from ludus.server.workers.upstream import GATEWAY_HEADER, Reply, ask
 
 if TYPE_CHECKING:
-    from ludus.server.workers.connection import ClientConnection
-    from ludus.server.workers.gateway import Gateway
     from ludus.server.workers.requests import Request
+    from ludus.server.workers.roles import Client, Hub
 
 PAGE_SECONDS: Final = 10.0
 """How long a worker may take for a page."""
@@ -25,10 +24,10 @@ _SAMPLE: Final = re.compile(r"([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})? (.+)")
 class Pages:
     """Answers `/health`, `/ready` and `/metrics`."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Hub) -> None:
         self._gateway = gateway
 
-    async def answer(self, client: ClientConnection, request: Request, path: str) -> None:
+    async def answer(self, client: Client, request: Request, path: str) -> None:
         """Answer a request for one of the pages."""
         replies = await self._ask_all(client, request)
         refusal = next((reply for reply in replies.values() if reply.status not in _ANSWERED), None)
@@ -45,7 +44,7 @@ class Pages:
             kind = next(iter(replies.values())).headers.get(b"content-type", b"text/plain").decode("latin-1")
             client.answer(request, 200, text.encode(), {}, kind)
 
-    async def _ask_all(self, client: ClientConnection, request: Request) -> dict[str, Reply]:
+    async def _ask_all(self, client: Client, request: Request) -> dict[str, Reply]:
         """Return the answers of the workers that answer.
 
         Raises:

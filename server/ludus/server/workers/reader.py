@@ -13,7 +13,7 @@ from ludus.server.web.http_protocol import HEAD_BYTES, HEAD_FIELDS
 from ludus.server.workers.requests import Request
 
 if TYPE_CHECKING:
-    from ludus.server.workers.gateway import Gateway
+    from ludus.server.workers.roles import Hub
 
 UNREAD_BYTES: Final = 64 * 1024
 """The bytes of requests that wait, at which a client is read no further."""
@@ -26,7 +26,7 @@ class RequestReader:
         gateway: the gateway that accepted the connection.
     """
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Hub) -> None:
         self.gateway = gateway
         self.transport: asyncio.Transport
         self.lost = False
