@@ -160,6 +160,17 @@ class Judged(Base):
         return Reward.of(1.0)
 
 
+class Lucky(Base):
+    """Shows the same, and pays something else each time."""
+
+    forkable = True
+
+    @tool
+    def act(self) -> Result:
+        """Do something."""
+        return Result("done", reward=float(int.from_bytes(os.urandom(6), "big")))
+
+
 class Racing(Base):
     """Has calls that overlap; the state shows in which order they ended."""
 

@@ -382,6 +382,39 @@ async def test_entries_of_forgotten_groups_are_dropped_while_the_server_runs(
     again.close()
 
 
+class Saying(Environment[Task]):
+    """Repeats what it is given."""
+
+    splits = {"train": [Task(id="a")]}
+    version = "1 \ud800"
+
+    def prompt(self) -> str:
+        """Ask."""
+        return "Say."
+
+    @tool
+    async def say(self, text: str) -> str:
+        """Say it."""
+        return text
+
+
+async def test_a_call_with_half_a_surrogate_pair_is_refused_again_after_a_restart(tmp_path: Path) -> None:
+    owner, path = Principal.open(), tmp_path / "j.db"
+    params = StepParams(episode="", step=1, tool="say", key="1", arguments={"text": "\ud800"})
+    async with EpisodeHost([Saying], journal=SqliteJournal(path)) as host:
+        start = StartParams(environment="saying", split="train", key="k")
+        episode = (await host.start(start, owner)).episodes[0].episode
+        params = params.model_copy(update={"episode": episode})
+        before = await host.step(params, owner)
+        assert before.error is not None
+    async with EpisodeHost([Saying], journal=SqliteJournal(path)) as host:
+        found = host.store.find(episode)
+        await found.recovered()
+        assert (found.end_reason, found.asked) == (None, 1)
+        assert found.records is not None
+        assert found.records[0].outcome == before
+
+
 async def test_the_time_that_the_server_was_away_does_not_count(tmp_path: Path) -> None:
     owner, path = Principal.open(), tmp_path / "j.db"
     limits = EpisodeLimits(seconds=100.0)

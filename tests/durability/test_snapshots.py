@@ -228,6 +228,17 @@ async def test_judges_are_not_asked_again(served: Process) -> None:
         assert Counter(lines(served, "asked.txt")) == {"step": 4, "turn": 2}
 
 
+async def test_a_repeated_call_that_earns_another_reward_is_no_fork_and_no_recovery(served: Process) -> None:
+    async with connect(served.url) as client:
+        episode = await client.environment("lucky").start(index=0)
+        await said(episode, "act")
+        with pytest.raises(Unsupported, match="repeating step 1 gave another reward"):
+            await episode.fork(1)
+        await served.restart()
+        assert (await episode.info()).end_reason is EndReason.INFRASTRUCTURE_ERROR
+    assert "repeating step 1 gave another reward" in served.log.read_text("utf-8")
+
+
 async def test_calls_that_overlapped_are_repeated_in_the_order_in_which_they_ended(served: Process) -> None:
     async with connect(served.url) as client:
         episode = await client.environment("racing").start(index=0)

@@ -168,6 +168,9 @@ async def test_a_call_of_ors_is_resumed_by_its_task_id_and_repeated_under_its_ke
         assert await post("/ledger/call", call, **{"Idempotency-Key": "k2"}) == second
         assert (await post("/ledger/call", {**call, "task_id": "0" * 32})).count("unknown task_id")
         assert '"text":"15 ' in await post("/ledger/call", call, **{"Idempotency-Key": "k3"})
+        await served.restart()
+        again = await post("/ledger/call", call)  # as `first`, whose bytes it repeats, but without its task id
+        assert '"text":"20 ' in again, "without a key, nothing says that it is the same call"
         await post("/delete", {})
         await served.restart()
         assert (await post("/ledger/call", call)).startswith("404 ")

@@ -13,7 +13,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "durability"
 WORLD = (FOLDER / "durable_world.py", ("Ledger", "Drifting"))
 SAVED = (
     FOLDER / "saved_world.py",
-    ("Vault", "Sparse", "Workshop", "Mailer", "Fleeting", "Judged", "Racing", "Slow"),
+    ("Vault", "Sparse", "Workshop", "Mailer", "Fleeting", "Judged", "Racing", "Slow", "Lucky"),
 )
 PATIENCE = 60.0
 

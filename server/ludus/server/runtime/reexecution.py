@@ -33,7 +33,7 @@ from ludus.server.runtime import user_code
 from ludus.server.runtime.episode import Episode, StepRecord
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.runtime.recovery import History
-from ludus.server.runtime.repeating import COMPARED
+from ludus.server.runtime.repeating import Outcome, differences
 from ludus.server.runtime.setup import EpisodeSetup
 from ludus.server.runtime.snapshots import Snapshots
 from ludus.server.runtime.startup import StartupHooks
@@ -42,9 +42,6 @@ from ludus.server.runtime.task_sandboxes import open_sandboxes
 from ludus.server.runtime.threads import Workers
 from ludus.server.tasks.catalog import Catalog, Published
 from ludus.server.tasks.service import TaskService
-
-Outcome = StepResult | LudusError
-"""What a call gave."""
 
 NAMES: Final = {"content": "observation", "end_reason": "end"}
 """The fields of a result that are called otherwise here."""
@@ -260,12 +257,7 @@ class Reexecution:
 
 def departures(before: Outcome | None, now: Outcome) -> tuple[Departure, ...]:
     """Return what differs between two outcomes of a call; nothing if the first one is unknown."""
-    if before is None:
-        return ()
-    if isinstance(before, StepResult) and isinstance(now, StepResult):
-        pairs = [(name, getattr(before, name), getattr(now, name)) for name in COMPARED]
-        return tuple(Departure(NAMES.get(name, name), one, other) for name, one, other in pairs if one != other)
-    return () if type(before) is type(now) else (Departure("outcome", before, now),)
+    return tuple(Departure(NAMES.get(name, name), one, other) for name, one, other in differences(before, now))
 
 
 async def _outcome_of(record: StepRecord) -> Outcome:

@@ -29,6 +29,10 @@ COMPARED: Final = ("content", "reward", "error", "end_reason")
 """The fields of a result that a repeated call must give again."""
 
 
+Outcome = StepResult | LudusError
+"""What a call gave."""
+
+
 class Departed(Exception):
     """An episode cannot be brought to the state that it had; the message says why.
 
@@ -121,24 +125,28 @@ async def repeat(runner: StepRunner, episode: Episode, calls: Sequence[StepRecor
                 await record.wait()
             except LudusError as error:
                 log.debug("step %d of episode %s failed while it was repeated: %s", record.number, episode.id, error)
-            _compare(calls[place], record)
+            assert record.outcome is not None
+            _compare(calls[place], record.outcome)
     except BaseException:
         runner.hold(episode, entered.values())
         raise
 
 
-def _compare(past: StepRecord, record: StepRecord) -> None:
+def differences(before: Outcome | None, now: Outcome) -> list[tuple[str, Any, Any]]:
+    """Return what a repeated call gave otherwise: the field, its earlier value and the present one.
+
+    The field is `outcome` if one of the two is an error that has no result. An unknown outcome differs from nothing.
+    """
+    if isinstance(before, StepResult) and isinstance(now, StepResult):
+        pairs = [(name, getattr(before, name), getattr(now, name)) for name in COMPARED]
+        return [one for one in pairs if one[1] != one[2]]
+    return [] if before is None or type(before) is type(now) else [("outcome", before, now)]
+
+
+def _compare(past: StepRecord, now: Outcome) -> None:
     """Raise `Departed` if a repeated call's outcome differs from the earlier one, if there is one."""
-    now, before = record.outcome, past.outcome
-    if before is None:
-        return
-    number = past.number
-    if not isinstance(now, StepResult) or not isinstance(before, StepResult):
-        if type(now) is not type(before):
-            what = f"{type(now).__name__} in place of {type(before).__name__}"
-            raise Departed(f"repeating step {number} gave {what}", number, before, now)
-        return
-    for name in COMPARED:
-        one, other = getattr(before, name), getattr(now, name)
-        if one != other:
-            raise Departed(f"repeating step {number} gave another {name.replace('_', ' ')}", number, one, other)
+    for name, before, after in differences(past.outcome, now):
+        gave = f"another {name.replace('_', ' ')}"
+        if name == "outcome":
+            gave = f"{type(after).__name__} in place of {type(before).__name__}"
+        raise Departed(f"repeating step {past.number} gave {gave}", past.number, before, after)

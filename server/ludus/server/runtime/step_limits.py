@@ -31,6 +31,9 @@ KEPT_REFUSED_BYTES: Final = 4096
 RETRY_SECONDS: Final = 1.0
 """After how many seconds to retry a call that was refused because of a full queue."""
 
+NOT_RECEIVED: Final = ("invalid_arguments", "unknown_tool")
+"""The errors of calls that no tool received."""
+
 TOOL_NAME_CHARS: Final = 200
 """Tool names of calls are cut to this length; no tool has a longer name."""
 
@@ -87,7 +90,7 @@ class StepLimits:
         Raises:
             CapacityError: too many calls of the episode are pending.
         """
-        size = self._await(episode, arguments)
+        size = self.await_recovery(episode, arguments)
         record.when_settled(partial(self.release, episode, size))
 
     def await_recovery(self, episode: Episode, arguments: Mapping[str, Any]) -> int:
@@ -96,7 +99,14 @@ class StepLimits:
         Raises:
             CapacityError: too many calls of the episode are pending.
         """
-        return self._await(episode, arguments)
+        try:
+            size = RECORD_BYTES + footprint(arguments)
+        except TooComplex:
+            size = RECORD_BYTES
+        self._check_queue(episode, size)
+        episode.pending += 1
+        episode.pending_bytes += size
+        return size
 
     def restore(self, episode: Episode, record: StepRecord, outcome: object) -> None:
         """Count an earlier call, with its outcome, as held."""
@@ -114,7 +124,7 @@ class StepLimits:
         episode.pending_bytes -= record.size
         if isinstance(outcome, StepResult):
             error = outcome.error
-            if error is not None and error.code in ("invalid_arguments", "unknown_tool"):
+            if error is not None and error.code in NOT_RECEIVED:
                 self.drop(record)
             record.size += _observed(outcome)
         episode.held += record.size
@@ -151,16 +161,6 @@ class StepLimits:
             raise _queue_full(episode, f"{limits.queue_calls} calls", "queue_calls")
         if episode.pending_bytes + size > limits.queue_bytes:
             raise _queue_full(episode, f"{limits.queue_bytes} bytes of calls", "queue_bytes")
-
-    def _await(self, episode: Episode, arguments: Mapping[str, Any]) -> int:
-        try:
-            size = RECORD_BYTES + footprint(arguments)
-        except TooComplex:
-            size = RECORD_BYTES
-        self._check_queue(episode, size)
-        episode.pending += 1
-        episode.pending_bytes += size
-        return size
 
     def release(self, episode: Episode, size: int) -> None:
         """Count a call that waited as pending no longer."""

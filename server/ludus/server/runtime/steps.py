@@ -60,7 +60,7 @@ from ludus.server.runtime.journal import Asked, Journal, Settled, committed
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.runtime.noise import disturbed
 from ludus.server.runtime.snapshots import Snapshots, saving
-from ludus.server.runtime.step_limits import TOOL_NAME_CHARS, StepLimits
+from ludus.server.runtime.step_limits import NOT_RECEIVED, TOOL_NAME_CHARS, StepLimits
 from ludus.server.runtime.threads import Share, Workers
 from ludus.server.tasks.catalog import Published
 
@@ -186,11 +186,12 @@ class StepRunner:
             CapacityError: too many calls of the episode run or wait.
         """
         record = StepRecord(past.number, key, past.tool, past.arguments, past.turn)
-        record.past, record.refused = past, past.refused
-        # A refused call with large arguments has only a digest left. No tool received it, so it is refused again as is.
-        if record.refused is None and past.digest is not None and isinstance(past.outcome, StepResult):
-            record.refused = past.outcome.error
-        record.digest = past.digest
+        record.past, record.refused, record.digest = past, past.refused, past.digest
+        # A call that no tool received is refused again as is, because its arguments may be kept otherwise: a digest of
+        # large ones, a replacement of half a surrogate pair.
+        error = past.outcome.error if isinstance(past.outcome, StepResult) else None
+        if record.refused is None and error is not None and error.code in NOT_RECEIVED:
+            record.refused, record.noise = error, past.noise
         self._enter(episode, record)
         return record
 
@@ -214,11 +215,7 @@ class StepRunner:
         self, episode: Episode, recovering: asyncio.Future[None], number: int | None, key: str, tool: str | None,
         arguments: dict[str, Any], turn: TurnMark | None,
     ) -> StepRecord:  # fmt: skip
-        """Return a record for a call that is accepted when the episode has its state again.
-
-        Raises:
-            CapacityError: too many calls of the episode wait.
-        """
+        """Return a record for a call that is accepted when the episode has its state again; see `accept`."""
         size = self._limits.await_recovery(episode, arguments)
         stand_in = StepRecord(number or 0, key, tool, arguments, turn)
 
