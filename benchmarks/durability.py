@@ -21,14 +21,14 @@ import os
 import random
 import shutil
 import signal
-import socket
 import statistics
 import sys
 import tempfile
 import time
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+
+from processes import cpu_per_step, serve
 
 from ludus.client import Episode, connect, text_of
 from ludus.protocol import episodes as e
@@ -117,67 +117,11 @@ async def play(host: EpisodeHost, episodes: list[str], steps: int) -> None:
     await asyncio.gather(*map(one, episodes))
 
 
-def cpu_seconds(pid: int) -> float:
-    """Return the CPU time that a process has used, with all its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-async def serve(port: int, *options: str, environment: str = "Counting") -> asyncio.subprocess.Process:
-    """Start a server process, and wait until it answers."""
-    command = [sys.executable, "-m", "ludus.cli", "serve", f"{__file__}:{environment}", "--port", str(port)]
-    command += ["--max-episodes", "200000", "--log-level", "ERROR", *options]
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    assert process.stdout is not None
-    assert (await process.stdout.readline()).startswith(b"Serving")
-    return process
-
-
-def free_port() -> int:
-    """Return a port that is not in use."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    return port
-
-
-async def cpu_per_step(folder: Path, rounds: int, steps: int) -> dict[str, list[float]]:
-    """Return the CPU microseconds of a step in each round, by the kind of journal."""
-    kinds: dict[str, tuple[str, ...]] = {
-        "none": (),
-        "normal": ("--journal", str(folder / "normal.db")),
-        "full": ("--journal", str(folder / "full.db"), "--journal-sync", "full"),
-    }
-    samples: dict[str, list[float]] = {kind: [] for kind in kinds}
-    async with AsyncExitStack() as stack:
-        played: dict[str, tuple[int, list[Episode]]] = {}
-        for kind, options in kinds.items():
-            port = free_port()
-            process = await serve(port, *options)
-            stack.push_async_callback(process.wait)
-            stack.callback(process.kill)
-            client = await stack.enter_async_context(connect(f"http://127.0.0.1:{port}"))
-            played[kind] = (process.pid, list(await client.environment("counting").start_group(AT_ONCE, seed=1)))
-        for number in range(rounds + 1):
-            for kind, (pid, episodes) in played.items():
-
-                async def one(episode: Episode) -> None:
-                    for _ in range(steps // AT_ONCE):
-                        await episode.call("step")
-
-                before = cpu_seconds(pid)
-                await asyncio.gather(*map(one, episodes))
-                if number:  # the first round warms up
-                    samples[kind].append(1e6 * (cpu_seconds(pid) - before) / (steps // AT_ONCE * AT_ONCE))
-    return samples
-
-
 async def fork_seconds(folder: Path, environment: str, forks: int) -> float:
     """Return the median wall time of a fork at step 100."""
-    port = free_port()
-    process = await serve(port, "--journal", str(folder / f"{environment}.db"), environment=environment)
+    process, url = await serve(f"{__file__}:{environment}", "--journal", str(folder / f"{environment}.db"))
     try:
-        async with connect(f"http://127.0.0.1:{port}") as client:
+        async with connect(url) as client:
             episode = await client.environment(environment.lower()).start(seed=1)
             for _ in range(FORKED_AT):
                 await episode.call("step")
@@ -209,9 +153,10 @@ async def recover(folder: Path, episodes: int, steps: int) -> float:
 
 async def kill(folder: Path, kills: int, live: int) -> dict[str, int]:
     """Kill a server at random points while a client plays; return the counts of steps, and of wrong answers."""
-    port, journal = free_port(), ("--journal", str(folder / "kills.db"))
+    options = ["--journal", str(folder / "kills.db")]
     chance = random.Random(0)
-    process = await serve(port, *journal)
+    process, url = await serve(f"{__file__}:Counting", *options)
+    options += ["--port", url.rpartition(":")[2]]
     counts = {"kills": kills, "live": live, "steps": 0, "wrong": 0}
     over = asyncio.Event()
 
@@ -225,7 +170,7 @@ async def kill(folder: Path, kills: int, live: int) -> dict[str, int]:
             await asyncio.sleep(chance.random())
 
     try:
-        async with connect(f"http://127.0.0.1:{port}", reconnect_seconds=120) as client:
+        async with connect(url, reconnect_seconds=120) as client:
             counting = client.environment("counting")
             episodes: list[Episode] = []
             while len(episodes) < live:
@@ -235,7 +180,7 @@ async def kill(folder: Path, kills: int, live: int) -> dict[str, int]:
                 await asyncio.wait([playing], timeout=chance.uniform(0.05, 0.5))
                 process.send_signal(signal.SIGKILL)
                 await process.wait()
-                process = await serve(port, *journal)
+                process, _ = await serve(f"{__file__}:Counting", *options)
             over.set()
             await playing
             infos = await asyncio.gather(*(one.info() for one in episodes))
@@ -260,7 +205,14 @@ def main() -> int:
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        samples = asyncio.run(cpu_per_step(folder, options.rounds, options.steps))
+        kinds: dict[str, tuple[str, ...]] = {
+            "none": (),
+            "normal": ("--journal", str(folder / "normal.db")),
+            "full": ("--journal", str(folder / "full.db"), "--journal-sync", "full"),
+        }
+        spec = f"{__file__}:Counting"
+        comparing = cpu_per_step(spec, kinds, at_once=AT_ONCE, rounds=options.rounds, steps=options.steps)
+        samples = asyncio.run(comparing)
         cpu = {kind: statistics.median(many) for kind, many in samples.items()}
         found["cpu"] = cpu
         print("CPU per channel step: " + ", ".join(f"{kind} {cost:.1f} µs" for kind, cost in cpu.items()))

@@ -14,12 +14,13 @@ import argparse
 import asyncio
 import json
 import random
-import socket
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from processes import serve
 
 from ludus.client import Episode, connect
 from ludus.server import Environment, Result, Task, tool
@@ -27,6 +28,7 @@ from ludus.server import Environment, Result, Task, tool
 P99_SECONDS = 0.250
 OPEN_MEGABYTES = 250.0
 GROUP = 1024
+SPEC = f"{__file__}:Plain"
 
 
 class Plain(Environment[Task]):
@@ -56,19 +58,6 @@ def resident_megabytes(pid: int) -> float:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
     raise ValueError(f"process {pid} has no resident memory")
-
-
-async def serve(*options: str) -> tuple[asyncio.subprocess.Process, str]:
-    """Start a server process, and return it with its URL."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "ludus.cli", "serve", f"{__file__}:Plain", "--port", str(port)]
-    command += ["--max-episodes", "200000", "--log-level", "ERROR", "--idle-seconds", "3600", *options]
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    assert process.stdout is not None
-    assert (await process.stdout.readline()).startswith(b"Serving")
-    return process, f"http://127.0.0.1:{port}"
 
 
 async def start(client: Any, count: int) -> list[Episode]:
@@ -103,7 +92,7 @@ async def play(url: str, count: int, every: float, seconds: float) -> list[float
 
 async def active(options: argparse.Namespace, *more: str) -> dict[str, float]:
     """Return the latencies of all clients together, in seconds."""
-    process, url = await serve(*more)
+    process, url = await serve(SPEC, "--idle-seconds", "3600", *more)
     share = options.active // options.clients
     command = [sys.executable, __file__, "--client", url, "--active", str(share)]
     command += ["--every", str(options.every), "--seconds", str(options.seconds)]
@@ -127,7 +116,7 @@ async def active(options: argparse.Namespace, *more: str) -> dict[str, float]:
 
 async def opened(count: int) -> float:
     """Return the MiB that a server holds for episodes that are open."""
-    process, url = await serve()
+    process, url = await serve(SPEC, "--idle-seconds", "3600")
     try:
         async with connect(url, wire="channel") as client:
             await start(client, 100)

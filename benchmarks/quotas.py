@@ -16,13 +16,12 @@ import statistics
 import sys
 import tempfile
 import time
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from durability import AT_ONCE, cpu_seconds, free_port, serve
+from durability import AT_ONCE
+from processes import cpu_per_step
 
-from ludus.client import Episode, connect
 from ludus.server.auth.limits import TokenLimits
 from ludus.server.auth.principal import Principal
 from ludus.server.auth.quotas import Quotas
@@ -33,6 +32,8 @@ MOST = 0.3
 
 RATE = 10_000_000.0
 """A limit that is never reached."""
+
+SPEC = f"{Path(__file__).with_name('durability.py')}:Counting"
 
 
 def counting(folder: Path, takes: int) -> float:
@@ -53,33 +54,6 @@ def counting(folder: Path, takes: int) -> float:
     return 1e6 * (counted - empty) / takes
 
 
-async def cpu_per_step(folder: Path, rounds: int, steps: int) -> dict[str, list[float]]:
-    """Return the CPU microseconds of a step in each round, without limits and with them."""
-    limits = [f"--limit={name}_per_second={RATE:.0f}" for name in ("requests", "steps")]
-    kinds: dict[str, tuple[str, ...]] = {"off": (), "on": (*limits, "--usage-file", str(folder / "usage"))}
-    samples: dict[str, list[float]] = {kind: [] for kind in kinds}
-    async with AsyncExitStack() as stack:
-        played: dict[str, tuple[int, list[Episode]]] = {}
-        for kind, options in kinds.items():
-            port = free_port()
-            process = await serve(port, *options)
-            stack.callback(process.kill)
-            client = await stack.enter_async_context(connect(f"http://127.0.0.1:{port}"))
-            played[kind] = (process.pid, list(await client.environment("counting").start_group(AT_ONCE, seed=1)))
-        for number in range(rounds + 1):
-            for kind, (pid, episodes) in played.items():
-
-                async def one(episode: Episode) -> None:
-                    for _ in range(steps // AT_ONCE):
-                        await episode.call("step")
-
-                before = cpu_seconds(pid)
-                await asyncio.gather(*map(one, episodes))
-                if number:  # the first round warms up
-                    samples[kind].append(1e6 * (cpu_seconds(pid) - before) / (steps // AT_ONCE * AT_ONCE))
-    return samples
-
-
 def main() -> int:
     """Measure and print; the exit code is 1 when a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -93,7 +67,10 @@ def main() -> int:
         folder = Path(name)
         found["counting"] = alone = statistics.median(counting(folder, options.takes // 5) for _ in range(5))
         print(f"counting one step: {alone:.2f} µs (at most {MOST:g}): {'met' if alone <= MOST else 'MISSED'}")
-        samples = asyncio.run(cpu_per_step(folder, options.rounds, options.steps))
+        limits = [f"--limit={name}_per_second={RATE:.0f}" for name in ("requests", "steps")]
+        kinds = {"off": (), "on": (*limits, "--usage-file", str(folder / "usage"))}
+        comparing = cpu_per_step(SPEC, kinds, at_once=AT_ONCE, rounds=options.rounds, steps=options.steps)
+        samples = asyncio.run(comparing)
         for kind, many in samples.items():
             found[kind] = statistics.median(many)
         pairs = [on - off for on, off in zip(samples["on"], samples["off"], strict=True)]

@@ -24,6 +24,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from processes import cpu_seconds
+
 from ludus.server import Environment, Task, tool
 
 STEPS_OF_A_FRAME = 64
@@ -50,11 +52,6 @@ class Echo(Environment[Task]):
         while time.thread_time() < until:
             pass
         return text
-
-
-def cpu(pid: int) -> float:
-    """The CPU seconds of a process, over its threads, in the scheduler's own nanoseconds."""
-    return sum(int(file.read_text().split()[0]) for file in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
 
 
 @contextlib.contextmanager
@@ -98,11 +95,11 @@ async def drive(url: str, name: str, at_once: int, seconds: float, pids: list[in
 
         tasks = [asyncio.ensure_future(steps()) for _ in range(at_once)]
         await ready.wait()
-        began, own, before = time.perf_counter(), time.process_time(), [cpu(pid) for pid in pids]
+        began, own, before = time.perf_counter(), time.process_time(), [cpu_seconds(pid) for pid in pids]
         until = began + seconds
         await asyncio.sleep(seconds)
         count, took = done, time.perf_counter() - began
-        spent = [cpu(pid) - old for pid, old in zip(pids, before, strict=True)]
+        spent = [cpu_seconds(pid) - old for pid, old in zip(pids, before, strict=True)]
         own = time.process_time() - own
         await asyncio.gather(*tasks)
     return {"per_second": count / took, "client_us": own / count * 1e6, "us": [one / count * 1e6 for one in spent]}
@@ -133,14 +130,14 @@ async def drive_plain(url: str, seconds: float, pids: list[int]) -> dict[str, An
             begun = await ask("start", [{**start, "key": str(at)} for at in range(STEPS_OF_A_FRAME)])
             ids = [one["result"]["episodes"][0]["episode"] for one in begun]
             count, number = 0, 0
-            began, own, before = time.perf_counter(), time.process_time(), [cpu(pid) for pid in pids]
+            began, own, before = time.perf_counter(), time.process_time(), [cpu_seconds(pid) for pid in pids]
             while time.perf_counter() - began < seconds:
                 number += 1
                 step = {"step": number, "tool": "echo", "arguments": {"text": "hello"}, "key": str(number)}
                 await ask("step", [{"episode": one, **step} for one in ids])
                 count += len(ids)
             took, own = time.perf_counter() - began, time.process_time() - own
-            spent = [cpu(pid) - old for pid, old in zip(pids, before, strict=True)]
+            spent = [cpu_seconds(pid) - old for pid, old in zip(pids, before, strict=True)]
     return {"per_second": count / took, "client_us": own / count * 1e6, "us": [one / count * 1e6 for one in spent]}
 
 

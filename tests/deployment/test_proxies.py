@@ -11,12 +11,13 @@ import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from proxy_processes import program_of, running_proxy
 
 from ludus.server import Environment, Task, tool
 from ludus.server.auth.tokens import TokenFile, new_token
@@ -114,33 +115,10 @@ def written_for(name: str, port: int, upstreams: dict[str, int], tls: tuple[Path
 async def _proxied(
     name: str, port: int, upstreams: dict[str, int], tls: tuple[Path, Path], folder: Path
 ) -> AsyncIterator[str]:
-    program = shutil.which(name.split()[0], path=os.environ.get("PATH", "") + ":/usr/sbin")
-    if program is None:
-        pytest.skip(f"{name.split()[0]} is not installed")
-    config = folder / "config"
-    config.write_text(written_for(name, port, upstreams, tls, folder), encoding="utf-8")
-    if name == "caddy":
-        command = [program, "run", "--config", str(config), "--adapter", "caddyfile"]
-    else:
-        directives = f"daemon off; master_process off; pid {folder / 'pid'};"
-        command = [program, "-c", str(config), "-p", str(folder), "-e", "stderr", "-g", directives]
-    home = {"HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
-    with (folder / "log").open("w") as log:
-        process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log, env={**os.environ, **home})
-        try:
-            async with asyncio.timeout(PATIENCE):
-                while process.returncode is None:
-                    with suppress(OSError):
-                        _, writer = await asyncio.open_connection("127.0.0.1", port)
-                        writer.close()
-                        break
-                    await asyncio.sleep(0.02)
-            assert process.returncode is None, (folder / "log").read_text()
-            yield f"https://localhost:{port}"
-        finally:
-            if process.returncode is None:
-                process.terminate()
-                await asyncio.wait_for(process.wait(), PATIENCE)
+    program = name.split()[0]
+    program_of(program)
+    async with running_proxy(program, written_for(name, port, upstreams, tls, folder), port, folder):
+        yield f"https://localhost:{port}"
 
 
 @pytest.fixture(params=PROXIES)

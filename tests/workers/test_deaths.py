@@ -39,6 +39,11 @@ async def total(episode: Episode, number: int) -> int:
     return int(text_of((await episode.call("add", number=number)).content).split()[0])
 
 
+async def totals(episode: Episode, count: int) -> list[int]:
+    """Add 1 so many times, and return each sum."""
+    return [await total(episode, 1) for _ in range(count)]
+
+
 @WIRES
 async def test_with_a_journal_episodes_go_on_after_their_worker_was_killed(launch: Any, wire: Any) -> None:
     server: WorkersServer = await launch(journal=True)
@@ -63,10 +68,7 @@ async def test_calls_under_way_while_workers_are_killed_are_answered_once(launch
         ledger = client.environment("ledger")
         episodes = [await ledger.start(index=0, seed=7) for _ in range(20)]
 
-        async def play(episode: Episode) -> list[int]:
-            return [await total(episode, 1) for _ in range(20)]
-
-        playing = asyncio.gather(*(play(one) for one in episodes))
+        playing = asyncio.gather(*(totals(one, 20) for one in episodes))
         for name in ("w0", "w1", "w0"):
             await asyncio.wait([playing], timeout=0.2)
             pid = await server.kill(name)
@@ -210,10 +212,7 @@ async def test_clients_go_on_after_the_gateway_was_killed(launch: Any, wire: Any
         ledger = client.environment("ledger")
         episodes = [await ledger.start(index=0, seed=7) for _ in range(10)]
 
-        async def play(episode: Episode) -> list[int]:
-            return [await total(episode, 1) for _ in range(30)]
-
-        playing = asyncio.gather(*(play(one) for one in episodes))
+        playing = asyncio.gather(*(totals(one, 30) for one in episodes))
         for _ in range(2):
             await asyncio.wait([playing], timeout=0.2)
             await server.end(signal.SIGKILL)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import shutil
 import socket
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from proxy_processes import program_of, running_proxy
 
 from ludus.client import connect, text_of
 from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL
@@ -22,7 +19,6 @@ from ludus.server import Environment, Task, tool
 from ludus.server.auth.tokens import TokenFile, new_token
 
 SNIPPETS = Path(__file__).parents[2] / "docs" / "snippets"
-PATIENCE = 60
 WORKERS = ("w0", "w1")
 TOKEN, RECORD = new_token("trainer", ("tasks:read", "episodes:run", "rewards:read"))
 VARIABLES = {"LUDUS_TOKENS": TokenFile(tokens=(RECORD,)).model_dump_json()}
@@ -83,33 +79,11 @@ async def servers(serve: Any) -> dict[str, Any]:
 @pytest.fixture(params=["nginx", "caddy"])
 async def proxy(request: pytest.FixtureRequest, servers: dict[str, Any], tmp_path: Path) -> AsyncIterator[str]:
     """The address of a proxy in front of both."""
-    program = shutil.which(request.param, path=os.environ.get("PATH", "") + ":/usr/sbin")
-    if program is None:
-        pytest.skip(f"{request.param} is not installed")
-    port, config = free_port(), tmp_path / "config"
-    config.write_text(configuration(request.param, port, servers, tmp_path), encoding="utf-8")
-    if request.param == "caddy":
-        command = [program, "run", "--config", str(config), "--adapter", "caddyfile"]
-    else:
-        directives = f"daemon off; master_process off; pid {tmp_path / 'pid'};"
-        command = [program, "-c", str(config), "-p", str(tmp_path), "-e", "stderr", "-g", directives]
-    home = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
-    with (tmp_path / "log").open("w") as log:
-        process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log, env={**os.environ, **home})
-        try:
-            async with asyncio.timeout(PATIENCE):
-                while process.returncode is None:
-                    with suppress(OSError):
-                        _, writer = await asyncio.open_connection("127.0.0.1", port)
-                        writer.close()
-                        break
-                    await asyncio.sleep(0.02)
-            assert process.returncode is None, (tmp_path / "log").read_text()
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            if process.returncode is None:
-                process.terminate()
-                await asyncio.wait_for(process.wait(), PATIENCE)
+    program_of(request.param)
+    port = free_port()
+    text = configuration(request.param, port, servers, tmp_path)
+    async with running_proxy(request.param, text, port, tmp_path):
+        yield f"http://127.0.0.1:{port}"
 
 
 async def test_requests_reach_the_server_that_their_ids_name_on_every_wire(proxy: str, servers: dict[str, Any]) -> None:
