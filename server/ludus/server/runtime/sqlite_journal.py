@@ -54,12 +54,6 @@ RETRY_SECONDS: Final = 0.2
 SLOW_SECONDS: Final = 0.005
 """If a commit by the event loop took longer than this, the next one is made by the thread."""
 
-GATHER_SECONDS: Final = 0.001
-"""With `FULL`, how long entries are gathered for a row if the one before had at least `GATHER_FROM`: an fsync costs as
-much CPU time as several steps, and waiting for a part of its time halves their number."""
-
-GATHER_FROM: Final = 4
-
 GARBAGE_BYTES: Final = 64 * 1024 * 1024
 """The least bytes of new entries after which those of forgotten episodes are dropped."""
 
@@ -103,15 +97,13 @@ class SqliteJournal:
         self._by_thread = self.syncs
         """Whether the thread writes the next row."""
         self._since_checkpoint = 0
-        self._in_last_row = 0
-        """The number of entries of the last row that the thread got."""
         self._garbage = Garbage()
         self._since_pass = 0
         self._after_pass = 0
         """The bytes that the last pass has left."""
         self._pass: Pass | None = None
         """The pass that is under way."""
-        self._appended = self._handed = 0
+        self._appended = 0
         self._committed = 0
         self._waiting: deque[tuple[int, OnDurable]] = deque()
         self._broken: ShuttingDown | None = None
@@ -239,14 +231,7 @@ class SqliteJournal:
         self._busy = True
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-        self._write_when_gathered()
-
-    def _write_when_gathered(self) -> None:
-        assert self._loop is not None
-        if self.syncs and self._in_last_row >= GATHER_FROM:
-            self._loop.call_later(GATHER_SECONDS, self._write_pieces)
-        else:
-            self._loop.call_soon(self._write_pieces)
+        self._loop.call_soon(self._write_pieces)
 
     def when_durable(self, callback: OnDurable) -> None:
         """Call `callback` once all entries appended so far are on disk, or with the error that prevents it."""
@@ -285,7 +270,7 @@ class SqliteJournal:
         except sqlite3.Error:
             self._hand_over()  # the thread tries again, and says why it cannot
             return
-        self._pieces, self._handed = [], appended
+        self._pieces = []
         self._by_thread = time.perf_counter() - began > SLOW_SECONDS
         self._busy = self._tidy(len(entries))
         self._acknowledge(appended, None)
@@ -309,7 +294,6 @@ class SqliteJournal:
     def _hand_over(self) -> None:
         """Give the thread all entries that have come."""
         entries, self._pieces = b"".join(self._pieces), []
-        self._in_last_row, self._handed = self._appended - self._handed, self._appended
         self._since_checkpoint += len(entries)
         self._since_pass += len(entries)
         self._give(self._appended, partial(self._write, time.time(), entries))
@@ -385,6 +369,6 @@ class SqliteJournal:
         elif appended and self._tidy():  # a part of the garbage after each row, so that rows do not wait for all of it
             return
         elif self._pieces:
-            self._write_when_gathered()
+            self._write_pieces()
         else:
             self._busy = self._tidy()
