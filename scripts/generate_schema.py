@@ -1,5 +1,7 @@
 """Write `spec/schema/`: JSON Schemas of every wire type and of evaluations, an OpenRPC document of every method.
 
+The JSON Schema of the rollout service is written to `docs/assets/`.
+
     python scripts/generate_schema.py            write the files
     python scripts/generate_schema.py --check    exit with 1 when a file is stale, writing nothing
 
@@ -23,6 +25,7 @@ from typing import Any, Final
 from pydantic.json_schema import models_json_schema
 from pydantic_core import to_jsonable_python
 
+from ludus.gateway.service import json_schema
 from ludus.protocol import (
     METHODS,
     Method,
@@ -46,6 +49,7 @@ SCHEMA_DIR: Final = ROOT / "spec" / "schema"
 SCHEMA_FILE: Final = "episodes.schema.json"
 OPENRPC_FILE: Final = "openrpc.json"
 EVALUATION_FILE: Final = "evaluation.schema.json"
+ROLLOUT_SERVICE_FILE: Final = ROOT / "docs" / "assets" / "rollout-service.schema.json"
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 ID_BASE: Final = "https://ludus.dev/schema/"
 SCHEMA_ID: Final = f"{ID_BASE}episodes/{identifiers.EXTENSION_VERSION}"
@@ -315,14 +319,12 @@ def _openrpc_method(method: Method[Any, Any], schemas: dict[str, Any]) -> dict[s
 def outputs() -> dict[Path, str]:
     """Every file this script writes, with its text."""
     documents = {
-        SCHEMA_FILE: schema_document(),
-        OPENRPC_FILE: openrpc_document(),
-        EVALUATION_FILE: evaluation_document(),
+        SCHEMA_DIR / SCHEMA_FILE: schema_document(),
+        SCHEMA_DIR / OPENRPC_FILE: openrpc_document(),
+        SCHEMA_DIR / EVALUATION_FILE: evaluation_document(),
+        ROLLOUT_SERVICE_FILE: json_schema(),
     }
-    return {
-        SCHEMA_DIR / name: json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-        for name, document in documents.items()
-    }
+    return {path: json.dumps(document, indent=2, ensure_ascii=False) + "\n" for path, document in documents.items()}
 
 
 def write_or_check(wanted: Mapping[Path, str], check: bool, command: str) -> int:

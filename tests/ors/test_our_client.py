@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from ludus.client import connect
+from ludus.client.transports import ors
 from ludus.protocol import EndReason, EpisodeLimits, text_of
+from ludus.protocol.episodes import StepParams
 from ludus.protocol.errors import EnvironmentFailed, EnvironmentNotFound, EpisodeEnded, SplitNotFound, Unsupported
+from ludus.protocol.methods import STEP
 
 PeerServer = tuple[str, str]
 
@@ -52,6 +55,21 @@ async def test_mistakes_of_the_policy_are_observations(peer_server: PeerServer) 
         ]
         assert [error and error.code for error in codes] == ["unknown_tool", "invalid_arguments"]
         assert text_of((await one.call("add", a=1, b=1)).content) == "2"
+
+
+async def test_steps_of_other_episodes_do_not_make_the_client_forget_a_key(
+    peer_server: PeerServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ors, "_KEPT", 3)
+    _, url = peer_server
+    async with connect(url, wire="ors") as client:
+        adder = client.environment("adder")
+        async with adder.episode(split="train", index=0) as one, adder.episode(split="train", index=1) as other:
+            params = StepParams(episode=one.id, step=1, key="k", tool="add", arguments={"a": 1, "b": 1})
+            first = await adder._wire.request(STEP, params)
+            for _ in range(5):
+                await other.call("add", a=2, b=2)
+            assert await adder._wire.request(STEP, params) is first
 
 
 async def test_a_tool_that_raises_fails_the_episode(peer_server: PeerServer) -> None:

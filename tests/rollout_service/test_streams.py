@@ -34,7 +34,7 @@ def test_a_request_is_answered_with_one_line_for_each_episode_and_a_last_line_wi
 
 def test_every_line_and_the_request_follow_the_published_schema(world: World) -> None:
     schema = world.service.ask("GET", "/schema")
-    assert schema == json.loads(SCHEMA.read_text(encoding="utf-8")), "run: ludus rollouts schema > that file"
+    assert schema == json.loads(SCHEMA.read_text(encoding="utf-8")), "run: make generate"
     check = jsonschema.Draft202012Validator(schema)
     request = world.request(environment="every_third_breaks", n=6, trajectory=True)
     jsonschema.Draft202012Validator({**schema, "oneOf": [{"$ref": "#/$defs/RolloutRequest"}]}).validate(request)

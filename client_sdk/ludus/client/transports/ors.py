@@ -39,6 +39,7 @@ from ludus.protocol.rewards import Reward
 
 P = TypeVar("P", bound=WireModel)
 R = TypeVar("R", bound=WireModel)
+K = TypeVar("K")
 Handler = Callable[[Any], Awaitable[WireModel]]
 
 PEER_IDLE_SECONDS: Final = 40.0
@@ -79,7 +80,8 @@ class OrsWire:
         self._sessions: dict[str, kept.OrsSession] = {}
         self._closed: OrderedDict[str, kept.OrsSession] = OrderedDict()
         self._groups: OrderedDict[str, tuple[str, ...]] = OrderedDict()
-        self._outcomes: OrderedDict[tuple[str, str, str], asyncio.Task[WireModel]] = OrderedDict()
+        self._outcomes: dict[str, OrderedDict[tuple[str, str], asyncio.Task[WireModel]]] = {}
+        """What each key led to, by episode ("" for requests of none), then by handler and key."""
         self._handlers: Mapping[str, Handler] = {
             m.LIST_ENVIRONMENTS.name: self._server.list_environments,
             m.LIST_SPLITS.name: self._server.list_splits,
@@ -121,7 +123,7 @@ class OrsWire:
 
     async def close(self) -> None:
         """Close all connections. Closing twice is no error."""
-        waiting = [task for task in self._outcomes.values() if not task.done()]
+        waiting = [task for tasks in self._outcomes.values() for task in tasks.values() if not task.done()]
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
@@ -365,17 +367,18 @@ class OrsWire:
         """
 
         async def once(params: Any) -> WireModel:
-            key = (handler.__name__, getattr(params, "episode", ""), params.key)
-            task = self._outcomes.get(key)
+            key = (handler.__name__, params.key)
+            outcomes = self._outcomes.setdefault(getattr(params, "episode", ""), OrderedDict())
+            task = outcomes.get(key)
             if task is None:
                 task = asyncio.ensure_future(handler(params))
-                self._outcomes[key] = task
-                _trim(self._outcomes)
+                outcomes[key] = task
+                _trim(outcomes)
             await asyncio.wait([task])
             if task.cancelled():
                 raise errors.ConnectionFailed("this client is closed")
             if isinstance(task.exception(), errors.TransportError | errors.CapacityError):
-                self._outcomes.pop(key, None)
+                outcomes.pop(key, None)
             return task.result()
 
         return once
@@ -399,7 +402,8 @@ class OrsWire:
     def _archive(self, session: kept.OrsSession) -> None:
         self._sessions.pop(session.sid, None)
         self._closed[session.sid] = session
-        _trim(self._closed)
+        for sid in _trim(self._closed):
+            self._outcomes.pop(sid, None)
 
 
 def _sid_of(opened: Mapping[str, Any]) -> str:
@@ -417,6 +421,9 @@ def _sid_of(opened: Mapping[str, Any]) -> str:
     return str(opened["task_id"])
 
 
-def _trim(table: OrderedDict[Any, Any]) -> None:
+def _trim(table: OrderedDict[K, Any]) -> list[K]:
+    """Remove the oldest entries beyond the limit, and return their keys."""
+    removed = []
     while len(table) > _KEPT:
-        table.popitem(last=False)
+        removed.append(table.popitem(last=False)[0])
+    return removed
