@@ -213,6 +213,14 @@ class Journal(Protocol):
         """A secret key that is as durable as the entries; None if there is none."""
         ...
 
+    def open(self) -> None:
+        """Prepare for all that follows; the server then is the only one that writes it. Opening twice is no error.
+
+        Raises:
+            AuthoringError: it cannot be used.
+        """
+        ...
+
     def append(self, entry: Entry) -> None:
         """Append an entry."""
         ...
@@ -273,6 +281,9 @@ class MemoryJournal:
     def __init__(self) -> None:
         self.sizes: Counter[str] | None = None
         self._entries: dict[str, list[Entry]] = {}
+
+    def open(self) -> None:
+        """Do nothing."""
 
     def append(self, entry: Entry) -> None:
         """Append an entry."""

@@ -75,6 +75,7 @@ class SqliteJournal:
     Args:
         path: the file.
         sync: `normal` survives the death of the process, `full` also the loss of power.
+        opened: whether to open it at once, and not when `open` is called.
 
     Raises:
         JournalUnusable: the file is not a journal of this version, another server uses it, or it cannot be written.
@@ -83,8 +84,9 @@ class SqliteJournal:
     survives = True
     wants_asked = False
 
-    def __init__(self, path: Path, sync: Sync = "normal") -> None:
+    def __init__(self, path: Path, sync: Sync = "normal", *, opened: bool = True) -> None:
         self.path = path
+        self._sync: Sync = sync
         self.syncs = sync == "full"
         self.sizes: Counter[str] | None = None
         self.snapshot_folder = path.with_name(path.name + ".snapshots")
@@ -109,7 +111,23 @@ class SqliteJournal:
         self._broken: ShuttingDown | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._database = self._open(sync)
+        self._opened: sqlite3.Connection | None = None
+        if opened:
+            self.open()
+
+    def open(self) -> None:
+        """Open the file, and lock it. Opening twice is no error.
+
+        Raises:
+            JournalUnusable: see the class.
+        """
+        if self._opened is None:
+            self._opened = self._open(self._sync)
+
+    @property
+    def _database(self) -> sqlite3.Connection:
+        assert self._opened is not None, "the journal is not open"
+        return self._opened
 
     def _open(self, sync: Sync) -> sqlite3.Connection:
         try:
@@ -254,7 +272,9 @@ class SqliteJournal:
             self._jobs.put(None)
             self._thread.join()
             self._thread = None
-        self._database.close()
+        if self._opened is not None:
+            self._opened.close()
+        self._broken = self._broken or ShuttingDown("the server stops; send the request again")
 
     def _write_pieces(self) -> None:
         """Write all entries that have come as one row, or let the thread do it."""
