@@ -248,7 +248,7 @@ class Recovery:
                 return _failure(episode, str(error))
         if episode.end_reason is None:
             now = asyncio.get_running_loop().time()
-            episode.began, episode.used = now - (history.last - history.began), now
+            episode.began, episode.used = now - max(0.0, history.last - history.began), now
         return None
 
     async def _build(self, history: History) -> Episode | None:

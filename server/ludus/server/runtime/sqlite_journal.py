@@ -111,6 +111,8 @@ class SqliteJournal:
         self._broken: ShuttingDown | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._clock = time.time() - time.monotonic()
+        """What makes the times of entries from a clock that nobody sets."""
         self._opened: sqlite3.Connection | None = None
         if opened:
             self.open()
@@ -286,7 +288,7 @@ class SqliteJournal:
         entries, appended = b"".join(self._pieces), self._appended
         began = time.perf_counter()
         try:
-            self._insert(time.time(), entries)
+            self._insert(self._now(), entries)
         except sqlite3.Error:
             self._hand_over()  # the thread tries again, and says why it cannot
             return
@@ -316,13 +318,17 @@ class SqliteJournal:
         entries, self._pieces = b"".join(self._pieces), []
         self._since_checkpoint += len(entries)
         self._since_pass += len(entries)
-        self._give(self._appended, partial(self._write, time.time(), entries))
+        self._give(self._appended, partial(self._write, self._now(), entries))
 
     def _give(self, appended: int, job: Callable[[], LudusError | None]) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="ludus-journal", daemon=True)
             self._thread.start()
         self._jobs.put((appended, job))
+
+    def _now(self) -> float:
+        """Return the Unix time, without the jumps of a clock that is set while this process runs."""
+        return self._clock + time.monotonic()
 
     def _insert(self, at: float, entries: bytes) -> None:
         self._database.execute("INSERT INTO batches (at, entries) VALUES (?, ?)", (at, entries))
