@@ -13,6 +13,7 @@ How this works. A step passes four stages, in the order of this file:
 A handler is one function around the author's code, `_tool_call` or `_grade_call`, inside wrappers. Each wrapper takes a
 `Call` and returns a `Call`, and an environment has only those that it needs. From the outside in:
 
+    traced.traced                 a span                                             (if tracing is on)
     _timed                        time spent, by environment
     _written_ahead                waits for the journal                              (if the class acts on the outside)
     snapshots.saving              a snapshot of the state                            (if the class is durable by them)
@@ -51,6 +52,7 @@ from ludus.protocol.errors import EpisodeFailed, KeyConflict, LudusError, StepCo
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, EpisodeStatus, advance
 from ludus.protocol.rewards import RewardEntry, total
 from ludus.protocol.text import replace_surrogates
+from ludus.protocol.tracing import from_environment
 from ludus.server.authoring.results import ToolError, read_result, read_reward
 from ludus.server.authoring.tools import InvalidArguments, StepContext
 from ludus.server.runtime import scoring, turns, user_code
@@ -62,6 +64,7 @@ from ludus.server.runtime.noise import disturbed
 from ludus.server.runtime.snapshots import Snapshots, saving
 from ludus.server.runtime.step_limits import NOT_RECEIVED, TOOL_NAME_CHARS, StepLimits
 from ludus.server.runtime.threads import Share, Workers
+from ludus.server.runtime.traced import traced
 from ludus.server.tasks.catalog import Published
 
 STEP_SECONDS: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0)
@@ -121,6 +124,7 @@ class StepRunner:
         self._snapshots = snapshots
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
+        self._tracing = from_environment()
         self.counts = StepCounts()
         self._handlers = {one.name: self._compose(one, workers.share(one.name)) for one in environments}
 
@@ -172,6 +176,8 @@ class StepRunner:
         if tool is not None and (account := episode.account) is not None and account.counts_steps:
             account.take_step()
         record = StepRecord(due, key, tool, arguments, turn)
+        if self._tracing is not None:
+            record.trace = self._tracing.current()
         self._enter(episode, record)
         if episode.active or episode.queue:
             self.queue(episode, record)
@@ -331,7 +337,10 @@ class StepRunner:
         if cls.outside_effects and self._journal is not None:
             call, grade = _written_ahead(call, self._journal), _written_ahead(grade, self._journal)
         times = self.counts.times[published.name] = StepTimes()
-        return Handlers(_timed(call, times), _timed(grade, times))
+        call, grade = _timed(call, times), _timed(grade, times)
+        if self._tracing is not None:
+            call, grade = traced(call, self._tracing), traced(grade, self._tracing)
+        return Handlers(call, grade)
 
     def _refusing(self, call: Call) -> Call:
         """Wrap a call: give the agent's mistakes a result, with the error as its observation."""

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from ludus.protocol.tracing import from_environment
 from ludus.server.runtime.clock import Clock, current_clock
 
 OWN_FRACTION: Final = 4
@@ -219,10 +220,13 @@ class _Pool:
         self._threads = 0
         self._unfinished = 0
         """Calls in the queue, and those that threads of the pool run."""
+        self._tracing = from_environment()
 
     def begin(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Job:
         """Pass a call to a thread; the `done` future of the returned job gives its outcome."""
         loop = asyncio.get_running_loop()
+        if self._tracing is not None:
+            function = self._tracing.carried(function)
         job = _Job(function, args, kwargs, loop, loop.create_future())
         with self._lock:
             self._unfinished += 1

@@ -1,0 +1,260 @@
+"""Traces with OpenTelemetry, for clients, servers and sandboxes of one process.
+
+How this works:
+
+* OpenTelemetry's own environment variables turn tracing on. Until then nothing of OpenTelemetry is imported, `active()`
+  is None, and callers skip everything else.
+* `from_environment` makes one `Tracing` for the process. It becomes the global tracer provider, so that the spans of an
+  environment's author end up in the same traces. A provider that the program has set before is used as it is.
+* Spans travel as W3C Trace Context: `carrier()` returns the fields of the current span for a header or for `_meta`, and
+  `context_of` reads them.
+* Spans are sent by a thread in the background. If the collector cannot be reached, they are dropped, and one line in
+  the log says so until a batch arrives again.
+
+Spans hold names, numbers and ids. They never hold tokens, play capabilities, arguments or observations.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from ludus.protocol.errors import LudusError
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+    from opentelemetry.trace import Span, Tracer
+
+ENDPOINT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+"""OpenTelemetry's own variables. Setting one of them turns tracing on."""
+
+TRACE_HEADER: Final = "Ludus-Trace-Context"
+"""The header of the channel's upgrade response with which a server says that it reads `_meta` in params."""
+
+TRACE_FIELDS: Final = ("traceparent", "tracestate")
+"""The fields of W3C Trace Context, as names of HTTP headers and as keys of `_meta`."""
+
+EXIT_SECONDS: Final = 2.0
+"""How long a process that ends waits for its last spans to be sent."""
+
+Attributes = Mapping[str, str | int]
+"""The attributes of a span."""
+
+_EXPORTERS: Final = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk._shared_internal")
+"""The loggers of the exporter and of its queue, which repeat themselves for every batch."""
+
+_logger = logging.getLogger("ludus.telemetry")
+_lock = threading.Lock()
+_active: Tracing | None = None
+_tried = False
+
+
+class Tracing:
+    """Makes and carries the spans of this process. `from_environment` makes it."""
+
+    def __init__(self, tracer: Tracer, flush: Callable[[], object]) -> None:
+        from opentelemetry import context, trace
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self.tracer = tracer
+        self._flush = flush
+        self._context = context
+        self._trace = trace
+        self._propagator = TraceContextTextMapPropagator()
+
+    @contextmanager
+    def span(
+        self, name: str, attributes: Attributes | None = None, *, kind: str = "INTERNAL", parent: Context | None = None
+    ) -> Iterator[Span]:
+        """Make a span for the block, and make it the current one. An exception sets its status, without its text.
+
+        Args:
+            name: the span's name.
+            attributes: its attributes.
+            kind: the name of a member of OpenTelemetry's `SpanKind`.
+            parent: the context of its parent; the current one when None.
+        """
+        with self.tracer.start_as_current_span(
+            name,
+            context=parent,
+            kind=self._trace.SpanKind[kind],
+            attributes=attributes,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield span
+            except BaseException as error:
+                self.note_error(span, error)
+                raise
+
+    def begin(
+        self,
+        name: str,
+        attributes: Attributes | None = None,
+        *,
+        kind: str = "INTERNAL",
+        parent: Context | None = None,
+        began: int | None = None,
+    ) -> Span:
+        """Return a span that the caller ends. `began` is when it began, in nanoseconds since 1970; now when None."""
+        return self.tracer.start_span(
+            name, context=parent, kind=self._trace.SpanKind[kind], attributes=attributes, start_time=began
+        )
+
+    def note_error(self, span: Span, error: BaseException) -> None:
+        """Mark a span as failed, by the type of the error: its text may hold what no span may hold."""
+        span.set_status(self._trace.StatusCode.ERROR)
+        span.set_attribute("error.type", type(error).__name__)
+        if isinstance(error, LudusError):
+            span.set_attribute("rpc.response.status_code", str(error.code))
+
+    def current(self) -> Context:
+        """Return the current context."""
+        return self._context.get_current()
+
+    def within(self, span: Span) -> Context:
+        """Return a context in which `span` is the current one, to be used as a parent."""
+        return self._trace.set_span_in_context(span, self._context.Context())
+
+    @contextmanager
+    def using(self, context: Context) -> Iterator[None]:
+        """Make a context the current one for the block."""
+        token = self._context.attach(context)
+        try:
+            yield
+        finally:
+            self._context.detach(token)
+
+    def carrier(self) -> dict[str, str]:
+        """Return the fields of W3C Trace Context of the current span; empty if there is none."""
+        fields: dict[str, str] = {}
+        self._propagator.inject(fields)
+        return fields
+
+    def context_of(self, carrier: Any) -> Context:
+        """Return the context that fields of W3C Trace Context name; an empty one if they name none."""
+        given = carrier if isinstance(carrier, Mapping) else {}
+        fields = {name: given[name] for name in TRACE_FIELDS if isinstance(given.get(name), str)}
+        return self._propagator.extract(fields, context=self._context.Context())
+
+    def carried(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `function` for a call in another thread, where the context of this one is then the current one."""
+        context = self._context.get_current()
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self.using(context):
+                return function(*args, **kwargs)
+
+        return call
+
+    def flush(self, seconds: float = EXIT_SECONDS) -> None:
+        """Send the spans that wait, or give up after `seconds`."""
+        _bounded(self._flush, seconds)
+
+
+def active() -> Tracing | None:
+    """Return the tracing of this process; None if it is off."""
+    return _active
+
+
+def from_environment(service: str = "ludus", variables: Mapping[str, str] = os.environ) -> Tracing | None:
+    """Return the tracing that OpenTelemetry's variables configure; None if they are unset or packages are missing.
+
+    Args:
+        service: the name of this process in traces, unless `OTEL_SERVICE_NAME` gives one.
+        variables: the process environment.
+    """
+    global _active, _tried
+    if _active is not None or not is_configured(variables):
+        return _active
+    with _lock:
+        if not _tried:
+            _tried = True
+            try:
+                _active = _start(service, variables)
+            except ImportError:
+                _logger.warning("traces are configured but not installed: pip install 'ludus-rl[telemetry]'")
+        return _active
+
+
+def is_configured(variables: Mapping[str, str]) -> bool:
+    """Return whether OpenTelemetry's variables turn tracing on."""
+    if variables.get("OTEL_SDK_DISABLED", "").lower() == "true" or variables.get("OTEL_TRACES_EXPORTER") == "none":
+        return False
+    return any(variables.get(name) for name in ENDPOINT_VARIABLES)
+
+
+def _start(service: str, variables: Mapping[str, str]) -> Tracing:
+    from opentelemetry import trace
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    existing = trace.get_tracer_provider()
+    if isinstance(existing, TracerProvider):
+        return Tracing(existing.get_tracer("ludus"), existing.force_flush)
+    name = variables.get("OTEL_SERVICE_NAME") or service
+    provider = TracerProvider(resource=Resource.create({"service.name": name}), shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(_quiet(OTLPSpanExporter())))
+    trace.set_tracer_provider(provider)
+    atexit.register(_bounded, provider.shutdown, EXIT_SECONDS)
+    return Tracing(provider.get_tracer("ludus"), provider.force_flush)
+
+
+def _bounded(work: Callable[[], object], seconds: float) -> None:
+    """Do blocking work in a thread, and leave it there after `seconds`."""
+    thread = threading.Thread(target=work, name="ludus-traces", daemon=True)
+    thread.start()
+    thread.join(seconds)
+
+
+class _Outage(logging.Filter):
+    """Holds back what the exporter logs, because it repeats itself for every batch, and keeps the last message."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reason = ""
+        self.said = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        self.reason = record.getMessage()
+        return False
+
+
+def _quiet(exporter: SpanExporter) -> SpanExporter:
+    """Return an exporter whose failures are logged once, until it succeeds again."""
+    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+    outage = _Outage()
+    for name in _EXPORTERS:
+        logging.getLogger(name).addFilter(outage)
+
+    class QuietExporter(SpanExporter):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            try:
+                result = exporter.export(spans)
+            except Exception as error:
+                outage.reason, result = repr(error), SpanExportResult.FAILURE
+            if result is SpanExportResult.SUCCESS:
+                outage.said = False
+            elif not outage.said:
+                outage.said = True
+                _logger.warning(
+                    "spans cannot be sent and are dropped; everything else goes on. Check the collector and the "
+                    "variable OTEL_EXPORTER_OTLP_ENDPOINT. The cause: %s", outage.reason
+                )  # fmt: skip
+            return result
+
+        def shutdown(self) -> None:
+            exporter.shutdown()
+
+    return QuietExporter()
