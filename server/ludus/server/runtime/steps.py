@@ -13,8 +13,7 @@ How this works. A step passes four stages, in the order of this file:
 A handler is one function around the author's code, `_tool_call` or `_grade_call`, inside wrappers. Each wrapper takes a
 `Call` and returns a `Call`, and an environment has only those that it needs. From the outside in:
 
-    traced.traced                 a span                                             (if tracing is on)
-    _timed                        time spent, by environment
+    traced, _timed                a span, if tracing is on; time spent, by environment
     _written_ahead                waits for the journal                              (if the class acts on the outside)
     snapshots.saving              a snapshot of the state                            (if the class is durable by them)
     step_limits.limited           cut the observation; steps, observations and memory that end the episode
@@ -52,7 +51,6 @@ from ludus.protocol.errors import EpisodeFailed, KeyConflict, LudusError, StepCo
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, EpisodeStatus, advance
 from ludus.protocol.rewards import RewardEntry, total
 from ludus.protocol.text import replace_surrogates
-from ludus.protocol.tracing import from_environment
 from ludus.server.authoring.results import ToolError, read_result, read_reward
 from ludus.server.authoring.tools import InvalidArguments, StepContext
 from ludus.server.runtime import scoring, turns, user_code
@@ -124,7 +122,7 @@ class StepRunner:
         self._snapshots = snapshots
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._tracing = from_environment()
+        self._tracing = workers.tracing
         self.counts = StepCounts()
         self._handlers = {one.name: self._compose(one, workers.share(one.name)) for one in environments}
 
@@ -176,8 +174,7 @@ class StepRunner:
         if tool is not None and (account := episode.account) is not None and account.counts_steps:
             account.take_step()
         record = StepRecord(due, key, tool, arguments, turn)
-        if self._tracing is not None:
-            record.trace = self._tracing.current()
+        record.trace = self._tracing.current() if self._tracing is not None else None
         self._enter(episode, record)
         if episode.active or episode.queue:
             self.queue(episode, record)
@@ -337,10 +334,7 @@ class StepRunner:
         if cls.outside_effects and self._journal is not None:
             call, grade = _written_ahead(call, self._journal), _written_ahead(grade, self._journal)
         times = self.counts.times[published.name] = StepTimes()
-        call, grade = _timed(call, times), _timed(grade, times)
-        if self._tracing is not None:
-            call, grade = traced(call, self._tracing), traced(grade, self._tracing)
-        return Handlers(call, grade)
+        return Handlers(traced(_timed(call, times), self._tracing), traced(_timed(grade, times), self._tracing))
 
     def _refusing(self, call: Call) -> Call:
         """Wrap a call: give the agent's mistakes a result, with the error as its observation."""

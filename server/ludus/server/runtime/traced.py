@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from ludus.server.runtime.episode import Call, Episode, StepRecord
 
 
-def traced(call: Call, tracing: Tracing) -> Call:
-    """Wrap a call: make a span for it, below the span of its request, and the current one for the author's code.
+def traced(call: Call, tracing: Tracing | None) -> Call:
+    """Wrap a call, if tracing is on: make a span below that of its request, the current one for the author's code.
 
     A call that is only repeated, to rebuild an episode, has none.
     """
+
+    if tracing is None:
+        return call
 
     async def trace(episode: Episode, record: StepRecord) -> StepResult:
         if record.past is not None or record.trace is None:
