@@ -16,7 +16,7 @@ from worker_servers import WorkersServer
 
 HERE = Path(__file__).parent
 PATIENCE = 60.0
-pytestmark = [pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.timeout(180), pytest.mark.suite("tracing")]
 
 
 @pytest.fixture
