@@ -35,7 +35,7 @@ from ludus.server.runtime.ids import Ids
 from ludus.server.runtime.journal import Ended, Journal, committed
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.runtime.places import Places
-from ludus.server.runtime.recovery import History, Recovery
+from ludus.server.runtime.recovery import History, Recovery, RecoveryCounts
 from ludus.server.runtime.repeating import write_whole
 from ludus.server.runtime.setup import EpisodeSetup
 from ludus.server.runtime.snapshots import Snapshots
@@ -63,6 +63,7 @@ class HostStats:
     ended: dict[tuple[str, str], int]
     """Episodes ended, by environment and end reason."""
     steps: StepCounts
+    recovery: RecoveryCounts
 
 
 class EpisodeHost:
@@ -107,6 +108,7 @@ class EpisodeHost:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._started, self._ended = Counter[str](), Counter[tuple[str, str]]()
         self._running = 0
+        self._recovery = RecoveryCounts()
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -403,6 +405,7 @@ class EpisodeHost:
             if episode.end_reason is not None:
                 self.store.archive(episode)
             else:
+                self._recovery.running += 1
                 self._spawn(self._revive(recovery, episode, found.running[episode.id]))
         self._running += len(found.running)
         self.places.restore(self.store)
@@ -410,6 +413,7 @@ class EpisodeHost:
 
     async def _revive(self, recovery: Recovery, episode: Episode, history: History) -> None:
         failure = await recovery.revive(episode, history)
+        self._recovery.end(departed=failure is not None)
         if failure is not None and episode.end_reason is None:
             self._end(episode, EndReason.INFRASTRUCTURE_ERROR, failure)
         elif failure is not None:
@@ -460,7 +464,7 @@ class EpisodeHost:
         """Return counts for metrics and health."""
         return HostStats(
             running=self._running, starting=self.starts.pending, queued=self.places.queued, kept=len(self.store),
-            started=dict(self._started), ended=dict(self._ended), steps=self.runner.counts,
+            started=dict(self._started), ended=dict(self._ended), steps=self.runner.counts, recovery=self._recovery,
         )  # fmt: skip
 
 

@@ -185,6 +185,24 @@ class Found:
             forks.restore(owner, key, digest, forked)
 
 
+@dataclass(slots=True)
+class RecoveryCounts:
+    """Episodes of an earlier process."""
+
+    running: int = 0
+    """Those that are being rebuilt."""
+    rebuilt: int = 0
+    """Those that went on."""
+    departed: int = 0
+    """Those that could not be rebuilt, and ended unscored."""
+
+    def end(self, *, departed: bool) -> None:
+        """Count an episode that is no longer being rebuilt."""
+        self.running -= 1
+        self.rebuilt += not departed
+        self.departed += departed
+
+
 class Recovery:
     """Rebuilds episodes.
 

@@ -90,6 +90,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         self.peer = name[0] if isinstance(name, tuple) else "unknown"
         self.waiting_since = self._loop.time()
         self._task = self._loop.create_task(self._serve())
+        self.gateway.counts.opened()
         self.gateway.add(self)
 
     def data_received(self, data: bytes) -> None:
@@ -112,6 +113,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         """End the connections to workers as the client ended this one."""
         self.lost = True
         self._count_head(0)
+        self.gateway.counts.closed()
         self.gateway.remove(self)
         for uplink in self.uplinks.values():
             if exc is None and self._whole:
@@ -185,6 +187,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         gateway = self.gateway
         place, named = place_of(gateway.without_prefix(request.path))
         identifier: Any = None
+        gateway.counts.requests[place] += 1
         try:
             if place is Place.PAGE and not request.upgrade:
                 await gateway.pages.answer(self, request, named)

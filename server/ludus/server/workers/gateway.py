@@ -14,6 +14,7 @@ from ludus.protocol.workers import EPISODE_HEADER, worker_of_session
 from ludus.server.web.arrivals import Arrivals
 from ludus.server.web.http_protocol import SWEEP_SECONDS
 from ludus.server.workers.connection import ClientConnection
+from ludus.server.workers.counts import GatewayCounts
 from ludus.server.workers.pages import Pages
 from ludus.server.workers.roles import Client
 from ludus.server.workers.routing import (
@@ -64,6 +65,7 @@ class Gateway:
         self.secret = secrets.token_hex(16)
         """What proves to workers that a request comes from this gateway."""
         self.arrivals = Arrivals(settings.limits.arriving_bytes, settings.limits.body_bytes)
+        self.counts = GatewayCounts()
         self.pages = Pages(self)
         self._placements = placements
         self._has_tokens = has_tokens

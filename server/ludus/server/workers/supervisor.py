@@ -245,6 +245,7 @@ class Supervisor:
             worker.become(State.READY, port)
             log.info("worker %s serves (process %d)", worker.name, process.pid)
             ending = await self._watch(worker, process)
+            worker.endings[ending] += 1
             worker.become(State.STOPPING if ending == "restarted" else State.STARTING)
             if self._stop.is_set():
                 return
