@@ -68,15 +68,23 @@ REQUESTS: dict[str, dict[str, list[str]]] = {
     },
     "mcp": {
         "author inline": [
-            "episode", "dev.ludus/episodes/step", "POST /mcp", "dev.ludus/episodes/step", "tool inline",
+            "episode", "dev.ludus/episodes/step", "gateway POST /mcp", "POST /mcp", "dev.ludus/episodes/step",
+            "tool inline",
         ],
         "author threaded": [
-            "episode", "dev.ludus/episodes/step", "POST /mcp", "dev.ludus/episodes/step", "tool threaded",
+            "episode", "dev.ludus/episodes/step", "gateway POST /mcp", "POST /mcp", "dev.ludus/episodes/step",
+            "tool threaded",
         ],
     },
     "ors": {
-        "author inline": ["episode", "dev.ludus/episodes/step", "POST /{ors}", "tool inline"],
-        "author threaded": ["episode", "dev.ludus/episodes/step", "POST /{ors}", "tool threaded"],
+        "author inline": [
+            "episode", "dev.ludus/episodes/step", "gateway POST /{environment}/call", "POST /{environment}/call",
+            "tool inline",
+        ],
+        "author threaded": [
+            "episode", "dev.ludus/episodes/step", "gateway POST /{environment}/call", "POST /{environment}/call",
+            "tool threaded",
+        ],
     },
 }  # fmt: skip
 

@@ -46,7 +46,21 @@ def route_of(path: str) -> str:
         return "/play/{capability}/mcp"
     if path.startswith("/workers/") and path.endswith("/channel"):
         return "/workers/{worker}/channel"
-    return path if path in _FIXED_PATHS else "/{ors}"
+    if path in _FIXED_PATHS:
+        return path
+    first, _, second = path[1:].partition("/")
+    if second in ORS_NAMES:
+        return f"/{{environment}}/{second}"
+    return f"/{first}" if first in ORS_NAMES and not second else "/{ors}"
 
+
+ORS_NAMES: Final = frozenset(
+    {
+        "version", "list_environments", "create_session", "create", "ping", "delete", "delete_session", "tools",
+        "splits", "tasks", "num_tasks", "task", "get_task", "task_range", "get_task_range", "prompt", "messages",
+        "task_tools", "call", "score_group",
+    }
+)  # fmt: skip
+"""The last parts of ORS's paths, which callers do not choose."""
 
 _FIXED_PATHS: Final = frozenset({"/mcp", "/channel", "/health", "/ready", "/metrics", "/docs", "/openapi.json"})

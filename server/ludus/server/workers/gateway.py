@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ludus.protocol.errors import CapacityError, InvalidRequest, PayloadTooLarge
 from ludus.protocol.identifiers import CONTROL_PATH
+from ludus.protocol.tracing import from_environment
 from ludus.protocol.workers import EPISODE_HEADER, worker_of_session
 from ludus.server.web.arrivals import Arrivals
 from ludus.server.web.http_protocol import SWEEP_SECONDS
@@ -66,6 +67,7 @@ class Gateway:
         """What proves to workers that a request comes from this gateway."""
         self.arrivals = Arrivals(settings.limits.arriving_bytes, settings.limits.body_bytes)
         self.counts = GatewayCounts()
+        from_environment("ludus-gateway")
         self.pages = Pages(self)
         self._placements = placements
         self._has_tokens = has_tokens
