@@ -12,7 +12,8 @@ How this works:
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 
 from ludus.protocol._model import WireModel
@@ -82,6 +83,16 @@ class TracedWire:
             if span is not None and isinstance(params, CloseParams):
                 self._episodes.pop(params.episode, None)
                 span.end()
+
+    @contextmanager
+    def within(self, episode: str) -> Iterator[None]:
+        """Make the span of an episode the current one for the block."""
+        span = self._span_of(episode)
+        if span is None:
+            yield
+            return
+        with self._tracing.using(self._tracing.within(span)):
+            yield
 
     async def close(self) -> None:
         """Close all connections, and end the spans of episodes that are still open."""
