@@ -20,8 +20,7 @@ import atexit
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ludus.protocol.errors import LudusError
@@ -69,11 +68,10 @@ class Tracing:
         self._trace = trace
         self._propagator = TraceContextTextMapPropagator()
 
-    @contextmanager
     def span(
         self, name: str, attributes: Attributes | None = None, *, kind: str = "INTERNAL", parent: Context | None = None
-    ) -> Iterator[Span]:
-        """Make a span for the block, and make it the current one. An exception sets its status, without its text.
+    ) -> _SpanBlock:
+        """Make a span for a `with` block, the current one there. An exception sets its status, without its text.
 
         Args:
             name: the span's name.
@@ -81,19 +79,7 @@ class Tracing:
             kind: the name of a member of OpenTelemetry's `SpanKind`.
             parent: the context of its parent; the current one when None.
         """
-        with self.tracer.start_as_current_span(
-            name,
-            context=parent,
-            kind=self._trace.SpanKind[kind],
-            attributes=attributes,
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
-            try:
-                yield span
-            except BaseException as error:
-                self.note_error(span, error)
-                raise
+        return _SpanBlock(self, self.begin(name, attributes, kind=kind, parent=parent))
 
     def begin(
         self,
@@ -120,18 +106,17 @@ class Tracing:
         """Return the current context."""
         return self._context.get_current()
 
+    def below(self, span: Span) -> Context:
+        """Return the current context with `span` as the current one."""
+        return self._trace.set_span_in_context(span)
+
     def within(self, span: Span) -> Context:
-        """Return a context in which `span` is the current one, to be used as a parent."""
+        """Return a context of its own in which `span` is the current one, to be used as a parent."""
         return self._trace.set_span_in_context(span, self._context.Context())
 
-    @contextmanager
-    def using(self, context: Context) -> Iterator[None]:
-        """Make a context the current one for the block."""
-        token = self._context.attach(context)
-        try:
-            yield
-        finally:
-            self._context.detach(token)
+    def using(self, context: Context) -> _ContextBlock:
+        """Make a context the current one for a `with` block."""
+        return _ContextBlock(self._context, context)
 
     def carrier(self) -> dict[str, str]:
         """Return the fields of W3C Trace Context of the current span; empty if there is none."""
@@ -158,6 +143,43 @@ class Tracing:
     def flush(self, seconds: float = EXIT_SECONDS) -> None:
         """Send the spans that wait, or give up after `seconds`."""
         _bounded(self._flush, seconds)
+
+
+class _ContextBlock:
+    """A block in which a context is the current one. A class, because a generator takes several times as long."""
+
+    __slots__ = ("_api", "_context", "_token")
+
+    def __init__(self, api: Any, context: Context) -> None:
+        self._api = api
+        self._context = context
+
+    def __enter__(self) -> None:
+        self._token = self._api.attach(self._context)
+
+    def __exit__(self, *_: object) -> None:
+        self._api.detach(self._token)
+
+
+class _SpanBlock:
+    """A block with a span of its own."""
+
+    __slots__ = ("_block", "_span", "_tracing")
+
+    def __init__(self, tracing: Tracing, span: Span) -> None:
+        self._tracing = tracing
+        self._span = span
+        self._block = tracing.using(tracing.below(span))
+
+    def __enter__(self) -> Span:
+        self._block.__enter__()
+        return self._span
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._block.__exit__()
+        if error is not None:
+            self._tracing.note_error(self._span, error)
+        self._span.end()
 
 
 def active() -> Tracing | None:
