@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from trace_collector import Collector, Span, path_of
 from worker_servers import WorkersServer
@@ -126,6 +127,19 @@ async def test_a_client_without_tracing_sends_no_context(server: WorkersServer, 
     assert not named(spans, "episode")
     for span in author_of(spans):
         assert path_of(span, spans)[:-1] == ["dev.ludus/episodes/step", span.name.replace("author", "tool")]
+
+
+async def test_a_stock_mcp_client_names_its_span_in_meta(server: WorkersServer, collector: Collector) -> None:
+    trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    meta = {"traceparent": f"00-{trace}-{parent}-01"}
+    params = {"name": "list_environments", "arguments": {}, "_meta": meta}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    headers = {"Accept": "application/json, text/event-stream"}
+    async with aiohttp.ClientSession(headers=headers) as session:
+        async with session.post(f"{server.url}/mcp", json=body) as answer:
+            assert "result" in await answer.json()
+    (call,) = named(collector.wait_for(lambda found: bool(named(found, "tools/call"))), "tools/call")
+    assert (call.trace, call.parent) == (trace, parent)
 
 
 @pytest.mark.requirement("CHAN-28")

@@ -139,11 +139,11 @@ class McpWire:
     async def _ask(self, method: str, params: WireModel) -> Mapping[str, Any]:
         """Post the request until there is an answer. Sending it again is safe, because it carries its key."""
         try:
-            context = self._tracing.carrier() if self._tracing is not None else {}
-            fields = {**params.model_dump(mode="json"), "_meta": {**self._meta, **context}}
+            fields = {**params.model_dump(mode="json"), "_meta": self._meta}
             body = to_json({"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": fields})
         except ValueError as error:
             raise errors.InvalidParams(f"{doing(method)}: the request cannot be written as JSON: {error}") from None
+        context = self._tracing.carrier() if self._tracing is not None else {}
         headers = {**self._headers, "Mcp-Method": method, **context}
         identifier = fields.get("episode") or fields.get("group")
         if isinstance(identifier, str) and worker_of(identifier) is not None:

@@ -76,10 +76,9 @@ class McpServer(Server[Any]):
             raise mcp_error(unexpected_error(ctx.method, _logger)) from error
 
     async def _traced(self, tracing: Tracing, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Handle one message in a span. Its parent is the span of the HTTP request, or the one that `_meta` names."""
+        """Handle one message in a span. Its parent is the span that `_meta` names, or that of the HTTP request."""
         meta = ctx.params.get("_meta") if ctx.params else None
-        named_by_header = ctx.request is not None and TRACE_FIELDS[0] in ctx.request.headers
-        parent = tracing.context_of(meta) if meta and TRACE_FIELDS[0] in meta and not named_by_header else None
+        parent = tracing.context_of(meta) if meta and TRACE_FIELDS[0] in meta else None
         with tracing.span(ctx.method, parent=parent):
             return await call_next(ctx)
 
