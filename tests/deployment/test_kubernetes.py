@@ -135,6 +135,7 @@ def test_pods_run_without_privileges_and_have_time_to_end(values: dict[str, Any]
                 assert one["securityContext"]["readOnlyRootFilesystem"] is True
                 assert one["securityContext"]["allowPrivilegeEscalation"] is False
                 assert {"livenessProbe", "readinessProbe", "resources"} <= one.keys()
+                assert one["readinessProbe"]["httpGet"]["path"] == "/health", "a full server is not `/ready`"
     spec = pod(objects, "StatefulSet", "lab-ludus")["spec"]
     *_, pause, drain = container(objects)["lifecycle"]["preStop"]["exec"]["command"]
     (seconds,) = (float(one.partition("=")[2]) for one in container(objects)["args"] if "--shutdown-seconds" in one)

@@ -36,6 +36,10 @@ class Boxed(Environment[Task]):
     forkable = True
     sandbox_settings = SandboxSettings(provider="unsafe-local")
 
+    def setup(self) -> None:
+        with tracer.start_as_current_span("author setup"):
+            pass
+
     def prompt(self) -> str:
         return "Work."
 

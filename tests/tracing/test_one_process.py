@@ -37,6 +37,12 @@ def test_a_provider_of_the_program_gets_the_spans_below_the_callers_own(spans: l
     assert ["outer", "episode", "tool work", "sandbox command"] in paths(spans, "sandbox command")
 
 
+def test_spans_of_a_setup_are_below_the_start(spans: list[Span]) -> None:
+    assert paths(spans, "author setup").count(["outer", "episode", "author setup"]) == 1
+    (outer,) = (path_of(one, spans) for one in spans if one.name == "author setup" and "outer" in path_of(one, spans))
+    assert outer == ["outer", "episode", "dev.ludus/episodes/start", "dev.ludus/episodes/start", "author setup"]
+
+
 def test_the_judge_is_below_the_tool_that_asks_it(spans: list[Span]) -> None:
     assert paths(spans, "judge") == [["outer", "episode", "tool ask", "judge"]]
 
