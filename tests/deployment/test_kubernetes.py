@@ -47,6 +47,7 @@ EVERYTHING: dict[str, Any] = {
     "drain": {"seconds": 600, "tokenSecretName": "drain"},
     "extraArgs": ["--max-episodes=50", "--access-log"],
     "podAnnotations": {"note": "yes"},
+    "serviceAccount": {"name": "sandboxes", "automount": True},
     "nodeSelector": {"disk": "fast"},
     "tolerations": [{"key": "rl", "operator": "Exists"}],
     "affinity": {"podAntiAffinity": {}},
@@ -131,6 +132,8 @@ def test_pods_run_without_privileges_and_have_time_to_end(values: dict[str, Any]
         if kind in SETS:
             spec = pod(objects, kind, name)["spec"]
             assert spec["securityContext"]["runAsNonRoot"] is True
+            account = values.get("serviceAccount", {}) if kind == "StatefulSet" else {}
+            assert spec["automountServiceAccountToken"] is account.get("automount", False)
             for one in spec["containers"]:
                 assert one["securityContext"]["readOnlyRootFilesystem"] is True
                 assert one["securityContext"]["allowPrivilegeEscalation"] is False

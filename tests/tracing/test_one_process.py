@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -107,6 +108,15 @@ def test_nothing_of_opentelemetry_is_imported_until_it_is_configured(program: st
         [sys.executable, "-c", program + ending], capture_output=True, text=True, timeout=60, env=variables
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_collector_that_never_answers_does_not_hold_up_the_end_of_a_process() -> None:
+    program = "from ludus.protocol.tracing import from_environment\nwith from_environment().span('one'):\n    pass\n"
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        variables = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{deaf.getsockname()[1]}"}
+        variables["OTEL_EXPORTER_OTLP_TIMEOUT"] = "600"
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=50, env=variables)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_routes_hold_nothing_that_a_caller_chose() -> None:

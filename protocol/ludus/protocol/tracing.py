@@ -228,7 +228,7 @@ def _start(service: str, variables: Mapping[str, str]) -> Tracing:
     provider = TracerProvider(resource=Resource.create({"service.name": name}), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(_quiet(OTLPSpanExporter())))
     trace.set_tracer_provider(provider)
-    atexit.register(_bounded, provider.shutdown, EXIT_SECONDS)
+    atexit.register(_AtExit(provider.shutdown).run)
     return Tracing(provider.get_tracer("ludus"), provider.force_flush)
 
 
@@ -237,6 +237,30 @@ def _bounded(work: Callable[[], object], seconds: float) -> None:
     thread = threading.Thread(target=work, name="ludus-traces", daemon=True)
     thread.start()
     thread.join(seconds)
+
+
+class _AtExit:
+    """Does blocking work when the process ends, for `EXIT_SECONDS` at most.
+
+    Its thread is started in advance, because Python 3.12 starts none while it ends.
+    """
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._work = work
+        self._process = os.getpid()
+        self._begin, self._done = threading.Event(), threading.Event()
+        threading.Thread(target=self._wait, name="ludus-traces-exit", daemon=True).start()
+
+    def run(self) -> None:
+        """Do the work, unless this is a fork of the process, which has no such thread."""
+        if os.getpid() == self._process:
+            self._begin.set()
+            self._done.wait(EXIT_SECONDS)
+
+    def _wait(self) -> None:
+        self._begin.wait()
+        self._work()
+        self._done.set()
 
 
 class _Outage(logging.Filter):
