@@ -41,12 +41,14 @@ def cpu_seconds(pid: int) -> float:
     return sum(int(file.read_text().split()[0]) for file in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
 
 
-async def serve(spec: str, *options: str) -> tuple[asyncio.subprocess.Process, str]:
+async def serve(spec: str, *options: str, stderr: int | None = None) -> tuple[asyncio.subprocess.Process, str]:
     """Start `ludus serve` with an environment, and return the process and its address when it answers."""
-    command = [sys.executable, "-m", "ludus.cli", "serve", spec, "--max-episodes", "200000", "--log-level", "ERROR"]
+    command = [sys.executable, "-m", "ludus.cli", "serve", spec, "--max-episodes", "200000"]
+    if "--log-level" not in options:
+        command += ["--log-level", "ERROR"]
     if "--port" not in options:
         command += ["--port", "0"]
-    process = await asyncio.create_subprocess_exec(*command, *options, stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(*command, *options, stdout=asyncio.subprocess.PIPE, stderr=stderr)
     assert process.stdout is not None
     line = (await process.stdout.readline()).decode()
     assert line.startswith("Serving"), line

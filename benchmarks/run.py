@@ -41,6 +41,7 @@ QUICK = {
     "durability": ["--rounds", "1", "--steps", "5000", "--episodes", "1000", "--kills", "5", "--live", "200"],
     "quotas": ["--rounds", "1", "--steps", "5000", "--takes", "200000"],
     "worker_gateway": ["--quick"],
+    "moves": ["--live", "50", "--rounds", "1"],
     "formats": ["--rounds", "1", "--episodes", "2", "--starts", "5"],
     "trainer_update": ["--rounds", "1", "--steps", "1", "--cases", "2L-d128"],
     "trainer_loop": ["--rounds", "1", "--steps", "5"],
@@ -310,6 +311,14 @@ def of_durability(found: dict[str, Any]) -> Iterator[Figure]:
     yield Figure(what, "0 lost or run twice", f"{counts['wrong']} of {counts['steps']:,}", counts["wrong"] == 0)
 
 
+def of_moves(found: dict[str, Any]) -> Iterator[Figure]:
+    """How long episodes wait while they move."""
+    for live, waits in found.items():
+        p95, p50 = waits["moved"]["p95"], waits["moved"]["p50"]
+        what = f"moving {live} live episodes to other processes: the longest step of an episode, p95"
+        yield Figure(what, "≤ 250 ms", f"{p95:.0f} ms (p50 {p50:.0f} ms)", p95 <= 250)
+
+
 def of_quotas(found: dict[str, Any]) -> Iterator[Figure]:
     """What limits of tokens cost."""
     alone, added = found["counting"], found["added"]
@@ -392,6 +401,7 @@ READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "durability": of_durability,
     "quotas": of_quotas,
     "worker_gateway": of_workers,
+    "moves": of_moves,
     "formats": of_formats,
     "trainer_update": of_trainer_update,
     "trainer_loop": of_trainer_loop,

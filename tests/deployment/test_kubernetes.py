@@ -28,7 +28,7 @@ from ludus.client import connect, text_of
 from ludus.protocol.errors import EpisodeNotFound
 from ludus.protocol.workers import EPISODE_HEADER
 from ludus.server.auth.tokens import TokenFile, new_token
-from ludus.server.workers.supervisor import EXIT_SECONDS
+from ludus.server.workers.processes import EXIT_SECONDS
 
 SNIPPETS = Path(__file__).parents[2] / "docs" / "snippets"
 TOKEN, RECORD = new_token("trainer", ("tasks:read", "episodes:run", "rewards:read"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import sqlite3
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -219,6 +220,23 @@ async def test_a_callback_comes_when_the_entries_before_it_are_on_disk(tmp_path:
     journal.close()
     with closing(sqlite3.connect(tmp_path / "j.db", isolation_level=None)) as database:
         assert database.execute("SELECT entries FROM batches").fetchall() == [(encode(Evicted("e")),)]
+
+
+async def test_a_clock_that_is_set_while_a_server_runs_does_not_age_its_episodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    journal = SqliteJournal(tmp_path / "j.db")
+    for jump in (0.0, 86_400.0, -86_400.0):
+        monkeypatch.setattr(time, "time", lambda jump=jump: now + jump)
+        journal.append(Evicted("e"))
+        await committed(journal, None)
+    journal.close()
+    again = SqliteJournal(tmp_path / "j.db")
+    times = [one.at for one in again.stored()]
+    again.close()
+    assert times == sorted(times)
+    assert times[-1] - now < 3600
 
 
 async def test_a_second_server_on_one_journal_is_refused(tmp_path: Path) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 WORLD = Path(__file__).resolve().parents[1] / "durability" / "durable_world.py"
@@ -19,8 +20,12 @@ PATIENCE = 120.0
 class WorkersServer:
     """A server of two workers at one port, with or without journals."""
 
-    def __init__(self, folder: Path, *options: str, journal: bool, specs: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, folder: Path, *options: str, journal: bool, specs: tuple[str, ...] = (), files: Sequence[Path] = ()
+    ) -> None:
         self.folder = folder
+        for file in files:
+            shutil.copy(file, folder / "edited_world.py")
         self.specs = specs or (f"{WORLD}:Ledger", f"{WORLD}:Drifting")
         self.options = options if "--workers" in options else (*options, "--workers", "2")
         if journal:

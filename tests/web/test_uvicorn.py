@@ -23,7 +23,7 @@ from ludus.server.web.delivery import WatchedHttpProtocol
 from ludus.server.web.http_protocol import BoundedHttpProtocol
 from ludus.server.web.serve import LudusServer, serving
 
-OWN = {"watch", "holds_back", "sweep", "end", "stop", "waits_since"}
+OWN = {"hand_over", "watch", "holds_back", "sweep", "end", "stop", "waits_since"}
 """Public methods that Ludus adds."""
 
 

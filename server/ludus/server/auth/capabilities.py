@@ -98,13 +98,21 @@ class CapabilitySigner:
         if ttl_seconds <= 0:
             raise ValueError(f"capabilities need a positive time to live, not {ttl_seconds} seconds")
         self._key = key
+        self._is_random = False
         self._server = secrets.token_bytes(_SERVER_BYTES)
         self.ttl_seconds = ttl_seconds
 
     @classmethod
     def random(cls, ttl_seconds: float = 3600) -> CapabilitySigner:
         """Return a signer with a random key, whose capabilities are valid only in this process."""
-        return cls(secrets.token_bytes(KEY_BYTES), ttl_seconds)
+        signer = cls(secrets.token_bytes(KEY_BYTES), ttl_seconds)
+        signer._is_random = True
+        return signer
+
+    def prefer(self, key: bytes) -> None:
+        """Use a key that outlives the process instead of a random one; a key that was given stays."""
+        if self._is_random:
+            self._key, self._is_random = key, False
 
     @classmethod
     def from_file(cls, path: Path, ttl_seconds: float = 3600) -> CapabilitySigner:

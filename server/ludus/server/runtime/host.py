@@ -35,7 +35,7 @@ from ludus.server.runtime.ids import Ids
 from ludus.server.runtime.journal import Ended, Journal, committed
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.runtime.places import Places
-from ludus.server.runtime.recovery import History, Recovery, RecoveryCounts
+from ludus.server.runtime.recovery import History, Recovery
 from ludus.server.runtime.repeating import write_whole
 from ludus.server.runtime.setup import EpisodeSetup
 from ludus.server.runtime.snapshots import Snapshots
@@ -63,7 +63,6 @@ class HostStats:
     ended: dict[tuple[str, str], int]
     """Episodes ended, by environment and end reason."""
     steps: StepCounts
-    recovery: RecoveryCounts
 
 
 class EpisodeHost:
@@ -96,6 +95,9 @@ class EpisodeHost:
         self.admit_secrets: Callable[[Mapping[str, str]], Mapping[str, str]] = dict
         """Filters the secrets that environments receive, to leave out credentials of this server."""
         self.ready = False
+        self.goes_on = journal is not None and journal.survives
+        """Whether running episodes go on in the next process."""
+        self.on_released: Callable[[], None] = lambda: None  # the journal is closed, another process may open it
         self._workers = Workers(self.limits.threads, self.catalog)
         self.task_service = TaskService(self.catalog, self._workers, journal)
         self.sandboxes = Sandboxes()
@@ -108,7 +110,6 @@ class EpisodeHost:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._started, self._ended = Counter[str](), Counter[tuple[str, str]]()
         self._running = 0
-        self._recovery = RecoveryCounts()
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -117,13 +118,15 @@ class EpisodeHost:
         self.runner = StepRunner(
             self.catalog.values(), self._workers, self.journal, self.snapshots, self._end, self.limits
         )
+        self.recovery = Recovery(self.catalog, self.task_service, self._setup, self.runner, self.snapshots)
         self.starts = IdempotencyCache[tuple[Episode, ...]](self._spawn, ttl, lambda g: any(e.id in store for e in g))
         self.forks = Forks(
             store, self.runner, self.snapshots, self.journal, self._open_group, self._close, self._spawn, ttl
         )
         self.group_scores = GroupScores(store, self.task_service, self._workers, self.journal, self._spawn, self.limits)
-        await self.startup.open(self.catalog.values())
         try:
+            open_journal(self.journal, self.signer)
+            await self.startup.open(self.catalog.values())
             await open_sandboxes(self.sandboxes, self.catalog.values())
             if self.journal is not None:
                 await self._recover(self.journal)
@@ -135,33 +138,39 @@ class EpisodeHost:
         self.ready = True
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def release(self) -> None:
+        """Stop serving, end or suspend all episodes, and close the journal. Only the first call does anything."""
+        if self._reaper.cancelling():
+            return
         self.ready = False
         self._reaper.cancel()
         self.places.refuse_waiting()
         for episode in self.store:
             if episode.status is EpisodeStatus.RUNNING:
-                if self.journal is not None and self.journal.survives:
+                if self.goes_on:
                     self._suspend(episode)
                 else:
                     self._end(episode, EndReason.SERVER_STOPPED, None)
+        if self.journal is not None:
+            self.journal.close()
+        self.on_released()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
         retiring = [episode.retired for episode in self.store if episode.retired is not None]
         if retiring:
             await asyncio.wait(retiring, timeout=self.limits.grace_seconds + self.limits.setup_seconds)
         for task in self._tasks:
             task.cancel()
-        waiting = {*self._tasks, self._reaper}
-        await asyncio.wait(waiting, timeout=self.limits.grace_seconds)
-        for stray in (task for task in waiting if not task.done()):
+        _, strays = await asyncio.wait({*self._tasks, self._reaper}, timeout=self.limits.grace_seconds)
+        for stray in strays:
             log.error("a task of environment code ignores its cancellation: %r", stray.get_name())
         await self.startup.aclose()
         await self.sandboxes.aclose()
         self._workers.close()
         self.snapshots.close()
-        if self.journal is not None:
-            self.journal.close()
 
     # ── environments and tasks ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -385,7 +394,7 @@ class EpisodeHost:
         self.places.release(episode.account, 1)
         episode.retired = self._loop.create_future()
         if running or episode.has_teardown:
-            self._spawn(self._retire(episode, running))
+            self._spawn(self._setup.retire(episode, running))
         else:
             episode.release()
             episode.retired.set_result(None)
@@ -394,38 +403,28 @@ class EpisodeHost:
         """Free what an episode holds that goes on in the next process; its running calls get no answer."""
         episode.journal = None
         episode.retired = self._loop.create_future()
-        self._spawn(self._retire(episode, self.runner.abandon(episode)))
+        self._spawn(self._setup.retire(episode, self.runner.abandon(episode)))
 
     async def _recover(self, journal: Journal) -> None:
         """Find the episodes of an earlier process, and begin to rebuild those that had not ended."""
-        recovery = Recovery(self.catalog, self.task_service, self._setup, self.runner, self.snapshots)
-        found = await recovery.read(journal, self.limits.result_ttl_seconds)
+        found = await self.recovery.read(journal, self.limits.result_ttl_seconds)
         for episode in found.episodes:
             self.store.add(episode)
             if episode.end_reason is not None:
                 self.store.archive(episode)
             else:
-                self._recovery.running += 1
-                self._spawn(self._revive(recovery, episode, found.running[episode.id]))
+                self._spawn(self._revive(episode, found.running[episode.id]))
         self._running += len(found.running)
         self.places.restore(self.store)
         found.restore_keys(self.starts, self.forks.kept, self.group_scores.kept)
 
-    async def _revive(self, recovery: Recovery, episode: Episode, history: History) -> None:
-        failure = await recovery.revive(episode, history)
-        self._recovery.end(departed=failure is not None)
+    async def _revive(self, episode: Episode, history: History) -> None:
+        failure = await self.recovery.revive(episode, history)
         if failure is not None and episode.end_reason is None:
             self._end(episode, EndReason.INFRASTRUCTURE_ERROR, failure)
         elif failure is not None:
             episode.incident = failure.incident
         episode.go_on(self.journal)
-
-    async def _retire(self, episode: Episode, running: Sequence[asyncio.Task[None]]) -> None:
-        try:
-            await self._setup.tear_down(episode, running)
-        finally:
-            if episode.retired is not None and not episode.retired.done():
-                episode.retired.set_result(None)
 
     async def _close(self, episode: Episode) -> None:
         if episode.end_reason is None:
@@ -456,16 +455,28 @@ class EpisodeHost:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def busy(self) -> bool:
-        """Return whether any episode has a running step; used while the server stops."""
-        return any(episode.active for episode in self.store)
+    def busy(self, *, outside: bool = False) -> bool:
+        """Return whether any episode has a running step, or one that may act on the outside."""
+        return any(one.active and (not outside or one.published.cls.outside_effects) for one in self.store)
 
     def stats(self) -> HostStats:
         """Return counts for metrics and health."""
         return HostStats(
             running=self._running, starting=self.starts.pending, queued=self.places.queued, kept=len(self.store),
-            started=dict(self._started), ended=dict(self._ended), steps=self.runner.counts, recovery=self._recovery,
+            started=dict(self._started), ended=dict(self._ended), steps=self.runner.counts,
         )  # fmt: skip
+
+
+def open_journal(journal: Journal | None, signer: CapabilitySigner | None) -> None:
+    """Open a journal, and sign capabilities with its key, unless there is another one.
+
+    Raises:
+        AuthoringError: the journal cannot be used.
+    """
+    if journal is not None:
+        journal.open()
+        if signer is not None and (key := journal.key) is not None:
+            signer.prefer(key)
 
 
 def _play_access(signer: CapabilitySigner, episode: Episode, principal: Principal) -> e.PlayAccess:

@@ -218,6 +218,14 @@ class Journal(Protocol):
         """Return its state and counts for `/metrics`; None if it does not survive the process."""
         ...
 
+    def open(self) -> None:
+        """Prepare for all that follows; the server then is the only one that writes it. Opening twice is no error.
+
+        Raises:
+            AuthoringError: it cannot be used.
+        """
+        ...
+
     def append(self, entry: Entry) -> None:
         """Append an entry."""
         ...
@@ -281,6 +289,9 @@ class MemoryJournal:
 
     def stats(self) -> None:
         """Return None: nothing is written."""
+
+    def open(self) -> None:
+        """Do nothing."""
 
     def append(self, entry: Entry) -> None:
         """Append an entry."""

@@ -212,6 +212,9 @@ class Recovery:
         setup: sets episodes up.
         runner: repeats their calls.
         snapshots: restores their states.
+
+    Attributes:
+        counts: how many episodes there were.
     """
 
     def __init__(
@@ -223,6 +226,7 @@ class Recovery:
         self._runner = runner
         self._snapshots = snapshots
         self._turns = asyncio.Semaphore(AT_ONCE)
+        self.counts = RecoveryCounts()
 
     async def read(self, journal: Journal, kept_seconds: float) -> Found:
         """Return what a journal holds, and drop from it what is no longer needed.
@@ -253,6 +257,7 @@ class Recovery:
                 (found.forks if started.fork else found.starts).append(restored)
         journal.compact(histories, self._tasks.reports.restore(reports))
         self._snapshots.keep_only(found.running)
+        self.counts.running += len(found.running)
         if found.running:
             log.info("rebuilding %d running episodes from the journal", len(found.running))
         return found
@@ -263,10 +268,12 @@ class Recovery:
             try:
                 await self._revive(episode, history)
             except (LudusError, Departed) as error:
+                self.counts.end(departed=True)
                 return _failure(episode, str(error))
+        self.counts.end(departed=False)
         if episode.end_reason is None:
             now = asyncio.get_running_loop().time()
-            episode.began, episode.used = now - (history.last - history.began), now
+            episode.began, episode.used = now - max(0.0, history.last - history.began), now
         return None
 
     async def _build(self, history: History) -> Episode | None:

@@ -97,6 +97,14 @@ class EpisodeSetup:
             if isinstance(outcome, BaseException):
                 raise outcome
 
+    async def retire(self, episode: Episode, running: Sequence[asyncio.Task[None]]) -> None:
+        """Tear an episode down, and say so to what waits for it."""
+        try:
+            await self.tear_down(episode, running)
+        finally:
+            if episode.retired is not None and not episode.retired.done():
+                episode.retired.set_result(None)
+
     async def tear_down(self, episode: Episode, running: Sequence[asyncio.Task[None]]) -> None:
         """Wait for the last steps, up to the grace period, then run the author's teardown; failures are only logged."""
         if running:

@@ -76,6 +76,7 @@ class SqliteJournal:
     Args:
         path: the file.
         sync: `normal` survives the death of the process, `full` also the loss of power.
+        opened: whether to open it at once, and not when `open` is called.
 
     Raises:
         JournalUnusable: the file is not a journal of this version, another server uses it, or it cannot be written.
@@ -84,8 +85,9 @@ class SqliteJournal:
     survives = True
     wants_asked = False
 
-    def __init__(self, path: Path, sync: Sync = "normal") -> None:
+    def __init__(self, path: Path, sync: Sync = "normal", *, opened: bool = True) -> None:
         self.path = path
+        self._sync: Sync = sync
         self.syncs = sync == "full"
         self.sizes: Counter[str] | None = None
         self.snapshot_folder = path.with_name(path.name + ".snapshots")
@@ -111,7 +113,25 @@ class SqliteJournal:
         self._broken: ShuttingDown | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._database = self._open(sync)
+        self._clock = time.time() - time.monotonic()
+        """What makes the times of entries from a clock that nobody sets."""
+        self._opened: sqlite3.Connection | None = None
+        if opened:
+            self.open()
+
+    def open(self) -> None:
+        """Open the file, and lock it. Opening twice is no error.
+
+        Raises:
+            JournalUnusable: see the class.
+        """
+        if self._opened is None:
+            self._opened = self._open(self._sync)
+
+    @property
+    def _database(self) -> sqlite3.Connection:
+        assert self._opened is not None, "the journal is not open"
+        return self._opened
 
     def _open(self, sync: Sync) -> sqlite3.Connection:
         try:
@@ -260,7 +280,9 @@ class SqliteJournal:
             self._jobs.put(None)
             self._thread.join()
             self._thread = None
-        self._database.close()
+        if self._opened is not None:
+            self._opened.close()
+        self._broken = self._broken or ShuttingDown("the server stops; send the request again")
 
     def _write_pieces(self) -> None:
         """Write all entries that have come as one row, or let the thread do it."""
@@ -272,7 +294,7 @@ class SqliteJournal:
         entries, appended = b"".join(self._pieces), self._appended
         began = time.perf_counter()
         try:
-            self._insert(time.time(), entries)
+            self._insert(self._now(), entries)
         except sqlite3.Error:
             self._hand_over()  # the thread tries again, and says why it cannot
             return
@@ -302,13 +324,17 @@ class SqliteJournal:
         entries, self._pieces = b"".join(self._pieces), []
         self._since_checkpoint += len(entries)
         self._since_pass += len(entries)
-        self._give(self._appended, partial(self._write, time.time(), entries))
+        self._give(self._appended, partial(self._write, self._now(), entries))
 
     def _give(self, appended: int, job: Callable[[], LudusError | None]) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="ludus-journal", daemon=True)
             self._thread.start()
         self._jobs.put((appended, job))
+
+    def _now(self) -> float:
+        """Return the Unix time, without the jumps of a clock that is set while this process runs."""
+        return self._clock + time.monotonic()
 
     def _insert(self, at: float, entries: bytes) -> None:
         began = time.perf_counter()

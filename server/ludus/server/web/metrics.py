@@ -79,7 +79,7 @@ class Metrics(Collector):
         yield from self._of_guard()
 
     def _of_recovery(self) -> Iterator[Metric]:
-        recovery, snapshots = self._host.stats().recovery, self._host.snapshots
+        recovery, snapshots = self._host.recovery.counts, self._host.snapshots
         yield GaugeMetricFamily("ludus_recovery_running", "Episodes that are being rebuilt.", recovery.running)
         yield CounterMetricFamily("ludus_recovery_rebuilt", "Episodes that were rebuilt.", recovery.rebuilt)
         yield CounterMetricFamily(

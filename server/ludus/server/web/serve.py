@@ -49,6 +49,9 @@ HEADERS: Final = [("x-content-type-options", "nosniff"), ("referrer-policy", "no
 _FIRST_PARTS: Final = frozenset({"mcp", "play", "channel", "workers"})
 """The first parts of the server's own paths, with which a root path may not begin."""
 
+HAND_OVER_SECONDS: Final = 0.25
+"""How long running steps may go on once another process is to go on with the episodes. It repeats the others."""
+
 _CLOSING_SECONDS: Final = 3
 _TICK_SECONDS: Final = 0.1
 _log = logging.getLogger("ludus.server")
@@ -76,9 +79,9 @@ def build(
     if journal is None and settings.journal is not None:
         from ludus.server.runtime.sqlite_journal import SqliteJournal
 
-        journal = SqliteJournal(settings.journal, settings.journal_sync)
+        journal = SqliteJournal(settings.journal, settings.journal_sync, opened=False)
     try:
-        signer = _signer(settings, variables, journal)
+        signer = _signer(settings, variables)
     except ValueError as error:
         raise ServeError(str(error)) from None
     host = EpisodeHost(environments, limits=settings.limits, journal=journal, capabilities=signer)
@@ -147,14 +150,12 @@ def _reachable(settings: ServerSettings) -> str:
     return ""
 
 
-def _signer(settings: ServerSettings, variables: Mapping[str, str], journal: Journal | None) -> CapabilitySigner:
+def _signer(settings: ServerSettings, variables: Mapping[str, str]) -> CapabilitySigner:
     if settings.capability_key_file is not None:
         return CapabilitySigner.from_file(settings.capability_key_file, settings.capability_seconds)
     text = variables.get(CAPABILITY_KEY_VARIABLE)
     if text:
         return CapabilitySigner.from_text(text, settings.capability_seconds, where=CAPABILITY_KEY_VARIABLE)
-    if journal is not None and (key := journal.key) is not None:
-        return CapabilitySigner(key, settings.capability_seconds)
     return CapabilitySigner.random(settings.capability_seconds)
 
 
@@ -195,7 +196,7 @@ class LudusServer(uvicorn.Server):
         app: the application to serve.
         settings: the settings of the server.
         signals: whether SIGTERM and SIGINT end the server; for a server that is alone in its process.
-        on_start: called with the URL once requests are answered.
+        on_start: called with this server once requests are answered.
     """
 
     def __init__(
@@ -204,7 +205,7 @@ class LudusServer(uvicorn.Server):
         settings: ServerSettings,
         *,
         signals: bool = False,
-        on_start: Callable[[str], None] | None = None,
+        on_start: Callable[[LudusServer], None] | None = None,
     ) -> None:
         super().__init__(uvicorn_config(app, settings))
         self.app = app
@@ -213,6 +214,8 @@ class LudusServer(uvicorn.Server):
         self._on_start = on_start
         self.running = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._patience = settings.shutdown_seconds
+        """How long running steps may go on once the server stops."""
         self.url = ""
         """The URL at which the server listens, with the actual port; empty before that."""
         self._sweeper: asyncio.Task[None] | None = None
@@ -236,12 +239,17 @@ class LudusServer(uvicorn.Server):
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{name[1]}"
         self.running.set()
         if self._on_start is not None:
-            self._on_start(self.url)
+            self._on_start(self)
 
     def stop(self) -> None:
         """Begin the shutdown now, from the server's own event loop."""
         self.should_exit = True
         self._stopping.set()
+
+    def hand_over(self) -> None:
+        """Begin to stop, and free the journal soon: another process goes on with the episodes."""
+        self._patience = min(self._patience, HAND_OVER_SECONDS)
+        self.stop()
 
     async def main_loop(self) -> None:
         """Serve until the server is to exit. Unlike uvicorn's loop, this one notices `stop` without a delay."""
@@ -252,15 +260,24 @@ class LudusServer(uvicorn.Server):
                 await asyncio.wait_for(self._stopping.wait(), _TICK_SECONDS)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let running steps end, then close connections, then leave the application."""
+        """Let running steps end, then close connections, then leave the application.
+
+        If the episodes go on in another process, no request is read from now on: what is not read is not answered, so
+        clients send it again, to the next process.
+        """
         for server in self.servers:
             server.close()
         host = self.app.context.host
         host.ready = False
-        if not await self._steps_end(host):
-            _log.warning("steps still run after %g s; their episodes are closed", self.settings.shutdown_seconds)
+        if host.goes_on:
+            self._each_transport(lambda transport: transport.pause_reading())
+        if not await self._steps_end(host) and not host.goes_on:
+            _log.warning("steps still run after %g s; their episodes are closed", self._patience)
         if self._sweeper is not None:
             self._sweeper.cancel()
+        if host.goes_on:
+            host.release()
+            self._each_transport(lambda transport: transport.close())
         if self._has_clients():
             await super().shutdown(sockets)
         else:  # spares uvicorn's pause for the ends of connections
@@ -272,22 +289,29 @@ class LudusServer(uvicorn.Server):
                 )
             await self.lifespan.shutdown()
 
+    def _each_transport(self, act: Callable[[asyncio.Transport], object]) -> None:
+        for connection in list(self.server_state.connections):
+            transport: asyncio.Transport | None = getattr(connection, "transport", None)
+            if transport is not None and not transport.is_closing():
+                act(transport)
+
     def _has_clients(self) -> bool:
         return bool(self.server_state.connections or self.server_state.tasks)
 
     async def _steps_end(self, host: EpisodeHost) -> bool:
-        """Wait until no step runs, and return whether that happened within `shutdown_seconds`."""
+        """Wait until no step runs, and return whether that happened in time."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.settings.shutdown_seconds
+        deadline = loop.time() + self._patience
+        last = loop.time() + self.settings.shutdown_seconds
         while True:
             idle = not host.busy()
-            if idle and not self._has_clients():
+            if idle and (host.goes_on or not self._has_clients()):
                 return True
             # The host must stay idle for one tick, because a new outcome may not have reached its socket yet.
             await asyncio.sleep(0.05)
             if idle and not host.busy():
                 return True
-            if loop.time() >= deadline or self.force_exit:
+            if self.force_exit or loop.time() >= (last if host.busy(outside=True) else deadline):
                 return False
 
     @contextlib.contextmanager
@@ -370,7 +394,7 @@ def run(
         listen(settings.host, settings.port).close()
     tokens = app.context.tokens is not None
     return serve_app(
-        app, settings, listener, lambda url: announce(app.context.host.catalog, url, settings, tokens=tokens)
+        app, settings, listener, lambda one: announce(app.context.host.catalog, one.url, settings, tokens=tokens)
     )
 
 
@@ -406,7 +430,7 @@ def announce(environments: Collection[str], url: str, settings: ServerSettings, 
 
 
 def serve_app(
-    app: LudusApp, settings: ServerSettings, listener: socket.socket | None, on_start: Callable[[str], None]
+    app: LudusApp, settings: ServerSettings, listener: socket.socket | None, on_start: Callable[[LudusServer], None]
 ) -> int:
     """Serve an application until a signal ends the server, and return the exit code.
 
@@ -414,7 +438,7 @@ def serve_app(
         app: the application.
         settings: the settings of the server.
         listener: a bound socket to listen on; by default one is made for the address in `settings`.
-        on_start: called with the URL once requests are answered; it may raise OSError if it cannot write.
+        on_start: called with the server once requests are answered; it may raise OSError if it cannot write.
 
     Raises:
         ServeError: standard output cannot be written to.
@@ -422,10 +446,10 @@ def serve_app(
     """
     unwritten: list[OSError] = []
 
-    def started(url: str) -> None:
+    def started(server: LudusServer) -> None:
         settle_heap()
         try:
-            on_start(url)
+            on_start(server)
         except OSError as error:
             unwritten.append(error)
             server.stop()

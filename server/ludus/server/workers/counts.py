@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ludus.server.workers.pool import Worker
 
 RESTART_REASONS: Final = {
-    "restarted": "restart", "died": "died", "did not answer and was killed": "unresponsive",
+    "restarted": "restart", "died": "died", "did not answer and was killed": "unresponsive", "retired": "retired",
 }  # fmt: skip
 """The values of the label `reason`, by how the supervisor says that a process ended."""
 

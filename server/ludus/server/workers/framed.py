@@ -169,7 +169,7 @@ class FramedChannel:
             linked = worker.name in self._links and self._links[worker.name].uplink is not None
             return None if linked and pool.must_wait(worker) else worker
         if target.kind is Kind.EVERY:
-            self._spawn(self._gateway.tell_others(self._client, self._request, self._home, to_json(item)))
+            self._gateway.tell_others_soon(self._client, self._request, self._home, to_json(item))
         return pool.workers[self._home]
 
     def _send(self, name: str, payload: bytes, items: list[Any], *, opcode: int = frames.TEXT) -> None:

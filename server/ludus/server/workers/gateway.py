@@ -76,6 +76,7 @@ class Gateway:
         self._empty = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
+        self._telling: set[asyncio.Task[None]] = set()
 
     async def listen(self, listener: socket.socket) -> None:
         """Accept clients from now on."""
@@ -100,6 +101,7 @@ class Gateway:
                 while self._connections:
                     self._empty.clear()
                     await self._empty.wait()
+                await asyncio.gather(*self._telling)
         except TimeoutError:
             for connection in list(self._connections):
                 connection.transport.abort()
@@ -229,6 +231,12 @@ class Gateway:
         size = self.settings.limits.body_bytes if length is None else min(length, self.settings.limits.body_bytes)
         async with self.arrivals.room(sender, size):
             return await client.whole(request)
+
+    def tell_others_soon(self, client: Client, request: Request, answering: str, body: bytes) -> None:
+        """Send a report of outcomes to all workers but one, also if its client leaves with the answer of that one."""
+        task = asyncio.get_running_loop().create_task(self.tell_others(client, request, answering, body))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
 
     async def tell_others(self, client: Client, request: Request, answering: str, body: bytes) -> None:
         """Send a report of outcomes to all workers but one, so that their curricula know it too."""

@@ -37,13 +37,16 @@ class Worker:
     Attributes:
         name: its worker id.
         state: what it is doing.
-        port: its port on 127.0.0.1; 0 while it has none.
+        host: the address of its process.
+        port: the port of its process; 0 while it has none.
+        retiring: whether it gets no new episodes, and ends for good when it has none left.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.state = State.STARTING
-        self.port = 0
+        self.host, self.port = "127.0.0.1", 0
+        self.retiring = False
         self._load = 0
         self._sent = 0
         """Episodes whose start was sent to the worker, ever."""
@@ -76,12 +79,20 @@ class Worker:
         """Note the load that the worker reported, and `sent` as it was when the worker was asked."""
         self._load, self._counted = load, sent
 
-    def become(self, state: State, port: int | None = None) -> None:
-        """Change the state, and the port if it is given, and wake what waits for the worker."""
+    @property
+    def takes_starts(self) -> bool:
+        """Whether it takes new episodes now."""
+        return self.state is State.READY and not self.retiring
+
+    def serves_at(self, host: str, port: int) -> None:
+        """Note that a new process of the worker serves, and where."""
+        self.host, self.port = host, port
+        self.measured(0, self._sent)
+        self.become(State.READY)
+
+    def become(self, state: State) -> None:
+        """Change the state, and wake what waits for the worker."""
         self.state = state
-        if port is not None:
-            self.port = port
-            self.measured(0, self._sent)
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -123,10 +134,17 @@ class Pool:
         self.durable = durable
         self._turn = 0
 
+    def retire(self, names: Iterable[str]) -> None:
+        """Add workers of an earlier server that are not among these: they get no new episodes."""
+        for name in names:
+            if name not in self.workers:
+                self.workers[name] = Worker(name)
+                self.workers[name].retiring = True
+
     @property
     def ready(self) -> list[Worker]:
         """The workers that take new episodes."""
-        return [worker for worker in self.workers.values() if worker.state is State.READY]
+        return [worker for worker in self.workers.values() if worker.takes_starts]
 
     def find(self, name: str | None) -> Worker | None:
         """Return the worker of a name; None if there is none."""
@@ -135,8 +153,8 @@ class Pool:
     def any(self, prefer: Iterable[str] = ()) -> Worker:
         """Return a worker for a request that each can answer: a preferred one if it is ready, else each in turn."""
         for name in prefer:
-            if self.workers[name].state is State.READY:
-                return self.workers[name]
+            if (worker := self.workers.get(name)) is not None and worker.takes_starts:
+                return worker
         choice = self.ready or [worker for worker in self.workers.values() if worker.up] or list(self.workers.values())
         self._turn += 1
         return choice[self._turn % len(choice)]
@@ -146,8 +164,9 @@ class Pool:
 
         If none is ready, it waits for one that is being restarted. A draining worker is the last resort.
         """
-        coming = [worker for worker in self.workers.values() if worker.state is not State.DRAINING]
-        return self.ready or coming or list(self.workers.values())
+        lasting = [worker for worker in self.workers.values() if not worker.retiring]
+        coming = [worker for worker in lasting if worker.state is not State.DRAINING]
+        return self.ready or coming or lasting or list(self.workers.values())
 
     def must_wait(self, worker: Worker) -> bool:
         """Return whether a new episode must wait for the worker, which is about to be stopped and has a successor."""

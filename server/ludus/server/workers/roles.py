@@ -92,6 +92,6 @@ class Hub(Protocol):
         """Return the worker of a request, which can be reached, and whether the request is about its episodes."""
         ...
 
-    async def tell_others(self, client: Client, request: Request, answering: str, body: bytes) -> None:
+    def tell_others_soon(self, client: Client, request: Request, answering: str, body: bytes) -> None:
         """Send a report of outcomes to all workers but one, so that their curricula know it too."""
         ...

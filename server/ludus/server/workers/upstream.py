@@ -97,7 +97,7 @@ async def connect(pool: Pool, worker: Worker, *, about_episodes: bool = True) ->
         await pool.reach(worker, about_episodes=about_episodes)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                _, uplink = await loop.create_connection(lambda: Uplink(worker), "127.0.0.1", worker.port)
+                _, uplink = await loop.create_connection(lambda: Uplink(worker), worker.host, worker.port)
                 return uplink
         except OSError:  # it has just died, and the supervisor does not know yet
             await asyncio.sleep(pause.next())
@@ -182,7 +182,7 @@ async def ask(worker: Worker, method: bytes, target: bytes, headers: Headers, bo
         OSError: the worker cannot be reached, or ended the connection.
     """
     uplink: Uplink
-    _, uplink = await asyncio.get_running_loop().create_connection(lambda: Uplink(worker), "127.0.0.1", worker.port)
+    _, uplink = await asyncio.get_running_loop().create_connection(lambda: Uplink(worker), worker.host, worker.port)
     answer = _WholeAnswer(to_head=method == b"HEAD")
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

@@ -1,0 +1,42 @@
+"""The orders of the supervisor to a worker process, and its answers; see `processes` and `child`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import BaseModel
+
+from ludus.server.web.settings import ServerSettings
+
+SERVE: Final = "serve"
+"""The line that lets a loaded process open its journal and serve."""
+
+HAND_OVER: Final = "hand over"
+"""The line that lets a process free its journal as soon as it can, and end."""
+
+LOAD_PATH: Final = "/workers/load"
+"""The path at which the gateway asks for the load, which is also the health check."""
+
+
+class Order(BaseModel):
+    """What a worker process is to do: the first line it gets."""
+
+    specs: list[str]
+    noise: list[str]
+    settings: ServerSettings
+    secret: str
+    """What the gateway proves itself with."""
+    parent: int = 0
+    """The process id of its parent, with which it dies."""
+    host: str = "127.0.0.1"
+    """The address on which it listens for the gateway."""
+
+
+class Load(BaseModel):
+    """How busy a worker is."""
+
+    running: int
+    starting: int
+    queued: int
+    kept: int
+    """Episodes in memory, including those that have ended."""

@@ -1,0 +1,237 @@
+"""The processes of workers, on this machine.
+
+A process is started in two phases: it loads the environments (`Launcher.start`), and only after another order it
+opens its journal and serves (`Process.serve`). So a process can load while the one before still serves, and take the
+episodes over in the time that the journal needs. `Process.release` is the other half of such a handover.
+
+`python -m ludus.server.workers.child` (`child.py`) is the other side: it reads lines of JSON from its standard input
+and writes lines to a file descriptor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from typing import Any, Final, Protocol
+
+from ludus.server.workers.orders import HAND_OVER, SERVE, Order
+
+EXIT_SECONDS: Final = 15.0
+"""How long a process may take to end after the time for its running steps, before it is killed."""
+
+
+class NotStarted(Exception):
+    """A process has ended, or said why it cannot serve, before it served."""
+
+
+class Process(Protocol):
+    """A process of a worker.
+
+    Attributes:
+        title: what names it in the log.
+        environments: the names of its environments; empty before it serves.
+    """
+
+    title: str
+    environments: list[str]
+
+    @property
+    def status(self) -> int | None:
+        """The exit status; None while it runs, or if it is not known."""
+        ...
+
+    async def serve(self, seconds: float) -> tuple[str, int]:
+        """Let it open its journal and serve, and return its host and port.
+
+        Raises:
+            NotStarted: it cannot, or not within so many seconds; it has ended.
+        """
+        ...
+
+    async def release(self, seconds: float) -> None:
+        """Let it end in order. Return once another process may open its journal; kill it after so many seconds."""
+        ...
+
+    async def leave(self, seconds: float) -> None:
+        """Wait until a process that was asked to end has ended; kill it after so many seconds."""
+        ...
+
+    async def stop(self, seconds: float) -> None:
+        """Let it end in order, and wait for that; kill it after so many seconds."""
+        ...
+
+    async def wait(self) -> None:
+        """Wait until it has ended."""
+        ...
+
+    async def kill(self) -> None:
+        """Kill it, which also ends a process that is paused, and wait for its end."""
+        ...
+
+    def kill_now(self) -> None:
+        """Kill it without waiting for its end."""
+        ...
+
+
+class Launcher(Protocol):
+    """Starts processes of workers."""
+
+    async def start(self, order: Order, seconds: float) -> Process:
+        """Start a process, and return it once it has loaded its environments.
+
+        Raises:
+            NotStarted: it cannot load them, or not within so many seconds.
+        """
+        ...
+
+
+class LocalProcess:
+    """A process of this machine.
+
+    Args:
+        process: the process.
+        lines: what it says, line by line.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process, lines: _Lines) -> None:
+        self._process = process
+        self._lines = lines
+        self.title = f"process {process.pid}"
+        self.environments: list[str] = []
+
+    @property
+    def status(self) -> int | None:
+        """The exit status; None while it runs."""
+        return self._process.returncode
+
+    async def load(self, order: Order, seconds: float) -> None:
+        """Give it its order, and wait until it has loaded its environments.
+
+        Raises:
+            NotStarted: it cannot, or not within so many seconds.
+        """
+        self._tell(order.model_dump_json())
+        await self._answer(seconds)
+
+    async def serve(self, seconds: float) -> tuple[str, int]:
+        """Let it open its journal and serve; see `Process.serve`."""
+        self._tell(json.dumps(SERVE))
+        said = await self._answer(seconds)
+        self.environments = said["environments"]
+        return said["host"], said["port"]
+
+    async def release(self, seconds: float) -> None:
+        """Let it end in order, and return once its journal is free; see `Process.release`."""
+        self._tell(json.dumps(HAND_OVER))
+        try:
+            async with asyncio.timeout(seconds):
+                if not await self._lines.read():
+                    await self.wait()
+        except TimeoutError:
+            await self.kill()
+
+    async def stop(self, seconds: float) -> None:
+        """Let it end in order, and wait for that; see `Process.stop`."""
+        self._signal(signal.SIGTERM)
+        await self.leave(seconds)
+
+    async def leave(self, seconds: float) -> None:
+        """Wait for its end; see `Process.leave`."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.wait()
+        except TimeoutError:
+            await self.kill()
+
+    async def wait(self) -> None:
+        """Wait until it has ended."""
+        await self._process.wait()
+        self._lines.close()
+
+    async def kill(self) -> None:
+        """Kill it, and wait for its end."""
+        self.kill_now()
+        await self.wait()
+
+    def kill_now(self) -> None:
+        """Kill it without waiting for its end."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(number)
+
+    def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        if not self._process.stdin.is_closing():
+            with contextlib.suppress(OSError, RuntimeError):  # it has ended, and so does its answer
+                self._process.stdin.write(line.encode() + b"\n")
+
+    async def _answer(self, seconds: float) -> dict[str, Any]:
+        """Return what it answers.
+
+        Raises:
+            NotStarted: it says why it cannot, ends without a word, or does not answer in time; it has ended.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                line = await self._lines.read()
+        except TimeoutError:
+            line = b'{"error": "it did not start in time"}'
+        ended = {"error": "its process ended before it served; see its log"}
+        said: dict[str, Any] = json.loads(line) if line else ended
+        if "error" in said:
+            await self.kill()
+            raise NotStarted(said["error"])
+        return said
+
+
+class LocalLauncher:
+    """Starts processes on this machine."""
+
+    async def start(self, order: Order, seconds: float) -> Process:
+        """Start a process, and return it once it has loaded its environments; see `Launcher.start`."""
+        read, write = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "ludus.server.workers.child", str(write),
+                stdin=asyncio.subprocess.PIPE, pass_fds=(write,),
+            )  # fmt: skip
+            lines = await _Lines.of(read)
+        finally:
+            os.close(write)
+            os.close(read)
+        local = LocalProcess(process, lines)
+        try:
+            await local.load(order.model_copy(update={"parent": os.getpid()}), seconds)
+        except BaseException:
+            await local.kill()
+            raise
+        return local
+
+
+class _Lines:
+    """The lines that a process writes to a pipe."""
+
+    def __init__(self, reader: asyncio.StreamReader, transport: asyncio.ReadTransport) -> None:
+        self._reader = reader
+        self._transport = transport
+
+    @classmethod
+    async def of(cls, descriptor: int) -> _Lines:
+        reader = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(os.dup(descriptor), "rb", 0)
+        )
+        return cls(reader, transport)
+
+    async def read(self) -> bytes:
+        """Return the next line; empty if the process has ended."""
+        return await self._reader.readline()
+
+    def close(self) -> None:
+        self._transport.close()
