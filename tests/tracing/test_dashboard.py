@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from worker_servers import WorkersServer
+from worker_servers import WorkersServer, until
 
 from ludus.client import connect
 
@@ -114,6 +116,18 @@ async def test_metrics_count_what_happened(server: WorkersServer) -> None:
     assert value(text, "ludus_gateway_requests_total", wire="mcp") >= 9
     assert value(text, "ludus_gateway_requests_total", wire="page") == 2
     assert value(text, "ludus_gateway_connections_total") >= value(text, "ludus_gateway_connections_open") >= 1
+
+
+async def test_a_rolling_restart_is_counted_as_one_restart_of_each_worker(server: WorkersServer) -> None:
+    pids = {name: server.pid_of(name) for name in ("w0", "w1")}
+    os.kill(server.pid, signal.SIGHUP)
+    for name, pid in pids.items():
+        await server.replaced(name, pid)
+    await until(lambda: "all workers were restarted" in server.said)
+    text = await text_of_metrics(server)
+    for name in pids:
+        assert value(text, "ludus_worker_restarts_total", worker=name, reason="restart") == 1
+    assert value(text, "ludus_worker_restarts_total") == 2
 
 
 async def test_an_episode_that_departs_is_counted(server: WorkersServer) -> None:
