@@ -54,6 +54,8 @@ OTHERS = {
     "saved.py",
     "Caddyfile",
     "Caddyfile-workers",
+    "kubernetes-values.yaml",
+    "skypilot.yaml",
     "coding.py",
     "dice.toml",
     "dice_adapter.py",

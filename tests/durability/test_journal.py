@@ -48,6 +48,7 @@ from ludus.server.runtime.journal import (
 )
 from ludus.server.runtime.journal_codec import decode, decode_all, encode, encode_call
 from ludus.server.runtime.sqlite_journal import JournalUnusable, SqliteJournal, Sync
+from ludus.server.web.metrics import Metrics
 
 TEXT = st.text(max_size=20)
 NUMBER = st.floats(allow_nan=False, allow_infinity=False)
@@ -316,6 +317,24 @@ async def test_a_full_disk_answers_nothing_and_refuses_the_rest(
             await steps()
         with pytest.raises(ShuttingDown):
             await host.start(start.model_copy(update={"key": "other"}), owner)
+        shown = Metrics(host).render().decode().splitlines()
+        assert {"ludus_journal_broken 1.0", "ludus_journal_waiting 0.0"} <= set(shown)
+
+
+async def test_metrics_count_the_rows_of_a_journal(tmp_path: Path) -> None:
+    journal = SqliteJournal(tmp_path / "j.db")
+    async with EpisodeHost([Counter], journal=journal) as host:
+        before = journal.stats()
+        assert before.counts.bytes == sum(before.counts.buckets) == 0
+        journal.append(Ended("e", EndReason.COMPLETED, "x" * 100))
+        assert journal.stats().waiting == 1
+        await committed(journal, None)
+        after = journal.stats()
+        assert (after.waiting, after.broken, sum(after.counts.buckets)) == (0, False, 1)
+        shown = Metrics(host).render().decode().splitlines()
+        assert f"ludus_journal_bytes_total {float(after.counts.bytes)}" in shown
+        assert 'ludus_journal_commit_seconds_bucket{le="+Inf"} 1.0' in shown
+        assert after.counts.bytes > 100
 
 
 async def test_a_disk_that_has_room_again_loses_nothing(tmp_path: Path) -> None:

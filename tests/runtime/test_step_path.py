@@ -44,3 +44,9 @@ def test_the_trace_covers_the_step(traced: dict[str, Any], transport: str) -> No
 def test_a_step_without_noise_and_rubric_passes_through_neither(traced: dict[str, Any], transport: str) -> None:
     files = {file for file, _, _ in traced[transport]["visits"]}
     assert not files & {f"server/runtime/{name}.py" for name in ("noise", "scoring", "turns", "clock", "threads")}
+
+
+@pytest.mark.parametrize("transport", LIMITS)
+def test_a_step_without_tracing_visits_nothing_of_it(traced: dict[str, Any], transport: str) -> None:
+    files = {file for file, _, _ in traced[transport]["visits"]}
+    assert not [file for file in files if "trac" in file or "telemetry" in file]

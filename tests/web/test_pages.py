@@ -9,9 +9,10 @@ import pytest
 from starlette.requests import Request
 from starlette.routing import Route
 
+from ludus.client import connect
 from ludus.protocol import Scope
 from ludus.protocol.episodes import StartParams, StepParams
-from ludus.server import ServerLimits
+from ludus.server import Environment, ServerLimits, Task, tool
 from ludus.server.auth.principal import Principal
 from ludus.server.auth.tokens import TokenFile, new_token
 
@@ -74,6 +75,36 @@ async def test_metrics_count_episodes_steps_errors_and_requests(start: START) ->
     assert re.search(r'ludus_step_seconds_bucket\{environment="yard",le="\+Inf"\} [12]\.0', text)
     counts = [float(found) for found in re.findall(r"ludus_step_seconds_bucket\S* ([\d.]+)", text)]
     assert counts == sorted(counts)
+
+
+class Kept(Environment[Task]):
+    """Is saved after its setup and after every step."""
+
+    splits = {"train": [Task(id="only")]}
+    durable = "snapshot"
+    forkable = True
+
+    def prompt(self) -> str:
+        return "Go on."
+
+    def snapshot(self) -> bytes:
+        return b"12345"
+
+    def restore(self, state: bytes) -> None:
+        pass
+
+    @tool
+    def go(self) -> str:
+        """Go on."""
+        return "on"
+
+
+async def test_metrics_count_snapshots(serve: Callable[..., Awaitable[Any]]) -> None:
+    server = await serve(Kept)
+    async with connect(server.url) as client, client.environment("kept").episode(split="train") as episode:
+        await episode.call("go")
+        text = (await get(server, "/metrics")).text
+    assert {"ludus_snapshots_total 2.0", "ludus_snapshot_bytes_total 10.0"} <= set(text.splitlines())
 
 
 async def test_metrics_need_the_admin_scope_unless_opened(start: START) -> None:

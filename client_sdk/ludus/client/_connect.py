@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from ludus.client.client import Client
 from ludus.client.transports.base import Wire
+from ludus.protocol.tracing import Tracing, from_environment
 
 WireName = Literal["auto", "channel", "mcp", "ors"]
 """The wires that `connect` knows by name."""
@@ -49,8 +50,9 @@ def connect(
         ValueError: `url` is not an http(s) or ws(s) address, or there is no such wire.
     """
     address = _address(url)
+    tracing = from_environment("ludus-client")
     if not isinstance(wire, str):
-        return Client(wire, address)
+        return Client(_traced(wire, tracing), address)
     if wire not in _WIRES:
         raise ValueError(f"there is no wire {wire!r}; choose one of {', '.join(map(repr, _WIRES))}")
     module, name = _WIRES[wire]
@@ -58,10 +60,19 @@ def connect(
     token = token if token is not None else os.environ.get(TOKEN_VARIABLE)
     options = {"timeout": timeout, "reconnect_seconds": reconnect_seconds}
     if wire == "ors":
-        return Client(make(address, token, patience_seconds=patience_seconds, **options), address)
+        return Client(_traced(make(address, token, patience_seconds=patience_seconds, **options), tracing), address)
     from ludus.client.transports.patience import PatientWire
 
-    return Client(PatientWire(make(address, token, **options), patience_seconds), address)
+    return Client(_traced(PatientWire(make(address, token, **options), patience_seconds), tracing), address)
+
+
+def _traced(wire: Wire, tracing: Tracing | None) -> Wire:
+    """Return the wire with spans, if tracing is on."""
+    if tracing is None:
+        return wire
+    from ludus.client.transports.traced import TracedWire
+
+    return TracedWire(wire, tracing)
 
 
 def _address(url: str) -> str:

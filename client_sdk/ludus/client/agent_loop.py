@@ -20,6 +20,7 @@ from ludus.client.policies.base import (
     as_turn,
     policy_name,
 )
+from ludus.client.tracing import in_trace
 from ludus.protocol import errors as e
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.trajectory import Stop, Trajectory
@@ -81,7 +82,8 @@ async def run_episode(
     """
     driver = episode if isinstance(episode, Driver) else Driver(episode)
     try:
-        await _Run(driver, policy, harness or Harness(), sample, before_turn).run()
+        with in_trace(driver.episode):
+            await _Run(driver, policy, harness or Harness(), sample, before_turn).run()
     except BaseException as error:
         await driver.episode.__aexit__(type(error), error, None)
         raise

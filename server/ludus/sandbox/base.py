@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ludus.protocol.tracing import active
 from ludus.sandbox.errors import SandboxFailed, SandboxLimitReached, SandboxUnsupported
 from ludus.sandbox.model import Limits, NetworkUse, RunResult, Sandbox, SandboxSettings
 from ludus.sandbox.network.allowlist import Allowlist, proxy_variables
@@ -119,7 +120,14 @@ class SandboxBase(Sandbox, ABC):
     ) -> RunResult:  # fmt: skip
         """See `Sandbox.run`."""
         command = self._command(argv, env, cwd, limits, stdin)
-        return await self._in_turn(lambda: self._run_watched(command))
+        tracing = active()
+        if tracing is None:
+            return await self._in_turn(lambda: self._run_watched(command))
+        with tracing.span("sandbox command", {"ludus.sandbox": self.settings.provider}) as span:
+            result = await self._in_turn(lambda: self._run_watched(command))
+            if result.exit_code is not None:
+                span.set_attribute("process.exit.code", result.exit_code)
+            return result
 
     async def spawn(
         self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str = ".",

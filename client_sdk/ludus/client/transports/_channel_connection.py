@@ -15,6 +15,8 @@ How this works:
 * The reader in `_run_connection` parses each frame once and resolves the future of each reply by its id. An error
   without an id fails everything pending, because it is unknown which request it answers.
 * One timer (`_alarm`) is set to the earliest deadline; `_on_deadline` fails the requests that are late.
+* With tracing on, every request ends with `_meta`, the context of its span. It is cut off for servers that did not say
+  in the upgrade that they read it.
 * A request that was on more than `MAX_RESENDS` connections, each lost within `SHORT_LIFE_SECONDS`, fails, because it
   probably is what breaks them.
 """
@@ -23,11 +25,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import aiohttp
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from ludus.client.transports._reasons import doing, refusal, unreachable
 from ludus.client.transports.base import Retries, error_of, require_loop
@@ -37,6 +41,7 @@ from ludus.protocol.backoff import retry_after
 from ludus.protocol.channel import frames, parse_replies, reply_id, request_template
 from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER
 from ludus.protocol.jsonrpc import RequestId
+from ludus.protocol.tracing import TRACE_HEADER, Tracing, from_environment
 from ludus.protocol.workers import WORKER_PATH_HEADER
 
 if TYPE_CHECKING:
@@ -62,6 +67,9 @@ CLOSE_TIMEOUT: Final = 1.0
 
 FIRST_BACKOFF: Final = 0.05
 LAST_BACKOFF: Final = 2.0
+
+_META_AT_END: Final = re.compile(rb',?"_meta":\{"traceparent":"[^"]*"(?:,"tracestate":"(?:[^"\\]|\\.)*")?\}\}\}\Z')
+"""The end of a request with a trace context, from `_meta` on."""
 
 
 class _Pending(NamedTuple):
@@ -120,6 +128,9 @@ class ChannelConnection:
         self.refused_with: int | None = None
         """The HTTP status with which the server refused the first connection, if it did."""
         self._closed = False
+        self._tracing = from_environment()
+        self._reads_meta = False
+        """Whether the server reads the trace context of a request."""
 
     async def request(self, method: Method[P, R], params: P, *, timeout: float | None = None) -> R:
         """Send a request and return its result; see `Wire.request`."""
@@ -171,7 +182,10 @@ class ChannelConnection:
         for model in (method.params, method.result):
             model.model_rebuild()
         validate = method.result.__pydantic_validator__.validate_python
-        codec = _Codec(request_template(method.name), method.params.__pydantic_serializer__.to_json, validate)
+        serialize: Callable[[Any], bytes] = method.params.__pydantic_serializer__.to_json
+        if self._tracing is not None:
+            serialize = _with_context(serialize, self._tracing)
+        codec = _Codec(request_template(method.name), serialize, validate)
         self._codecs[method.name] = codec
         return codec
 
@@ -265,6 +279,7 @@ class ChannelConnection:
         shown = socket._response.headers
         limit = shown.get(MAX_FRAME_HEADER, "")
         self._max_frame = int(limit) if limit.isdecimal() else math.inf
+        self._reads_meta = TRACE_HEADER in shown
         try:
             self.worker_path = _checked_path(shown.get(WORKER_PATH_HEADER), self._url)
         except errors.ProtocolViolation:
@@ -304,6 +319,8 @@ class ChannelConnection:
                 await self._wake.wait()
                 self._wake.clear()
                 requests, self._outbox = self._outbox, []
+                if self._tracing is not None and not self._reads_meta:
+                    requests = [_META_AT_END.sub(b"}}", request) for request in requests]
                 for frame in frames(requests, min(BATCH_BYTES, self._max_frame)):
                     if len(frame) > self._max_frame:
                         self._refuse_large(frame)
@@ -314,7 +331,7 @@ class ChannelConnection:
 
     def _refuse_large(self, frame: bytes) -> None:
         for identifier, entry in list(self._pending.items()):
-            if entry.frame == frame:
+            if frame in (entry.frame, _META_AT_END.sub(b"}}", entry.frame)):
                 self._drop(identifier)
                 message = (
                     f"{doing(entry.method)}: the request has {len(frame)} bytes; this server accepts {self._max_frame}"
@@ -379,6 +396,19 @@ def _error_of(reply: Any) -> errors.LudusError:
         return error_of(reply["error"])
     lack = "without an id" if reply_id(reply) is None else "with neither a result nor an error"
     return errors.ProtocolViolation(f"the server sent a reply {lack}")
+
+
+def _with_context(serialize: Callable[[Any], bytes], tracing: Tracing) -> Callable[[Any], bytes]:
+    """Return a serializer of params that adds the context of the current span, as the last field."""
+
+    def write(params: Any) -> bytes:
+        body, carrier = serialize(params), tracing.carrier()
+        if not carrier:
+            return body
+        separator = b"" if body == b"{}" else b","
+        return b'%b%b"_meta":%b}' % (body[:-1], separator, to_json(carrier))
+
+    return write
 
 
 def _fail(future: asyncio.Future[Any], error: errors.LudusError) -> None:

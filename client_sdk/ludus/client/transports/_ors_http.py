@@ -17,6 +17,7 @@ from ludus.client.transports.patience import limit_retries
 from ludus.protocol import errors
 from ludus.protocol.backoff import retry_after
 from ludus.protocol.identifiers import EXTENSION_VERSION, ORS_EXTENSION_HEADER
+from ludus.protocol.tracing import active
 
 FIRST_BACKOFF: Final = 0.1
 LAST_BACKOFF: Final = 5.0
@@ -206,7 +207,9 @@ class OrsHttp:
 
     def _all_headers(self, headers: Mapping[str, str] | None, with_body: bool) -> dict[str, str]:
         kind = {"Content-Type": "application/json"} if with_body else {}
-        return {**self._headers, **kind, **(headers or {})}
+        tracing = active()
+        context = tracing.carrier() if tracing is not None else {}
+        return {**self._headers, **kind, **context, **(headers or {})}
 
     def _retries(self) -> tuple[Retries, Retries]:
         """Return the retries of a request after lost connections, and after refusals for a limit."""

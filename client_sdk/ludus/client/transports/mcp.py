@@ -25,6 +25,7 @@ from ludus.protocol.distribution import installed_version
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION
 from ludus.protocol.methods import METHODS, Method
 from ludus.protocol.negotiation import Settings
+from ludus.protocol.tracing import from_environment
 from ludus.protocol.workers import EPISODE_HEADER, worker_of
 
 P = TypeVar("P", bound=WireModel)
@@ -91,6 +92,7 @@ class McpWire:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reached_before = False
         self._closed = asyncio.Event()
+        self._tracing = from_environment()
 
     async def request(self, method: Method[P, R], params: P, *, timeout: float | None = None) -> R:
         """Send a request and return its result; see `Wire.request`."""
@@ -141,7 +143,8 @@ class McpWire:
             body = to_json({"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": fields})
         except ValueError as error:
             raise errors.InvalidParams(f"{doing(method)}: the request cannot be written as JSON: {error}") from None
-        headers = {**self._headers, "Mcp-Method": method}
+        context = self._tracing.carrier() if self._tracing is not None else {}
+        headers = {**self._headers, "Mcp-Method": method, **context}
         identifier = fields.get("episode") or fields.get("group")
         if isinstance(identifier, str) and worker_of(identifier) is not None:
             headers[EPISODE_HEADER] = identifier

@@ -7,7 +7,7 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ludus.protocol.content import Message
 from ludus.protocol.episodes import (
@@ -34,6 +34,9 @@ from ludus.server.rewards.attempt import Attempt, TakenStep, TakenTurn
 from ludus.server.runtime.clock import Clock
 from ludus.server.runtime.journal import Journal, OnDurable, Saved, Started
 from ludus.server.tasks.catalog import SUBMIT_SPEC, Published
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
 
 _CLOSED_KEPT = 50_000
 """Closed episodes that are kept at most."""
@@ -72,7 +75,7 @@ class StepRecord:
     __slots__ = (
         "_callbacks", "alone", "answered", "arguments", "clock", "deadline", "digest", "key", "logged", "noise",
         "number", "order", "original_result", "outcome", "past", "refused", "saved", "sent", "size", "task", "tool",
-        "turn", "turn_rewards", "watchdog",
+        "trace", "turn", "turn_rewards", "watchdog",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +86,8 @@ class StepRecord:
         self.tool = tool
         self.arguments = arguments
         self.turn = turn
+        self.trace: Context | None = None
+        """The context of the request, as the parent of the call's span; None without tracing."""
         self.digest: bytes | None = None
         """The digest of large arguments of a refused call; `arguments` is then empty."""
         self.refused: StepError | None = None
@@ -121,7 +126,7 @@ class StepRecord:
     def settle(self, outcome: StepResult | LudusError, when_durable: Callable[[OnDurable], None] | None = None) -> None:
         """Set the outcome, once, and wake all waiters as soon as it is durable; at once without a journal."""
         self.outcome = outcome
-        self.clock = self.past = None
+        self.clock = self.past = self.trace = None
         if self.watchdog is not None:
             self.watchdog.cancel()
             self.watchdog = None

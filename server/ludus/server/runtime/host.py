@@ -118,6 +118,7 @@ class EpisodeHost:
         self.runner = StepRunner(
             self.catalog.values(), self._workers, self.journal, self.snapshots, self._end, self.limits
         )
+        self.recovery = Recovery(self.catalog, self.task_service, self._setup, self.runner, self.snapshots)
         self.starts = IdempotencyCache[tuple[Episode, ...]](self._spawn, ttl, lambda g: any(e.id in store for e in g))
         self.forks = Forks(
             store, self.runner, self.snapshots, self.journal, self._open_group, self._close, self._spawn, ttl
@@ -406,20 +407,19 @@ class EpisodeHost:
 
     async def _recover(self, journal: Journal) -> None:
         """Find the episodes of an earlier process, and begin to rebuild those that had not ended."""
-        recovery = Recovery(self.catalog, self.task_service, self._setup, self.runner, self.snapshots)
-        found = await recovery.read(journal, self.limits.result_ttl_seconds)
+        found = await self.recovery.read(journal, self.limits.result_ttl_seconds)
         for episode in found.episodes:
             self.store.add(episode)
             if episode.end_reason is not None:
                 self.store.archive(episode)
             else:
-                self._spawn(self._revive(recovery, episode, found.running[episode.id]))
+                self._spawn(self._revive(episode, found.running[episode.id]))
         self._running += len(found.running)
         self.places.restore(self.store)
         found.restore_keys(self.starts, self.forks.kept, self.group_scores.kept)
 
-    async def _revive(self, recovery: Recovery, episode: Episode, history: History) -> None:
-        failure = await recovery.revive(episode, history)
+    async def _revive(self, episode: Episode, history: History) -> None:
+        failure = await self.recovery.revive(episode, history)
         if failure is not None and episode.end_reason is None:
             self._end(episode, EndReason.INFRASTRUCTURE_ERROR, failure)
         elif failure is not None:

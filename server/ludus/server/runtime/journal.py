@@ -20,6 +20,7 @@ from ludus.protocol.episodes import EpisodeLimits, Outcome, ScoreGroupResult, St
 from ludus.protocol.errors import LudusError, ShuttingDown
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import RewardEntry
+from ludus.server.runtime.journal_counts import JournalStats
 
 T = TypeVar("T")
 
@@ -213,6 +214,10 @@ class Journal(Protocol):
         """A secret key that is as durable as the entries; None if there is none."""
         ...
 
+    def stats(self) -> JournalStats | None:
+        """Return its state and counts for `/metrics`; None if it does not survive the process."""
+        ...
+
     def open(self) -> None:
         """Prepare for all that follows; the server then is the only one that writes it. Opening twice is no error.
 
@@ -281,6 +286,9 @@ class MemoryJournal:
     def __init__(self) -> None:
         self.sizes: Counter[str] | None = None
         self._entries: dict[str, list[Entry]] = {}
+
+    def stats(self) -> None:
+        """Return None: nothing is written."""
 
     def open(self) -> None:
         """Do nothing."""

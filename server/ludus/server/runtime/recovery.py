@@ -185,6 +185,24 @@ class Found:
             forks.restore(owner, key, digest, forked)
 
 
+@dataclass(slots=True)
+class RecoveryCounts:
+    """Episodes of an earlier process."""
+
+    running: int = 0
+    """Those that are being rebuilt."""
+    rebuilt: int = 0
+    """Those that went on."""
+    departed: int = 0
+    """Those that could not be rebuilt, and ended unscored."""
+
+    def end(self, *, departed: bool) -> None:
+        """Count an episode that is no longer being rebuilt."""
+        self.running -= 1
+        self.rebuilt += not departed
+        self.departed += departed
+
+
 class Recovery:
     """Rebuilds episodes.
 
@@ -194,6 +212,9 @@ class Recovery:
         setup: sets episodes up.
         runner: repeats their calls.
         snapshots: restores their states.
+
+    Attributes:
+        counts: how many episodes there were.
     """
 
     def __init__(
@@ -205,6 +226,7 @@ class Recovery:
         self._runner = runner
         self._snapshots = snapshots
         self._turns = asyncio.Semaphore(AT_ONCE)
+        self.counts = RecoveryCounts()
 
     async def read(self, journal: Journal, kept_seconds: float) -> Found:
         """Return what a journal holds, and drop from it what is no longer needed.
@@ -235,6 +257,7 @@ class Recovery:
                 (found.forks if started.fork else found.starts).append(restored)
         journal.compact(histories, self._tasks.reports.restore(reports))
         self._snapshots.keep_only(found.running)
+        self.counts.running += len(found.running)
         if found.running:
             log.info("rebuilding %d running episodes from the journal", len(found.running))
         return found
@@ -245,7 +268,9 @@ class Recovery:
             try:
                 await self._revive(episode, history)
             except (LudusError, Departed) as error:
+                self.counts.end(departed=True)
                 return _failure(episode, str(error))
+        self.counts.end(departed=False)
         if episode.end_reason is None:
             now = asyncio.get_running_loop().time()
             episode.began, episode.used = now - max(0.0, history.last - history.began), now

@@ -128,6 +128,10 @@ class Snapshots:
     def __init__(self, journal: Journal | None, workers: Workers) -> None:
         self._survives = journal is not None and journal.survives
         self._workers = workers
+        self.taken = 0
+        """Snapshots that were taken."""
+        self.bytes = 0
+        """The bytes of their parts."""
         folder = journal.snapshot_folder if journal is not None else None
         self._temporary: Path | None = None
         self._store = None if folder is None else SnapshotStore(folder, syncs=journal is not None and journal.syncs)
@@ -169,6 +173,8 @@ class Snapshots:
             digests = await asyncio.to_thread(self._put, episode.id, parts)
         except OSError as error:
             raise InfrastructureFailed(f"a snapshot cannot be written: {error.strerror}") from None
+        self.taken += 1
+        self.bytes += sum(map(len, parts.values()))
         return Saved(episode.id, step, digests)
 
     def keep(self, episode: Episode, saved: Saved) -> None:

@@ -39,6 +39,7 @@ from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import AuthoringError, LudusError, ShuttingDown
 from ludus.server.runtime.journal import Entry, Evicted, OnDurable, SettledCall, Stored
 from ludus.server.runtime.journal_codec import decode_all, encode, encode_call, split
+from ludus.server.runtime.journal_counts import JournalCounts, JournalStats
 from ludus.server.runtime.journal_garbage import Garbage, Pass
 
 log = logging.getLogger("ludus.server.journal")
@@ -90,6 +91,7 @@ class SqliteJournal:
         self.syncs = sync == "full"
         self.sizes: Counter[str] | None = None
         self.snapshot_folder = path.with_name(path.name + ".snapshots")
+        self._counts = JournalCounts()
         self._pieces: list[bytes] = []
         """What has come since the last row."""
         self._jobs: queue.SimpleQueue[tuple[int, Callable[[], LudusError | None]] | None] = queue.SimpleQueue()
@@ -174,6 +176,10 @@ class SqliteJournal:
         """A random key that stays the same as long as the file: play capabilities signed with it stay valid."""
         (value,) = self._database.execute("SELECT value FROM meta WHERE name = 'key'").fetchone()
         return bytes(value)
+
+    def stats(self) -> JournalStats:
+        """Return its state and counts for `/metrics`."""
+        return JournalStats(self._counts, self._appended - self._committed, self._broken is not None)
 
     # ── what an earlier process left ───────────────────────────────────────────────────────────────────────────────
 
@@ -331,7 +337,9 @@ class SqliteJournal:
         return self._clock + time.monotonic()
 
     def _insert(self, at: float, entries: bytes) -> None:
+        began = time.perf_counter()
         self._database.execute("INSERT INTO batches (at, entries) VALUES (?, ?)", (at, entries))
+        self._counts.commit(len(entries), time.perf_counter() - began)
 
     def _acknowledge(self, appended: int, error: LudusError | None) -> None:
         """Answer what waited for the entries up to one of them."""

@@ -13,7 +13,7 @@ How this works. A step passes four stages, in the order of this file:
 A handler is one function around the author's code, `_tool_call` or `_grade_call`, inside wrappers. Each wrapper takes a
 `Call` and returns a `Call`, and an environment has only those that it needs. From the outside in:
 
-    _timed                        time spent, by environment
+    traced, _timed                a span, if tracing is on; time spent, by environment
     _written_ahead                waits for the journal                              (if the class acts on the outside)
     snapshots.saving              a snapshot of the state                            (if the class is durable by them)
     step_limits.limited           cut the observation; steps, observations and memory that end the episode
@@ -62,6 +62,7 @@ from ludus.server.runtime.noise import disturbed
 from ludus.server.runtime.snapshots import Snapshots, saving
 from ludus.server.runtime.step_limits import NOT_RECEIVED, TOOL_NAME_CHARS, StepLimits
 from ludus.server.runtime.threads import Share, Workers
+from ludus.server.runtime.traced import traced
 from ludus.server.tasks.catalog import Published
 
 STEP_SECONDS: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0)
@@ -121,6 +122,7 @@ class StepRunner:
         self._snapshots = snapshots
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
+        self._tracing = workers.tracing
         self.counts = StepCounts()
         self._handlers = {one.name: self._compose(one, workers.share(one.name)) for one in environments}
 
@@ -172,6 +174,7 @@ class StepRunner:
         if tool is not None and (account := episode.account) is not None and account.counts_steps:
             account.take_step()
         record = StepRecord(due, key, tool, arguments, turn)
+        record.trace = self._tracing.current() if self._tracing is not None else None
         self._enter(episode, record)
         if episode.active or episode.queue:
             self.queue(episode, record)
@@ -331,7 +334,7 @@ class StepRunner:
         if cls.outside_effects and self._journal is not None:
             call, grade = _written_ahead(call, self._journal), _written_ahead(grade, self._journal)
         times = self.counts.times[published.name] = StepTimes()
-        return Handlers(_timed(call, times), _timed(grade, times))
+        return Handlers(traced(_timed(call, times), self._tracing), traced(_timed(grade, times), self._tracing))
 
     def _refusing(self, call: Call) -> Call:
         """Wrap a call: give the agent's mistakes a result, with the error as its observation."""

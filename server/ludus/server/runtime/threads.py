@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from ludus.protocol.tracing import Tracing, from_environment
 from ludus.server.runtime.clock import Clock, current_clock
 
 OWN_FRACTION: Final = 4
@@ -65,7 +66,9 @@ class Workers:
         self._shares: dict[str, Share] = {}
         self._waiting: dict[Share, None] = {}
         """Shares with waiting calls; the one served last is at the end."""
-        self._pool = _Pool()
+        self.tracing = from_environment()
+        """Carries the trace of a call into its thread; None if tracing is off."""
+        self._pool = _Pool(self.tracing)
         self.running = 0
         """Calls that have a place."""
         self._own = 1
@@ -212,7 +215,8 @@ class _Pool:
     as long as there are as many threads as calls, no call waits behind another that may never return.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tracing: Tracing | None = None) -> None:
+        self._tracing = tracing
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         """Guards the two counts, and the flags of jobs."""
@@ -223,6 +227,8 @@ class _Pool:
     def begin(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Job:
         """Pass a call to a thread; the `done` future of the returned job gives its outcome."""
         loop = asyncio.get_running_loop()
+        if self._tracing is not None:
+            function = self._tracing.carried(function)
         job = _Job(function, args, kwargs, loop, loop.create_future())
         with self._lock:
             self._unfinished += 1

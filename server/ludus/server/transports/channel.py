@@ -49,6 +49,7 @@ from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, MAX_FR
 from ludus.protocol.jsonrpc import RequestId
 from ludus.protocol.methods import METHODS, STEP
 from ludus.protocol.methods import Scope as MethodScope
+from ludus.protocol.tracing import TRACE_FIELDS, TRACE_HEADER, Tracing, from_environment
 from ludus.protocol.workers import WORKER_PATH, WORKER_PATH_HEADER
 from ludus.server.runtime.dispatch import HANDLERS, check_params, dispatch, unexpected_error
 from ludus.server.runtime.host import redacted
@@ -58,6 +59,7 @@ from ludus.server.web.proxies import with_urls
 if TYPE_CHECKING:
     from ludus.protocol._model import WireModel
     from ludus.server.auth.principal import Principal
+    from ludus.server.runtime.episode import StepRecord
     from ludus.server.transports import TransportContext
 
 
@@ -125,12 +127,18 @@ class Channel:
         try:
             if CHANNEL_SUBPROTOCOL not in scope.get("subprotocols", ()):
                 raise InvalidRequest(f"offer the WebSocket subprotocol {CHANNEL_SUBPROTOCOL!r}; it is the only one")
-            connection = _Connection(self, headers, scope)
+            tracing = from_environment()
+            if tracing is None:
+                connection = _Connection(self, headers, scope)
+            else:
+                connection = _TracedConnection(self, headers, scope, tracing)
         except LudusError as error:
             await refuse(scope, receive, send, error)
             return
         await receive()
         shown = [(MAX_FRAME_HEADER.lower().encode(), str(self.context.limits.body_bytes).encode())]
+        if tracing is not None:
+            shown.append((TRACE_HEADER.lower().encode(), TRACE_FIELDS[0].encode()))
         if self.context.host.ids.worker is not None:
             shown.append((WORKER_PATH_HEADER.lower().encode(), WORKER_PATH.encode()))
         await send({"type": "websocket.accept", "subprotocol": CHANNEL_SUBPROTOCOL, "headers": shown})
@@ -276,27 +284,31 @@ class _Connection:
         task.add_done_callback(self._tasks.discard)
         self._soon(None)
 
-    def _soon(self, begin: Callable[[], None] | None) -> None:
+    def _soon(self, begin: Callable[[], object] | None) -> None:
         """Call `begin` after the first part of every task made so far: a step must not begin before them (CHAN-9)."""
         self._unbegun += 1
         self._loop.call_soon(self._begin_late, begin)
 
-    def _begin_late(self, begin: Callable[[], None] | None) -> None:
+    def _begin_late(self, begin: Callable[[], object] | None) -> None:
         self._unbegun -= 1
         if begin is not None:
             begin()
 
-    def _step(self, identifier: RequestId, entry: _Entry, params: Any, size: int) -> None:
-        """Submit a step and reply when it has an outcome. The host runs it in its own task, so none is made here."""
+    def _step(self, identifier: RequestId, entry: _Entry, params: Any, size: int) -> StepRecord | None:
+        """Submit a step and reply when it has an outcome. The host runs it in its own task, so none is made here.
+
+        Returns:
+            The record of the step; None if it was refused.
+        """
         show = self._shows_rewards
         try:
             record = self._host.submit(params, self._principal)
         except LudusError as error:
             self._reply(failure(identifier, error))
-            return
+            return None
         except Exception:
             self._reply(failure(identifier, unexpected_error(entry.name, logger)))
-            return
+            return None
 
         def settled() -> None:
             outcome = record.outcome
@@ -314,6 +326,7 @@ class _Connection:
         self._in_flight += 1
         self._bytes += size
         record.when_settled(settled)
+        return record
 
     async def _serve(
         self, identifier: RequestId, entry: _Entry, params: WireModel, principal: Principal, size: int
@@ -366,6 +379,50 @@ class _Connection:
             self._bytes -= sum(map(len, replies))
             if not self._room.is_set() and not self._full():
                 self._room.set()
+
+
+class _TracedConnection(_Connection):
+    """A connection whose requests have spans, below those that their `_meta` names."""
+
+    def __init__(self, channel: Channel, headers: Headers, scope: Scope, tracing: Tracing) -> None:
+        super().__init__(channel, headers, scope)
+        self._tracing = tracing
+
+    def _begin(self, item: Any, size: int) -> None:
+        params = item.get("params") if type(item) is dict else None
+        meta = params.pop("_meta", None) if type(params) is dict else None
+        # Tasks and callbacks that the request begins get a copy of this context.
+        with self._tracing.using(self._tracing.context_of(meta)):
+            super()._begin(item, size)
+
+    def _step(self, identifier: RequestId, entry: _Entry, params: Any, size: int) -> StepRecord | None:
+        span = self._tracing.begin(entry.name, {"ludus.episode": params.episode}, kind="SERVER")
+        with self._tracing.using(self._tracing.within(span)):
+            record = super()._step(identifier, entry, params, size)
+        if record is None:
+            span.end()
+            return None
+
+        def settled() -> None:
+            if isinstance(record.outcome, LudusError):
+                self._tracing.note_error(span, record.outcome)
+            span.end()
+
+        record.when_settled(settled)
+        return record
+
+    async def _serve(
+        self, identifier: RequestId, entry: _Entry, params: WireModel, principal: Principal, size: int
+    ) -> None:
+        with self._tracing.span(entry.name, kind="SERVER"):
+            await super()._serve(identifier, entry, params, principal, size)
+
+    async def _serve_checked(
+        self, identifier: RequestId, method: str, params: dict[str, Any], principal: Principal, size: int
+    ) -> None:
+        name = method if method in METHODS else "unknown method"
+        with self._tracing.span(name, kind="SERVER"):
+            await super()._serve_checked(identifier, method, params, principal, size)
 
 
 def routes(context: TransportContext) -> list[BaseRoute]:

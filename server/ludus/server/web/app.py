@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import logging
 import time
@@ -21,6 +22,7 @@ from ludus.protocol.errors import InternalError, LudusError, MethodNotFound
 from ludus.protocol.incidents import new_incident
 from ludus.protocol.methods import Scope as TokenScope
 from ludus.protocol.modules import Module
+from ludus.protocol.tracing import Tracing, from_environment
 from ludus.server.auth import CapabilitySigner, TokenStore
 from ludus.server.runtime.host import EpisodeHost
 from ludus.server.runtime.places import surveying
@@ -116,7 +118,7 @@ def create_app(
     if tokens is not None:
         host.admit_secrets = tokens.leave_out
     metrics = Metrics(host)
-    traces = telemetry.from_environment()
+    traces = from_environment()
     api = FastAPI(
         title="Ludus",
         summary="Reinforcement-learning environments for language-model agents.",
@@ -144,7 +146,7 @@ def create_app(
     if settings.access_log:
         inner = _AccessLog(inner)
     if traces is not None:
-        inner = telemetry.SpanMiddleware(inner, traces.tracer)
+        inner = telemetry.SpanMiddleware(inner, traces)
     arrivals = Arrivals(host.limits.arriving_bytes, host.limits.body_bytes)
     guard = metrics.guard = Guard(inner, settings.origins, host.limits.body_bytes, arrivals)
     outermost: ASGIApp = guard
@@ -161,14 +163,12 @@ def create_app(
     return LudusApp(api, context, guard, outermost)
 
 
-def _lifespan(
-    host: EpisodeHost, traces: telemetry.Telemetry | None
-) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+def _lifespan(host: EpisodeHost, traces: Tracing | None) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             if traces is not None:
-                stack.callback(traces.close)
+                stack.push_async_callback(asyncio.to_thread, traces.flush)
             await stack.enter_async_context(host)
             await stack.enter_async_context(surveying(host))
             lifespans = dict.fromkeys(getattr(route, "lifespan", nullcontext) for route in api.router.routes)

@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from ludus.server.runtime.host import EpisodeHost
+from ludus.server.runtime.journal_counts import COMMIT_SECONDS
 from ludus.server.runtime.steps import STEP_SECONDS, StepTimes
 from ludus.server.web.guard import Guard
 
@@ -21,6 +22,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """The content type of `/metrics`."""
 
 _LABELS: Final = tuple(str(bound) for bound in STEP_SECONDS) + ("+Inf",)
+_COMMIT_LABELS: Final = tuple(str(bound) for bound in COMMIT_SECONDS) + ("+Inf",)
 
 
 class Metrics(Collector):
@@ -73,7 +75,30 @@ class Metrics(Collector):
         for limit, count in self._host.places.quotas.refused.items():
             quotas.add_metric([limit], count)
         yield quotas
+        yield from self._of_recovery()
         yield from self._of_guard()
+
+    def _of_recovery(self) -> Iterator[Metric]:
+        recovery, snapshots = self._host.recovery.counts, self._host.snapshots
+        yield GaugeMetricFamily("ludus_recovery_running", "Episodes that are being rebuilt.", recovery.running)
+        yield CounterMetricFamily("ludus_recovery_rebuilt", "Episodes that were rebuilt.", recovery.rebuilt)
+        yield CounterMetricFamily(
+            "ludus_recovery_departed", "Episodes that could not be rebuilt, and ended unscored.", recovery.departed
+        )
+        yield CounterMetricFamily("ludus_snapshots", "Snapshots taken.", snapshots.taken)
+        yield CounterMetricFamily("ludus_snapshot_bytes", "Bytes of the snapshots taken.", snapshots.bytes)
+        stats = self._host.journal.stats() if self._host.journal is not None else None
+        if stats is None:
+            return
+        yield CounterMetricFamily("ludus_journal_bytes", "Bytes written to the journal.", stats.counts.bytes)
+        commits = HistogramMetricFamily("ludus_journal_commit_seconds", "Time to write one row of the journal.")
+        counts = accumulate(list(stats.counts.buckets))
+        commits.add_metric([], list(zip(_COMMIT_LABELS, counts, strict=True)), stats.counts.seconds)
+        yield commits
+        yield GaugeMetricFamily("ludus_journal_waiting", "Entries that are not durable yet.", stats.waiting)
+        yield GaugeMetricFamily(
+            "ludus_journal_broken", "1 if the journal cannot be written, so that requests are refused.", stats.broken
+        )
 
     def _of_guard(self) -> Iterator[Metric]:
         if self.guard is None:

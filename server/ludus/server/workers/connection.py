@@ -30,10 +30,12 @@ from ludus.protocol.errors import (
     to_wire,
 )
 from ludus.protocol.incidents import new_incident
+from ludus.protocol.tracing import TRACE_FIELDS, Tracing, active
 from ludus.server.web.delivery import _unacknowledged
 from ludus.server.web.guard import error_body, error_headers
 from ludus.server.web.http_protocol import DISCARDED_BYTES
 from ludus.server.web.serve import HEADERS
+from ludus.server.web.telemetry import route_of
 from ludus.server.workers import upstream
 from ludus.server.workers.framed import FramedChannel
 from ludus.server.workers.pool import lost
@@ -80,6 +82,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         self._whole = True
         """Whether the client had acknowledged everything when it closed its side."""
         self._task: asyncio.Task[None] | None = None
+        self._tracing = active()
 
     # ── the transport ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -90,6 +93,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         self.peer = name[0] if isinstance(name, tuple) else "unknown"
         self.waiting_since = self._loop.time()
         self._task = self._loop.create_task(self._serve())
+        self.gateway.counts.opened()
         self.gateway.add(self)
 
     def data_received(self, data: bytes) -> None:
@@ -112,6 +116,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         """End the connections to workers as the client ended this one."""
         self.lost = True
         self._count_head(0)
+        self.gateway.counts.closed()
         self.gateway.remove(self)
         for uplink in self.uplinks.values():
             if exc is None and self._whole:
@@ -165,7 +170,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
                     self._release("unread")
                     await self._next_event()
                 self._serving = request = self._requests.popleft()
-                await self._answer(request)
+                await (self._answer(request) if self._tracing is None else self._traced(self._tracing, request))
                 if not request.keep_alive or self.lost:
                     break
                 await self._arrive(request)
@@ -181,10 +186,25 @@ class ClientConnection(RequestReader, asyncio.Protocol):
             log.exception("a connection failed (incident %s)", incident, extra={"incident": incident})
             self.transport.abort()
 
+    async def _traced(self, tracing: Tracing, request: Request) -> None:
+        """Answer a request in a span, which becomes the parent of the worker's. Pages and upgrades have none here."""
+        path = self.gateway.without_prefix(request.path)
+        if request.upgrade or place_of(path)[0] is Place.PAGE:
+            await self._answer(request)
+            return
+        given = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
+        name = f"gateway {request.method.decode('latin-1')} {route_of(path)}"
+        with tracing.span(name, kind="SERVER", parent=tracing.context_of(given)):
+            context = [(key.encode(), value.encode()) for key, value in tracing.carrier().items()]
+            request.headers = [field for field in request.headers if field[0].decode("latin-1") not in TRACE_FIELDS]
+            request.headers += context
+            await self._answer(request)
+
     async def _answer(self, request: Request) -> None:
         gateway = self.gateway
         place, named = place_of(gateway.without_prefix(request.path))
         identifier: Any = None
+        gateway.counts.requests[place] += 1
         try:
             if place is Place.PAGE and not request.upgrade:
                 await gateway.pages.answer(self, request, named)

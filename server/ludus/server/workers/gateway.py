@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from ludus.protocol.errors import CapacityError, InvalidRequest, PayloadTooLarge
 from ludus.protocol.identifiers import CONTROL_PATH
+from ludus.protocol.tracing import from_environment
 from ludus.protocol.workers import EPISODE_HEADER, worker_of_session
 from ludus.server.web.arrivals import Arrivals
 from ludus.server.web.http_protocol import SWEEP_SECONDS
 from ludus.server.workers.connection import ClientConnection
+from ludus.server.workers.counts import GatewayCounts
 from ludus.server.workers.pages import Pages
 from ludus.server.workers.roles import Client
 from ludus.server.workers.routing import (
@@ -64,6 +66,8 @@ class Gateway:
         self.secret = secrets.token_hex(16)
         """What proves to workers that a request comes from this gateway."""
         self.arrivals = Arrivals(settings.limits.arriving_bytes, settings.limits.body_bytes)
+        self.counts = GatewayCounts()
+        from_environment("ludus-gateway")
         self.pages = Pages(self)
         self._placements = placements
         self._has_tokens = has_tokens

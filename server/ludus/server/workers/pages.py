@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from ludus.protocol.errors import ShuttingDown
+from ludus.server.workers.counts import gateway_metrics
 from ludus.server.workers.upstream import GATEWAY_HEADER, Reply, ask
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Pages:
             client.answer(request, status, body)
         else:
             text = merge_metrics({name: reply.body.decode() for name, reply in replies.items()})
+            text += gateway_metrics(self._gateway.counts, self._gateway.pool.workers.values())
             kind = next(iter(replies.values())).headers.get(b"content-type", b"text/plain").decode("latin-1")
             client.answer(request, 200, text.encode(), {}, kind)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from hashlib import blake2b
@@ -52,6 +53,8 @@ class Worker:
         self._counted = 0
         """How many of those the load includes."""
         self._changed = asyncio.Event()
+        self.endings: Counter[str] = Counter()
+        """How its processes have ended, as the supervisor says it."""
 
     @property
     def up(self) -> bool:

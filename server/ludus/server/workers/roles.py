@@ -7,6 +7,7 @@ from typing import Protocol
 
 from ludus.server.web.arrivals import Arrivals
 from ludus.server.web.settings import ServerSettings
+from ludus.server.workers.counts import GatewayCounts
 from ludus.server.workers.pool import Pool, Worker
 from ludus.server.workers.requests import Request
 from ludus.server.workers.routing import Place, Target
@@ -56,6 +57,7 @@ class Hub(Protocol):
     pool: Pool
     settings: ServerSettings
     arrivals: Arrivals
+    counts: GatewayCounts
 
     @property
     def pages(self) -> OwnPages:

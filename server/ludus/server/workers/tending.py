@@ -104,6 +104,7 @@ class Tender:
             served = True
             self._settle_restart()
             ending = await self._watch()
+            self.worker.endings[ending] += 1
             if ending is Ending.RETIRED:
                 log.info("worker %s has no episode left and ends for good", self.worker.name)
                 return
@@ -166,6 +167,7 @@ class Tender:
             ending = await self._until_needed(process)
             if ending is Ending.RESTARTED and self._pool.durable:
                 if (failure := await self._hand_over(process)) is None:
+                    self.worker.endings[ending] += 1
                     continue
                 return failure
             if ending in (Ending.RESTARTED, Ending.RETIRED):

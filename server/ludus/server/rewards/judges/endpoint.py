@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from ludus.protocol.backoff import RETRIED_STATUSES, Backoff, retry_after
+from ludus.protocol.tracing import active
 from ludus.server.rewards.judges.caches import MemoryCache
 
 if TYPE_CHECKING:
@@ -134,6 +135,13 @@ class Endpoint:
             JudgeFailed: there was none. It is `Retriable` if another attempt may succeed: `TooLong` or `CutOff` with
                 shorter texts, `Refused` without the refused text.
         """
+        tracing = active()
+        if tracing is None:
+            return await self._complete(messages, schema)
+        with tracing.span("judge", {"gen_ai.request.model": self.model}, kind="CLIENT"):
+            return await self._complete(messages, schema)
+
+    async def _complete(self, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any]) -> Completion:
         body: dict[str, Any] = {"model": self.model, "messages": list(messages), **self.options}
         if not self.structured:
             return await self._counted(body)

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from ludus.protocol.identifiers import EXTENSION_ID, EXTENSION_VERSION
 from ludus.protocol.negotiation import Settings
+from ludus.protocol.tracing import TRACE_FIELDS, Tracing, from_environment
 from ludus.server.runtime.dispatch import unexpected_error
 from ludus.server.transports.mcp.encoding import mcp_error
 from ludus.server.web.proxies import path_prefix
@@ -53,6 +54,7 @@ class McpServer(Server[Any]):
         )
         # This removes the SDK's span for each message: the application's own span, which knows the route, is enough.
         self.middleware[:] = [self._serve]
+        self._tracing = from_environment()
 
     async def instructions_for(self, ctx: Context) -> str | None:
         """Return the instructions for the model in the answers to `initialize` and `server/discover`."""
@@ -61,7 +63,7 @@ class McpServer(Server[Any]):
     async def _serve(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Handle one message. An unexpected error is reported by its incident; the SDK would show its text."""
         try:
-            result = await call_next(ctx)
+            result = await (call_next(ctx) if self._tracing is None else self._traced(self._tracing, ctx, call_next))
             if ctx.method in _OPENINGS and isinstance(result, dict):
                 if prefix := path_prefix(ctx.request.scope) if ctx.request is not None else "":
                     result = _with_prefix(result, prefix)
@@ -72,6 +74,13 @@ class McpServer(Server[Any]):
             raise
         except Exception as error:
             raise mcp_error(unexpected_error(ctx.method, _logger)) from error
+
+    async def _traced(self, tracing: Tracing, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Handle one message in a span. Its parent is the span that `_meta` names, or that of the HTTP request."""
+        meta = ctx.params.get("_meta") if ctx.params else None
+        parent = tracing.context_of(meta) if meta and TRACE_FIELDS[0] in meta else None
+        with tracing.span(ctx.method, parent=parent):
+            return await call_next(ctx)
 
     def create_initialization_options(
         self,
