@@ -114,7 +114,7 @@ class SqliteJournal:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._clock = time.time() - time.monotonic()
-        """What makes the times of entries from a clock that nobody sets."""
+        """What makes the times of entries from a clock that is never set."""
         self._opened: sqlite3.Connection | None = None
         if opened:
             self.open()
