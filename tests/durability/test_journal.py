@@ -46,7 +46,7 @@ from ludus.server.runtime.journal import (
     committed,
 )
 from ludus.server.runtime.journal_codec import decode, decode_all, encode, encode_call
-from ludus.server.runtime.sqlite_journal import JournalUnusable, SqliteJournal, Sync
+from ludus.server.runtime.sqlite_journal import SqliteJournal, Sync
 
 TEXT = st.text(max_size=20)
 NUMBER = st.floats(allow_nan=False, allow_infinity=False)

@@ -21,7 +21,7 @@ from ludus.client import connect, text_of
 from ludus.server.runtime import sqlite_journal
 from ludus.server.runtime.journal import Reported
 from ludus.server.runtime.recorded import read_stored
-from ludus.server.runtime.sqlite_journal import JournalUnusable, SqliteJournal
+from ludus.server.runtime.sqlite_journal import SqliteJournal
 
 LEDGER = f"{WORLD[0]}:Ledger"
 CHANGED = """

@@ -90,7 +90,7 @@ def replay(
 
 def _read(journal: Path) -> list[Recorded]:
     from ludus.server.runtime.recorded import read_recorded
-    from ludus.server.runtime.sqlite_journal import JournalUnusable
+    from ludus.server.runtime.journal import JournalUnusable
 
     try:
         return read_recorded(journal)

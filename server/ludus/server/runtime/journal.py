@@ -12,16 +12,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from ludus.protocol.content import Message
 from ludus.protocol.episodes import EpisodeLimits, Outcome, ScoreGroupResult, StepError, StepResult, TurnMark
-from ludus.protocol.errors import LudusError, ShuttingDown
+from ludus.protocol.errors import AuthoringError, LudusError, ShuttingDown
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import RewardEntry
+from ludus.server.runtime.snapshot_store import SnapshotStore
 
 T = TypeVar("T")
+
+Sync = Literal["normal", "full"]
+
+
+class JournalUnusable(AuthoringError):
+    """The journal cannot be used; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +167,9 @@ Entry = Started | Asked | Settled | Saved | Ended | Evicted | Scored | Reported 
 OnDurable = Callable[[LudusError | None], None]
 """Called once all earlier entries are durable, or with the error that keeps them from becoming so."""
 
+OnBroken = Callable[[ShuttingDown], None]
+"""Called once a journal can be written no longer, so that its process must end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stored:
@@ -194,7 +203,7 @@ class Journal(Protocol):
     """The bytes of each episode's entries, for quotas; None while nothing needs them, as counting takes time."""
 
     @property
-    def snapshot_folder(self) -> Path | None:
+    def snapshot_store(self) -> SnapshotStore | None:
         """Where snapshots of episodes are as durable as the entries; None if there is no such place."""
         ...
 
@@ -211,6 +220,15 @@ class Journal(Protocol):
     @property
     def key(self) -> bytes | None:
         """A secret key that is as durable as the entries; None if there is none."""
+        ...
+
+    def begin(self, url: str, on_broken: OnBroken) -> None:
+        """Note that the server answers now; called from its event loop.
+
+        Args:
+            url: where it listens.
+            on_broken: ends the server.
+        """
         ...
 
     def append(self, entry: Entry) -> None:
@@ -267,12 +285,15 @@ class MemoryJournal:
     survives = False
     syncs = False
     wants_asked = True
-    snapshot_folder = None
+    snapshot_store = None
     key = None
 
     def __init__(self) -> None:
         self.sizes: Counter[str] | None = None
         self._entries: dict[str, list[Entry]] = {}
+
+    def begin(self, url: str, on_broken: OnBroken) -> None:
+        """Do nothing: it never breaks."""
 
     def append(self, entry: Entry) -> None:
         """Append an entry."""

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Final
 
 from ludus.protocol.rewards import Reward, total
-from ludus.server.runtime.journal import Reported, Stored, Tallied
+from ludus.server.runtime.journal import JournalUnusable, Reported, Stored, Tallied
 from ludus.server.runtime.journal_codec import decode, split
 from ludus.server.runtime.recovery import History, read_histories
-from ludus.server.runtime.sqlite_journal import VERSION, JournalUnusable
+from ludus.server.runtime.sqlite_journal import VERSION
 
 ATTEMPTS: Final = 20
 """How often a copy is tried. Each new attempt means that the server has overwritten its log in the meantime."""

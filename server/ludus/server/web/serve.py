@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
-from ludus.protocol.errors import AuthoringError
+from ludus.protocol.errors import AuthoringError, ShuttingDown
 from ludus.protocol.heap import settle_heap
 from ludus.server.auth import CapabilitySigner, TokenStore
 from ludus.server.auth.quotas import Quotas
@@ -34,6 +34,7 @@ from ludus.server.authoring.environment import Environment
 from ludus.server.runtime.host import EpisodeHost
 from ludus.server.runtime.ids import Ids
 from ludus.server.runtime.journal import Journal
+from ludus.server.runtime.journals import open_journal
 from ludus.server.tasks.difficulty import load_difficulty_files
 from ludus.server.web import logs
 from ludus.server.web.app import LudusApp, create_app
@@ -73,10 +74,8 @@ def build(
         AuthoringError: an environment class has a mistake, or a difficulty file does not fit the served environments.
     """
     tokens = read_tokens(settings, variables)
-    if journal is None and settings.journal is not None:
-        from ludus.server.runtime.sqlite_journal import SqliteJournal
-
-        journal = SqliteJournal(settings.journal, settings.journal_sync)
+    if journal is None:
+        journal = open_journal(settings.journal, settings.journal_url, settings.journal_sync, settings.worker)
     try:
         signer = _signer(settings, variables, journal)
     except ValueError as error:
@@ -215,6 +214,8 @@ class LudusServer(uvicorn.Server):
         self._stopping = asyncio.Event()
         self.url = ""
         """The URL at which the server listens, with the actual port; empty before that."""
+        self.failed = False
+        """Whether the server ends because its journal cannot be written."""
         self._sweeper: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -235,6 +236,8 @@ class LudusServer(uvicorn.Server):
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.settings.host, self.settings.host)
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{name[1]}"
         self.running.set()
+        if (journal := self.app.context.host.journal) is not None:
+            journal.begin(self.url, self._journal_broke)
         if self._on_start is not None:
             self._on_start(self.url)
 
@@ -242,6 +245,11 @@ class LudusServer(uvicorn.Server):
         """Begin the shutdown now, from the server's own event loop."""
         self.should_exit = True
         self._stopping.set()
+
+    def _journal_broke(self, error: ShuttingDown) -> None:
+        _log.error("the server stops: %s", error.message)
+        self.failed = True
+        self.stop()
 
     async def main_loop(self) -> None:
         """Serve until the server is to exit. Unlike uvicorn's loop, this one notices `stop` without a delay."""
@@ -439,7 +447,7 @@ def serve_app(
     if unwritten:
         give_up_output()
         raise unwritable(unwritten[0])
-    return 0 if server.started else 1
+    return 0 if server.started and not server.failed else 1
 
 
 def unwritable(error: OSError) -> ServeError:

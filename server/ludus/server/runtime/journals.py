@@ -1,0 +1,69 @@
+"""Opens the journal that the settings of a server name: a file, or a database."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ludus.protocol.distribution import DISTRIBUTION
+from ludus.server.runtime.journal import Journal, JournalUnusable, Sync
+
+if TYPE_CHECKING:  # imported where needed: only a journal in a database needs the package psycopg
+    from ludus.server.runtime.postgres import Database
+
+SCHEMES: Final = ("postgresql://", "postgres://")
+"""How the URL of a database begins."""
+
+_PASSWORD: Final = re.compile(r"(?<=://)([^/?#@:]*):.*@|([?&])(?:ssl)?password=[^&]*&?")
+
+
+def is_database(text: str) -> bool:
+    """Return whether the name of a journal is the URL of a database, and not the path of a file."""
+    return text.startswith(SCHEMES)
+
+
+def without_password(url: str) -> str:
+    """Return the URL of a database as it may be shown: without its password."""
+    return _PASSWORD.sub(lambda found: f"{found[1]}@" if found[1] is not None else found[2], url).rstrip("?&")
+
+
+def open_database(url: str, sync: Sync = "normal") -> Database:
+    """Return the database of a URL, which is not yet connected to.
+
+    Raises:
+        JournalUnusable: the package is missing, or the URL is not one.
+    """
+    try:
+        from ludus.server.runtime.postgres import Database
+    except ImportError as error:
+        if error.name is not None and error.name.partition(".")[0] == "ludus":
+            raise
+        raise JournalUnusable(
+            f"a journal in PostgreSQL needs the package psycopg; install it with: pip install '{DISTRIBUTION}[postgres]'"
+        ) from None
+    return Database(url, sync)
+
+
+def open_journal(file: Path | None, url: str | None, sync: Sync, worker: str | None) -> Journal | None:
+    """Return the journal of a server process; None for a server without one.
+
+    Args:
+        file: the file of the journal.
+        url: the URL of the database that has the journal instead.
+        sync: what the journal survives.
+        worker: the worker id of the process, of which the database has one journal each.
+
+    Raises:
+        JournalUnusable: it cannot be used.
+    """
+    if url is not None:
+        database = open_database(url, sync)
+        from ludus.server.runtime.postgres_journal import PostgresJournal
+
+        return PostgresJournal(database, worker or "")
+    if file is None:
+        return None
+    from ludus.server.runtime.sqlite_journal import SqliteJournal
+
+    return SqliteJournal(file, sync)
