@@ -30,9 +30,8 @@ def programs() -> Path | None:
 class PostgresServer:
     """A server with its own folder. Databases are made by `new_url`."""
 
-    def __init__(self, programs: Path, *, fsync: bool = False) -> None:
+    def __init__(self, programs: Path) -> None:
         self._programs = programs
-        self._fsync = fsync
         self._numbers = itertools.count(1)
         self.folder = Path(tempfile.mkdtemp(prefix="ludus-postgres-"))
         self._drop: list[str] = []
@@ -57,14 +56,14 @@ class PostgresServer:
     def start(self) -> None:
         """Start the server, and wait until it answers."""
         options = {
-            "listen_addresses": "", "unix_socket_directories": str(self.folder), "fsync": str(self._fsync).lower(),
+            "listen_addresses": "", "unix_socket_directories": str(self.folder),
             "max_connections": "60", "shared_buffers": "16MB",
         }  # fmt: skip
         given = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._drop, str(self._programs / "postgres"), "-D", str(self.data), *given], stdin=subprocess.DEVNULL,
-                stdout=log, stderr=log, cwd=self.folder, start_new_session=True,
+                stdout=log, stderr=log, cwd=self.folder,
             )  # fmt: skip
         until = time.monotonic() + PATIENCE
         while not self._answers():
@@ -78,9 +77,8 @@ class PostgresServer:
 
     def _signal_all(self, number: int) -> None:
         assert self._process is not None
-        # Each process of the server has a process group of its own.
         listed = subprocess.run(
-            ["ps", "-o", "pid=", "--sid", str(self._process.pid)], capture_output=True, text=True, timeout=PATIENCE
+            ["ps", "-o", "pid=", "--ppid", str(self._process.pid)], capture_output=True, text=True, timeout=PATIENCE
         )
         for pid in [self._process.pid, *map(int, listed.stdout.split())]:
             try:
@@ -135,11 +133,11 @@ def name_of(url: str) -> str:
     return url.partition("@/")[2].partition("?")[0]
 
 
-def started_server(*, fsync: bool = False) -> PostgresServer:
+def started_server() -> PostgresServer:
     """A server that answers; skip the test where PostgreSQL is not installed."""
     folder = programs()
     if folder is None:
         pytest.skip("PostgreSQL is not installed")
-    server = PostgresServer(folder, fsync=fsync)
+    server = PostgresServer(folder)
     server.start()
     return server

@@ -1,7 +1,7 @@
 """What journals have in common that write entries as rows: the event loop gathers entries, a thread writes them.
 
-The event loop encodes entries and puts them into a list. At the end of its round, what has come becomes one row (a group
-commit), which the thread writes; what comes meanwhile is the next row. When a row is durable, the thread calls back
+The event loop encodes entries and puts them into a list. At the end of its round, what has come becomes one row (a
+group commit), which the thread writes; what comes meanwhile is the next row. When it is durable, the thread calls back
 into the event loop, and the requests that waited for it are answered. If a row cannot be written, the journal is
 broken: every request that waits, or comes later, is answered with `ShuttingDown`, because an answer would be a promise
 that the next process does not know of.
@@ -32,6 +32,7 @@ GARBAGE_BYTES: Final = 64 * 1024 * 1024
 """The least bytes of new entries after which those of forgotten episodes are dropped."""
 
 Job = Callable[[], LudusError | None]
+Callback = Callable[[int, LudusError | None], None]
 
 
 class RowJournal(ABC):
@@ -207,7 +208,9 @@ class RowJournal(ABC):
             error = error or job()
             self._call(self._go_on, appended, error)
 
-    def _call(self, function: Callable[[int, LudusError | None], None], appended: int, error: LudusError | None) -> None:
+    def _call(
+        self, function: Callable[[int, LudusError | None], None], appended: int, error: LudusError | None
+    ) -> None:
         assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(function, appended, error)

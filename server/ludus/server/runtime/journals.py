@@ -40,7 +40,8 @@ def open_database(url: str, sync: Sync = "normal") -> Database:
         if error.name is not None and error.name.partition(".")[0] == "ludus":
             raise
         raise JournalUnusable(
-            f"a journal in PostgreSQL needs the package psycopg; install it with: pip install '{DISTRIBUTION}[postgres]'"
+            "a journal in PostgreSQL needs the package psycopg; install it with: "
+            f"pip install '{DISTRIBUTION}[postgres]'"
         ) from None
     return Database(url, sync)
 

@@ -95,12 +95,15 @@ class Database:
         """The URL without its password."""
         self.sync: Final = sync
         try:
-            self._conninfo = make_conninfo(**{**_DEFAULTS, **conninfo_to_dict(url)})
+            given = {name: str(value) for name, value in conninfo_to_dict(url).items()}
+            self._conninfo = make_conninfo(**{**_DEFAULTS, **given})
         except psycopg.Error:  # whose message may have the password
             raise JournalUnusable(
                 f"{self.shown} is no URL of PostgreSQL; write postgresql://USER@HOST:PORT/DATABASE, with the special "
                 "characters of a name or a password percent-encoded"
             ) from None
+        self.patience = PATIENCE_SECONDS
+        """How long a failing statement is tried again."""
         self.closing = threading.Event()
         """Whether what fails is not tried again."""
         self._closed = threading.Event()
@@ -141,6 +144,23 @@ class Database:
         except psycopg.Error as error:
             raise self.unusable(error) from None
         return key
+
+    def workers(self) -> list[str]:
+        """Return the ids of the workers that have episodes, after making the tables where they are missing.
+
+        Raises:
+            JournalUnusable: the database cannot be used; the message says why.
+        """
+        self.prepare()
+        try:
+            with self.connect() as connection:
+                found = connection.execute(
+                    "SELECT worker FROM ludus.leases AS one WHERE EXISTS"
+                    " (SELECT FROM ludus.batches AS row WHERE row.worker = one.worker) ORDER BY worker"
+                ).fetchall()
+        except psycopg.Error as error:
+            raise self.unusable(error) from None
+        return [worker for (worker,) in found]
 
     def open_read_only(self) -> Connection:
         """Return a connection in a transaction that sees one state of the database and changes nothing.
@@ -273,12 +293,12 @@ class Link:
         Args:
             statement: what to run; it may run twice.
             given: its parameters.
-            until: the monotonic time until which it is tried again; by default in `PATIENCE_SECONDS`.
+            until: the monotonic time until which it is tried again; by default until the patience ends.
 
         Raises:
             psycopg.Error: it still fails, or the journal closes.
         """
-        until = time.monotonic() + PATIENCE_SECONDS if until is None else until
+        until = time.monotonic() + self._database.patience if until is None else until
         shown = -1.0
         while True:
             try:

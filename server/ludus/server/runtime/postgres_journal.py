@@ -5,8 +5,8 @@ How this works:
 * One thread writes rows (`journal_rows.py`), each with one statement, which is a transaction of its own. A row has the
   next number of its worker. The requests that waited for it are answered after its commit.
 * The worker's lease (`postgres_lease.py`) makes this process the only writer.
-* If a connection breaks while a row is committed, the row may be there or not. The statement is sent again with the same
-  number, and does nothing where the row is there already; so a row is never lost and never written twice.
+* If a connection breaks while a row is committed, the row may be there or not. The statement is sent again with the
+  same number, and does nothing where the row is there already; so a row is never lost and never written twice.
 * While the database is away, rows wait and are tried again for `PATIENCE_SECONDS`. Then the journal is broken.
 * A broken journal ends its process (`begin`), because another process, or a later one, has to go on.
 """
@@ -25,7 +25,7 @@ from ludus.server.runtime.journal import Entry, JournalUnusable, OnBroken, OnDur
 from ludus.server.runtime.journal_codec import decode_all, encode, split
 from ludus.server.runtime.journal_garbage import Pass
 from ludus.server.runtime.journal_rows import RowJournal
-from ludus.server.runtime.postgres import PATIENCE_SECONDS, Database, Link, reason
+from ludus.server.runtime.postgres import Database, Link, reason
 from ludus.server.runtime.postgres_lease import FENCED, Lease, LeaseLost
 from ludus.server.runtime.postgres_snapshots import PostgresSnapshots
 
@@ -97,10 +97,15 @@ class PostgresJournal(RowJournal):
             JournalUnusable: an entry cannot be read.
         """
         try:
-            for seq, at, batch in self._rows.all(self._seq):
-                for entry in read_row(batch, seq, self._lease.worker, self._database):
-                    self._garbage.note(entry)
-                    yield Stored(at, entry)
+            for page in self._rows.pages(self._seq):
+                for seq, at, batch in page:
+                    try:
+                        entries = list(decode_all(batch))
+                    except ValueError as error:
+                        raise unreadable(self._database, self._lease.worker, seq, error) from None
+                    for entry in entries:
+                        self._garbage.note(entry)
+                        yield Stored(at, entry)
         except psycopg.Error as error:
             raise self._database.unusable(error) from None
 
@@ -110,8 +115,8 @@ class PostgresJournal(RowJournal):
         self._garbage.forget_others(kept)
         try:
             with self._link.transaction():
-                for seq, _, batch in self._rows.all(self._seq):
-                    self._compact_row(seq, batch, kept)
+                for page in self._rows.pages(self._seq):
+                    self._compact_page(page, kept)
                 if replaced := b"".join(map(encode, instead)):  # once: outside this transaction, it would be too much
                     given = {**self._rows.fence, "seq": self._seq + 1, "at": time.time(), "entries": replaced}
                     self._link.run(_INSERT, given)
@@ -119,14 +124,17 @@ class PostgresJournal(RowJournal):
         except psycopg.Error as error:
             raise self._database.unusable(error) from None
 
-    def _compact_row(self, seq: int, batch: bytes, kept: frozenset[str]) -> None:
-        wholes = [(episode, whole) for _, episode, _, _, whole in split(batch) if episode in kept]
-        rest = b"".join(whole for _, whole in wholes)
-        if self.sizes is not None:
-            for episode, whole in wholes:
-                self.sizes[episode] += len(whole)
-        if len(rest) < len(batch):
-            self._rows.replace({seq: rest})
+    def _compact_page(self, page: list[tuple[int, float, bytes]], kept: frozenset[str]) -> None:
+        changed: dict[int, bytes] = {}
+        for seq, _, batch in page:
+            wholes = [(episode, whole) for _, episode, _, _, whole in split(batch) if episode in kept]
+            rest = b"".join(whole for _, whole in wholes)
+            if self.sizes is not None:
+                for episode, whole in wholes:
+                    self.sizes[episode] += len(whole)
+            if len(rest) < len(batch):
+                changed[seq] = rest
+        self._rows.replace(changed)
 
     # ── the event loop ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -183,7 +191,7 @@ class PostgresJournal(RowJournal):
             LeaseLost: another process has taken over.
             psycopg.Error: the database is away for too long.
         """
-        seq, until = self._seq + 1, time.monotonic() + PATIENCE_SECONDS
+        seq, until = self._seq + 1, time.monotonic() + self._database.patience
         given = {**self._rows.fence, "seq": seq, "at": at, "entries": entries}
         while not self._link.run_patiently(_INSERT, given, until).rowcount:
             self._lease.check(self._link, until)
@@ -226,11 +234,11 @@ class Rows:
         """The parameters of a page of rows, without those that say which."""
         return {"worker": self._lease.worker, "rows": PAGE_ROWS}
 
-    def all(self, upto: int) -> Iterator[tuple[int, float, bytes]]:
-        """Yield the number, the time and the entries of each row up to one."""
+    def pages(self, upto: int) -> Iterator[list[tuple[int, float, bytes]]]:
+        """Yield the number, the time and the entries of the rows up to one, some at a time."""
         after = 0
         while rows := self._link.run(_READ, {**self.page, "after": after, "upto": upto}).fetchall():
-            yield from rows
+            yield rows
             after = rows[-1][0]
 
     def last(self) -> int:
@@ -253,17 +261,10 @@ class Rows:
             self._link.run(_DELETE, {**self.fence, "seqs": deleted})
 
 
-def read_row(batch: bytes, seq: int, worker: str, database: Database) -> list[Entry]:
-    """Return the entries of a row.
-
-    Raises:
-        JournalUnusable: one cannot be read.
-    """
-    try:
-        return list(decode_all(batch))
-    except ValueError as error:
-        whose = f" of worker {worker}" if worker else ""
-        raise JournalUnusable(
-            f"row {seq}{whose} of the journal {database.shown} cannot be read ({error}); name another database, or "
-            "restore this one"
-        ) from None
+def unreadable(database: Database, worker: str, seq: int, error: ValueError) -> JournalUnusable:
+    """Return the error for a row that cannot be read."""
+    whose = f" of worker {worker}" if worker else ""
+    return JournalUnusable(
+        f"row {seq}{whose} of the journal {database.shown} cannot be read ({error}); name another database, or "
+        "restore this one"
+    )

@@ -153,11 +153,15 @@ class Lease:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        if self._lost is None and self.epoch:
+        failed: psycopg.Error | None = None
+        for _ in range(2 if self._lost is None and self.epoch else 0):  # the first connection may be an old one
             try:
                 self._link.run(_RELEASE, {"worker": self.worker, "epoch": self.epoch})
+                return
             except psycopg.Error as error:
-                log.warning("the lease in %s expires by itself: %s", self._database.shown, reason(error))
+                failed = error
+        if failed is not None:
+            log.warning("the lease in %s expires by itself: %s", self._database.shown, reason(failed))
 
     def _renew(self) -> None:
         pause = LEASE_SECONDS / 3

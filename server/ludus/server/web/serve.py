@@ -34,7 +34,7 @@ from ludus.server.authoring.environment import Environment
 from ludus.server.runtime.host import EpisodeHost
 from ludus.server.runtime.ids import Ids
 from ludus.server.runtime.journal import Journal
-from ludus.server.runtime.journals import open_journal
+from ludus.server.runtime.journals import open_database, open_journal
 from ludus.server.tasks.difficulty import load_difficulty_files
 from ludus.server.web import logs
 from ludus.server.web.app import LudusApp, create_app
@@ -390,7 +390,32 @@ def journals_of_workers(journal: Path) -> list[str]:
     return [f"w{number}" for number in sorted(numbers)]
 
 
+def check_database(settings: ServerSettings) -> None:
+    """Refuse to start if the database has journals of a server whose episodes would not be served.
+
+    Raises:
+        ServeError: it has.
+        JournalUnusable: the database cannot be used.
+    """
+    if settings.journal_url is None or settings.worker is not None:
+        return
+    database = open_database(settings.journal_url)
+    found = database.workers()
+    numbers = sorted(int(name[1:]) for name in found if name.startswith("w") and name[1:].isdigit())
+    if settings.workers is not None and "" in found:
+        raise ServeError(
+            f"{database.shown} has the journal of a server without workers, whose episodes workers do not serve: "
+            "name another database, or leave out --workers"
+        )
+    if numbers and numbers[-1] >= (settings.workers or 0):
+        raise ServeError(
+            f"{database.shown} has the journal of worker w{numbers[-1]}, whose episodes this server would not serve: "
+            f"serve with --workers {1 + numbers[-1]}, or name another database"
+        )
+
+
 def _check_journal(settings: ServerSettings) -> None:
+    check_database(settings)
     if settings.journal is None or settings.journal.exists():
         return
     if workers := journals_of_workers(settings.journal):

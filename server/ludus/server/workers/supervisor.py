@@ -34,6 +34,7 @@ from ludus.server.web import logs
 from ludus.server.web.serve import (
     ServeError,
     announce,
+    check_database,
     give_up_output,
     journals_of_workers,
     listen,
@@ -44,6 +45,7 @@ from ludus.server.web.serve import (
 from ludus.server.web.settings import ServerSettings
 from ludus.server.workers.child import LOAD_PATH, Load, Order
 from ludus.server.workers.gateway import Gateway
+from ludus.server.workers.notes import open_notes
 from ludus.server.workers.placements import Placements
 from ludus.server.workers.pool import Pool, State, Worker
 from ludus.server.workers.upstream import GATEWAY_HEADER, ask
@@ -122,6 +124,7 @@ def worker_names(settings: ServerSettings) -> list[str]:
 
 def _check_journals(settings: ServerSettings) -> None:
     """Refuse to start if there are journals whose episodes would not be served."""
+    check_database(settings)
     journal = settings.journal
     if journal is None:
         return
@@ -159,10 +162,8 @@ class Supervisor:
         self._noise = list(noise)
         self._settings = settings
         self._has_tokens = has_tokens
-        durable = settings.journal is not None
-        self._pool = Pool(worker_names(settings), durable=durable)
-        starts = settings.journal.with_name(f"{settings.journal.name}.starts") if settings.journal is not None else None
-        self._placements = Placements(self._pool, starts)
+        self._pool = Pool(worker_names(settings), durable=settings.durable)
+        self._placements = Placements(self._pool, open_notes(settings.journal, settings.journal_url))
         self._gateway = Gateway(self._pool, self._placements, settings, has_tokens=has_tokens)
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._restarts = {name: asyncio.Event() for name in self._pool.workers}
