@@ -25,9 +25,10 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture
-def database(postgres: PostgresServer) -> PostgresStore:
+def database(postgres: PostgresServer) -> Iterator[PostgresStore]:
     """An empty database."""
-    return PostgresStore(postgres)
+    yield PostgresStore(postgres)
+    postgres.flush(on=False)
 
 
 def store_of(kind: str, folder: Path, request: pytest.FixtureRequest) -> Store:

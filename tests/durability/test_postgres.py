@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -16,12 +17,14 @@ from durable_server import SAVED, Process
 from lossy_socket import lossy_socket
 from postgres_server import PostgresServer, name_of
 from stores import PostgresStore
+from worker_servers import WorkersServer
 
-from ludus.client import Client, connect, text_of
+from ludus.client import Client, GroupMember, connect, text_of
 from ludus.protocol.episodes import StartParams, StepParams
 from ludus.protocol.errors import LudusError, ShuttingDown
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.methods import START, STEP
+from ludus.protocol.workers import worker_of
 from ludus.server import Environment, EpisodeHost, Result, Task, tool
 from ludus.server.auth.principal import Principal
 from ludus.server.runtime import postgres as postgres_database
@@ -149,6 +152,46 @@ async def test_a_process_that_was_paused_writes_nothing_after_another_took_over_
     finally:
         await old.end()
         await new.end()
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("wire", [pytest.param("channel"), pytest.param("mcp", marks=pytest.mark.suite("histories"))])
+async def test_workers_share_a_database_and_a_start_is_repeated_at_its_worker(
+    tmp_path: Path, database: PostgresStore, wire: Any
+) -> None:
+    server = WorkersServer(tmp_path, journal=database.name)
+    try:
+        await server.start()
+        async with connect(server.url, wire=wire, reconnect_seconds=60) as client:
+            ledger = client.environment("ledger")
+            keys = [GroupMember(f"key {number}", 1, 0) for number in range(6)]
+            episodes = [await ledger.start(index=0, seed=1, join=one) for one in keys]
+            assert {worker_of(one.id) for one in episodes} == {"w0", "w1"}
+            for number in (1, 2):
+                await asyncio.gather(*(one.call("add", number=number) for one in episodes))
+            pid = await server.kill("w0")
+            sums = await asyncio.gather(*(one.call("add", number=10) for one in episodes))
+            assert [text_of(one.content).split()[0] for one in sums] == ["13"] * 6
+            await server.replaced("w0", pid)
+            database.server.kill()
+            await asyncio.to_thread(database.server.start)
+            again = [await ledger.start(index=0, seed=1, join=one) for one in keys]
+            assert [one.id for one in again] == [one.id for one in episodes]
+            await server.end(signal.SIGKILL)
+            await server.start()
+            again = [await ledger.start(index=0, seed=1, join=one) for one in keys]
+            assert [one.id for one in again] == [one.id for one in episodes], "the notes are in the database"
+            sums = await asyncio.gather(*(one.call("add", number=1) for one in episodes))
+            assert [text_of(one.content).split()[0] for one in sums] == ["14"] * 6
+        await server.end(signal.SIGTERM)
+        for refused, why in (
+            (Process(tmp_path, journal=database.name), "serve with --workers 2, or name another database"),
+            (Process(tmp_path, "--workers", "1", journal=database.name), "has the journal of worker w1"),
+        ):
+            with pytest.raises(AssertionError, match=why):
+                await refused.start()
+    finally:
+        await server.end()
 
 
 # ── one writer at a time ───────────────────────────────────────────────────────────────────────────────────────────
@@ -438,16 +481,11 @@ def test_a_database_that_cannot_be_used_is_refused_and_the_message_has_no_passwo
     assert threading.active_count() < 40
 
 
-def test_full_is_refused_where_the_database_does_not_flush(postgres: PostgresServer, database: PostgresStore) -> None:
-    postgres.sql("ALTER SYSTEM SET fsync = off")
-    postgres.sql("SELECT pg_reload_conf()")
-    try:
-        with pytest.raises(JournalUnusable, match="runs with fsync = off"):
-            database.open("full")
-        database.open("normal").close()
-    finally:
-        postgres.sql("ALTER SYSTEM RESET fsync")
-        postgres.sql("SELECT pg_reload_conf()")
+def test_full_is_refused_where_the_database_does_not_flush(database: PostgresStore) -> None:
+    with pytest.raises(JournalUnusable, match="runs with fsync = off"):
+        open_journal(None, database.name, "full", None)
+    database.open("normal").close()
+    database.open("full").close()
 
 
 @pytest.mark.parametrize(

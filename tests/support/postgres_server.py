@@ -44,6 +44,8 @@ class PostgresServer:
         options = ["--no-sync", "--auth=trust", f"--username={USER}", "--encoding=UTF8", "--locale=C"]
         self._run("initdb", *options, str(self.data))
         (self.data / "pg_hba.conf").write_text(HBA)
+        with (self.data / "postgresql.conf").open("a") as config:  # otherwise a start after `kill` takes seconds
+            config.write("fsync = off\n")
 
     def _run(self, program: str, *arguments: str) -> str:
         done = subprocess.run(
@@ -60,15 +62,15 @@ class PostgresServer:
             "max_connections": "60", "shared_buffers": "16MB",
         }  # fmt: skip
         given = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*self._drop, str(self._programs / "postgres"), "-D", str(self.data), *given], stdin=subprocess.DEVNULL,
-                stdout=log, stderr=log, cwd=self.folder,
-            )  # fmt: skip
         until = time.monotonic() + PATIENCE
         while not self._answers():
-            assert self._process.poll() is None, (self.folder / "log").read_text()
             assert time.monotonic() < until, (self.folder / "log").read_text()
+            if self._process is None or self._process.poll() is not None:  # also while killed processes still end
+                with (self.folder / "log").open("ab") as log:
+                    self._process = subprocess.Popen(
+                        [*self._drop, str(self._programs / "postgres"), "-D", str(self.data), *given],
+                        stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder,
+                    )  # fmt: skip
             time.sleep(0.02)
 
     def _answers(self) -> bool:
@@ -110,6 +112,15 @@ class PostgresServer:
     def sql(self, statement: str, database: str = USER) -> str:
         """Run a statement, and return what it answers, as psql shows it without decoration."""
         return self._run("psql", "-XAtq", "-h", str(self.folder), "-U", USER, "-d", database, "-c", statement).strip()
+
+    def flush(self, *, on: bool) -> None:
+        """Let the server flush its commits to the disk, or not, which is the default here."""
+        self.sql(f"ALTER SYSTEM SET fsync = {'on' if on else 'off'}")
+        self.sql("SELECT pg_reload_conf()")
+        until = time.monotonic() + PATIENCE
+        while self.sql("SHOW fsync") != ("on" if on else "off"):
+            assert time.monotonic() < until
+            time.sleep(0.02)
 
     def url(self, database: str, user: str = USER) -> str:
         """The URL of a database."""

@@ -94,6 +94,8 @@ class PostgresStore:
         return self.server.sql(statement, name_of(self.name))
 
     def open(self, sync: Sync = "normal", worker: str | None = None) -> Journal:
+        if sync == "full":
+            self.server.flush(on=True)
         journal = open_journal(None, self.name, sync, worker)
         assert journal is not None
         return journal

@@ -19,12 +19,13 @@ PATIENCE = 120.0
 class WorkersServer:
     """A server of two workers at one port, with or without journals."""
 
-    def __init__(self, folder: Path, *options: str, journal: bool, specs: tuple[str, ...] = ()) -> None:
+    def __init__(self, folder: Path, *options: str, journal: bool | str, specs: tuple[str, ...] = ()) -> None:
         self.folder = folder
         self.specs = specs or (f"{WORLD}:Ledger", f"{WORLD}:Drifting")
         self.options = options if "--workers" in options else (*options, "--workers", "2")
         if journal:
-            self.options = (*self.options, "--journal", str(folder / "journal.db"))
+            name = journal if isinstance(journal, str) else str(folder / "journal.db")
+            self.options = (*self.options, "--journal", name)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
