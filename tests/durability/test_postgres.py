@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -29,11 +30,14 @@ from ludus.server import Environment, EpisodeHost, Result, Task, tool
 from ludus.server.auth.principal import Principal
 from ludus.server.runtime import postgres as postgres_database
 from ludus.server.runtime import postgres_lease
+from ludus.server.runtime.database_urls import without_password
 from ludus.server.runtime.journal import Ended, JournalUnusable, committed
-from ludus.server.runtime.journals import open_journal, without_password
+from ludus.server.runtime.journals import open_journal
 from ludus.server.runtime.postgres_journal import PostgresJournal
 from ludus.server.runtime.postgres_lease import LeaseLost
-from ludus.server.workers.notes import Note, open_notes
+from ludus.server.runtime.recorded import read_recorded
+from ludus.server.workers.note_stores import open_notes
+from ludus.server.workers.notes import Note
 
 PATIENCE = 60.0
 OWNER = Principal.open()
@@ -99,8 +103,7 @@ async def test_episodes_and_snapshots_go_on_after_kill_9(tmp_path: Path, databas
             vault = await client.environment("vault").start(index=0, seed=3)
             sparse = await client.environment("sparse").start(index=0, seed=1)
             drawn = [text_of((await vault.call("draw")).content) for _ in range(3)]
-            for _ in range(5):
-                last = text_of((await sparse.call("draw")).content)
+            last = [text_of((await sparse.call("draw")).content) for _ in range(5)][-1]
             play_url = vault.play_url
             await served.restart()
             assert text_of((await vault.call("draw")).content).startswith(drawn[-1] + " ")
@@ -519,6 +522,28 @@ def test_a_server_with_another_journal_does_not_load_the_package(tmp_path: Path)
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+# ── reading it ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_recorded_episodes_are_read_while_a_server_writes_them(database: PostgresStore) -> None:
+    with pytest.raises(JournalUnusable, match="has no journal; `ludus serve --journal URL` writes one"):
+        read_recorded(database.name)
+    async with EpisodeHost([Counter], journal=database.open(worker="w0")) as host:
+        started = await host.start(StartParams(environment="counter", split="train", key="k"), OWNER)
+        episode = started.episodes[0].episode
+        for step in (1, 2):
+            await host.step(StepParams(episode=episode, step=step, tool="count_up", key=f"{step}"), OWNER)
+        (found,) = read_recorded(database.name)
+        assert (found.id, found.end, found.steps, found.reward.value) == (episode, "running", 2, 2.0)
+        assert found.size > 0
+        command = [sys.executable, "-m", "ludus.cli", "replay", database.name, "--json"]
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=PATIENCE)
+        assert [one["episode"] for one in json.loads(done.stdout)] == [episode], done.stderr
+    database.sql("INSERT INTO ludus.batches VALUES ('w0', 99, 0, '\\x00')")
+    with pytest.raises(JournalUnusable, match="row 99 of worker w0 of the journal .* cannot be read"):
+        read_recorded(database.name)
 
 
 # ── notes of starts ────────────────────────────────────────────────────────────────────────────────────────────────

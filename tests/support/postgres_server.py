@@ -79,10 +79,9 @@ class PostgresServer:
 
     def _signal_all(self, number: int) -> None:
         assert self._process is not None
-        listed = subprocess.run(
-            ["ps", "-o", "pid=", "--ppid", str(self._process.pid)], capture_output=True, text=True, timeout=PATIENCE
-        )
-        for pid in [self._process.pid, *map(int, listed.stdout.split())]:
+        parent = self._process.pid
+        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+        for pid in [parent, *map(int, children)]:
             try:
                 os.kill(pid, number)
             except ProcessLookupError:

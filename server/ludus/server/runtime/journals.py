@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ludus.protocol.distribution import DISTRIBUTION
 from ludus.server.runtime.journal import Journal, JournalUnusable, Sync
 
 if TYPE_CHECKING:  # imported where needed: only a journal in a database needs the package psycopg
     from ludus.server.runtime.postgres import Database
-
-SCHEMES: Final = ("postgresql://", "postgres://")
-"""How the URL of a database begins."""
-
-_PASSWORD: Final = re.compile(r"(?<=://)([^/?#@:]*):.*@|([?&])(?:ssl)?password=[^&]*&?")
-
-
-def is_database(text: str) -> bool:
-    """Return whether the name of a journal is the URL of a database, and not the path of a file."""
-    return text.startswith(SCHEMES)
-
-
-def without_password(url: str) -> str:
-    """Return the URL of a database as it may be shown: without its password."""
-    return _PASSWORD.sub(lambda found: f"{found[1]}@" if found[1] is not None else found[2], url).rstrip("?&")
 
 
 def open_database(url: str, sync: Sync = "normal") -> Database:

@@ -28,8 +28,8 @@ from typing import Any, Final, LiteralString
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from ludus.server.runtime.database_urls import without_password
 from ludus.server.runtime.journal import JournalUnusable, Sync
-from ludus.server.runtime.journals import without_password
 
 log = logging.getLogger("ludus.server.journal")
 

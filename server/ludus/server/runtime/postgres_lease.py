@@ -5,6 +5,7 @@ How this works:
 * The lease of a worker is a row with an epoch. A process takes it by raising the epoch, and renews it every third of
   `LEASE_SECONDS`. It is free when it has expired, by the clock of the database, or when the connection by which it was
   last renewed has ended: the kernel closes the connections of a process that dies, so the next process need not wait.
+  (A restart of the database ends all connections, which says nothing of the processes that had them.)
 * Every statement that writes names its epoch, and locks the lease's row while it runs (`FENCED`). One that has an old
   epoch writes nothing. So a process that was stopped for a while, or was on the other side of a broken network, cannot
   write after another one has taken over, whatever the clocks say.
@@ -54,8 +55,9 @@ _TAKE: Final[LiteralString] = (
     f" (%(worker)s, 1, %(holder)s, '', {_BACKEND}, clock_timestamp() + %(seconds)s * interval '1 second')"
     " ON CONFLICT (worker) DO UPDATE SET epoch = old.epoch + 1, holder = excluded.holder, url = '',"
     " backend = excluded.backend, backend_start = excluded.backend_start, expires = excluded.expires"
-    " WHERE old.expires <= clock_timestamp() OR NOT EXISTS (SELECT FROM pg_stat_activity AS one"
-    " WHERE one.pid = old.backend AND one.backend_start = old.backend_start) RETURNING epoch"
+    " WHERE old.expires <= clock_timestamp() OR old.backend_start >= pg_postmaster_start_time()"
+    " AND NOT EXISTS (SELECT FROM pg_stat_activity AS one WHERE one.pid = old.backend"
+    " AND coalesce(one.backend_start = old.backend_start, true)) RETURNING epoch"
 )
 
 _RENEW: Final[LiteralString] = (

@@ -9,9 +9,9 @@ from typing import Final
 import psycopg
 
 from ludus.server.runtime.journal import Stored
+from ludus.server.runtime.journal_codec import stored_in
 from ludus.server.runtime.postgres import Database
 from ludus.server.runtime.postgres_journal import unreadable
-from ludus.server.runtime.recorded import stored_in
 
 PAGE_ROWS: Final = 64
 """How many rows are read at a time."""

@@ -11,7 +11,7 @@ from typing import Any, LiteralString
 
 import psycopg
 
-from ludus.protocol.errors import InfrastructureFailed
+from ludus.protocol.errors import InfrastructureFailed, ShuttingDown
 from ludus.server.runtime.postgres import Cursor, Database, Link, reason
 from ludus.server.runtime.postgres_lease import FENCED, Lease
 from ludus.server.runtime.snapshot_store import checked
@@ -93,7 +93,7 @@ class PostgresSnapshots:
                 self._change(
                     link, f"DELETE FROM ludus.parts USING lease WHERE worker = %(worker)s AND {which}", **given
                 )  # fmt: skip
-        except InfrastructureFailed as error:
+        except (InfrastructureFailed, ShuttingDown) as error:
             log.warning("parts of snapshots that are no longer needed stay for now: %s", error.message)
 
     def _change(self, link: Link, statement: LiteralString, **given: Any) -> Cursor:

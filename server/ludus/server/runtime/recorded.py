@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import Final
 
 from ludus.protocol.rewards import Reward, total
+from ludus.server.runtime.database_urls import is_database
 from ludus.server.runtime.journal import JournalUnusable, Reported, Stored, Tallied
-from ludus.server.runtime.journal_codec import decode, split
-from ludus.server.runtime.journals import is_database, open_database
+from ludus.server.runtime.journal_codec import stored_in
+from ludus.server.runtime.journals import open_database
 from ludus.server.runtime.recovery import History, read_histories
 from ludus.server.runtime.sqlite_journal import VERSION
 
@@ -167,18 +168,6 @@ def _check(database: sqlite3.Connection, path: Path) -> None:
             f"{path} is no journal of this version (its version is {version}, this one reads {VERSION}); "
             "use the version of ludus that wrote it"
         )
-
-
-def stored_in(batch: bytes, at: float, sizes: Counter[str]) -> Iterator[Stored]:
-    """Yield the entries of a row, and count the bytes of each episode.
-
-    Raises:
-        ValueError: the row cannot be read.
-    """
-    for kind, episode, body, outcome, whole in split(batch):
-        sizes[episode] += len(whole)
-        for entry in decode(kind, episode, body, outcome):
-            yield Stored(at, entry)
 
 
 def _stored(database: sqlite3.Connection, path: Path, sizes: Counter[str]) -> Iterator[Stored]:

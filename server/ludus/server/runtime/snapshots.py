@@ -65,6 +65,7 @@ class Snapshots:
         self._journal = journal
         self._temporary: Path | None = None
         self._store = journal.snapshot_store if journal is not None else None
+        self._closed = False
         self._lanes = [ThreadPoolExecutor(1, "ludus-snapshots") for _ in range(LANES)]
 
     def wanted(self, published: Published) -> bool:
@@ -159,7 +160,7 @@ class Snapshots:
             episode.saved = None
 
             def forget(error: LudusError | None) -> None:
-                if error is None:
+                if error is None and not self._closed:
                     self._in_lane(episode.id, self.store.forget, episode.id)
 
             if self._journal is None:
@@ -174,6 +175,7 @@ class Snapshots:
 
     def close(self) -> None:
         """End the threads, and remove the temporary folder, if there is one."""
+        self._closed = True
         for lane in self._lanes:
             lane.shutdown()
         if self._temporary is not None:

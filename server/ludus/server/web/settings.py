@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from ludus.protocol.workers import WORKER_PATTERN
 from ludus.server.auth.limits import DEFAULT_WRONG_TOKENS, TokenLimits
-from ludus.server.runtime.journals import is_database
+from ludus.server.runtime.database_urls import is_database
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
 from ludus.server.web.logs import LogFormat, LogLevel

@@ -45,7 +45,7 @@ from ludus.server.web.serve import (
 from ludus.server.web.settings import ServerSettings
 from ludus.server.workers.child import LOAD_PATH, Load, Order
 from ludus.server.workers.gateway import Gateway
-from ludus.server.workers.notes import open_notes
+from ludus.server.workers.note_stores import open_notes
 from ludus.server.workers.placements import Placements
 from ludus.server.workers.pool import Pool, State, Worker
 from ludus.server.workers.upstream import GATEWAY_HEADER, ask
