@@ -436,9 +436,9 @@ def wrong_password(store: PostgresStore) -> str:
 
 
 def no_right(store: PostgresStore) -> str:
-    store.server.sql("DROP ROLE IF EXISTS limited")
-    store.server.sql("CREATE ROLE limited LOGIN")
-    return store.name.replace("postgres@", "limited@")
+    role = f"limited_{name_of(store.name)}"
+    store.server.sql(f"CREATE ROLE {role} LOGIN")
+    return store.name.replace("postgres@", f"{role}@")
 
 
 def no_server(store: PostgresStore) -> str:
@@ -482,6 +482,14 @@ def test_a_database_that_cannot_be_used_is_refused_and_the_message_has_no_passwo
         open_journal(None, url, "normal", None)
     assert "hunter2" not in refused.value.message
     assert threading.active_count() < 40
+
+
+def test_a_schema_that_the_user_owns_needs_no_other_right(database: PostgresStore) -> None:
+    url = no_right(database)
+    database.sql("CREATE SCHEMA ludus AUTHORIZATION limited_" + name_of(database.name))
+    journal = open_journal(None, url, "normal", None)
+    assert journal is not None
+    journal.close()
 
 
 def test_full_is_refused_where_the_database_does_not_flush(database: PostgresStore) -> None:

@@ -63,7 +63,6 @@ _DEFAULTS: Final[Mapping[str, str]] = {
 """What a URL may change: a connection that leads nowhere is found within about ten seconds."""
 
 _TABLES: Final[tuple[LiteralString, ...]] = (
-    "CREATE SCHEMA IF NOT EXISTS ludus",
     "CREATE TABLE IF NOT EXISTS ludus.meta (name text PRIMARY KEY, value bytea NOT NULL)",
     "CREATE TABLE IF NOT EXISTS ludus.leases (worker text PRIMARY KEY, epoch bigint NOT NULL, holder text NOT NULL,"
     " url text NOT NULL, backend integer NOT NULL, backend_start timestamptz NOT NULL, expires timestamptz NOT NULL)",
@@ -220,6 +219,8 @@ class Database:
             )
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
+            if connection.execute("SELECT to_regnamespace('ludus')").fetchone() == (None,):
+                connection.execute("CREATE SCHEMA ludus")  # IF NOT EXISTS needs the right even if it exists
             for statement in _TABLES:
                 connection.execute(statement)
             for name, value in (("version", b"%d" % VERSION), ("key", secrets.token_bytes(KEY_BYTES))):
@@ -296,16 +297,18 @@ class Link:
             until: the monotonic time until which it is tried again; by default until the patience ends.
 
         Raises:
-            psycopg.Error: it still fails, or the journal closes.
+            psycopg.Error: it still fails, or the journal closes and it failed twice.
         """
         until = time.monotonic() + self._database.patience if until is None else until
-        shown = -1.0
+        shown, attempts = -1.0, 0
         while True:
+            attempts += 1
             try:
                 return self.run(statement, given)
             except psycopg.Error as error:
                 now = time.monotonic()
-                if now >= until or self._database.closing.is_set():
+                ending = self._database.closing.is_set() and attempts > 1  # the first connection may be an old one
+                if now >= until or ending:
                     raise
                 if now >= shown:
                     log.warning("the journal %s cannot be used for now: %s", self._database.shown, reason(error))

@@ -1,8 +1,8 @@
 """Which worker got which start, so that a start that is sent again reaches the same worker.
 
 How this works: a start goes to the least busy worker. The choice is noted before the start is sent on, under a digest
-of its owner and key. On a server with a journal the notes are also written down (`note_stores.py`), because the episodes and
-the keys of their starts outlive the gateway there; a start is sent on once its note is written.
+of its owner and key. On a server with a journal the notes are also written down (`note_stores.py`), because the
+episodes and the keys of their starts outlive the gateway there; a start is sent on once its note is written.
 
 The notes are bounded in number and age. A start that is sent again after its note was dropped may run a second time, on
 another worker; by then no client waits for its answer.
