@@ -554,6 +554,34 @@ async def test_recorded_episodes_are_read_while_a_server_writes_them(database: P
         read_recorded(database.name)
 
 
+# ── snapshots ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_contents_of_snapshots_are_there_as_long_as_any_episode_has_them(
+    database: PostgresStore, journal: PostgresJournal
+) -> None:
+    parts = journal.snapshot_store
+    shared, own = parts.put("e_one", b"shared"), parts.put("e_one", b"own")
+    assert parts.share("e_one", "e_two", [shared])
+    parts.forget("e_one")
+    assert parts.get("e_two", shared) == b"shared"
+    assert database.sql("SELECT count(*) FROM ludus.blobs") == "1", "the other one went with its last part"
+    database.sql(f"INSERT INTO ludus.blobs VALUES ('', '{own}', 'left behind'), ('w9', '{own}', 'of another worker')")
+    parts.keep_only(["e_two"])
+    assert database.sql("SELECT count(*) FROM ludus.blobs WHERE worker = ''") == "1"
+    assert database.sql("SELECT count(*) FROM ludus.blobs WHERE worker = 'w9'") == "1"
+
+    def put_and_forget(number: int) -> None:
+        for _ in range(20):
+            digest = parts.put(f"e_{number}", b"the same")
+            assert parts.get(f"e_{number}", digest) == b"the same"
+            parts.forget(f"e_{number}")
+
+    await asyncio.gather(*(asyncio.to_thread(put_and_forget, number) for number in range(4)))
+    assert database.parts() == {"e_two": 1}
+    assert database.sql("SELECT count(*) FROM ludus.blobs WHERE worker = ''") == "1"
+
+
 # ── notes of starts ────────────────────────────────────────────────────────────────────────────────────────────────
 
 

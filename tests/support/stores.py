@@ -115,7 +115,8 @@ class PostgresStore:
         return Counter({name: int(count) for name, count in map(str.split, found.splitlines())})
 
     def spoil_parts(self, episode: str) -> None:
-        self.sql(f"UPDATE ludus.parts SET data = '\\x00' WHERE episode = '{episode}'")
+        those = f"SELECT sha256 FROM ludus.parts WHERE episode = '{episode}'"
+        self.sql(f"UPDATE ludus.blobs SET data = '\\x00' WHERE sha256 IN ({those})")
 
 
 def digest_of(data: bytes) -> str:

@@ -68,8 +68,11 @@ _TABLES: Final[tuple[LiteralString, ...]] = (
     " url text NOT NULL, backend integer NOT NULL, backend_start timestamptz NOT NULL, expires timestamptz NOT NULL)",
     "CREATE TABLE IF NOT EXISTS ludus.batches (worker text, seq bigint, at double precision NOT NULL,"
     " entries bytea NOT NULL, PRIMARY KEY (worker, seq))",
-    "CREATE TABLE IF NOT EXISTS ludus.parts (episode text, sha256 text, worker text NOT NULL, data bytea NOT NULL,"
-    " PRIMARY KEY (episode, sha256))",
+    "CREATE TABLE IF NOT EXISTS ludus.blobs (worker text, sha256 text, data bytea NOT NULL,"
+    " PRIMARY KEY (worker, sha256))",
+    "CREATE TABLE IF NOT EXISTS ludus.parts (worker text, sha256 text, episode text,"
+    " PRIMARY KEY (worker, sha256, episode))",
+    "CREATE INDEX IF NOT EXISTS parts_of_episode ON ludus.parts (worker, episode)",
     "CREATE TABLE IF NOT EXISTS ludus.starts (digest bytea PRIMARY KEY, worker text NOT NULL,"
     " at double precision NOT NULL)",
 )
