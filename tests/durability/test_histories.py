@@ -1,8 +1,9 @@
 """What clients know is what the server has, after every mix of kills, pauses and broken connections.
 
 Clients play through a proxy and write down each answer (a history). A seed chooses faults: the server is killed,
-stopped in order, or paused; connections break, or cannot be made. At the end, each acknowledged step must be in its
-episode exactly once, in order and with the acknowledged reward, and each key must still give the acknowledged answer.
+stopped in order, or paused; connections break, or cannot be made; its database is killed. At the end, each acknowledged
+step must be in its episode exactly once, in order and with the acknowledged reward, and each key must still give the
+acknowledged answer.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Any
 import pytest
 from cutting import CuttingProxy
 from durable_server import Process
+from postgres_server import PostgresServer
+from stores import PostgresStore
 
 from ludus.client import Client, Episode, connect
 from ludus.protocol.episodes import StepParams, StepResult
@@ -68,10 +71,16 @@ async def request(client: Client, params: StepParams) -> StepResult:
     return await client.environment("ledger")._wire.request(STEP, params)
 
 
-async def happen(fault: str, served: Process, proxy: CuttingProxy, playing: asyncio.Future[Any]) -> None:
+async def happen(
+    fault: str, served: Process, proxy: CuttingProxy, playing: asyncio.Future[Any], postgres: PostgresServer | None
+) -> None:
     """Let one fault happen."""
     if fault == "kill":
         await served.restart()
+    elif fault == "database":
+        assert postgres is not None
+        postgres.kill()
+        await asyncio.to_thread(postgres.start)
     elif fault == "stop":
         await served.restart(signal.SIGTERM)
     elif fault == "cut":
@@ -103,10 +112,12 @@ async def check(client: Client, episodes: list[Episode], history: History) -> No
             assert await request(client, params_of(episode, result.step)) == result, "one key has one answer"
 
 
-async def run(folder: Path, wire: Any, seed: int, faults: int) -> int:
+async def run(folder: Path, wire: Any, seed: int, faults: int, database: PostgresStore | None = None) -> int:
     """Play through so many faults, check the history, and return how many steps it has."""
     chance = random.Random(seed)
-    served = Process(folder)
+    served = Process(folder, journal=None if database is None else database.name)
+    postgres = None if database is None else database.server
+    kinds = FAULTS if database is None else (*FAULTS, "database")
     await served.start()
     try:
         async with CuttingProxy(served.url, seed=seed).running() as proxy:
@@ -117,7 +128,7 @@ async def run(folder: Path, wire: Any, seed: int, faults: int) -> int:
                 playing = asyncio.gather(*(play(client, one, history, over) for one in episodes))
                 for _ in range(faults):
                     await history.reach(len(history.answers) + chance.randrange(1, 60))
-                    await happen(chance.choice(FAULTS), served, proxy, playing)
+                    await happen(chance.choice(kinds), served, proxy, playing, postgres)
                 over.set()
                 await playing
                 await check(client, episodes, history)
@@ -136,3 +147,13 @@ async def test_every_acknowledged_step_is_there_once_in_order_and_with_its_rewar
 @pytest.mark.parametrize("wire", WIRES)
 async def test_histories_of_many_faults(tmp_path: Path, wire: Any, seed: int) -> None:
     assert await run(tmp_path, wire, seed, faults=20) > 20
+
+
+@pytest.mark.suite("histories")
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("seed", range(200, 203))
+@pytest.mark.parametrize("wire", WIRES)
+async def test_histories_of_many_faults_with_a_database(
+    tmp_path: Path, database: PostgresStore, wire: Any, seed: int
+) -> None:
+    assert await run(tmp_path, wire, seed, faults=20, database=database) > 20

@@ -1,4 +1,4 @@
-"""The journal in an SQLite file: what it holds, when it answers, and files that it refuses."""
+"""Journals on disk: what they hold, when they answer, and files that are refused."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stores import Store
 
 from ludus.protocol.content import Message, TextBlock
 from ludus.protocol.episodes import (
@@ -31,23 +32,25 @@ from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import Reward, RewardEntry
 from ludus.server import Environment, EpisodeHost, Task, tool
 from ludus.server.auth.principal import Principal
-from ludus.server.runtime import journal_garbage, sqlite_journal
+from ludus.server.runtime import journal_garbage, journal_rows, sqlite_journal
 from ludus.server.runtime.episode import StepRecord
 from ludus.server.runtime.journal import (
     Asked,
     Ended,
     Entry,
     Evicted,
+    JournalUnusable,
     Reported,
     Saved,
     Scored,
     Settled,
     Started,
+    Sync,
     Tallied,
     committed,
 )
 from ludus.server.runtime.journal_codec import decode, decode_all, encode, encode_call
-from ludus.server.runtime.sqlite_journal import JournalUnusable, SqliteJournal, Sync
+from ludus.server.runtime.sqlite_journal import SqliteJournal
 from ludus.server.web.metrics import Metrics
 
 TEXT = st.text(max_size=20)
@@ -189,14 +192,14 @@ class Counter(Environment[Task]):
         return "1"
 
 
-async def test_entries_are_stored_in_order_and_come_back_in_the_next_process(tmp_path: Path) -> None:
+async def test_entries_are_stored_in_order_and_come_back_in_the_next_process(store: Store) -> None:
     entries = [Ended(f"e{number}", EndReason.COMPLETED) for number in range(100)]
-    journal = SqliteJournal(tmp_path / "j.db")
+    journal = store.open()
     for entry in entries:
         journal.append(entry)
     key = journal.key
     journal.close()
-    again = SqliteJournal(tmp_path / "j.db")
+    again = store.open()
     assert [one.entry for one in again.stored()] == entries
     assert again.key == key
     total = Tallied("env", "train", {"t": (2, 1)}, 2, ())
@@ -206,8 +209,8 @@ async def test_entries_are_stored_in_order_and_come_back_in_the_next_process(tmp
     again.close()
 
 
-async def test_a_callback_comes_when_the_entries_before_it_are_on_disk(tmp_path: Path) -> None:
-    journal = SqliteJournal(tmp_path / "j.db")
+async def test_a_callback_comes_when_the_entries_before_it_are_on_disk(store: Store) -> None:
+    journal = store.open()
     seen: list[LudusError | None] = []
     journal.when_durable(seen.append)
     assert seen == [None], "nothing was appended"
@@ -218,8 +221,7 @@ async def test_a_callback_comes_when_the_entries_before_it_are_on_disk(tmp_path:
     assert not committed.done()
     assert await asyncio.wait_for(committed, 30) is None
     journal.close()
-    with closing(sqlite3.connect(tmp_path / "j.db", isolation_level=None)) as database:
-        assert database.execute("SELECT entries FROM batches").fetchall() == [(encode(Evicted("e")),)]
+    assert store.rows() == [encode(Evicted("e"))]
 
 
 async def test_a_clock_that_is_set_while_a_server_runs_does_not_age_its_episodes(
@@ -285,12 +287,11 @@ def test_a_folder_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
         SqliteJournal(tmp_path / "missing" / "j.db")
 
 
-def test_an_entry_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    journal = SqliteJournal(tmp_path / "j.db")
+def test_an_entry_that_cannot_be_read_is_named(store: Store) -> None:
+    journal = store.open()
     journal.close()
-    with closing(sqlite3.connect(tmp_path / "j.db", isolation_level=None)) as database:
-        database.execute("INSERT INTO batches VALUES (7, 0.0, x'00')")
-    again = SqliteJournal(tmp_path / "j.db")
+    store.add_row(7, b"\0")
+    again = store.open()
     with pytest.raises(JournalUnusable, match=r"row 7 of the journal .* cannot be read"):
         list(again.stored())
     again.close()
@@ -384,12 +385,11 @@ async def test_rows_of_the_loop_and_of_the_thread_keep_their_order_and_the_log_i
 
 @pytest.mark.parametrize("sync", ["normal", "full"])
 async def test_entries_of_forgotten_groups_are_dropped_while_the_server_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync: Sync
+    store: Store, monkeypatch: pytest.MonkeyPatch, sync: Sync
 ) -> None:
-    monkeypatch.setattr(sqlite_journal, "GARBAGE_BYTES", 64 * 1024)
+    monkeypatch.setattr(journal_rows, "GARBAGE_BYTES", 64 * 1024)
     monkeypatch.setattr(journal_garbage, "PART_BYTES", 16 * 1024)
-    path = tmp_path / "j.db"
-    journal = SqliteJournal(path, sync)
+    journal = store.open(sync)
 
     def started(name: str, group: str) -> Started:
         return Started(
@@ -412,7 +412,7 @@ async def test_entries_of_forgotten_groups_are_dropped_while_the_server_runs(
                 stays += entries
         await committed(journal, None)
     journal.close()
-    again = SqliteJournal(path)
+    again = store.open()
     left = [one.entry for one in again.stored()]
     assert [entry for entry in left if entry in stays] == stays
     assert len(left) < 900, "of 1794 entries"
@@ -435,16 +435,16 @@ class Saying(Environment[Task]):
         return text
 
 
-async def test_a_call_with_half_a_surrogate_pair_is_refused_again_after_a_restart(tmp_path: Path) -> None:
-    owner, path = Principal.open(), tmp_path / "j.db"
+async def test_a_call_with_half_a_surrogate_pair_is_refused_again_after_a_restart(store: Store) -> None:
+    owner = Principal.open()
     params = StepParams(episode="", step=1, tool="say", key="1", arguments={"text": "\ud800"})
-    async with EpisodeHost([Saying], journal=SqliteJournal(path)) as host:
+    async with EpisodeHost([Saying], journal=store.open()) as host:
         start = StartParams(environment="saying", split="train", key="k")
         episode = (await host.start(start, owner)).episodes[0].episode
         params = params.model_copy(update={"episode": episode})
         before = await host.step(params, owner)
         assert before.error is not None
-    async with EpisodeHost([Saying], journal=SqliteJournal(path)) as host:
+    async with EpisodeHost([Saying], journal=store.open()) as host:
         found = host.store.find(episode)
         await found.recovered()
         assert (found.end_reason, found.asked) == (None, 1)
@@ -452,16 +452,15 @@ async def test_a_call_with_half_a_surrogate_pair_is_refused_again_after_a_restar
         assert found.records[0].outcome == before
 
 
-async def test_the_time_that_the_server_was_away_does_not_count(tmp_path: Path) -> None:
-    owner, path = Principal.open(), tmp_path / "j.db"
+async def test_the_time_that_the_server_was_away_does_not_count(store: Store) -> None:
+    owner = Principal.open()
     limits = EpisodeLimits(seconds=100.0)
-    async with EpisodeHost([Counter], journal=SqliteJournal(path)) as host:
+    async with EpisodeHost([Counter], journal=store.open()) as host:
         start = StartParams(environment="counter", split="train", key="k", limits=limits)
         episode = (await host.start(start, owner)).episodes[0].episode
         await host.step(StepParams(episode=episode, step=1, tool="count", key="1"), owner)
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        database.execute("UPDATE batches SET at = at - 5000")
-    async with EpisodeHost([Counter], journal=SqliteJournal(path)) as host:
+    store.age(5000)
+    async with EpisodeHost([Counter], journal=store.open()) as host:
         found = host.store.find(episode)
         await found.recovered()
         assert found.deadline is not None

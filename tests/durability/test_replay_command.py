@@ -19,9 +19,9 @@ from durable_server import SAVED, WORLD, Process
 
 from ludus.client import connect, text_of
 from ludus.server.runtime import sqlite_journal
-from ludus.server.runtime.journal import Reported
+from ludus.server.runtime.journal import JournalUnusable, Reported
 from ludus.server.runtime.recorded import read_stored
-from ludus.server.runtime.sqlite_journal import JournalUnusable, SqliteJournal
+from ludus.server.runtime.sqlite_journal import SqliteJournal
 
 LEDGER = f"{WORLD[0]}:Ledger"
 CHANGED = """
@@ -90,7 +90,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
             (name,) = await play(served)
         finally:
             await served.end(signal.SIGKILL)
-        return served.journal, name
+        return Path(served.journal), name
 
     return asyncio.run(record())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import signal
 from collections import Counter
@@ -13,14 +14,16 @@ from typing import Any
 
 import pytest
 from durable_server import SAVED, Process
+from stores import Store, digest_of
 
 from ludus.client import Episode, connect, text_of
 from ludus.protocol.episodes import TurnMark
-from ludus.protocol.errors import AuthoringError, EpisodeEnded, EpisodeFailed, Unsupported
+from ludus.protocol.errors import AuthoringError, EpisodeEnded, EpisodeFailed, InfrastructureFailed, Unsupported
 from ludus.protocol.lifecycle import EndReason
 from ludus.server import Environment, Task, tool
 from ludus.server.runtime.host import EpisodeHost
-from ludus.server.runtime.snapshots import KEPT, SnapshotStore
+from ludus.server.runtime.snapshot_store import SnapshotFolder, SnapshotStore
+from ludus.server.runtime.snapshots import KEPT
 
 WIRES = ["channel", "mcp"]
 SNIPPET = Path(__file__).resolve().parents[2] / "docs" / "snippets" / "saved.py"
@@ -28,13 +31,9 @@ BOXED = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is 
 
 
 @pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Process]:
-    """A server with a journal."""
-    async with AsyncExitStack() as stack:
-        process = Process(tmp_path, world=SAVED)
-        stack.push_async_callback(process.end)
-        await process.start()
-        yield process
+def world() -> tuple[Path, tuple[str, ...]]:
+    """The environments of `served`."""
+    return SAVED
 
 
 @pytest.fixture
@@ -143,31 +142,31 @@ async def test_a_fork_from_a_snapshot_survives_too(served: Process) -> None:
         assert (await said(first, "draw")).startswith(seen[0] + " ")
 
 
-async def test_the_snapshots_of_a_closed_episode_are_removed(served: Process) -> None:
-    folder = served.folder / "journal.db.snapshots"
+async def test_the_snapshots_of_a_closed_episode_are_removed(served: Process, served_store: Store) -> None:
     async with connect(served.url) as client:
         episodes = [await client.environment("vault").start(index=0) for _ in range(2)]
         for one in episodes:
             await said(one, "draw")
-        assert {path.name for path in folder.iterdir()} == {one.id for one in episodes}
+        assert served_store.parts().keys() == {one.id for one in episodes}
         await episodes[0].close()
         await served.restart()
         await said(episodes[1], "draw")
-        assert {path.name for path in folder.iterdir()} == {episodes[1].id}
+        assert served_store.parts().keys() == {episodes[1].id}
 
 
-async def test_a_snapshot_that_was_changed_on_disk_ends_the_episode_unscored(served: Process) -> None:
+async def test_a_snapshot_that_was_changed_ends_the_episode_unscored(served: Process, served_store: Store) -> None:
     async with connect(served.url) as client:
         episode = await client.environment("vault").start(index=0)
         await said(episode, "draw")
         await served.end()
-        for path in (served.folder / "journal.db.snapshots" / episode.id).iterdir():
-            path.write_bytes(b"something else")
+        served_store.spoil_parts(episode.id)
         await served.start()
         info = await episode.info()
         assert info.end_reason is EndReason.INFRASTRUCTURE_ERROR
         assert info.incident is not None
-    assert "was changed on disk" in served.log.read_text("utf-8")
+    assert re.search(
+        r"a part of a snapshot of \S+ was changed (on disk|in the database)", served.log.read_text("utf-8")
+    )
 
 
 # ── what must not run twice ────────────────────────────────────────────────────────────────────────────────────────
@@ -347,21 +346,43 @@ def test_a_class_that_contradicts_itself_is_refused(base: type[Plain], changes: 
         EpisodeHost([type("Odd", (base,), changes)])
 
 
-def test_a_store_keeps_equal_parts_once_and_shares_them_with_forks(tmp_path: Path) -> None:
-    store = SnapshotStore(tmp_path / "parts", syncs=True)
-    digests = [store.put("e_one", data) for data in (b"a", b"a", b"b")]
-    assert len(list((tmp_path / "parts" / "e_one").iterdir())) == 2
-    store.share("e_one", "e_two", digests)
-    store.share("e_one", "e_two", digests)
-    inodes = [(tmp_path / "parts" / name / digests[0]).stat().st_ino for name in ("e_one", "e_two")]
+def test_a_folder_shares_parts_with_forks_without_copying_them(tmp_path: Path) -> None:
+    store = SnapshotFolder(tmp_path / "parts", syncs=True)
+    digest = store.put("e_one", b"a")
+    assert store.share("e_one", "e_two", [digest])
+    inodes = [(tmp_path / "parts" / name / digest).stat().st_ino for name in ("e_one", "e_two")]
     assert inodes[0] == inodes[1]
-    store.forget("e_one")
-    assert store.get("e_two", digests[2]) == b"b"
-    store.keep_only([])
-    assert not list((tmp_path / "parts").iterdir())
 
 
-async def test_an_episode_keeps_a_bounded_number_of_snapshots_and_still_forks_everywhere(served: Process) -> None:
+def test_a_store_keeps_equal_parts_once_and_shares_them_with_forks(store: Store) -> None:
+    journal = store.open("normal")
+    parts: SnapshotStore | None = journal.snapshot_store
+    assert parts is not None
+    digests = [parts.put("e_one", data) for data in (b"a", b"a", b"b")]
+    assert digests == [digest_of(data) for data in (b"a", b"a", b"b")]
+    assert store.parts() == {"e_one": 2}
+    for _ in range(2):
+        assert parts.share("e_one", "e_two", digests)
+    assert not parts.share("e_one", "e_three", [*digests, digest_of(b"c")])
+    parts.drop("e_two", [digests[0]])
+    parts.forget("e_one")
+    assert parts.get("e_two", digests[2]) == b"b"
+    for episode, digest in (("e_one", digests[0]), ("e_two", digests[0])):
+        with pytest.raises(InfrastructureFailed, match=f"a part of a snapshot of {episode} "):
+            parts.get(episode, digest)
+    parts.keep_only(["e_two"])
+    assert store.parts() == {"e_two": 1}
+    store.spoil_parts("e_two")
+    with pytest.raises(InfrastructureFailed, match="was changed"):
+        parts.get("e_two", digests[2])
+    parts.keep_only([])
+    assert not store.parts()
+    journal.close()
+
+
+async def test_an_episode_keeps_a_bounded_number_of_snapshots_and_still_forks_everywhere(
+    served: Process, served_store: Store
+) -> None:
     async with connect(served.url) as client:
         episode = await client.environment("sparse").start(index=0, seed=2)
         seen = [await said(episode, "draw") for _ in range(3 * KEPT + 30)]
@@ -369,7 +390,7 @@ async def test_an_episode_keeps_a_bounded_number_of_snapshots_and_still_forks_ev
             branch = await episode.fork(step)
             assert (await said(branch, "draw")).startswith(seen[step - 1] + " ")
             await branch.close()
-        assert len(list((served.folder / "journal.db.snapshots" / episode.id).iterdir())) <= 2 * (KEPT + 1)
+        assert served_store.parts()[episode.id] <= 2 * (KEPT + 1)
 
 
 async def test_a_fork_of_an_ended_episode_whose_snapshots_are_gone_says_so(unjournaled: Process) -> None:

@@ -22,13 +22,14 @@ class Process:
     """A `ludus serve` of its own process group, at one port, with one journal."""
 
     def __init__(
-        self, folder: Path, *options: str, world: tuple[Path, tuple[str, ...]] = WORLD, journaled: bool = True
-    ) -> None:
+        self, folder: Path, *options: str, world: tuple[Path, tuple[str, ...]] = WORLD, journaled: bool = True,
+        journal: str | None = None,
+    ) -> None:  # fmt: skip
         self.folder = folder
         file, classes = world
         self.environments = [f"{file}:{name}" for name in classes if name != "Workshop" or shutil.which("bwrap")]
         self.journaled = journaled
-        self.journal = folder / "journal.db"
+        self.journal = journal or str(folder / "journal.db")
         self.options = options
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -42,7 +43,7 @@ class Process:
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "ludus.cli", "serve", *self.environments, "--port", str(self.port),
-                *(("--journal", str(self.journal)) if self.journaled else ()), *self.options, *options,
+                *(("--journal", self.journal) if self.journaled else ()), *self.options, *options,
                 stdout=asyncio.subprocess.PIPE, stderr=log, cwd=self.folder,
             )  # fmt: skip
         assert self.process.stdout is not None

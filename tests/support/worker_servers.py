@@ -21,7 +21,7 @@ class WorkersServer:
     """A server of two workers at one port, with or without journals."""
 
     def __init__(
-        self, folder: Path, *options: str, journal: bool, specs: tuple[str, ...] = (), files: Sequence[Path] = ()
+        self, folder: Path, *options: str, journal: bool | str, specs: tuple[str, ...] = (), files: Sequence[Path] = ()
     ) -> None:
         self.folder = folder
         for file in files:
@@ -29,7 +29,8 @@ class WorkersServer:
         self.specs = specs or (f"{WORLD}:Ledger", f"{WORLD}:Drifting")
         self.options = options if "--workers" in options else (*options, "--workers", "2")
         if journal:
-            self.options = (*self.options, "--journal", str(folder / "journal.db"))
+            name = journal if isinstance(journal, str) else str(folder / "journal.db")
+            self.options = (*self.options, "--journal", name)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]

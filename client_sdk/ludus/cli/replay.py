@@ -6,7 +6,6 @@ import contextlib
 import logging
 import sys
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -32,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 
 def replay(
-    journal: Annotated[Path, typer.Argument(metavar="JOURNAL", help="The file of `ludus serve --journal FILE`.")],
+    journal: Annotated[str, typer.Argument(metavar="JOURNAL", help="What `ludus serve --journal` was given.")],
     episode: Annotated[
         str | None,
         typer.Argument(metavar="EPISODE", help="The episode's id, or how it begins; without it, all are listed."),
@@ -65,7 +64,7 @@ def replay(
     [bold]ludus replay episodes.db e_Xk2 --env my_env.py:Sums[/bold]
     [bold]ludus replay episodes.db e_Xk2 --env my_env.py:Sums --interactive[/bold]
 
-    The journal is copied and never changed; a server may be using it. Exits with 0 when everything is as it was
+    The journal is never changed; a server may be using it. Exits with 0 when everything is as it was
     recorded, 1 when something departs.
     """
     if episode is None and (interactive or no_run or step is not None or env is not None):
@@ -88,9 +87,9 @@ def replay(
         raise typer.Exit(1)
 
 
-def _read(journal: Path) -> list[Recorded]:
+def _read(journal: str) -> list[Recorded]:
+    from ludus.server.runtime.journal import JournalUnusable
     from ludus.server.runtime.recorded import read_recorded
-    from ludus.server.runtime.sqlite_journal import JournalUnusable
 
     try:
         return read_recorded(journal)

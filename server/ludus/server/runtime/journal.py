@@ -12,17 +12,23 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from ludus.protocol.content import Message
 from ludus.protocol.episodes import EpisodeLimits, Outcome, ScoreGroupResult, StepError, StepResult, TurnMark
-from ludus.protocol.errors import LudusError, ShuttingDown
+from ludus.protocol.errors import AuthoringError, LudusError, ShuttingDown
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import RewardEntry
 from ludus.server.runtime.journal_counts import JournalStats
+from ludus.server.runtime.snapshot_store import SnapshotStore
 
 T = TypeVar("T")
+
+Sync = Literal["normal", "full"]
+
+
+class JournalUnusable(AuthoringError):
+    """The journal cannot be used; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +168,9 @@ Entry = Started | Asked | Settled | Saved | Ended | Evicted | Scored | Reported 
 OnDurable = Callable[[LudusError | None], None]
 """Called once all earlier entries are durable, or with the error that keeps them from becoming so."""
 
+OnBroken = Callable[[ShuttingDown], None]
+"""Called once a journal can be written no longer, so that its process must end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stored:
@@ -195,7 +204,7 @@ class Journal(Protocol):
     """The bytes of each episode's entries, for quotas; None while nothing needs them, as counting takes time."""
 
     @property
-    def snapshot_folder(self) -> Path | None:
+    def snapshot_store(self) -> SnapshotStore | None:
         """Where snapshots of episodes are as durable as the entries; None if there is no such place."""
         ...
 
@@ -223,6 +232,15 @@ class Journal(Protocol):
 
         Raises:
             AuthoringError: it cannot be used.
+        """
+        ...
+
+    def begin(self, url: str, on_broken: OnBroken) -> None:
+        """Note that the server answers now; called from its event loop.
+
+        Args:
+            url: where it listens.
+            on_broken: ends the server.
         """
         ...
 
@@ -280,7 +298,7 @@ class MemoryJournal:
     survives = False
     syncs = False
     wants_asked = True
-    snapshot_folder = None
+    snapshot_store = None
     key = None
 
     def __init__(self) -> None:
@@ -292,6 +310,9 @@ class MemoryJournal:
 
     def open(self) -> None:
         """Do nothing."""
+
+    def begin(self, url: str, on_broken: OnBroken) -> None:
+        """Do nothing: it never breaks."""
 
     def append(self, entry: Entry) -> None:
         """Append an entry."""

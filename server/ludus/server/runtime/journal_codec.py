@@ -6,6 +6,7 @@ The fields of wire types have the names that they have on the wire; a step's out
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from ludus.server.runtime.journal import (
     Settled,
     SettledCall,
     Started,
+    Stored,
     Tallied,
 )
 
@@ -128,6 +130,18 @@ def decode_all(batch: bytes) -> Iterator[Entry]:
     """
     for kind, episode, body, outcome, _ in split(batch):
         yield from decode(kind, episode, body, outcome)
+
+
+def stored_in(batch: bytes, at: float, sizes: Counter[str]) -> Iterator[Stored]:
+    """Yield the entries of a row, and count the bytes of each episode.
+
+    Raises:
+        ValueError: the row cannot be read.
+    """
+    for kind, episode, body, outcome, whole in split(batch):
+        sizes[episode] += len(whole)
+        for entry in decode(kind, episode, body, outcome):
+            yield Stored(at, entry)
 
 
 def _framed(kind: int, episode: str, body: bytes, outcome: bytes = b"") -> bytes:

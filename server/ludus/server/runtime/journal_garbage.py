@@ -6,15 +6,30 @@ pass goes over all rows once, a part at a time, so that rows which wait to be wr
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
 
 from ludus.server.runtime.journal import Entry, Evicted, Started
 from ludus.server.runtime.journal_codec import split
 
 PART_BYTES: Final = 1024 * 1024
 """The bytes of rows that one part of a pass reads."""
+
+
+class Rows(Protocol):
+    """The rows of a journal."""
+
+    def last(self) -> int:
+        """Return the number of the last row."""
+        ...
+
+    def some(self, after: int, upto: int, most: int) -> list[tuple[int, bytes]]:
+        """Return rows after one and up to one, in order, until they have about so many bytes; empty if none is left."""
+        ...
+
+    def replace(self, rows: Mapping[int, bytes]) -> None:
+        """Replace rows, and delete those that are empty now, all at once."""
+        ...
 
 
 class Pass:
@@ -31,38 +46,29 @@ class Pass:
         self.left = 0
         """The bytes of the entries that stay."""
 
-    def do_part(self, database: sqlite3.Connection) -> bool:
-        """Go over some further rows, in one transaction, and return whether there are more."""
+    def do_part(self, rows: Rows) -> bool:
+        """Go over some further rows, and return whether there may be more."""
         if self._upto is None:
-            (self._upto,) = database.execute("SELECT coalesce(max(seq), 0) FROM batches").fetchone()
-        read = 0
-        database.execute("BEGIN IMMEDIATE")
-        try:
-            while read < PART_BYTES:
-                row = database.execute(
-                    "SELECT seq, entries FROM batches WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT 1",
-                    (self._at, self._upto),
-                ).fetchone()
-                if row is None:
-                    break
-                self._at, entries = row
-                read += len(entries)
-                self.left += _drop(database, self._at, entries, self._episodes)
-            database.execute("COMMIT")
-        except BaseException:
-            database.execute("ROLLBACK")
-            raise
-        return read >= PART_BYTES
+            self._upto = rows.last()
+        found = rows.some(self._at, self._upto, PART_BYTES)
+        changed: dict[int, bytes] = {}
+        left = 0
+        for seq, entries in found:
+            rest = without(entries, self._episodes)
+            left += len(rest)
+            if len(rest) < len(entries):
+                changed[seq] = rest
+        if changed:
+            rows.replace(changed)
+        self.left += left
+        if found:
+            self._at = found[-1][0]
+        return bool(found) and self._at < self._upto
 
 
-def _drop(database: sqlite3.Connection, seq: int, entries: bytes, episodes: frozenset[str]) -> int:
-    """Drop the entries of some episodes from a row, and return the bytes that stay."""
-    rest = b"".join(whole for _, episode, _, _, whole in split(entries) if episode not in episodes)
-    if not rest:
-        database.execute("DELETE FROM batches WHERE seq = ?", (seq,))
-    elif len(rest) < len(entries):
-        database.execute("UPDATE batches SET entries = ? WHERE seq = ?", (rest, seq))
-    return len(rest)
+def without(entries: bytes, episodes: frozenset[str]) -> bytes:
+    """Return the entries of a row without those of some episodes."""
+    return b"".join(whole for _, episode, _, _, whole in split(entries) if episode not in episodes)
 
 
 class Garbage:

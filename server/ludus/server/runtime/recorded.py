@@ -1,4 +1,4 @@
-"""Reads what the file of a journal holds, without changing it, also while a server writes it.
+"""Reads what a journal holds, without changing it, also while a server writes it.
 
 How this works:
 
@@ -10,6 +10,7 @@ How this works:
 * A checkpoint writes pages of the log into the file. A copy that is made meanwhile is whole as long as SQLite does not
   overwrite the log from its beginning, because the log still has those pages. The header of the log then changes; if it
   is another one after the copying, the copy is made again.
+* A journal in a database is read in one transaction, which sees one state of it (`postgres_recorded.py`).
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ from pathlib import Path
 from typing import Final
 
 from ludus.protocol.rewards import Reward, total
-from ludus.server.runtime.journal import Reported, Stored, Tallied
-from ludus.server.runtime.journal_codec import decode, split
+from ludus.server.runtime.database_urls import is_database
+from ludus.server.runtime.journal import JournalUnusable, Reported, Stored, Tallied
+from ludus.server.runtime.journal_codec import stored_in
+from ludus.server.runtime.journals import open_database
 from ludus.server.runtime.recovery import History, read_histories
-from ludus.server.runtime.sqlite_journal import VERSION, JournalUnusable
+from ludus.server.runtime.sqlite_journal import VERSION
 
 ATTEMPTS: Final = 20
 """How often a copy is tried. Each new attempt means that the server has overwritten its log in the meantime."""
@@ -65,15 +68,26 @@ class Recorded:
         return total(entry.reward for settled in self.history.settled.values() for entry in settled.entries)
 
 
-def read_recorded(path: Path) -> list[Recorded]:
+def read_recorded(journal: Path | str) -> list[Recorded]:
     """Return the episodes of a journal in the order of their starts.
 
+    Args:
+        journal: its file, or the URL of its database, where those of all workers are read.
+
     Raises:
-        JournalUnusable: there is no such file, or it is no journal of this version, or a part of it cannot be read.
+        JournalUnusable: there is no such journal, or it is not of this version, or a part of it cannot be read.
         OSError: it cannot be copied.
     """
     sizes = Counter[str]()
-    histories = read_histories(read_stored(path, sizes), list[Reported | Tallied]())
+    stored: Iterator[Stored]
+    if isinstance(journal, str) and is_database(journal):
+        database = open_database(journal)
+        from ludus.server.runtime.postgres_recorded import read_database
+
+        stored = read_database(database, sizes)
+    else:
+        stored = read_stored(Path(journal), sizes)
+    histories = read_histories(stored, list[Reported | Tallied]())
     return [Recorded(history, sizes[name]) for name, history in histories.items()]
 
 
@@ -157,13 +171,10 @@ def _check(database: sqlite3.Connection, path: Path) -> None:
 
 
 def _stored(database: sqlite3.Connection, path: Path, sizes: Counter[str]) -> Iterator[Stored]:
-    """Yield all entries, oldest first, and count the bytes of each episode."""
+    """Yield all entries, oldest first."""
     for seq, at, batch in database.execute("SELECT seq, at, entries FROM batches ORDER BY seq"):
         try:
-            for kind, episode, body, outcome, whole in split(batch):
-                sizes[episode] += len(whole)
-                for entry in decode(kind, episode, body, outcome):
-                    yield Stored(at, entry)
+            yield from stored_in(batch, at, sizes)
         except ValueError as error:
             raise JournalUnusable(
                 f"row {seq} of the journal {path} cannot be read ({error}); restore the file"

@@ -6,35 +6,36 @@ How this works:
   tar archive), and the state of the episode's random generator.
 * One is taken after `setup`, and one after every `snapshot_every` steps, as a part of the step: no other call of the
   episode runs meanwhile, and the step's answer leaves after the snapshot is on disk.
-* `SnapshotStore` keeps each part once for each episode, in a file named by its SHA-256. A fork links the files of its
-  origin instead of copying them. With a journal on disk the files lie next to it; otherwise in a temporary folder.
+* A `SnapshotStore` keeps each part once for each episode, by its SHA-256. The store of the journal is used, so that
+  parts are as durable as entries; without one, they are files in a temporary folder.
 * An episode keeps `KEPT` snapshots; then every second one is dropped. From any step back to the nearest snapshot, calls
   are repeated.
+* What the store does for one episode happens in the order in which it was begun, because one thread does it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import inspect
 import json
 import logging
-import os
 import random
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+from zlib import crc32
 
 from ludus.protocol.episodes import StepResult
-from ludus.protocol.errors import InfrastructureFailed, Unsupported
+from ludus.protocol.errors import LudusError, Unsupported
 from ludus.sandbox.model import Snapshot
 from ludus.sandbox.stale import OWNER, remove_left_behind
 from ludus.server.runtime import user_code
 from ludus.server.runtime.episode import Call, Episode, StepRecord
-from ludus.server.runtime.journal import Journal, Saved
+from ludus.server.runtime.journal import Journal, Saved, committed
+from ludus.server.runtime.snapshot_store import SnapshotFolder, SnapshotStore
 from ludus.server.runtime.threads import Workers
 from ludus.server.tasks.catalog import Published
 
@@ -43,77 +44,10 @@ log = logging.getLogger("ludus.server.runtime.snapshots")
 KEPT: Final = 64
 """The most snapshots of one episode."""
 
+LANES: Final = 4
+"""How many threads use the store."""
 
-class SnapshotStore:
-    """Parts of snapshots as files, in one folder for each episode, named by their SHA-256.
-
-    Args:
-        folder: where to keep them; made when first used.
-        syncs: whether a file must survive the loss of power.
-    """
-
-    def __init__(self, folder: Path, *, syncs: bool) -> None:
-        self.folder = folder
-        self._syncs = syncs
-
-    def put(self, episode: str, data: bytes) -> str:
-        """Keep a part and return its SHA-256; the same content is kept once."""
-        digest = hashlib.sha256(data).hexdigest()
-        path = self._path(episode, digest)
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = path.with_suffix(".tmp")
-            with unfinished.open("wb") as file:
-                file.write(data)
-                if self._syncs:
-                    file.flush()
-                    os.fsync(file.fileno())
-            unfinished.rename(path)
-            if self._syncs:
-                _sync_folder(path.parent)
-        return digest
-
-    def get(self, episode: str, digest: str) -> bytes:
-        """Return a part.
-
-        Raises:
-            InfrastructureFailed: it is not there, or was changed.
-        """
-        try:
-            data = self._path(episode, digest).read_bytes()
-        except OSError as error:
-            raise InfrastructureFailed(f"a part of a snapshot of {episode} cannot be read: {error.strerror}") from None
-        if hashlib.sha256(data).hexdigest() != digest:
-            raise InfrastructureFailed(f"a part of a snapshot of {episode} was changed on disk")
-        return data
-
-    def share(self, origin: str, episode: str, digests: Iterable[str]) -> None:
-        """Give an episode the parts of another one, without copying them."""
-        for digest in digests:
-            path = self._path(episode, digest)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with suppress(FileExistsError):
-                os.link(self._path(origin, digest), path)
-
-    def drop(self, episode: str, digests: Iterable[str]) -> None:
-        """Remove parts of an episode."""
-        for digest in digests:
-            self._path(episode, digest).unlink(missing_ok=True)
-
-    def forget(self, episode: str) -> None:
-        """Remove all parts of an episode."""
-        shutil.rmtree(self.folder / episode, ignore_errors=True)
-
-    def keep_only(self, episodes: Iterable[str]) -> None:
-        """Remove the parts of all episodes except these."""
-        kept = frozenset(episodes)
-        if self.folder.is_dir():
-            for left in self.folder.iterdir():
-                if left.name not in kept:
-                    shutil.rmtree(left, ignore_errors=True)
-
-    def _path(self, episode: str, digest: str) -> Path:
-        return self.folder / episode / digest
+T = TypeVar("T")
 
 
 class Snapshots:
@@ -132,9 +66,11 @@ class Snapshots:
         """Snapshots that were taken."""
         self.bytes = 0
         """The bytes of their parts."""
-        folder = journal.snapshot_folder if journal is not None else None
+        self._journal = journal
         self._temporary: Path | None = None
-        self._store = None if folder is None else SnapshotStore(folder, syncs=journal is not None and journal.syncs)
+        self._store = journal.snapshot_store if journal is not None else None
+        self._closed = False
+        self._lanes = [ThreadPoolExecutor(1, "ludus-snapshots") for _ in range(LANES)]
 
     def wanted(self, published: Published) -> bool:
         """Return whether snapshots of an environment's episodes are taken."""
@@ -146,7 +82,7 @@ class Snapshots:
         if self._store is None:
             remove_left_behind()
             self._temporary = Path(tempfile.mkdtemp(prefix=f"{OWNER}-"))
-            self._store = SnapshotStore(self._temporary, syncs=False)
+            self._store = SnapshotFolder(self._temporary, syncs=False)
         return self._store
 
     async def take(self, episode: Episode, step: int) -> Saved:
@@ -156,6 +92,7 @@ class Snapshots:
             UserCodeError: the author's `snapshot` failed.
             LudusError: the sandbox or the disk failed.
         """
+        await committed(self._journal, None)  # the snapshot before this one, which `keep` leaves in the store
         parts: dict[str, bytes] = {}
         instance = episode.instance
         state = await self._run(episode, instance.snapshot)
@@ -169,10 +106,7 @@ class Snapshots:
             parts["files"] = (await episode.sandboxes.agent.snapshot()).data
         if instance._rng is not None:
             parts["rng"] = json.dumps(instance._rng.getstate()).encode()
-        try:
-            digests = await asyncio.to_thread(self._put, episode.id, parts)
-        except OSError as error:
-            raise InfrastructureFailed(f"a snapshot cannot be written: {error.strerror}") from None
+        digests = await self._in_lane(episode.id, self._put, episode.id, parts)
         self.taken += 1
         self.bytes += sum(map(len, parts.values()))
         return Saved(episode.id, step, digests)
@@ -186,9 +120,10 @@ class Snapshots:
             episode.journal.append(saved)
         if len(episode.saved) > KEPT:
             steps = sorted(episode.saved)
-            dropped = [episode.saved.pop(step) for step in steps[1:-1:2]]
+            dropped = [episode.saved.pop(step) for step in steps[1:-2:2]]  # the last one is not yet durable
             left = {digest for one in episode.saved.values() for digest in one.parts.values()}
-            self.store.drop(episode.id, {digest for one in dropped for digest in one.parts.values()} - left)
+            unused = {digest for one in dropped for digest in one.parts.values()} - left
+            self._in_lane(episode.id, self.store.drop, episode.id, unused)
 
     def nearest(self, saved: Mapping[int, Saved] | None, upto: int) -> Saved | None:
         """Return the last snapshot of a state up to a step; None if there is none."""
@@ -201,7 +136,7 @@ class Snapshots:
         Raises:
             EpisodeFailed: the author's `restore` failed, or a part is not there.
         """
-        parts = await asyncio.to_thread(self._get, saved)
+        parts = await self._in_lane(saved.episode, self._get, saved)
         instance = episode.instance
         if "rng" in parts:
             version, words, rest = json.loads(parts["rng"])
@@ -222,17 +157,23 @@ class Snapshots:
         """
         saved = {step: one for step, one in (source.saved or {}).items() if step <= upto}
         digests = {digest for one in saved.values() for digest in one.parts.values()}
-        try:
-            await asyncio.to_thread(self.store.share, source.id, episode.id, digests)
-        except OSError:
-            raise Unsupported(f"episode {source.id} has ended, and its snapshots are dropped") from None
+        if not await self._in_lane(episode.id, self.store.share, source.id, episode.id, digests):
+            raise Unsupported(f"episode {source.id} has ended, and its snapshots are dropped")
         episode.saved = {step: Saved(episode.id, step, one.parts) for step, one in saved.items()}
 
     def forget(self, episode: Episode) -> None:
         """Drop the snapshots of an episode that needs them no longer."""
         if episode.saved is not None:
             episode.saved = None
-            asyncio.get_running_loop().run_in_executor(None, self.store.forget, episode.id)
+
+            def forget(error: LudusError | None) -> None:
+                if error is None and not self._closed:
+                    self._in_lane(episode.id, self.store.forget, episode.id)
+
+            if self._journal is None:
+                forget(None)
+            else:  # only once its end is durable: otherwise the next process needs them
+                self._journal.when_durable(forget)
 
     def keep_only(self, episodes: Iterable[str]) -> None:
         """Drop the snapshots that an earlier process left, except those of some episodes."""
@@ -240,13 +181,21 @@ class Snapshots:
             self._store.keep_only(episodes)
 
     def close(self) -> None:
-        """Remove the temporary folder, if there is one."""
+        """End the threads, and remove the temporary folder, if there is one."""
+        self._closed = True
+        for lane in self._lanes:
+            lane.shutdown()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     async def _run(self, episode: Episode, method: Any, *given: Any) -> Any:
         offload = episode.published.cls.blocking and not inspect.iscoroutinefunction(method)
         return await user_code.run(self._workers.share(episode.published.name), offload, method, *given)
+
+    def _in_lane(self, episode: str, function: Callable[..., T], *given: Any) -> asyncio.Future[T]:
+        """Let the store do something for an episode, after what it was given for this episode before."""
+        lane = self._lanes[crc32(episode.encode()) % LANES]
+        return asyncio.get_running_loop().run_in_executor(lane, function, *given)
 
     def _put(self, episode: str, parts: Mapping[str, bytes]) -> dict[str, str]:
         return {name: self.store.put(episode, data) for name, data in parts.items()}
@@ -268,11 +217,3 @@ def saving(call: Call, snapshots: Snapshots, every: int) -> Call:
         return result
 
     return save
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

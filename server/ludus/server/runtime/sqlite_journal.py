@@ -22,25 +22,20 @@ How this works:
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import queue
 import secrets
 import sqlite3
-import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
-from ludus.protocol.episodes import StepResult
-from ludus.protocol.errors import AuthoringError, LudusError, ShuttingDown
-from ludus.server.runtime.journal import Entry, Evicted, OnDurable, SettledCall, Stored
-from ludus.server.runtime.journal_codec import decode_all, encode, encode_call, split
-from ludus.server.runtime.journal_counts import JournalCounts, JournalStats
-from ludus.server.runtime.journal_garbage import Garbage, Pass
+from ludus.protocol.errors import LudusError, ShuttingDown
+from ludus.server.runtime.journal import Entry, JournalUnusable, OnBroken, Stored, Sync
+from ludus.server.runtime.journal_codec import decode_all, encode, split
+from ludus.server.runtime.journal_garbage import Pass
+from ludus.server.runtime.journal_rows import RowJournal
+from ludus.server.runtime.snapshot_store import SnapshotFolder
 
 log = logging.getLogger("ludus.server.journal")
 
@@ -55,22 +50,13 @@ RETRY_SECONDS: Final = 0.2
 SLOW_SECONDS: Final = 0.005
 """If a commit by the event loop took longer than this, the next one is made by the thread."""
 
-GARBAGE_BYTES: Final = 64 * 1024 * 1024
-"""The least bytes of new entries after which those of forgotten episodes are dropped."""
-
 CHECKPOINT_BYTES: Final = 16 * 1024 * 1024
 """After so many bytes, they are copied from SQLite's log into its file."""
 
 KEY_BYTES: Final = 32
 
-Sync = Literal["normal", "full"]
 
-
-class JournalUnusable(AuthoringError):
-    """The journal's file cannot be used; the message says why and what to do."""
-
-
-class SqliteJournal:
+class SqliteJournal(RowJournal):
     """A journal in an SQLite file, which is made if it is not there.
 
     Args:
@@ -82,39 +68,14 @@ class SqliteJournal:
         JournalUnusable: the file is not a journal of this version, another server uses it, or it cannot be written.
     """
 
-    survives = True
-    wants_asked = False
-
     def __init__(self, path: Path, sync: Sync = "normal", *, opened: bool = True) -> None:
+        super().__init__(syncs=sync == "full")
         self.path = path
         self._sync: Sync = sync
-        self.syncs = sync == "full"
-        self.sizes: Counter[str] | None = None
-        self.snapshot_folder = path.with_name(path.name + ".snapshots")
-        self._counts = JournalCounts()
-        self._pieces: list[bytes] = []
-        """What has come since the last row."""
-        self._jobs: queue.SimpleQueue[tuple[int, Callable[[], LudusError | None]] | None] = queue.SimpleQueue()
-        """What the thread has to do, each with the number of entries that are written then."""
-        self._busy = False
-        """Whether the thread has something to do, or a row is written at the end of this round of the event loop."""
+        self.snapshot_store = SnapshotFolder(path.with_name(path.name + ".snapshots"), syncs=self.syncs)
         self._by_thread = self.syncs
         """Whether the thread writes the next row."""
         self._since_checkpoint = 0
-        self._garbage = Garbage()
-        self._since_pass = 0
-        self._after_pass = 0
-        """The bytes that the last pass has left."""
-        self._pass: Pass | None = None
-        """The pass that is under way."""
-        self._appended = 0
-        self._committed = 0
-        self._waiting: deque[tuple[int, OnDurable]] = deque()
-        self._broken: ShuttingDown | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._clock = time.time() - time.monotonic()
-        """What makes the times of entries from a clock that is never set."""
         self._opened: sqlite3.Connection | None = None
         if opened:
             self.open()
@@ -177,10 +138,6 @@ class SqliteJournal:
         (value,) = self._database.execute("SELECT value FROM meta WHERE name = 'key'").fetchone()
         return bytes(value)
 
-    def stats(self) -> JournalStats:
-        """Return its state and counts for `/metrics`."""
-        return JournalStats(self._counts, self._appended - self._committed, self._broken is not None)
-
     # ── what an earlier process left ───────────────────────────────────────────────────────────────────────────────
 
     def stored(self) -> Iterator[Stored]:
@@ -229,60 +186,12 @@ class SqliteJournal:
 
     # ── appending ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def append(self, entry: Entry) -> None:
-        """Append an entry, which becomes durable a little later."""
-        if self._broken is None:
-            self._garbage.note(entry)
-            self._pieces.append(piece := encode(entry))
-            if self.sizes is not None and entry.episode:
-                self.sizes[entry.episode] += len(piece)
-            self._appended += 1
-            if not self._busy:
-                self._write_soon()
+    def begin(self, url: str, on_broken: OnBroken) -> None:
+        """Do nothing: when the disk is full, the server goes on with what needs no writing."""
 
-    def append_call(self, episode: str, call: SettledCall, outcome: StepResult | LudusError) -> bytes | None:
-        """Append a call together with its outcome, and return the outcome as it is sent, if that was made."""
-        if self._broken is not None:
-            return None
-        pieces, sent = encode_call(episode, call, outcome)
-        self._pieces += pieces
-        if self.sizes is not None:
-            self.sizes[episode] += sum(map(len, pieces))
-        self._appended += 1
-        if not self._busy:
-            self._write_soon()
-        return sent
-
-    def _write_soon(self) -> None:
-        self._busy = True
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-        self._loop.call_soon(self._write_pieces)
-
-    def when_durable(self, callback: OnDurable) -> None:
-        """Call `callback` once all entries appended so far are on disk, or with the error that prevents it."""
-        if self._broken is not None or self._committed == self._appended:
-            callback(self._broken)
-        else:
-            self._waiting.append((self._appended, callback))
-
-    def evict(self, episode: str) -> None:
-        """Note that an episode is forgotten, so that its entries are dropped later."""
-        self.append(Evicted(episode))
-        if self.sizes is not None:
-            self.sizes.pop(episode, None)
-
-    def close(self) -> None:
-        """Write what is left, and close the file. Closing twice is no error."""
-        if self._pieces:
-            self._hand_over()
-        if self._thread is not None:
-            self._jobs.put(None)
-            self._thread.join()
-            self._thread = None
+    def _close(self) -> None:
         if self._opened is not None:
             self._opened.close()
-        self._broken = self._broken or ShuttingDown("the server stops; send the request again")
 
     def _write_pieces(self) -> None:
         """Write all entries that have come as one row, or let the thread do it."""
@@ -300,69 +209,37 @@ class SqliteJournal:
             return
         self._pieces = []
         self._by_thread = time.perf_counter() - began > SLOW_SECONDS
-        self._busy = self._tidy(len(entries))
+        self._count(len(entries))
+        self._busy = self._tidy()
         self._acknowledge(appended, None)
 
-    def _tidy(self, written: int = 0) -> bool:
-        """Let the thread copy the log or drop a part of the garbage, if that is due; return whether it is."""
+    def _count(self, written: int) -> None:
+        super()._count(written)
         self._since_checkpoint += written
-        self._since_pass += written
-        if self._pass is None and self._since_pass >= max(GARBAGE_BYTES, self._after_pass):
-            self._since_pass = 0
-            self._pass = self._garbage.begin()
-        if self._since_checkpoint >= CHECKPOINT_BYTES:
-            self._since_checkpoint = 0
-            self._give(0, self._checkpoint)
-        elif self._pass is not None:
-            self._give(0, partial(self._drop_garbage, self._pass))
-        else:
-            return False
+
+    def _tidy(self) -> bool:
+        """Let the thread copy the log or drop a part of the garbage, if that is due; return whether it is."""
+        if self._since_checkpoint < CHECKPOINT_BYTES:
+            return super()._tidy()
+        self._since_checkpoint = 0
+        self._give(0, self._checkpoint)
         return True
 
-    def _hand_over(self) -> None:
-        """Give the thread all entries that have come."""
-        entries, self._pieces = b"".join(self._pieces), []
-        self._since_checkpoint += len(entries)
-        self._since_pass += len(entries)
-        self._give(self._appended, partial(self._write, self._now(), entries))
-
-    def _give(self, appended: int, job: Callable[[], LudusError | None]) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="ludus-journal", daemon=True)
-            self._thread.start()
-        self._jobs.put((appended, job))
-
-    def _now(self) -> float:
-        """Return the Unix time, without the jumps of a clock that is set while this process runs."""
-        return self._clock + time.monotonic()
+    def _go_on(self, appended: int, error: LudusError | None) -> None:
+        self._by_thread = self.syncs
+        super()._go_on(appended, error)
 
     def _insert(self, at: float, entries: bytes) -> None:
         began = time.perf_counter()
         self._database.execute("INSERT INTO batches (at, entries) VALUES (?, ?)", (at, entries))
         self._counts.commit(len(entries), time.perf_counter() - began)
 
-    def _acknowledge(self, appended: int, error: LudusError | None) -> None:
-        """Answer what waited for the entries up to one of them."""
-        self._committed = max(self._committed, appended)
-        if error is not None:
-            self._broken = ShuttingDown(error.message)
-            self._committed = self._appended
-        while self._waiting and self._waiting[0][0] <= self._committed:
-            self._waiting.popleft()[1](error)
-
     # ── the thread ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _serve(self) -> None:
-        error: LudusError | None = None
-        while (given := self._jobs.get()) is not None:
-            appended, job = given
-            error = error or job()
-            self._call(appended, error)
 
     def _drop_garbage(self, under_way: Pass) -> None:
         more = False
         try:
-            more = under_way.do_part(self._database)
+            more = under_way.do_part(_Rows(self._database))
         except sqlite3.Error as error:
             log.warning("entries of forgotten episodes stay in the journal %s for now: %s", self.path, error)
         if not more:
@@ -387,22 +264,42 @@ class SqliteJournal:
                     return ShuttingDown(f"the server cannot write its journal ({error}); try again when it is back")
                 time.sleep(RETRY_SECONDS)
 
-    def _call(self, appended: int, error: LudusError | None) -> None:
-        assert self._loop is not None
-        try:
-            self._loop.call_soon_threadsafe(self._go_on, appended, error)
-        except RuntimeError:
-            log.debug("the event loop has ended before its requests were answered")
 
-    def _go_on(self, appended: int, error: LudusError | None) -> None:
-        """Answer what waited for a row of the thread, and write what has come meanwhile."""
-        self._acknowledge(appended, error)
-        self._by_thread = self.syncs
-        if self._thread is None or error is not None:
-            self._busy = False
-        elif appended and self._tidy():  # a part of the garbage after each row, so that rows do not wait for all of it
-            return
-        elif self._pieces:
-            self._write_pieces()
-        else:
-            self._busy = self._tidy()
+class _Rows:
+    """The rows of a file, for dropping entries."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+
+    def last(self) -> int:
+        """Return the number of the last row."""
+        (last,) = self._database.execute("SELECT coalesce(max(seq), 0) FROM batches").fetchone()
+        return int(last)
+
+    def some(self, after: int, upto: int, most: int) -> list[tuple[int, bytes]]:
+        """Return rows in order, until they have so many bytes."""
+        found: list[tuple[int, bytes]] = []
+        rows = self._database.execute(
+            "SELECT seq, entries FROM batches WHERE seq > ? AND seq <= ? ORDER BY seq", (after, upto)
+        )
+        for seq, entries in rows:
+            found.append((seq, entries))
+            most -= len(entries)
+            if most <= 0:
+                break
+        rows.close()
+        return found
+
+    def replace(self, rows: Mapping[int, bytes]) -> None:
+        """Replace rows, and delete those that are empty now, all at once."""
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            for seq, entries in rows.items():
+                if entries:
+                    self._database.execute("UPDATE batches SET entries = ? WHERE seq = ?", (entries, seq))
+                else:
+                    self._database.execute("DELETE FROM batches WHERE seq = ?", (seq,))
+            self._database.execute("COMMIT")
+        except BaseException:
+            self._database.execute("ROLLBACK")
+            raise

@@ -55,9 +55,13 @@ FormatOptions = Annotated[
 ]
 """The option for what a format has no option of `ludus serve` for."""
 
-JournalFile = Annotated[
-    Path | None, typer.Option("--journal", help="File in which episodes survive the death of the server.")
-]
+JournalName = Annotated[
+    str | None,
+    typer.Option(
+        "--journal", metavar="FILE|URL",
+        help="File, or postgresql://USER@HOST/DATABASE, in which episodes survive the death of the server.",
+    ),
+]  # fmt: skip
 JournalSync = Annotated[
     str, typer.Option(help="What the journal survives: normal (death of the process) or full (loss of power).")
 ]
@@ -134,7 +138,7 @@ def serve(
     verifier: Annotated[str | None, typer.Option(help="For FORMAT:TARGET: what scores, as #verifier=…")] = None,
     python: Interpreter = None,
     options: FormatOptions = None,
-    journal: JournalFile = None,
+    journal: JournalName = None,
     journal_sync: JournalSync = "normal",
     workers: WorkerCount = None,
     worker: WorkerId = None,
@@ -299,7 +303,7 @@ def _serve_stdio(classes: Sequence[Any], settings: Any, which: dict[str, Any]) -
 
     if settings.token_limits.any or settings.usage_file is not None:
         raise typer.BadParameter("--limit and --usage-file work only without --stdio, which has one client")
-    if settings.journal is not None:
+    if settings.durable:
         raise typer.BadParameter("--journal works only without --stdio, whose episodes end with their client")
     from ludus.server.web import logs
 

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
-from ludus.protocol.errors import AuthoringError
+from ludus.protocol.errors import AuthoringError, ShuttingDown
 from ludus.protocol.heap import settle_heap
 from ludus.server.auth import CapabilitySigner, TokenStore
 from ludus.server.auth.quotas import Quotas
@@ -34,6 +34,7 @@ from ludus.server.authoring.environment import Environment
 from ludus.server.runtime.host import EpisodeHost
 from ludus.server.runtime.ids import Ids
 from ludus.server.runtime.journal import Journal
+from ludus.server.runtime.journals import journal_of, open_database
 from ludus.server.tasks.difficulty import load_difficulty_files
 from ludus.server.web import logs
 from ludus.server.web.app import LudusApp, create_app
@@ -76,10 +77,8 @@ def build(
         AuthoringError: an environment class has a mistake, or a difficulty file does not fit the served environments.
     """
     tokens = read_tokens(settings, variables)
-    if journal is None and settings.journal is not None:
-        from ludus.server.runtime.sqlite_journal import SqliteJournal
-
-        journal = SqliteJournal(settings.journal, settings.journal_sync, opened=False)
+    if journal is None:
+        journal = journal_of(settings.journal, settings.journal_url, settings.journal_sync, settings.worker)
     try:
         signer = _signer(settings, variables)
     except ValueError as error:
@@ -218,6 +217,8 @@ class LudusServer(uvicorn.Server):
         """How long running steps may go on once the server stops."""
         self.url = ""
         """The URL at which the server listens, with the actual port; empty before that."""
+        self.failed = False
+        """Whether the server ends because its journal cannot be written."""
         self._sweeper: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -238,6 +239,8 @@ class LudusServer(uvicorn.Server):
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.settings.host, self.settings.host)
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{name[1]}"
         self.running.set()
+        if (journal := self.app.context.host.journal) is not None:
+            journal.begin(self.url, self._journal_broke)
         if self._on_start is not None:
             self._on_start(self)
 
@@ -249,6 +252,11 @@ class LudusServer(uvicorn.Server):
     def hand_over(self) -> None:
         """Begin to stop, and free the journal soon: another process goes on with the episodes."""
         self._patience = min(self._patience, HAND_OVER_SECONDS)
+        self.stop()
+
+    def _journal_broke(self, error: ShuttingDown) -> None:
+        _log.error("the server stops: %s", error.message)
+        self.failed = True
         self.stop()
 
     async def main_loop(self) -> None:
@@ -406,7 +414,21 @@ def journals_of_workers(journal: Path) -> list[str]:
     return [f"w{number}" for number in sorted(numbers)]
 
 
+def _check_database(settings: ServerSettings) -> None:
+    """Refuse to start if the database has journals of a server with workers, whose episodes would not be served."""
+    if settings.journal_url is None or settings.worker is not None:
+        return
+    database = open_database(settings.journal_url)
+    numbers = [int(name[1:]) for name in database.workers() if name.startswith("w") and name[1:].isdigit()]
+    if numbers:
+        raise ServeError(
+            f"{database.shown} has the journal of worker w{max(numbers)}, whose episodes this server would not serve: "
+            f"serve with --workers {1 + max(numbers)}, or name another database"
+        )
+
+
 def _check_journal(settings: ServerSettings) -> None:
+    _check_database(settings)
     if settings.journal is None or settings.journal.exists():
         return
     if workers := journals_of_workers(settings.journal):
@@ -463,7 +485,7 @@ def serve_app(
     if unwritten:
         give_up_output()
         raise unwritable(unwritten[0])
-    return 0 if server.started else 1
+    return 0 if server.started and not server.failed else 1
 
 
 def unwritable(error: OSError) -> ServeError:

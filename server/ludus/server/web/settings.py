@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from ludus.protocol.workers import WORKER_PATTERN
 from ludus.server.auth.limits import DEFAULT_WRONG_TOKENS, TokenLimits
+from ludus.server.runtime.database_urls import is_database
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
 from ludus.server.web.logs import LogFormat, LogLevel
@@ -58,9 +59,13 @@ class ServerSettings(BaseModel):
     cors: bool = False
     """Whether pages of `allow_origins` may also read the answers."""
     journal: Path | None = None
-    """The file in which episodes survive the death of the server; if None, they end with it."""
+    """The file in which episodes survive the death of the server; if None, they end with it. The URL of a PostgreSQL
+    database, `postgresql://…`, is moved to `journal_url`."""
+    journal_url: str | None = Field(default=None, repr=False)
+    """The URL of the database in which episodes survive instead."""
     journal_sync: Literal["normal", "full"] = "normal"
-    """What the journal survives: `normal` the death of the process, `full` also the loss of power."""
+    """What the journal survives: `normal` the death of the process, `full` also the loss of power; of a database,
+    `normal` also the loss of power, and `full` that of the machine, if the database has a synchronous standby."""
     worker: Annotated[str, Field(pattern=f"^{WORKER_PATTERN}$")] | None = None
     """The worker id of this process, which its episodes' ids then name, so that a proxy in front of several servers can
     route requests by them: 1 to 16 lower-case letters and digits. None for a server that is alone."""
@@ -96,6 +101,18 @@ class ServerSettings(BaseModel):
     log_level: LogLevel = "INFO"
     access_log: bool = False
     """Whether every request is logged."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _move_url(cls, given: Any) -> Any:
+        if isinstance(given, dict) and isinstance(journal := given.get("journal"), str) and is_database(journal):
+            return {**given, "journal": None, "journal_url": journal}
+        return given
+
+    @property
+    def durable(self) -> bool:
+        """Whether episodes survive the death of the server."""
+        return self.journal is not None or self.journal_url is not None
 
     @property
     def on_loopback(self) -> bool:

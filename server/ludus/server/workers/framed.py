@@ -71,6 +71,8 @@ class FramedChannel:
         self._home = home.worker.name
         self._links: dict[str, _Link] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unnoted = 0
+        """The bytes of starts that are not noted yet."""
         self._loop = asyncio.get_running_loop()
         self._closing = False
         self.heard_at = self._loop.time()
@@ -154,10 +156,7 @@ class FramedChannel:
             self._send(name, _written(own), own)
 
     def _worker_for(self, item: Any) -> Worker | None:
-        """Return the worker of a request; None for a start that its client will send again, over its next connection.
-
-        That is a start for a worker that is about to be stopped, when no other can take it. This connection ends then.
-        """
+        """Return the worker of a request; None for a start that is sent on later, or by its client once more."""
         pool = self._gateway.pool
         if type(item) is not dict:
             return pool.workers[self._home]
@@ -165,12 +164,38 @@ class FramedChannel:
         if target.kind is Kind.WORKER and (worker := pool.find(target.worker)) is not None:
             return worker
         if target.kind is Kind.START:
-            worker = self._gateway.place(self._owner, target)
-            linked = worker.name in self._links and self._links[worker.name].uplink is not None
-            return None if linked and pool.must_wait(worker) else worker
+            worker, noted = self._gateway.place(self._owner, target)
+            if noted is not None:
+                self._spawn(self._send_noted(worker, noted, item))
+                return None
+            return None if self._refuses(worker) else worker
         if target.kind is Kind.EVERY:
             self._gateway.tell_others_soon(self._client, self._request, self._home, to_json(item))
         return pool.workers[self._home]
+
+    def _refuses(self, worker: Worker) -> bool:
+        """Return whether a worker is about to be stopped and no other can take its start.
+
+        This connection ends then, and the client sends the start again over its next one.
+        """
+        linked = worker.name in self._links and self._links[worker.name].uplink is not None
+        return linked and self._gateway.pool.must_wait(worker)
+
+    async def _send_noted(self, worker: Worker, noted: asyncio.Future[None], item: Any) -> None:
+        """Send a start on once it is noted. Starts need no order: no request refers to one that is not answered."""
+        payload = _written([item])
+        self._unnoted += len(payload)
+        self._client.hold("notes", held=self._unnoted > WAITING_BYTES)
+        try:
+            await asyncio.shield(noted)  # the same start may wait for it on another connection
+        except LudusError as error:
+            self._client.transport.write(frames.frame(frames.TEXT, failure(readable_id(item), error)))
+        else:
+            if not self._closing and not self._refuses(worker):
+                self._send(worker.name, payload, [item])
+        finally:
+            self._unnoted -= len(payload)
+            self._client.hold("notes", held=self._unnoted > WAITING_BYTES)
 
     def _send(self, name: str, payload: bytes, items: list[Any], *, opcode: int = frames.TEXT) -> None:
         link = self._links.get(name)

@@ -171,12 +171,12 @@ class Gateway:
         """Return what identifies the sender of a request; the same for all on a server without tokens."""
         return request.owner() if self._has_tokens else b""
 
-    def place(self, owner: bytes, target: Target) -> Worker:
-        """Return the worker for a start."""
+    def place(self, owner: bytes, target: Target) -> tuple[Worker, asyncio.Future[None] | None]:
+        """Return the worker for a start, and what to wait for before it is sent on (see `Placements.place`)."""
         if target.key is None:
             worker = self.pool.least_busy(b"")
             worker.note_start(target.episodes)
-            return worker
+            return worker, None
         return self._placements.place(owner, target.key, target.episodes)
 
     async def worker_for(self, client: Client, request: Request, place: Place, named: str) -> tuple[Worker, bool]:
@@ -192,7 +192,9 @@ class Gateway:
         about_episodes = worker is not None and not request.path.endswith(("/create", "/create_session"))
         if worker is None:
             if target.kind is Kind.START:
-                worker = self.place(self.owner_of(request), target)
+                worker, noted = self.place(self.owner_of(request), target)
+                if noted is not None:
+                    await asyncio.shield(noted)  # another request may wait for the same note
             else:
                 worker = self.pool.any(client.uplinks)
         if request.path.endswith("/create"):

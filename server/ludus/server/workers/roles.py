@@ -84,8 +84,8 @@ class Hub(Protocol):
         """Return what identifies the sender of a request."""
         ...
 
-    def place(self, owner: bytes, target: Target) -> Worker:
-        """Return the worker for a start."""
+    def place(self, owner: bytes, target: Target) -> tuple[Worker, asyncio.Future[None] | None]:
+        """Return the worker for a start, and what to wait for before it is sent on; None for nothing."""
         ...
 
     async def worker_for(self, client: Client, request: Request, place: Place, named: str) -> tuple[Worker, bool]:

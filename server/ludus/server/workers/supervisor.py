@@ -21,20 +21,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import signal
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from ludus.protocol.errors import AuthoringError
 from ludus.sandbox.stale import OWNER, remove_left_behind
 from ludus.server.web import logs
 from ludus.server.web.serve import (
     ServeError,
     announce,
     give_up_output,
-    journals_of_workers,
     listen,
     raise_file_limit,
     read_tokens,
@@ -42,6 +41,8 @@ from ludus.server.web.serve import (
 )
 from ludus.server.web.settings import ServerSettings
 from ludus.server.workers.gateway import Gateway
+from ludus.server.workers.journals import check_journals, file_of, forget_journal, workers_with_journals
+from ludus.server.workers.note_stores import open_notes
 from ludus.server.workers.orders import Order
 from ludus.server.workers.placements import Placements
 from ludus.server.workers.pool import Pool, Worker
@@ -67,7 +68,7 @@ def run_workers(specs: Sequence[str], noise: Sequence[str], settings: ServerSett
     """
     logs.configure(settings.log_format, settings.log_level)
     has_tokens = read_tokens(settings) is not None
-    _check_journals(settings)
+    check_journals(settings)
     listener = listen(settings.host, settings.port)
     raise_file_limit()
     try:
@@ -88,30 +89,9 @@ def run_workers(specs: Sequence[str], noise: Sequence[str], settings: ServerSett
         logs.flush()
 
 
-def journal_of(journal: Path, worker: str) -> Path:
-    """Return the journal file of a worker."""
-    return journal.with_name(f"{journal.name}.{worker}")
-
-
 def worker_names(settings: ServerSettings) -> list[str]:
     """Return the worker ids of a server."""
     return [f"w{number}" for number in range(settings.workers or 1)]
-
-
-def _check_journals(settings: ServerSettings) -> None:
-    """Refuse to start if there are journals whose episodes would not be served."""
-    journal = settings.journal
-    if journal is None:
-        return
-    if journal.is_dir():
-        raise ServeError(f"{journal} is a folder; name a file in it, such as {journal / 'episodes.db'}")
-    if journal.exists():
-        raise ServeError(
-            f"{journal} is the journal of a server without workers, whose episodes workers do not serve: "
-            "name another file, or leave out --workers"
-        )
-    if not journal.parent.is_dir():
-        raise ServeError(f"there is no folder {journal.parent} for the journals; make it, or name another file")
 
 
 class Supervisor:
@@ -131,12 +111,9 @@ class Supervisor:
         self._noise = list(noise)
         self._settings = settings
         self._has_tokens = has_tokens
-        durable = settings.journal is not None
-        self._pool = Pool(worker_names(settings), durable=durable)
-        if settings.journal is not None:
-            self._pool.retire(journals_of_workers(settings.journal))
-        starts = settings.journal.with_name(f"{settings.journal.name}.starts") if settings.journal is not None else None
-        self._placements = Placements(self._pool, starts)
+        self._pool = Pool(worker_names(settings), durable=settings.durable)
+        self._pool.retire(workers_with_journals(settings))
+        self._placements = Placements(self._pool, open_notes(settings.journal, settings.journal_url))
         self._gateway = Gateway(self._pool, self._placements, settings, has_tokens=has_tokens)
         self._launcher: Launcher = LocalLauncher()
         self._tenders: dict[str, Tender] = {}
@@ -175,20 +152,19 @@ class Supervisor:
         async def run() -> None:
             await tender.run()
             if worker.retiring:
-                self._forget(worker)
+                await self._forget(worker)
 
         task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _forget(self, worker: Worker) -> None:
+    async def _forget(self, worker: Worker) -> None:
         """Forget a worker that has no episodes, and its journal."""
         del self._pool.workers[worker.name], self._tenders[worker.name]
-        if self._settings.journal is not None:
-            journal = journal_of(self._settings.journal, worker.name)
-            for end in ("", "-wal", "-shm"):
-                journal.with_name(journal.name + end).unlink(missing_ok=True)
-            shutil.rmtree(journal.with_name(journal.name + ".snapshots"), ignore_errors=True)
+        try:
+            await asyncio.to_thread(forget_journal, self._settings, worker.name)
+        except (OSError, AuthoringError) as error:
+            log.warning("the journal of worker %s stays: %s", worker.name, error)
 
     def _announce(self, listener: Any) -> None:
         name = listener.getsockname()
@@ -234,7 +210,7 @@ class Supervisor:
                 "max_queue": -(-settings.limits.max_queue // count),
             }
         )
-        journal = journal_of(settings.journal, worker.name) if settings.journal is not None else None
+        journal = file_of(settings.journal, worker.name) if settings.journal is not None else None
         changed = {
             "worker": worker.name, "workers": None, "limits": limits, "journal": journal,
             "keep_alive_seconds": settings.keep_alive_seconds + _SPARE_SECONDS,

@@ -1,0 +1,21 @@
+"""The URLs of databases: recognized, and shown without their passwords."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+SCHEMES: Final = ("postgresql://", "postgres://")
+"""How the URL of a database begins."""
+
+_PASSWORD: Final = re.compile(r"(?<=://)([^/?#@:]*):.*@|([?&])(?:ssl)?password=[^&]*&?")
+
+
+def is_database(text: str) -> bool:
+    """Return whether the name of a journal is the URL of a database, and not the path of a file."""
+    return text.startswith(SCHEMES)
+
+
+def without_password(url: str) -> str:
+    """Return the URL of a database as it may be shown: without its password."""
+    return _PASSWORD.sub(lambda found: f"{found[1]}@" if found[1] is not None else found[2], url).rstrip("?&")

@@ -1,0 +1,230 @@
+"""What journals have in common that write entries as rows: the event loop gathers entries, a thread writes them.
+
+The event loop encodes entries and puts them into a list. At the end of its round, what has come becomes one row (a
+group commit), which the thread writes; what comes meanwhile is the next row. When it is durable, the thread calls back
+into the event loop, and the requests that waited for it are answered. If a row cannot be written, the journal is
+broken: every request that waits, or comes later, is answered with `ShuttingDown`, because an answer would be a promise
+that the next process does not know of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from ludus.protocol.episodes import StepResult
+from ludus.protocol.errors import LudusError, ShuttingDown
+from ludus.server.runtime.journal import Entry, Evicted, OnBroken, OnDurable, SettledCall
+from ludus.server.runtime.journal_codec import encode, encode_call
+from ludus.server.runtime.journal_counts import JournalCounts, JournalStats
+from ludus.server.runtime.journal_garbage import Garbage, Pass
+
+log = logging.getLogger("ludus.server.journal")
+
+GARBAGE_BYTES: Final = 64 * 1024 * 1024
+"""The least bytes of new entries after which those of forgotten episodes are dropped."""
+
+Job = Callable[[], LudusError | None]
+Callback = Callable[[int, LudusError | None], None]
+
+
+class RowJournal(ABC):
+    """The part of a journal that gathers entries and has them written as rows.
+
+    Args:
+        syncs: whether an entry is durable only once it survives the loss of power.
+    """
+
+    survives = True
+    wants_asked = False
+
+    def __init__(self, *, syncs: bool) -> None:
+        self.syncs = syncs
+        self.sizes: Counter[str] | None = None
+        self._pieces: list[bytes] = []
+        """What has come since the last row."""
+        self._jobs: queue.SimpleQueue[tuple[int, Job] | None] = queue.SimpleQueue()
+        """What the thread has to do, each with the number of entries that are written then."""
+        self._busy = False
+        """Whether the thread has something to do, or a row is written at the end of this round of the event loop."""
+        self._garbage = Garbage()
+        self._since_pass = 0
+        self._after_pass = 0
+        """The bytes that the last pass has left."""
+        self._pass: Pass | None = None
+        """The pass that is under way."""
+        self._appended = 0
+        self._committed = 0
+        self._waiting: deque[tuple[int, OnDurable]] = deque()
+        self._broken: ShuttingDown | None = None
+        self._on_broken: OnBroken | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._counts = JournalCounts()
+        self._clock = time.time() - time.monotonic()
+        """What makes the times of entries from a clock that is never set."""
+
+    @abstractmethod
+    def _write(self, at: float, entries: bytes) -> LudusError | None:
+        """Write a row, in the thread; return the error if that failed for too long."""
+
+    @abstractmethod
+    def _drop_garbage(self, under_way: Pass) -> LudusError | None:
+        """Do a part of a pass, in the thread."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Free what the journal holds. Nothing is written afterwards."""
+
+    # ── the event loop ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin(self, url: str, on_broken: OnBroken) -> None:
+        """Note what to call once the journal is broken."""
+        self._loop = asyncio.get_running_loop()
+        self._on_broken = on_broken
+        if self._broken is not None:
+            on_broken(self._broken)
+
+    def stats(self) -> JournalStats:
+        """Return its state and counts for `/metrics`."""
+        return JournalStats(self._counts, self._appended - self._committed, self._broken is not None)
+
+    def append(self, entry: Entry) -> None:
+        """Append an entry, which becomes durable a little later."""
+        if self._broken is None:
+            self._garbage.note(entry)
+            self._pieces.append(piece := encode(entry))
+            if self.sizes is not None and entry.episode:
+                self.sizes[entry.episode] += len(piece)
+            self._appended += 1
+            if not self._busy:
+                self._write_soon()
+
+    def append_call(self, episode: str, call: SettledCall, outcome: StepResult | LudusError) -> bytes | None:
+        """Append a call together with its outcome, and return the outcome as it is sent, if that was made."""
+        if self._broken is not None:
+            return None
+        pieces, sent = encode_call(episode, call, outcome)
+        self._pieces += pieces
+        if self.sizes is not None:
+            self.sizes[episode] += sum(map(len, pieces))
+        self._appended += 1
+        if not self._busy:
+            self._write_soon()
+        return sent
+
+    def when_durable(self, callback: OnDurable) -> None:
+        """Call `callback` once all entries appended so far are durable, or with the error that prevents it."""
+        if self._broken is not None or self._committed == self._appended:
+            callback(self._broken)
+        else:
+            self._waiting.append((self._appended, callback))
+
+    def evict(self, episode: str) -> None:
+        """Note that an episode is forgotten, so that its entries are dropped later."""
+        self.append(Evicted(episode))
+        if self.sizes is not None:
+            self.sizes.pop(episode, None)
+
+    def close(self) -> None:
+        """Write what is left, and free what the journal holds. Closing twice is no error."""
+        if self._pieces:
+            self._hand_over()
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+            self._thread = None
+        self._close()
+        self._broken = self._broken or ShuttingDown("the server stops; send the request again")
+
+    def _write_soon(self) -> None:
+        self._busy = True
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        self._loop.call_soon(self._write_pieces)
+
+    def _write_pieces(self) -> None:
+        """Have all entries that have come written as one row."""
+        if self._pieces:  # unless the journal was closed in between
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Give the thread all entries that have come."""
+        entries, self._pieces = b"".join(self._pieces), []
+        self._count(len(entries))
+        self._give(self._appended, partial(self._write, self._now(), entries))
+
+    def _now(self) -> float:
+        """Return the Unix time, without the jumps of a clock that is set while this process runs."""
+        return self._clock + time.monotonic()
+
+    def _count(self, written: int) -> None:
+        """Count the bytes of a row."""
+        self._since_pass += written
+
+    def _give(self, appended: int, job: Job) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="ludus-journal", daemon=True)
+            self._thread.start()
+        self._jobs.put((appended, job))
+
+    def _tidy(self) -> bool:
+        """Let the thread drop a part of the garbage, if that is due; return whether it is."""
+        if self._pass is None and self._since_pass >= max(GARBAGE_BYTES, self._after_pass):
+            self._since_pass = 0
+            self._pass = self._garbage.begin()
+        if self._pass is None:
+            return False
+        self._give(0, partial(self._drop_garbage, self._pass))
+        return True
+
+    def _acknowledge(self, appended: int, error: LudusError | None) -> None:
+        """Answer what waited for the entries up to one of them."""
+        self._committed = max(self._committed, appended)
+        if error is not None:
+            broke = self._broken is None
+            self._broken = error if isinstance(error, ShuttingDown) else ShuttingDown(error.message)
+            self._committed = self._appended
+            self._pieces = []
+            if broke and self._on_broken is not None:
+                self._on_broken(self._broken)
+        while self._waiting and self._waiting[0][0] <= self._committed:
+            self._waiting.popleft()[1](error)
+
+    def _go_on(self, appended: int, error: LudusError | None) -> None:
+        """Answer what waited for a row of the thread, and write what has come meanwhile."""
+        self._acknowledge(appended, error)
+        if self._thread is None or error is not None:
+            self._busy = False
+        elif appended and self._tidy():  # a part of the garbage after each row, so that rows do not wait for all of it
+            return
+        elif self._pieces:
+            self._write_pieces()
+        else:
+            self._busy = self._tidy()
+
+    # ── the thread ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _serve(self) -> None:
+        error: LudusError | None = None
+        while (given := self._jobs.get()) is not None:
+            appended, job = given
+            error = error or job()
+            self._call(self._go_on, appended, error)
+
+    def _call(
+        self, function: Callable[[int, LudusError | None], None], appended: int, error: LudusError | None
+    ) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(function, appended, error)
+        except RuntimeError:
+            log.debug("the event loop has ended before its requests were answered")

@@ -1,0 +1,40 @@
+"""Reads the journals of all workers of a database, without changing them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+import psycopg
+
+from ludus.server.runtime.journal import Stored
+from ludus.server.runtime.journal_codec import stored_in
+from ludus.server.runtime.postgres import Database
+from ludus.server.runtime.postgres_journal import unreadable
+
+PAGE_ROWS: Final = 64
+"""How many rows are read at a time."""
+
+
+def read_database(database: Database, sizes: Counter[str]) -> Iterator[Stored]:
+    """Yield all entries of all workers, the oldest of each worker first.
+
+    Args:
+        database: the database.
+        sizes: gets the bytes of each episode's entries.
+
+    Raises:
+        JournalUnusable: the database cannot be used, or has no journal of this version, or a row cannot be read.
+    """
+    try:
+        with database.open_read_only() as connection, connection.cursor("rows") as rows:
+            rows.itersize = PAGE_ROWS
+            rows.execute("SELECT worker, seq, at, entries FROM ludus.batches ORDER BY worker, seq")
+            for worker, seq, at, batch in rows:
+                try:
+                    yield from stored_in(batch, at, sizes)
+                except ValueError as error:
+                    raise unreadable(database, worker, seq, error) from None
+    except psycopg.Error as error:
+        raise database.unusable(error) from None
