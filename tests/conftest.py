@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import pytest
 from hypothesis import settings
+from postgres_server import PostgresServer, started_server
+from stores import PostgresStore
 from suite_selection import is_selected
 
 from ludus.protocol.text import replace_surrogates
@@ -122,3 +124,18 @@ async def host() -> AsyncIterator[Callable[..., Awaitable[EpisodeHost]]]:
 def trainer() -> Principal:
     """A principal that may do everything."""
     return Principal.open()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server. A test that stops it starts it again."""
+    server = started_server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> Iterator[PostgresStore]:
+    """An empty database."""
+    yield PostgresStore(postgres)
+    postgres.flush(on=False)

@@ -6,29 +6,13 @@ What runs in this process runs with both stores in `make test`. Server processes
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 from durable_server import WORLD, Process
-from postgres_server import PostgresServer, started_server
-from stores import KINDS, PostgresStore, SqliteStore, Store
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """A PostgreSQL server. A test that stops it starts it again."""
-    server = started_server()
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def database(postgres: PostgresServer) -> Iterator[PostgresStore]:
-    """An empty database."""
-    yield PostgresStore(postgres)
-    postgres.flush(on=False)
+from stores import KINDS, SqliteStore, Store
 
 
 def store_of(kind: str, folder: Path, request: pytest.FixtureRequest) -> Store:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stores import PostgresStore
 from worker_servers import WorkersServer, runs, until
 
 from ludus.client import Episode, connect, text_of
@@ -32,6 +33,11 @@ def notes(server: WorkersServer) -> Counter[str]:
     """How often each thing happened, over all processes."""
     file = server.folder / "notes.txt"
     return Counter(line.rpartition(" ")[0] for line in (file.read_text("utf-8") if file.exists() else "").splitlines())
+
+
+def workers_of(database: PostgresStore) -> list[str]:
+    """The workers that have journals in a database."""
+    return database.sql("SELECT worker FROM ludus.leases").split()
 
 
 def children(server: WorkersServer) -> list[int]:
@@ -105,8 +111,13 @@ async def test_a_worker_keeps_its_process_while_the_next_one_cannot_load_the_env
 
 
 @pytest.mark.suite("workers")
-async def test_with_fewer_workers_the_others_finish_their_episodes_and_end_with_their_journals(launch: Any) -> None:
-    server: WorkersServer = await launch("--result-ttl-seconds", "0.5", journal=True, specs=SPECS)
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+async def test_with_fewer_workers_the_others_finish_their_episodes_and_end_with_their_journals(
+    launch: Any, store: str, request: pytest.FixtureRequest
+) -> None:
+    database = request.getfixturevalue("database") if store == "postgres" else None
+    journal = True if database is None else database.name
+    server: WorkersServer = await launch("--result-ttl-seconds", "0.5", journal=journal, specs=SPECS)
     async with connect(server.url) as client:
         waiting = client.environment("waiting")
         episodes = [await waiting.start() for _ in range(6)]
@@ -118,11 +129,11 @@ async def test_with_fewer_workers_the_others_finish_their_episodes_and_end_with_
         assert await asyncio.gather(*(total(one, 1) for one in episodes)) == [2] * 6
         more = [await waiting.start() for _ in range(4)]
         assert {worker_of(one.id) for one in more} == {"w0"}
-        journal = server.folder / "journal.db.w1"
-        assert journal.exists()
+        left = (server.folder / "journal.db.w1").exists if database is None else lambda: "w1" in workers_of(database)
+        assert left()
         await asyncio.gather(*(one.close() for one in episodes if worker_of(one.id) == "w1"))
         await until(lambda: "worker w1 has no episode left" in server.said)
-        await until(lambda: not journal.exists())
+        await until(lambda: not left())
         assert await total(next(one for one in episodes if worker_of(one.id) == "w0"), 1) == 3
         assert await total(await waiting.start(), 1) == 1
 
@@ -160,6 +171,10 @@ async def cut_moves(server: WorkersServer, cuts: int, seed: int, wire: Any) -> i
 
 @pytest.mark.suite("workers")
 @pytest.mark.parametrize("wire", ["channel", "mcp", "ors"])
-async def test_moves_that_are_cut_at_random_points_lose_no_step_and_run_none_twice(launch: Any, wire: Any) -> None:
-    server: WorkersServer = await launch(journal=True, specs=SPECS)
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+async def test_moves_that_are_cut_at_random_points_lose_no_step_and_run_none_twice(
+    launch: Any, store: str, wire: Any, request: pytest.FixtureRequest
+) -> None:
+    journal = True if store == "sqlite" else request.getfixturevalue("database").name
+    server: WorkersServer = await launch(journal=journal, specs=SPECS)
     assert await cut_moves(server, 10, 7, wire) > 10

@@ -92,7 +92,20 @@ class LudusApp:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve one connection, request or lifespan."""
+        if scope["type"] == "lifespan":
+            send = self._without_traceback(send)
         return self._outermost(scope, receive, send)
+
+    def _without_traceback(self, send: Send) -> Send:
+        """Leave the traceback out of the log when the application cannot start for a reason that a message explains."""
+
+        async def say(message: Message) -> None:
+            host = self.context.host
+            if message["type"] == "lifespan.startup.failed" and (host.startup.refusal or host.sandboxes.refusal):
+                message = {**message, "message": ""}
+            await send(message)
+
+        return say
 
 
 def create_app(
