@@ -72,7 +72,38 @@ Noises = Annotated[
     typer.Option(help="Disturb tools: [NAME:]rate=0.1,kinds=tool_error+delay,seed=3, or JSON; repeatable."),
 ]
 WorkerCount = Annotated[
-    int | None, typer.Option("--workers", help="Server processes behind one address; episodes are spread over them.")
+    str | None,
+    typer.Option(
+        "--workers", metavar="N or MIN-MAX",
+        help="Server processes behind one address; episodes are spread over them. Of a range, as many as are needed.",
+    ),
+]  # fmt: skip
+ScaleUpLoad = Annotated[
+    float, typer.Option(help="With --workers MIN-MAX: episodes of each worker above which one is added.")
+]
+ScaleDownLoad = Annotated[
+    float, typer.Option(help="With --workers MIN-MAX: episodes that each of the others may have when one is ended.")
+]
+ScaleUpSeconds = Annotated[
+    float, typer.Option(help="With --workers MIN-MAX: seconds of high load before a worker is added.")
+]
+ScaleDownSeconds = Annotated[
+    float, typer.Option(help="With --workers MIN-MAX: seconds of low load before a worker is ended.")
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray", metavar="ADDRESS",
+        help="With --workers: run them in this Ray cluster: auto, HOST:PORT, or local to start a Ray here.",
+    ),
+]  # fmt: skip
+RayCpus = Annotated[float, typer.Option(help="With --ray: CPUs that Ray reserves for each worker.")]
+RayMemory = Annotated[float | None, typer.Option(help="With --ray: GiB of memory that Ray reserves for each worker.")]
+RayWorkingDir = Annotated[
+    Path | None, typer.Option(help="With --ray: folder that Ray copies to the nodes, where the workers run in it.")
+]
+RayName = Annotated[
+    str | None, typer.Option(help="With --ray: name under which clients find the server: ludus+ray://auto/NAME.")
 ]
 WorkerId = Annotated[
     str | None,
@@ -138,6 +169,15 @@ def serve(
     journal_sync: JournalSync = "normal",
     workers: WorkerCount = None,
     worker: WorkerId = None,
+    scale_up_load: ScaleUpLoad = 256.0,
+    scale_down_load: ScaleDownLoad = 128.0,
+    scale_up_seconds: ScaleUpSeconds = 5.0,
+    scale_down_seconds: ScaleDownSeconds = 60.0,
+    ray: RayAddress = None,
+    ray_cpus: RayCpus = 1.0,
+    ray_memory: RayMemory = None,
+    ray_working_dir: RayWorkingDir = None,
+    ray_name: RayName = None,
     drain_seconds: DrainSeconds = 3600.0,
     unresponsive_seconds: UnresponsiveSeconds = 10.0,
     difficulty: DifficultyFiles = None,
@@ -205,6 +245,8 @@ def serve(
     given["environments"] = environments = with_options(environments, _format_options(given))
     if reload:
         _serve_with_reload(given)
+    if ray is not None and workers is None:
+        raise typer.BadParameter("--ray runs workers: add --workers N")
     if workers is not None:
         _serve_with_workers(given)
     classes = all_with_noise(load_environments(environments), noise or ())
@@ -258,6 +300,16 @@ def _serve_with_workers(options: dict[str, Any]) -> NoReturn:
     raise typer.Exit(run_workers(options["environments"], options["noise"] or (), _settings(options)))
 
 
+def _worker_counts(text: str | None) -> dict[str, Any]:
+    """Return the settings that `N` or `MIN-MAX` stands for."""
+    if text is None:
+        return {}
+    least, dash, most = text.partition("-")
+    if not least.isdigit() or (dash and not most.isdigit()):
+        raise typer.BadParameter(f"--workers {text!r} is not a number of workers, such as 4, or a range, such as 1-8")
+    return {"workers": int(least), "max_workers": int(most) if dash else None}
+
+
 def _settings(options: dict[str, Any]) -> Any:
     from pydantic import ValidationError
 
@@ -265,6 +317,7 @@ def _settings(options: dict[str, Any]) -> Any:
     from ludus.server.web.settings import ServerSettings
 
     given = {name: value for name, value in options.items() if name in ServerSettings.model_fields}
+    given |= _worker_counts(options["workers"])
     given["allow_hosts"] = tuple(options["allow_host"] or ())
     given["trusted_proxies"] = tuple(options["trusted_proxy"] or ())
     given["difficulty"] = tuple(options["difficulty"] or ())

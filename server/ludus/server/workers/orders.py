@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from pydantic import BaseModel
@@ -30,6 +31,15 @@ class Order(BaseModel):
     """The process id of its parent, with which it dies."""
     host: str = "127.0.0.1"
     """The address on which it listens for the gateway."""
+    lease_seconds: float | None = None
+    """How long after a question for its load it ends by itself, if no other one comes; None for never."""
+    mark: str | None = None
+    """What the file `mark_of(journal)` holds, by which another machine knows that it shares the journal's folder."""
+
+
+def mark_of(journal: Path) -> Path:
+    """Return the file that marks the folder of a worker's journal."""
+    return journal.with_name(f"{journal.name}.mark")
 
 
 class Load(BaseModel):

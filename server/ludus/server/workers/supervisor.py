@@ -46,6 +46,7 @@ from ludus.server.workers.orders import Order
 from ludus.server.workers.placements import Placements
 from ludus.server.workers.pool import Pool, Worker
 from ludus.server.workers.processes import Launcher, LocalLauncher
+from ludus.server.workers.ray_processes import RayLauncher
 from ludus.server.workers.tending import Tender
 
 log = logging.getLogger("ludus.supervisor")
@@ -138,7 +139,8 @@ class Supervisor:
         starts = settings.journal.with_name(f"{settings.journal.name}.starts") if settings.journal is not None else None
         self._placements = Placements(self._pool, starts)
         self._gateway = Gateway(self._pool, self._placements, settings, has_tokens=has_tokens)
-        self._launcher: Launcher = LocalLauncher()
+        self._ray = RayLauncher(settings) if settings.ray is not None else None
+        self._launcher: Launcher = self._ray or LocalLauncher()
         self._tenders: dict[str, Tender] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
@@ -159,7 +161,7 @@ class Supervisor:
         try:
             if await self._all_ready():
                 await self._gateway.listen(listener)
-                self._announce(listener)
+                await self._announce(listener)
                 await self._stop.wait()
         finally:
             await self._end()
@@ -190,12 +192,16 @@ class Supervisor:
                 journal.with_name(journal.name + end).unlink(missing_ok=True)
             shutil.rmtree(journal.with_name(journal.name + ".snapshots"), ignore_errors=True)
 
-    def _announce(self, listener: Any) -> None:
+    async def _announce(self, listener: Any) -> None:
+        """Say what is served and where, on standard output and in the Ray cluster."""
         name = listener.getsockname()
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._settings.host, self._settings.host)
         url = f"http://{f'[{host}]' if ':' in host else host}:{name[1]}"
+        environments = next(iter(self._tenders.values())).environments
+        if self._ray is not None:
+            await self._ray.publish(self._settings.ray_name or environments[0], self._settings, name[1])
         try:
-            announce(next(iter(self._tenders.values())).environments, url, self._settings, tokens=self._has_tokens)
+            announce(environments, url, self._settings, tokens=self._has_tokens)
         except OSError as error:
             give_up_output()
             raise unwritable(error) from None
@@ -275,5 +281,6 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(tender.stop() for tender in self._tenders.values()))
+        await self._launcher.close()
         await self._gateway.close()
         self._placements.close()
