@@ -67,7 +67,7 @@ class WorkersServer:
 
     def pids(self, worker: str) -> list[int]:
         """The process ids that a worker has had, the latest last."""
-        return [int(pid) for pid in re.findall(rf"worker {worker} serves \(process (\d+)\)", self.said)]
+        return [int(pid) for pid in re.findall(rf"worker {worker} serves \(process (\d+)", self.said)]
 
     def pid_of(self, worker: str) -> int:
         """The process id of a worker."""

@@ -10,6 +10,7 @@ How this works:
 * SIGHUP replaces the processes one by one. With a journal, the next process loads while the old one serves, and then
   takes the episodes over; requests wait meanwhile, for a fraction of a second. Without one, a worker gets no new
   episodes, and is restarted when it has none left, or after `drain_seconds`.
+* With a range of workers, some are added while they are busy, and some retire while they are not (`scaling.py`).
 * A worker beyond the wanted number, whose journal an earlier server has left, is retiring: it serves its episodes, gets
   no new ones, and ends with its journal when it has none left.
 * SIGTERM or SIGINT ends everything in order: running steps may end within `shutdown_seconds`. A second signal ends it
@@ -47,6 +48,7 @@ from ludus.server.workers.placements import Placements
 from ludus.server.workers.pool import Pool, Worker
 from ludus.server.workers.processes import Launcher, LocalLauncher
 from ludus.server.workers.ray_processes import RayLauncher
+from ludus.server.workers.scaling import Scaler
 from ludus.server.workers.tending import Tender
 
 log = logging.getLogger("ludus.supervisor")
@@ -143,6 +145,7 @@ class Supervisor:
         self._launcher: Launcher = self._ray or LocalLauncher()
         self._tenders: dict[str, Tender] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._serving = False
         self._stop = asyncio.Event()
         self._rolling: asyncio.Task[None] | None = None
 
@@ -162,6 +165,8 @@ class Supervisor:
             if await self._all_ready():
                 await self._gateway.listen(listener)
                 await self._announce(listener)
+                self._serving = True
+                self._keep_scaling()
                 await self._stop.wait()
         finally:
             await self._end()
@@ -176,18 +181,30 @@ class Supervisor:
 
         async def run() -> None:
             await tender.run()
-            if worker.retiring:
+            if not tender.failed.done():  # it has retired
+                self._forget(worker)
+            elif self._serving:  # it was added
+                log.error("worker %s cannot start: %s", worker.name, tender.failed.result())
                 self._forget(worker)
 
         task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _keep_scaling(self) -> None:
+        """Change the number of workers from now on, if the settings give a range."""
+        if self._settings.max_workers is not None:
+            scaler = Scaler(self._pool, self._settings, self._tend, self._journal_of)
+            task = asyncio.get_running_loop().create_task(scaler.run())
+            self._tasks.add(task)
+
+    def _journal_of(self, name: str) -> Path | None:
+        return journal_of(self._settings.journal, name) if self._settings.journal is not None else None
+
     def _forget(self, worker: Worker) -> None:
         """Forget a worker that has no episodes, and its journal."""
         del self._pool.workers[worker.name], self._tenders[worker.name]
-        if self._settings.journal is not None:
-            journal = journal_of(self._settings.journal, worker.name)
+        if (journal := self._journal_of(worker.name)) is not None:
             for end in ("", "-wal", "-shm"):
                 journal.with_name(journal.name + end).unlink(missing_ok=True)
             shutil.rmtree(journal.with_name(journal.name + ".snapshots"), ignore_errors=True)
@@ -233,16 +250,17 @@ class Supervisor:
         )
 
     def _settings_of(self, worker: Worker) -> ServerSettings:
-        settings, count = self._settings, self._settings.workers or 1
+        settings = self._settings
+        count = settings.max_workers or settings.workers or 1
         limits = settings.limits.model_copy(
             update={
                 "max_episodes": -(-settings.limits.max_episodes // count),
                 "max_queue": -(-settings.limits.max_queue // count),
             }
         )
-        journal = journal_of(settings.journal, worker.name) if settings.journal is not None else None
         changed = {
-            "worker": worker.name, "workers": None, "limits": limits, "journal": journal,
+            "worker": worker.name, "workers": None, "max_workers": None, "limits": limits,
+            "journal": self._journal_of(worker.name),
             "keep_alive_seconds": settings.keep_alive_seconds + _SPARE_SECONDS,
         }  # fmt: skip
         return settings.model_copy(update=changed)

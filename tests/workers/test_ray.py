@@ -1,0 +1,212 @@
+"""Workers that run in a Ray cluster: episodes are played as on one machine, and survive what happens to the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client as McpClient
+from ray_cluster import RayCluster, command_of, descendants, parent_of
+from worker_servers import WORLD, WorkersServer, runs, until
+
+from ludus.client import Episode, connect, text_of
+from ludus.protocol.errors import ConnectionFailed, EpisodeNotFound, InfrastructureFailed
+from ludus.protocol.workers import worker_of, worker_of_session
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.suite("ray"),
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed"),
+]
+
+LOST = (InfrastructureFailed, EpisodeNotFound)
+BACK_SECONDS = 15.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    """A cluster of a head without room for workers, and a node that has it."""
+    made = RayCluster(0)
+    try:
+        made.add(6)
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+async def serve(launch: Any, cluster: RayCluster) -> Any:
+    """`server = await serve(journal=True)`: a server whose workers are in the cluster."""
+
+    async def start(*options: str, journal: bool, on: RayCluster = cluster, **settings: Any) -> WorkersServer:
+        server: WorkersServer = await launch(
+            *options, "--ray", on.address, "--ray-cpus", "0.5", journal=journal, variables=on.variables, **settings
+        )
+        return server
+
+    return start
+
+
+async def total(episode: Episode, number: int) -> int:
+    """The sum after adding a number."""
+    return int(text_of((await episode.call("add", number=number)).content).split()[0])
+
+
+def worker(episode: Episode) -> str | None:
+    return worker_of(episode.id) or worker_of_session(episode.id)
+
+
+@pytest.mark.parametrize("wire", ["channel", "mcp", "ors"])
+async def test_episodes_are_played_over_every_transport(serve: Any, wire: Any) -> None:
+    server: WorkersServer = await serve(journal=False)
+    async with connect(server.url, wire=wire) as client:
+        ledger = client.environment("ledger")
+        episodes = [await ledger.start(index=0, seed=number) for number in range(6)]
+        assert {worker(one) for one in episodes} == {"w0", "w1"}
+        for count in (1, 2, 3):
+            sums = await asyncio.gather(*(total(one, number) for number, one in enumerate(episodes)))
+            assert sums == [number * count for number in range(6)]
+        graded = await asyncio.gather(*(one.grade(str(3 * number)) for number, one in enumerate(episodes)))
+        assert [one.reward.value for one in graded if one.reward is not None] == [1.0] * 6
+        if (url := episodes[0].play_url) is not None:
+            async with McpClient(url) as agent:
+                assert "add" in {tool.name for tool in (await agent.list_tools()).tools}
+    for name in ("w0", "w1"):
+        assert server.pid not in (parent_of(server.pid_of(name)), server.pid_of(name)), "Ray has started it"
+
+
+def kill_child(server: WorkersServer) -> None:
+    os.kill(server.pid_of("w0"), signal.SIGKILL)
+
+
+def kill_actor(server: WorkersServer) -> None:
+    actor = parent_of(server.pid_of("w0"))
+    assert b"NodeProcess" in command_of(actor)
+    os.kill(actor, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("kill", [kill_child, kill_actor])
+@pytest.mark.parametrize("journal", [True, False], ids=["journal", "no journal"])
+async def test_a_worker_whose_process_or_actor_is_killed_is_replaced(serve: Any, kill: Any, journal: bool) -> None:
+    server: WorkersServer = await serve(journal=journal)
+    await check_death(server, kill, journal)
+
+
+async def check_death(server: WorkersServer, kill: Any, journal: bool) -> None:
+    """Play, let something kill worker 0, and check what the episodes are then."""
+    async with connect(server.url) as client:
+        ledger = client.environment("ledger")
+        episodes = [await ledger.start(index=0, seed=number) for number in range(6)]
+        await asyncio.gather(*(total(one, 1) for one in episodes))
+        pid, began = server.pid_of("w0"), time.monotonic()
+        kill(server)
+        sums = await asyncio.gather(*(total(one, 2) for one in episodes), return_exceptions=True)
+        took = time.monotonic() - began
+        for one, result in zip(episodes, sums, strict=True):
+            if journal or worker(one) == "w1":
+                assert result == 3
+            else:
+                assert isinstance(result, LOST)
+        await server.replaced("w0", pid)
+        await until(lambda: not runs(pid))
+        assert time.monotonic() - began < BACK_SECONDS
+        assert took < BACK_SECONDS
+        if not journal:
+            again = [await ledger.start(index=0) for _ in range(4)]
+            assert await asyncio.gather(*(total(one, 4) for one in again)) == [4] * 4
+    print(f"\n{kill.__name__}: episodes answered after {took:.2f} s")  # noqa: T201
+
+
+@pytest.mark.parametrize("journal", [True, False], ids=["journal", "no journal"])
+async def test_a_node_that_is_lost_gives_its_workers_to_another(serve: Any, cluster: RayCluster, journal: bool) -> None:
+    cluster.add(6)
+    server: WorkersServer = await serve(journal=journal)
+    raylets = {name: parent_of(parent_of(server.pid_of(name))) for name in ("w0", "w1")}
+    assert len(set(raylets.values())) == 2, "Ray spreads the workers"
+
+    def kill_node(server: WorkersServer) -> None:
+        os.kill(raylets["w0"], signal.SIGKILL)
+
+    await check_death(server, kill_node, journal)
+    assert parent_of(parent_of(server.pid_of("w0"))) != raylets["w0"]
+
+
+async def test_a_rolling_restart_moves_episodes_to_other_processes(serve: Any) -> None:
+    server: WorkersServer = await serve(journal=True)
+    async with connect(server.url) as client:
+        ledger = client.environment("ledger")
+        episodes = [await ledger.start(index=0, seed=number) for number in range(6)]
+        await asyncio.gather(*(total(one, 1) for one in episodes))
+        before = [server.pid_of(name) for name in ("w0", "w1")]
+        os.kill(server.pid, signal.SIGHUP)
+        await until(lambda: "all workers were restarted" in server.said)
+        assert await asyncio.gather(*(total(one, 2) for one in episodes)) == [3] * 6
+        assert not {*before} & {server.pid_of(name) for name in ("w0", "w1")}
+        await until(lambda: not any(map(runs, before)))
+        assert not any(map(runs, [parent_of(pid) for pid in before if runs(pid)]))
+    assert "cannot start" not in server.said
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+async def test_no_actor_and_no_process_outlives_the_supervisor(serve: Any, number: int) -> None:
+    server: WorkersServer = await serve(journal=True)
+    children = [server.pid_of(name) for name in ("w0", "w1")]
+    actors = [parent_of(pid) for pid in children]
+    own = descendants(server.pid)
+    assert any(b"ray_driver" in command_of(pid) for pid in own)
+    assert await server.end(number) == (0 if number == signal.SIGTERM else -number)
+    await until(lambda: not any(map(runs, [*children, *actors, *own])))
+
+
+async def test_clients_find_a_server_by_its_name_as_long_as_it_runs(
+    serve: Any, cluster: RayCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in cluster.variables.items():
+        monkeypatch.setenv(name, value)
+    server: WorkersServer = await serve("--ray-name", "my lab", journal=False)
+    found = f"ludus+ray://{cluster.address}/my%20lab"
+    async with connect(found) as client:
+        assert await total(await client.environment("ledger").start(index=0), 5) == 5
+    await server.end(signal.SIGKILL)
+    with pytest.raises(ConnectionFailed, match=r"my lab.*(no running server has this name|has ended)"):
+        connect(found)
+    with pytest.raises(ValueError, match="is not ludus"):
+        connect(f"ludus+ray://{cluster.address}")
+
+
+async def test_a_worker_that_waits_for_a_place_says_what_the_cluster_lacks(serve: Any) -> None:
+    server: WorkersServer = await serve(journal=False)
+    server_log = server.log
+    await server.end(signal.SIGTERM)
+    server.options = (*server.options, "--ray-cpus", "100")
+    starting = asyncio.ensure_future(server.start())
+    await until(lambda: "waits for a Ray node with room for 100 CPU; the cluster has 6 CPU" in server_log.read_text())
+    assert server.process is not None
+    server.process.send_signal(signal.SIGTERM)
+    with pytest.raises(AssertionError):
+        await starting
+
+
+def test_what_a_node_does_not_share_is_refused(tmp_path: Path) -> None:
+    from ludus.server.web.settings import ServerSettings
+    from ludus.server.workers.orders import Order, mark_of
+    from ludus.server.workers.ray_node import place
+
+    settings = ServerSettings(journal=tmp_path / "journal.db.w0", usage_file=tmp_path / "elsewhere" / "usage")
+    order = Order(specs=[str(WORLD)], noise=[], settings=settings, secret="s", mark="1234")
+    refused = place(order, "10.0.0.7")
+    assert isinstance(refused, str)
+    assert "10.0.0.7 does not share the folder of the journals" in refused
+    mark_of(tmp_path / "journal.db.w0").write_text("another server's")
+    assert isinstance(place(order, "10.0.0.7"), str)
+    mark_of(tmp_path / "journal.db.w0").write_text("1234")
+    placed = place(order, "10.0.0.7")
+    assert isinstance(placed, Order)
+    assert (placed.host, placed.settings.usage_file) == ("10.0.0.7", None)
