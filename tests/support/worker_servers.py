@@ -40,7 +40,8 @@ class WorkersServer:
 
     async def start(self, *options: str) -> str:
         """Start the server, wait until it answers, and return the line in which it says so."""
-        names = [f"w{number}" for number in range(int(self.options[self.options.index("--workers") + 1]))]
+        least = self.options[self.options.index("--workers") + 1].partition("-")[0]
+        names = [f"w{number}" for number in range(int(least))]
         before = {name: len(self.pids(name)) if self.log.exists() else 0 for name in names}
         command = [sys.executable, "-m", "ludus.cli", "serve", *self.specs, "--port", str(self.port)]
         with self.log.open("ab") as log:

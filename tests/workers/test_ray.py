@@ -132,7 +132,8 @@ async def test_a_node_that_is_lost_gives_its_workers_to_another(serve: Any, clus
     assert len(set(raylets.values())) == 2, "Ray spreads the workers"
 
     def kill_node(server: WorkersServer) -> None:
-        os.kill(raylets["w0"], signal.SIGKILL)
+        for pid in (*descendants(raylets["w0"]), raylets["w0"]):
+            os.kill(pid, signal.SIGKILL)
 
     await check_death(server, kill_node, journal)
     assert parent_of(parent_of(server.pid_of("w0"))) != raylets["w0"]

@@ -27,7 +27,7 @@ from ludus.server.tasks.noisy import all_with_noise
 from ludus.server.web import logs
 from ludus.server.web.guard import refuse
 from ludus.server.web.serve import LudusServer, build, listen, serve_app, uvicorn_config
-from ludus.server.workers.orders import HAND_OVER, LOAD_PATH, SERVE, Load, Order
+from ludus.server.workers.orders import END_PATH, HAND_OVER, LOAD_PATH, SERVE, Load, Order
 from ludus.server.workers.parent import Answers, follow_parent
 from ludus.server.workers.upstream import GATEWAY_HEADER
 
@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     from ludus.server.runtime.host import EpisodeHost
 
 FENCED: Final = 71
-"""The exit status of a worker that its gateway did not ask for its load for too long."""
+"""The exit status of a worker that its gateway has told to end, or did not ask for its load for too long."""
+
+END_SECONDS: Final = 0.05
+"""How long the answer to that may take to leave."""
 
 
 class FromGateway:
@@ -67,6 +70,10 @@ class FromGateway:
         if not peer and scope["path"] == LOAD_PATH:  # the gateway's own request, and none that it passes on
             await self._tell_load(send)
             return
+        if not peer and scope["path"] == END_PATH:
+            asyncio.get_running_loop().call_later(END_SECONDS, os._exit, FENCED)
+            await _answer(send, b"{}")
+            return
         client = scope.get("client")
         await self._app({**scope, "client": (peer.decode("latin-1"), client[1] if client else 0)}, receive, send)
 
@@ -74,10 +81,13 @@ class FromGateway:
         self._lease.renew()
         stats = self._host.stats()
         load = Load(running=stats.running, starting=stats.starting, queued=stats.queued, kept=stats.kept)
-        body = load.model_dump_json().encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await _answer(send, load.model_dump_json().encode())
+
+
+async def _answer(send: Send, body: bytes) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 class Lease:

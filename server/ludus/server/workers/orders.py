@@ -19,6 +19,10 @@ LOAD_PATH: Final = "/workers/load"
 """The path at which the gateway asks for the load, which is also the health check."""
 
 
+END_PATH: Final = "/workers/end"
+"""The path at which the gateway tells a process to end at once, if it can be ended in no other way."""
+
+
 class Order(BaseModel):
     """What a worker process is to do: the first line it gets."""
 

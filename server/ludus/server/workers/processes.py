@@ -45,6 +45,10 @@ class Process(Protocol):
         """The exit status; None while it runs, or if it is not known."""
         ...
 
+    def note_question(self) -> None:
+        """Note that it is being asked for its load."""
+        ...
+
     async def serve(self, seconds: float) -> tuple[str, int]:
         """Let it open its journal and serve, and return its host and port.
 
@@ -112,6 +116,9 @@ class LocalProcess:
     def status(self) -> int | None:
         """The exit status; None while it runs."""
         return self._process.returncode
+
+    def note_question(self) -> None:
+        """Do nothing: such a process can always be killed."""
 
     async def load(self, order: Order, seconds: float) -> None:
         """Give it its order, and wait until it has loaded its environments.

@@ -17,6 +17,7 @@ import logging
 import os
 import queue
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,6 +25,7 @@ from typing import Any, Final
 import ray
 from pydantic import BaseModel
 from ray.exceptions import RayActorError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ludus.server.web import logs
 from ludus.server.web.logs import LogFormat, LogLevel
@@ -40,6 +42,15 @@ LOOK_SECONDS: Final = 10.0
 
 PLACE_SECONDS: Final = 10.0
 """How long a worker may wait for a place before the log says what the cluster lacks."""
+
+MOST_TRIES: Final = 3
+"""How often a worker is placed, if the node of its actor is lost meanwhile."""
+
+ANSWER_SECONDS: Final = 1.0
+"""How long a node may take to accept a connection."""
+
+SPARE_SECONDS: Final = 5.0
+"""How long after its own limit an actor may answer."""
 
 KILL_SECONDS: Final = 3.0
 """How long an actor may take to kill its process, before the actor is killed."""
@@ -78,6 +89,8 @@ class _Placed:
 
     actor: Any
     node: str
+    died: bool = False
+    """Whether the actor is known to have died."""
 
 
 class Driver:
@@ -118,7 +131,7 @@ class Driver:
         except ClusterLost as error:
             answer = {"error": str(error), "lost": True}
         except (Failed, RayError) as error:
-            answer = {"error": str(error).strip().splitlines()[-1]}
+            answer = {"error": _last_line(error)}
         self._answers.write({"id": identifier, **answer})
 
     # ── processes ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -127,29 +140,54 @@ class Driver:
         self, worker: str, order: str, variables: Mapping[str, str], folder: str, seconds: float
     ) -> dict[str, Any]:
         """Start a process, and return its number and title once it has loaded its environments."""
-        await self.hosts()
-        actor = await asyncio.to_thread(self._create)
-        try:
-            place = await self._place(worker, actor, seconds)
-            loaded = await asyncio.wait_for(_result(actor.load.remote(order, variables, folder, seconds)), seconds + 5)
-            if "error" in loaded:
-                raise Failed(loaded["error"])
-        except (Failed, RayError, TimeoutError) as error:
-            await asyncio.to_thread(_end_actor, actor)
-            if isinstance(error, TimeoutError):
-                raise Failed(f"worker {worker} did not start on its Ray node in time") from None
-            raise
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        for tries in itertools.count(1):
+            actor = await asyncio.to_thread(self._create, await self._strategy())
+            try:
+                place = await self._place(worker, actor, deadline - loop.time())
+                loading = actor.load.remote(order, variables, folder, deadline - loop.time())
+                loaded = await asyncio.wait_for(_result(loading), deadline - loop.time() + SPARE_SECONDS)
+                if "error" in loaded:
+                    raise Failed(loaded["error"])
+                break
+            except (Failed, RayError, TimeoutError) as error:
+                await asyncio.to_thread(_end_actor, actor)
+                if isinstance(error, TimeoutError):
+                    raise Failed(f"worker {worker} did not start on its Ray node in time") from None
+                if tries == MOST_TRIES or not isinstance(error, RayActorError):
+                    raise
+                log.warning("worker %s is placed again: %s", worker, _last_line(error))
         number = next(self._numbers)
         self._placed[number] = _Placed(actor, place["node"])
-        self._spawn(self._watch(number, actor))
+        self._spawn(self._watch(number, self._placed[number]))
         return {"process": number, "title": loaded["title"]}
 
-    def _create(self) -> Any:
+    async def _strategy(self) -> Any:
+        """Return how Ray is to choose a node.
+
+        Ray takes seconds to notice that a node is lost. A node that does not answer, but counts as alive, is avoided.
+        """
+        nodes = [node for node in await _nodes() if node["Alive"]]
+        answers = await asyncio.gather(*map(_answers, nodes))
+        if all(answers):
+            return "SPREAD"
+        used = Counter(placed.node for placed in self._placed.values())
+        fit = [
+            node for node, answer in zip(nodes, answers, strict=True)
+            if answer and node["Resources"].get("CPU", 0.0) >= self._options.cpus
+        ]  # fmt: skip
+        if not fit:
+            return "SPREAD"
+        chosen = min(fit, key=lambda node: used[node["NodeID"]])
+        return NodeAffinitySchedulingStrategy(chosen["NodeID"], soft=True)
+
+    def _create(self, strategy: Any) -> Any:
         needs: dict[str, Any] = {"num_cpus": self._options.cpus}
         if self._options.memory is not None:
             needs["memory"] = int(self._options.memory * 1024**3)
         made = ray.remote(NodeProcess).options(
-            max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD", max_concurrency=100, **needs
+            max_restarts=0, max_task_retries=0, scheduling_strategy=strategy, max_concurrency=100, **needs
         )
         return made.remote()
 
@@ -165,12 +203,12 @@ class Driver:
                 raise Failed(f"no Ray node had room for {needs} within {seconds:g} s; {has}")
         return placing.result()
 
-    async def _watch(self, number: int, actor: Any) -> None:
+    async def _watch(self, number: int, placed: _Placed) -> None:
         """Report the end of a process."""
         try:
-            status = await _result(actor.wait.remote())
+            status = await _result(placed.actor.wait.remote())
         except RayError:
-            status = KILLED
+            status, placed.died = KILLED, True
         self._answers.write({"ended": number, "status": KILLED if status is None else status})
 
     async def serve(self, process: int, seconds: float) -> dict[str, Any]:
@@ -194,13 +232,16 @@ class Driver:
         placed = self._placed.get(process)
         if placed is None:
             return {"certain": True}
-        certain = True
+        certain = not placed.died
         try:
-            await asyncio.wait_for(_result(placed.actor.kill.remote()), KILL_SECONDS)
-        except RayActorError:  # the process died with its actor, if its node lives
-            certain = await self._lives(placed.node)
+            if certain:
+                await asyncio.wait_for(_result(placed.actor.kill.remote()), KILL_SECONDS)
+        except RayActorError:
+            placed.died = True
         except (RayError, TimeoutError):
             certain = False
+        if placed.died:  # and its process with it, if its node lives
+            certain = await self._lives(placed.node)
         await self._discard(process)
         return {"certain": certain}
 
@@ -243,6 +284,21 @@ async def _result(reference: Any) -> Any:
     return await asyncio.wrap_future(reference.future())
 
 
+async def _answers(node: dict[str, Any]) -> bool:
+    """Return whether a node can be reached."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            _, writer = await asyncio.open_connection(node["NodeManagerAddress"], node["NodeManagerPort"])
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+def _last_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
+
+
 async def _nodes() -> list[dict[str, Any]]:
     try:
         found: list[dict[str, Any]] = await asyncio.wait_for(asyncio.to_thread(ray.nodes), LOOK_SECONDS)
@@ -271,6 +327,7 @@ def connect(options: Options) -> None:
     """Connect to the cluster, or start one."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+    os.environ.setdefault("RAY_SCHEDULER_EVENTS", "0")
     runtime = {"working_dir": options.working_dir} if options.working_dir is not None else None
     ray.init(
         address=options.address, runtime_env=runtime, namespace=NAMESPACE, logging_level=logging.WARNING,

@@ -7,8 +7,8 @@ actors end with it, and it ends with the supervisor.
 
 * The end of a process, of its actor or of its node ends the process for the `Tender`, which starts the next one.
 * A node may only be out of reach, and its process alive. So a process on a node ends itself if the gateway did not ask
-  it for its load for `LEASE_SECONDS`, and `kill` waits as long if it cannot know that the process has ended. So there
-  is never a second writer of a journal.
+  it for its load for `LEASE_SECONDS`, and `kill` waits for that if neither Ray nor the process itself confirms its end.
+  So there is never a second writer of a journal.
 * If the cluster does not answer, or its driver has ended, the next process of a worker is started on this machine.
 """
 
@@ -27,8 +27,10 @@ from typing import Any, Final
 
 from ludus.server.web.serve import ServeError
 from ludus.server.web.settings import ServerSettings
-from ludus.server.workers.orders import Order, mark_of
+from ludus.server.workers.orders import END_PATH, Order, mark_of
+from ludus.server.workers.pool import Worker
 from ludus.server.workers.processes import Lines, LocalLauncher, NotStarted, Process, spawn
+from ludus.server.workers.upstream import GATEWAY_HEADER, ask
 
 log = logging.getLogger("ludus.supervisor")
 
@@ -40,6 +42,12 @@ LEASE_SECONDS: Final = 5.0
 
 LONG_LEASE_SECONDS: Final = 60.0
 """The same for a process without a journal."""
+
+END_SECONDS: Final = 1.0
+"""How long a process may take to answer that it ends."""
+
+EXIT_SECONDS: Final = 0.2
+"""How long it then takes to end."""
 
 CLOSE_SECONDS: Final = 10.0
 """How long the driver may take to end."""
@@ -182,16 +190,25 @@ class RayProcess:
         connection: the connection to the cluster.
         number: the driver's number of the process.
         title: what names it in the log.
-        lease_seconds: how long it goes on if it cannot be reached.
+        order: its order.
     """
 
-    def __init__(self, connection: RayConnection, number: int, title: str, lease_seconds: float | None) -> None:
+    def __init__(self, connection: RayConnection, number: int, title: str, order: Order) -> None:
         self._connection = connection
         self._number = number
-        self._lease_seconds = lease_seconds
+        self._order = order
         self._end = connection.end_of(number)
+        self._address = Worker(order.settings.worker or "")
+        self._leaving = False
+        """Whether it was asked to end, and may have closed its port before."""
+        self._asked_at = 0.0
+        """When it was last asked for its load."""
         self.title = title
         self.environments: list[str] = []
+
+    def note_question(self) -> None:
+        """Note that it is being asked for its load, which renews its lease."""
+        self._asked_at = asyncio.get_running_loop().time()
 
     @property
     def status(self) -> int | None:
@@ -207,6 +224,7 @@ class RayProcess:
             await self.kill()
             raise NotStarted(str(error) or "it did not start in time") from None
         self.environments = said["environments"]
+        self._address.serves_at(said["host"], said["port"])
         return said["host"], said["port"]
 
     async def release(self, seconds: float) -> None:
@@ -222,6 +240,7 @@ class RayProcess:
         await self._ask("stop", seconds)
 
     async def _ask(self, call: str, seconds: float) -> None:
+        self._leaving = True
         try:
             async with asyncio.timeout(seconds + 2):
                 await self._connection.call(call, process=self._number, seconds=seconds)
@@ -238,11 +257,28 @@ class RayProcess:
             certain = (await self._connection.call("kill", process=self._number))["certain"]
         except (CallFailed, ClusterLost):
             certain = False
-        if not certain and self._lease_seconds == LEASE_SECONDS:
-            log.warning("%s cannot be reached; its successor waits until it has ended itself", self.title)
-            await asyncio.sleep(self._lease_seconds + 1)
+        if not certain and not await self._ended_at_once() and self._order.settings.journal is not None:
+            left = self._asked_at + LEASE_SECONDS + 1 - asyncio.get_running_loop().time()
+            if left > 0:
+                log.warning("%s cannot be reached; its successor waits %.1f s for its end", self.title, left)
+                await asyncio.sleep(left)
         if not self._end.done():
             self._end.set_result(-9)
+
+    async def _ended_at_once(self) -> bool:
+        """Tell the process itself to end, and return whether it certainly has."""
+        if not self._address.port:  # it does not serve yet, so it has no journal
+            return True
+        headers = [(b"host", b"localhost"), (GATEWAY_HEADER, f"{self._order.secret} ".encode())]
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                await ask(self._address, b"POST", END_PATH.encode(), headers)
+        except ConnectionRefusedError:
+            return not self._leaving
+        except OSError:
+            return False
+        await asyncio.sleep(EXIT_SECONDS)
+        return True
 
     def kill_now(self) -> None:
         """Kill it without waiting for its end."""
@@ -276,8 +312,9 @@ class RayLauncher:
         try:
             connection = await self._connect()
             lease = LEASE_SECONDS if order.settings.journal is not None else LONG_LEASE_SECONDS
+            order = self._for_node(order, lease)
             said = await connection.call(
-                "start", worker=order.settings.worker, order=self._for_node(order, lease).model_dump_json(),
+                "start", worker=order.settings.worker, order=order.model_dump_json(),
                 variables={name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)},
                 folder="" if self._settings.ray_working_dir is not None else os.getcwd(), seconds=seconds,
             )  # fmt: skip
@@ -289,7 +326,7 @@ class RayLauncher:
             log.error("%s; worker %s is started on this machine", error, order.settings.worker)
             return await self._local.start(order, seconds)
         self._known = True
-        return RayProcess(connection, said["process"], said["title"], lease)
+        return RayProcess(connection, said["process"], said["title"], order)
 
     async def publish(self, name: str, settings: ServerSettings, port: int) -> None:
         """Make the server's address known in the cluster, as long as the server runs.

@@ -254,6 +254,8 @@ class Tender:
         Raises:
             OSError: it does not answer.
         """
+        if self._process is not None:
+            self._process.note_question()
         headers = [(b"host", b"localhost"), (GATEWAY_HEADER, self._introduction)]
         reply = await ask(self.worker, b"GET", LOAD_PATH.encode(), headers)
         return Load.model_validate_json(reply.body)
