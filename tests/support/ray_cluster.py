@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from worker_servers import runs
 
@@ -83,11 +84,11 @@ class RayCluster:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    def _read(self) -> dict[str, object]:
+    def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         while line := self._process.stdout.readline():
             if line.startswith(b"{"):
-                found: dict[str, object] = json.loads(line)
+                found: dict[str, Any] = json.loads(line)
                 return found
         raise AssertionError("the Ray cluster did not start")
 

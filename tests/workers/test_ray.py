@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from mcp import Client as McpClient
 from ray_cluster import RayCluster, command_of, descendants, parent_of
-from worker_servers import WORLD, WorkersServer, runs, until
+from worker_servers import PATIENCE, WORLD, WorkersServer, runs, until
 
 from ludus.client import Episode, connect, text_of
 from ludus.protocol.errors import ConnectionFailed, EpisodeNotFound, InfrastructureFailed
@@ -193,6 +194,45 @@ async def test_a_worker_that_waits_for_a_place_says_what_the_cluster_lacks(serve
     server.process.send_signal(signal.SIGTERM)
     with pytest.raises(AssertionError):
         await starting
+
+
+@pytest.mark.parametrize("journal", [True, False], ids=["journal", "no journal"])
+async def test_after_the_loss_of_the_head_workers_go_on_on_this_machine(
+    serve: Any, journal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "5")  # when Ray's processes give up; 60 by default
+    cluster = RayCluster(0)
+    try:
+        cluster.add(6)
+        server: WorkersServer = await serve(journal=journal, on=cluster)
+        async with connect(server.url, reconnect_seconds=60) as client:
+            ledger = client.environment("ledger")
+            episodes = [await ledger.start(index=0, seed=number) for number in range(6)]
+            await asyncio.gather(*(total(one, 1) for one in episodes))
+            before = [server.pid_of(name) for name in ("w0", "w1")]
+            cluster.lose_head()
+            assert await asyncio.gather(*(total(one, 1) for one in episodes)) == [2] * 6, "steps do not need Ray"
+            await until(lambda: all(server.pid_of(f"w{number}") != pid for number, pid in enumerate(before)))
+            sums = await asyncio.gather(*(total(one, 1) for one in episodes), return_exceptions=True)
+            assert sums == [3] * 6 if journal else all(isinstance(one, LOST) for one in sums)
+            assert await total(await ledger.start(index=0), 7) == 7
+        assert "is started on this machine" in server.said
+        assert not any(map(runs, before))
+        assert await server.end(signal.SIGTERM) == 0
+    finally:
+        cluster.close()
+
+
+async def test_a_cluster_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    command = ["serve", f"{WORLD}:Ledger", "--port", "0", "--workers", "2", "--ray", "127.0.0.1:1"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "ludus.cli", *command, cwd=tmp_path, stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **RayCluster.variables},
+    )  # fmt: skip
+    async with asyncio.timeout(PATIENCE):
+        _, log = await process.communicate()
+    assert process.returncode not in (0, -signal.SIGKILL)
+    assert "ludus: cannot use the Ray cluster at 127.0.0.1:1: " in log.decode()
 
 
 def test_what_a_node_does_not_share_is_refused(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ludus.server.runtime.host import EpisodeHost
 
 FENCED: Final = 71
-"""The exit status of a worker that its gateway has told to end, or did not ask for its load for too long."""
+"""The exit status of a worker that was ordered to end by its gateway, or not asked for its load for too long."""
 
 END_SECONDS: Final = 0.05
 """How long the answer to that may take to leave."""

@@ -20,7 +20,7 @@ LOAD_PATH: Final = "/workers/load"
 
 
 END_PATH: Final = "/workers/end"
-"""The path at which the gateway tells a process to end at once, if it can be ended in no other way."""
+"""The path at which the gateway lets a process end at once, if it can be ended in no other way."""
 
 
 class Order(BaseModel):

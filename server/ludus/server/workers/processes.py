@@ -1,8 +1,8 @@
 """The processes of workers, on this machine.
 
 A process is started in two phases: it loads the environments (`Launcher.start`), and only after another order it
-opens its journal and serves (`Process.serve`). So a process can load while the one before still serves, and take the episodes
-over in the time that the journal needs. `Process.release` is the other half of such a handover.
+opens its journal and serves (`Process.serve`). So a process can load while the one before still serves, and take the
+episodes over in the time that the journal needs. `Process.release` is the other half of such a handover.
 
 `python -m ludus.server.workers.child` (`child.py`) is the other side: it reads lines of JSON from its standard input
 and writes lines to a file descriptor.

@@ -16,6 +16,7 @@ import itertools
 import logging
 import os
 import queue
+import socket
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -49,6 +50,9 @@ MOST_TRIES: Final = 3
 ANSWER_SECONDS: Final = 1.0
 """How long a node may take to accept a connection."""
 
+REACH_SECONDS: Final = 5.0
+"""How long the head of a cluster may take to accept a connection."""
+
 SPARE_SECONDS: Final = 5.0
 """How long after its own limit an actor may answer."""
 
@@ -57,6 +61,8 @@ KILL_SECONDS: Final = 3.0
 
 NAME_SECONDS: Final = 15.0
 """How long the name of a server that has ended may be taken."""
+
+NO_LUDUS: Final = "a Ray node cannot start workers; install this version of Ludus there, or leave the node out"
 
 KILLED: Final = -9
 """The exit status of a process whose actor has died."""
@@ -155,6 +161,8 @@ class Driver:
                 await asyncio.to_thread(_end_actor, actor)
                 if isinstance(error, TimeoutError):
                     raise Failed(f"worker {worker} did not start on its Ray node in time") from None
+                if getattr(error, "actor_init_failed", False):
+                    raise Failed(f"{NO_LUDUS}: {_last_line(error)}") from None
                 if tries == MOST_TRIES or not isinstance(error, RayActorError):
                     raise
                 log.warning("worker %s is placed again: %s", worker, _last_line(error))
@@ -323,11 +331,19 @@ def _end_actor(actor: Any) -> None:
         ray.kill(actor)
 
 
+def _check_reachable(address: str) -> None:
+    """Raise `OSError` if nothing listens at an address, which Ray would notice only after a minute."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
+
+
 def connect(options: Options) -> None:
     """Connect to the cluster, or start one."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
     os.environ.setdefault("RAY_SCHEDULER_EVENTS", "0")
+    _check_reachable(options.address)
     runtime = {"working_dir": options.working_dir} if options.working_dir is not None else None
     ray.init(
         address=options.address, runtime_env=runtime, namespace=NAMESPACE, logging_level=logging.WARNING,

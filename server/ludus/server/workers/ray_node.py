@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -46,7 +45,7 @@ class NodeProcess:
         placed = place(Order.model_validate_json(order), host)
         if isinstance(placed, str):
             return {"error": placed}
-        launcher = LocalLauncher(variables, folder if folder and Path(folder).is_dir() else None)
+        launcher = LocalLauncher(variables, folder if os.path.isdir(folder) else None)
         try:
             self._process = await launcher.start(placed, seconds)
         except NotStarted as error:
@@ -120,9 +119,9 @@ def place(order: Order, host: str) -> Order | str:
             mark = None
         if mark != order.mark:
             return (
-                f"the Ray node {host} does not share the folder of the journals ({file.parent}) with the supervisor, so "
-                "no other node would find the episodes: put the journals on a file system that all nodes have, or serve "
-                "without --journal"
+                f"the Ray node {host} does not share the folder of the journals ({file.parent}) with the supervisor, "
+                "so no other node would find the episodes: put the journals on a file system that all nodes have, or "
+                "serve without --journal"
             )
     if settings.usage_file is not None and not os.access(settings.usage_file.parent, os.W_OK):
         settings = settings.model_copy(update={"usage_file": None})

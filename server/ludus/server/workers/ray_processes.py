@@ -37,6 +37,12 @@ log = logging.getLogger("ludus.supervisor")
 CONNECT_SECONDS: Final = 60.0
 """How long the connection to a cluster may take. Starting one on this machine takes some of that."""
 
+RECONNECT_SECONDS: Final = 8.0
+"""The same after the cluster was lost."""
+
+AVOID_SECONDS: Final = 30.0
+"""How long a cluster that did not answer is not asked again."""
+
 LEASE_SECONDS: Final = 5.0
 """How long a process with a journal goes on without a question of its gateway."""
 
@@ -85,8 +91,8 @@ class RayConnection:
         self.lost = False
 
     @classmethod
-    async def open(cls, settings: ServerSettings) -> RayConnection:
-        """Connect to the cluster that the settings name.
+    async def open(cls, settings: ServerSettings, seconds: float) -> RayConnection:
+        """Connect to the cluster that the settings name, within so many seconds.
 
         Raises:
             ClusterLost: that is not possible.
@@ -100,10 +106,10 @@ class RayConnection:
             "log_format": settings.log_format, "log_level": settings.log_level,
         })  # fmt: skip
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(seconds):
                 said = json.loads(await lines.read() or b'{"error": "its driver ended; see the log"}')
         except TimeoutError:
-            said = {"error": f"no answer in {CONNECT_SECONDS:g} s"}
+            said = {"error": f"no answer in {seconds:g} s"}
         except BaseException:
             await connection.close()
             raise
@@ -126,7 +132,7 @@ class RayConnection:
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
         self._write({"id": number, "call": what, **parameters})
         try:
-            said = await answer
+            said: dict[str, Any] = await answer
         finally:
             self._asked.pop(number, None)
         if "error" in said:
@@ -266,7 +272,7 @@ class RayProcess:
             self._end.set_result(-9)
 
     async def _ended_at_once(self) -> bool:
-        """Tell the process itself to end, and return whether it certainly has."""
+        """Ask the process itself to end, and return whether it certainly has."""
         if not self._address.port:  # it does not serve yet, so it has no journal
             return True
         headers = [(b"host", b"localhost"), (GATEWAY_HEADER, f"{self._order.secret} ".encode())]
@@ -306,15 +312,16 @@ class RayLauncher:
         self._published: tuple[str, str] | None = None
         self._known = False
         """Whether the cluster has ever started a process."""
+        self._lost_until = 0.0
+        """Until when the cluster is not asked, because it did not answer."""
 
     async def start(self, order: Order, seconds: float) -> Process:
         """Start a process, and return it once it has loaded its environments; see `Launcher.start`."""
+        on_node = self._for_node(order)
         try:
             connection = await self._connect()
-            lease = LEASE_SECONDS if order.settings.journal is not None else LONG_LEASE_SECONDS
-            order = self._for_node(order, lease)
             said = await connection.call(
-                "start", worker=order.settings.worker, order=order.model_dump_json(),
+                "start", worker=order.settings.worker, order=on_node.model_dump_json(),
                 variables={name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)},
                 folder="" if self._settings.ray_working_dir is not None else os.getcwd(), seconds=seconds,
             )  # fmt: skip
@@ -326,7 +333,7 @@ class RayLauncher:
             log.error("%s; worker %s is started on this machine", error, order.settings.worker)
             return await self._local.start(order, seconds)
         self._known = True
-        return RayProcess(connection, said["process"], said["title"], order)
+        return RayProcess(connection, said["process"], said["title"], on_node)
 
     async def publish(self, name: str, settings: ServerSettings, port: int) -> None:
         """Make the server's address known in the cluster, as long as the server runs.
@@ -364,9 +371,16 @@ class RayLauncher:
             ClusterLost: there is none.
         """
         async with self._connecting:
+            if asyncio.get_running_loop().time() < self._lost_until:
+                raise ClusterLost("the Ray cluster does not answer")
             if self._connection is None or self._connection.lost:
                 again = self._connection is not None
-                self._connection = await RayConnection.open(self._settings)
+                seconds = RECONNECT_SECONDS if again else CONNECT_SECONDS
+                try:
+                    self._connection = await RayConnection.open(self._settings, seconds)
+                except ClusterLost:
+                    self._lost_until = asyncio.get_running_loop().time() + AVOID_SECONDS
+                    raise
                 hosts = (await self._connection.call("hosts"))["hosts"]
                 if len(hosts) > 1 and self._settings.journal is not None:
                     log.warning(
@@ -378,7 +392,7 @@ class RayLauncher:
                         await self._connection.call("publish", name=self._published[0], url=self._published[1])
             return self._connection
 
-    def _for_node(self, order: Order, lease: float) -> Order:
+    def _for_node(self, order: Order) -> Order:
         """Return an order as another machine needs it: with absolute paths, a lease, and the mark of the folder."""
         settings = order.settings
         files = {
@@ -387,9 +401,9 @@ class RayLauncher:
             if isinstance(path := getattr(settings, name), Path)
         }
         changed: dict[str, Any] = {**files, "difficulty": tuple(path.resolve() for path in settings.difficulty)}
-        mark = None
+        mark, lease = None, LONG_LEASE_SECONDS
         if "journal" in files:
-            mark = self._mark
+            mark, lease = self._mark, LEASE_SECONDS
             mark_of(files["journal"]).write_text(mark, "utf-8")
         return order.model_copy(
             update={"settings": settings.model_copy(update=changed), "lease_seconds": lease, "mark": mark}
