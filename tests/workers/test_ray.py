@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
+import shutil
 import signal
 import sys
 import time
@@ -93,16 +94,23 @@ def kill_actor(server: WorkersServer) -> None:
     os.kill(actor, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("kill", [kill_child, kill_actor])
-@pytest.mark.parametrize("journal", [True, False], ids=["journal", "no journal"])
-async def test_a_worker_whose_process_or_actor_is_killed_is_replaced(serve: Any, kill: Any, journal: bool) -> None:
+@pytest.mark.parametrize(
+    ("kill", "wire", "journal"),
+    [
+        (kill_child, "channel", True), (kill_child, "channel", False), (kill_child, "mcp", True),
+        (kill_child, "ors", False), (kill_actor, "channel", True), (kill_actor, "mcp", False),
+    ],
+)  # fmt: skip
+async def test_a_worker_whose_process_or_actor_is_killed_is_replaced(
+    serve: Any, kill: Any, wire: Any, journal: bool
+) -> None:
     server: WorkersServer = await serve(journal=journal)
-    await check_death(server, kill, journal)
+    await check_death(server, kill, journal, wire)
 
 
-async def check_death(server: WorkersServer, kill: Any, journal: bool) -> None:
+async def check_death(server: WorkersServer, kill: Any, journal: bool, wire: Any = "channel") -> None:
     """Play, let something kill worker 0, and check what the episodes are then."""
-    async with connect(server.url) as client:
+    async with connect(server.url, wire=wire) as client:
         ledger = client.environment("ledger")
         episodes = [await ledger.start(index=0, seed=number) for number in range(6)]
         await asyncio.gather(*(total(one, 1) for one in episodes))
@@ -233,6 +241,19 @@ async def test_a_cluster_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         _, log = await process.communicate()
     assert process.returncode not in (0, -signal.SIGKILL)
     assert "ludus: cannot use the Ray cluster at 127.0.0.1:1: " in log.decode()
+
+
+async def test_nodes_get_the_code_of_the_working_directory(serve: Any, tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    shutil.copy(WORLD, code / "only_here.py")
+    server: WorkersServer = await serve("--ray-working-dir", str(code), journal=True, specs=("only_here.py:Ledger",))
+    async with connect(server.url) as client:
+        episode = await client.environment("ledger").start(index=0)
+        assert await total(episode, 2) == 2
+    where = os.readlink(f"/proc/{server.pid_of('w0')}/cwd")
+    assert where not in (str(code), str(tmp_path))
+    assert "only_here.py" in os.listdir(where)
 
 
 def test_what_a_node_does_not_share_is_refused(tmp_path: Path) -> None:

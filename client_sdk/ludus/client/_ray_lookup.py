@@ -12,7 +12,7 @@ import logging
 import os
 import subprocess
 import sys
-from typing import Final
+from typing import Any, Final
 
 from ludus.protocol.errors import ConnectionFailed
 
@@ -46,11 +46,11 @@ def find_server(cluster: str, name: str) -> str:
     command = [sys.executable, "-m", "ludus.client._ray_lookup", cluster, name]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LOOK_SECONDS, text=True)
-        found = json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
         found = {"error": f"the cluster did not answer within {LOOK_SECONDS:g} s"}
-    except (IndexError, ValueError):
-        found = {"error": "the search ended without an answer: " + " ".join(done.stderr.splitlines()[-1:])}
+    else:
+        ended = {"error": "the search ended without an answer: " + " ".join(done.stderr.splitlines()[-1:])}
+        found = json.loads(done.stdout.splitlines()[-1]) if done.stdout else ended
     if "error" in found:
         raise ConnectionFailed(f"cannot find the server {name!r} in the Ray cluster at {cluster}: {found['error']}")
     url: str = found["url"]
@@ -59,7 +59,7 @@ def find_server(cluster: str, name: str) -> str:
 
 def _search(cluster: str, name: str) -> dict[str, str]:
     import ray
-    from ray.exceptions import GetTimeoutError, RayError
+    from ray.exceptions import RayError
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
@@ -67,10 +67,11 @@ def _search(cluster: str, name: str) -> dict[str, str]:
     except Exception as error:  # Ray raises errors of many kinds
         return {"error": (str(error).strip().splitlines() or [type(error).__name__])[0]}
     try:
-        return {"url": ray.get(ray.get_actor(name).url.remote(), timeout=ANSWER_SECONDS)}
+        url: Any = ray.get(ray.get_actor(name).url.remote(), timeout=ANSWER_SECONDS)
+        return {"url": url}
     except ValueError:
         return {"error": "no running server has this name; start one with --ray-name, or check the name"}
-    except (RayError, GetTimeoutError):
+    except RayError:
         return {"error": "the server that had this name has ended"}
 
 

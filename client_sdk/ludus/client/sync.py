@@ -348,8 +348,8 @@ def connect(
 
     Args:
         url: `http://host:port` or `https://…`, with the path under which the server is mounted, if any; or
-            `ludus+ray://CLUSTER/NAME`, the name of a server in a Ray cluster (`auto` or `host:port`), which is looked up
-            once, before this function returns.
+            `ludus+ray://CLUSTER/NAME`, the name of a server in a Ray cluster (`auto` or `host:port`), which is looked
+            up once, before this function returns.
         token: the trainer token; `LUDUS_TOKEN` of the process environment when None.
         wire: how to talk to the server. `auto` is the channel where the server has one, and else `mcp`; `channel` is
             the fastest; `mcp` is the extension over plain HTTP; `ors` also works with servers that speak only ORS.

@@ -78,8 +78,8 @@ class ServerSettings(BaseModel):
     scale_down_seconds: float = Field(default=60.0, ge=0)
     """How long that must be so before a worker is ended."""
     ray: str | None = None
-    """The address of the Ray cluster that runs the workers: `auto`, `HOST:PORT`, or `local` for a Ray that is started on
-    this machine; None for processes of this machine."""
+    """The address of the Ray cluster that runs the workers: `auto`, `HOST:PORT`, or `local` for a Ray that is started
+    on this machine; None for processes of this machine."""
     ray_cpus: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """The CPUs that Ray reserves for each worker."""
     ray_memory: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -146,8 +146,8 @@ class ServerSettings(BaseModel):
     def _no_ray_client(cls, address: str | None) -> str | None:
         if address is not None and address.startswith("ray://"):
             raise ValueError(
-                f"{address} is an address of the Ray client, whose workers do not end with the server: run `ludus serve` "
-                "on a node of the cluster with --ray auto, or give HOST:PORT of the cluster's head"
+                f"{address} is an address of the Ray client, whose workers do not end with the server: run "
+                "`ludus serve` on a node of the cluster with --ray auto, or give HOST:PORT of the cluster's head"
             )
         return address
 

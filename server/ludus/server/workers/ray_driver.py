@@ -146,30 +146,25 @@ class Driver:
         self, worker: str, order: str, variables: Mapping[str, str], folder: str, seconds: float
     ) -> dict[str, Any]:
         """Start a process, and return its number and title once it has loaded its environments."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds
-        for tries in itertools.count(1):
+        deadline = asyncio.get_running_loop().time() + seconds
+        number = next(self._numbers)
+        for left in reversed(range(MOST_TRIES)):
             actor = await asyncio.to_thread(self._create, await self._strategy())
             try:
-                place = await self._place(worker, actor, deadline - loop.time())
-                loading = actor.load.remote(order, variables, folder, deadline - loop.time())
-                loaded = await asyncio.wait_for(_result(loading), deadline - loop.time() + SPARE_SECONDS)
-                if "error" in loaded:
-                    raise Failed(loaded["error"])
-                break
-            except (Failed, RayError, TimeoutError) as error:
+                place = await self._place(worker, actor, deadline)
+                loaded = await _load(actor, order, variables, folder, deadline)
+            except (Failed, RayError) as error:
                 await asyncio.to_thread(_end_actor, actor)
-                if isinstance(error, TimeoutError):
-                    raise Failed(f"worker {worker} did not start on its Ray node in time") from None
                 if getattr(error, "actor_init_failed", False):
                     raise Failed(f"{NO_LUDUS}: {_last_line(error)}") from None
-                if tries == MOST_TRIES or not isinstance(error, RayActorError):
+                if not left or not isinstance(error, RayActorError):
                     raise
                 log.warning("worker %s is placed again: %s", worker, _last_line(error))
-        number = next(self._numbers)
-        self._placed[number] = _Placed(actor, place["node"])
-        self._spawn(self._watch(number, self._placed[number]))
-        return {"process": number, "title": loaded["title"]}
+                continue
+            self._placed[number] = _Placed(actor, place["node"])
+            self._spawn(self._watch(number, self._placed[number]))
+            return {"process": number, "title": loaded["title"]}
+        raise Failed(f"worker {worker} found no place in the Ray cluster")
 
     async def _strategy(self) -> Any:
         """Return how Ray is to choose a node.
@@ -199,16 +194,15 @@ class Driver:
         )
         return made.remote()
 
-    async def _place(self, worker: str, actor: Any, seconds: float) -> Any:
+    async def _place(self, worker: str, actor: Any, deadline: float) -> Any:
         """Return where an actor is, once it is there; the log says what keeps it from being anywhere."""
         needs = f"{self._options.cpus:g} CPU" + (f" and {self._options.memory:g} GiB" if self._options.memory else "")
         placing = asyncio.ensure_future(_result(actor.node.remote()))
-        deadline = asyncio.get_running_loop().time() + seconds
         while not (await asyncio.wait([placing], timeout=PLACE_SECONDS))[0]:
             has = await asyncio.to_thread(_resources)
             log.warning("worker %s waits for a Ray node with room for %s; %s", worker, needs, has)
             if asyncio.get_running_loop().time() > deadline:
-                raise Failed(f"no Ray node had room for {needs} within {seconds:g} s; {has}")
+                raise Failed(f"no Ray node had room for {needs} in time; {has}")
         return placing.result()
 
     async def _watch(self, number: int, placed: _Placed) -> None:
@@ -285,6 +279,19 @@ class Driver:
                     why = f"the Ray cluster has a server with the name {name!r}; choose another one with --ray-name"
                     raise Failed(why) from None
                 await asyncio.sleep(0.5)
+
+
+async def _load(actor: Any, order: str, variables: Mapping[str, str], folder: str, deadline: float) -> dict[str, Any]:
+    """Let an actor start its process, and return the answer."""
+    seconds = deadline - asyncio.get_running_loop().time()
+    loading = _result(actor.load.remote(order, variables, folder, seconds))
+    try:
+        loaded: dict[str, Any] = await asyncio.wait_for(loading, seconds + SPARE_SECONDS)
+    except TimeoutError:
+        raise Failed("a worker did not start on its Ray node in time") from None
+    if "error" in loaded:
+        raise Failed(loaded["error"])
+    return loaded
 
 
 async def _result(reference: Any) -> Any:

@@ -45,7 +45,7 @@ class NodeProcess:
         placed = place(Order.model_validate_json(order), host)
         if isinstance(placed, str):
             return {"error": placed}
-        launcher = LocalLauncher(variables, folder if os.path.isdir(folder) else None)
+        launcher = LocalLauncher(variables, folder if os.access(folder, os.X_OK) else None)
         try:
             self._process = await launcher.start(placed, seconds)
         except NotStarted as error:
