@@ -115,6 +115,21 @@ DrainSeconds = Annotated[
 UnresponsiveSeconds = Annotated[
     float, typer.Option(help="With --workers: seconds without an answer after which a worker is killed and replaced.")
 ]
+CapabilityKeyFile = Annotated[
+    Path | None,
+    typer.Option(help="File of the key that signs play addresses (hexadecimal), for servers that share them."),
+]
+PublicUrl = Annotated[
+    str | None,
+    typer.Option(envvar="LUDUS_PUBLIC_URL", help="Address that clients use when a proxy forwards to this server."),
+]
+TrustedProxies = Annotated[
+    list[str] | None, typer.Option(help="Address or network of a proxy whose headers are used; repeatable.")
+]
+AllowedOrigins = Annotated[list[str] | None, typer.Option(help="Origin whose pages may use the server; repeatable.")]
+ShutdownSeconds = Annotated[
+    float, typer.Option(help="Seconds for which running steps may continue when the server stops.")
+]
 """Options of `ludus serve`."""
 
 DifficultyFiles = Annotated[
@@ -186,26 +201,16 @@ def serve(
     token_file: Annotated[
         Path | None, typer.Option(envvar=TOKEN_FILE_VARIABLE, help="File of trainer tokens; see `ludus token`.")
     ] = None,
-    capability_key_file: Annotated[
-        Path | None,
-        typer.Option(help="File of the key that signs play addresses (hexadecimal), for servers that share them."),
-    ] = None,
+    capability_key_file: CapabilityKeyFile = None,
     capability_seconds: Annotated[float, typer.Option(help="Seconds for which a play address is valid.")] = 3600.0,
-    public_url: Annotated[
-        str | None,
-        typer.Option(envvar="LUDUS_PUBLIC_URL", help="Address that clients use when a proxy forwards to this server."),
-    ] = None,
+    public_url: PublicUrl = None,
     root_path: Annotated[str, typer.Option(help="Path prefix under which a proxy publishes the server.")] = "",
-    trusted_proxy: Annotated[
-        list[str] | None, typer.Option(help="Address or network of a proxy whose headers are used; repeatable.")
-    ] = None,
+    trusted_proxy: TrustedProxies = None,
     proxy_headers: Annotated[str, typer.Option(help="Headers that those proxies set: x-forwarded or forwarded.")] = (
         "x-forwarded"
     ),
     allow_host: Annotated[list[str] | None, typer.Option(help="Additional Host name to accept; repeatable.")] = None,
-    allow_origin: Annotated[
-        list[str] | None, typer.Option(help="Origin whose pages may use the server; repeatable.")
-    ] = None,
+    allow_origin: AllowedOrigins = None,
     cors: Annotated[bool, typer.Option("--cors", help="Let pages of --allow-origin read the answers.")] = False,
     max_episodes: Annotated[int, typer.Option(min=1, help="Most episodes that run at the same time.")] = 100_000,
     max_steps: Annotated[int | None, typer.Option(min=1, help="Most steps of one episode.")] = None,
@@ -219,9 +224,7 @@ def serve(
     ] = 60.0,
     body_bytes: Annotated[int, typer.Option(help="Most bytes of one request.")] = 4 * 1024 * 1024,
     threads: Annotated[int, typer.Option(min=1, help="Most threads for blocking environment code.")] = 64,
-    shutdown_seconds: Annotated[
-        float, typer.Option(help="Seconds for which running steps may continue when the server stops.")
-    ] = 10.0,
+    shutdown_seconds: ShutdownSeconds = 10.0,
     metrics_open: Annotated[bool, typer.Option("--metrics-open", help="Show /metrics without a token.")] = False,
     log_format: Annotated[str, typer.Option(envvar="LUDUS_LOG_FORMAT", help="console or json.")] = "console",
     log_level: Annotated[str, typer.Option(envvar="LUDUS_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
