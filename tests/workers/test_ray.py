@@ -254,21 +254,3 @@ async def test_nodes_get_the_code_of_the_working_directory(serve: Any, tmp_path:
     where = os.readlink(f"/proc/{server.pid_of('w0')}/cwd")
     assert where not in (str(code), str(tmp_path))
     assert "only_here.py" in os.listdir(where)
-
-
-def test_what_a_node_does_not_share_is_refused(tmp_path: Path) -> None:
-    from ludus.server.web.settings import ServerSettings
-    from ludus.server.workers.orders import Order, mark_of
-    from ludus.server.workers.ray_node import place
-
-    settings = ServerSettings(journal=tmp_path / "journal.db.w0", usage_file=tmp_path / "elsewhere" / "usage")
-    order = Order(specs=[str(WORLD)], noise=[], settings=settings, secret="s", mark="1234")
-    refused = place(order, "10.0.0.7")
-    assert isinstance(refused, str)
-    assert "10.0.0.7 does not share the folder of the journals" in refused
-    mark_of(tmp_path / "journal.db.w0").write_text("another server's")
-    assert isinstance(place(order, "10.0.0.7"), str)
-    mark_of(tmp_path / "journal.db.w0").write_text("1234")
-    placed = place(order, "10.0.0.7")
-    assert isinstance(placed, Order)
-    assert (placed.host, placed.settings.usage_file) == ("10.0.0.7", None)
