@@ -267,7 +267,10 @@ class Driver:
     async def publish(self, name: str, url: str) -> dict[str, Any]:
         """Make the address of the server known under a name; `{host}` in it is the address of this machine."""
         url = url.replace("{host}", ray.util.get_node_ip_address())
-        made = ray.remote(Address).options(name=name, namespace=NAMESPACE, num_cpus=0)
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        made = ray.remote(Address).options(
+            name=name, namespace=NAMESPACE, num_cpus=0, scheduling_strategy=here
+        )  # fmt: skip
         deadline = asyncio.get_running_loop().time() + NAME_SECONDS
         while True:
             try:
