@@ -26,7 +26,14 @@ def say(node):
 
 say(cluster.head_node)
 for line in sys.stdin:
-    say(cluster.add_node(num_cpus=int(line)))
+    if line == "stop\\n":
+        cluster.head_node.kill_gcs_server()
+        print("{}", flush=True)
+    elif line == "start\\n":
+        cluster.head_node.start_gcs_server()
+        print("{}", flush=True)
+    else:
+        say(cluster.add_node(num_cpus=int(line)))
 cluster.shutdown()
 """
 
@@ -36,12 +43,14 @@ class RayCluster:
 
     Args:
         cpus: the CPUs of its head.
+        redis: the address of a Redis server that keeps the cluster's state; None to keep it in the head.
     """
 
-    def __init__(self, cpus: int) -> None:
+    def __init__(self, cpus: int, redis: str | None = None) -> None:
+        store = {"RAY_REDIS_ADDRESS": redis} if redis is not None else {}
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", PROGRAM, str(cpus)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, env={**os.environ, **self.variables}, start_new_session=True,
+            stderr=subprocess.DEVNULL, env={**os.environ, **self.variables, **store}, start_new_session=True,
         )  # fmt: skip
         said = self._read()
         self.address: str = said["address"]
@@ -55,11 +64,22 @@ class RayCluster:
 
     def add(self, cpus: int) -> int:
         """Add a node, and return the process id of its raylet."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{cpus}\n".encode())
-        self._process.stdin.flush()
-        self.raylets.append(self._read()["raylet"])
+        self.raylets.append(self._ask(str(cpus))["raylet"])
         return self.raylets[-1]
+
+    def stop_state(self) -> None:
+        """End the process that holds the cluster's state."""
+        self._ask("stop")
+
+    def start_state(self) -> None:
+        """Start it again, with the state that Redis has."""
+        self._ask("start")
+
+    def _ask(self, line: str) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+        self._process.stdin.flush()
+        return self._read()
 
     def lose_head(self) -> None:
         """Kill the processes of the head, which hold the cluster's state."""

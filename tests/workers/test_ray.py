@@ -8,6 +8,8 @@ import importlib.util
 import os
 import shutil
 import signal
+import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -229,6 +231,48 @@ async def test_after_the_loss_of_the_head_workers_go_on_on_this_machine(
         assert "is started on this machine" in server.said
         assert not any(map(runs, before))
         assert await server.end(signal.SIGTERM) == 0
+    finally:
+        cluster.close()
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[str]:
+    """The address of a Redis server of its own."""
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("redis-server is not installed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path)]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    while "Ready to accept connections" not in process.stdout.readline():
+        assert process.poll() is None
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+async def test_with_redis_a_head_that_comes_back_places_workers_again(serve: Any, redis: str) -> None:
+    cluster = RayCluster(0, redis)
+    try:
+        cluster.add(6)
+        server: WorkersServer = await serve(journal=True, on=cluster)
+        async with connect(server.url) as client:
+            ledger = client.environment("ledger")
+            episodes = [await ledger.start(index=0, seed=number) for number in range(6)]
+            await asyncio.to_thread(cluster.stop_state)
+            assert await asyncio.gather(*(total(one, 1) for one in episodes)) == [1] * 6, "steps do not need Ray"
+            await asyncio.to_thread(cluster.start_state)
+            pid = await server.kill("w0")
+            assert await asyncio.gather(*(total(one, 1) for one in episodes)) == [2] * 6
+            await server.replaced("w0", pid)
+        assert len(server.pids("w1")) == 1
+        assert "is started on this machine" not in server.said
     finally:
         cluster.close()
 

@@ -114,6 +114,8 @@ class Driver:
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._address: Any = None
+        self._choices: Counter[str] = Counter()
+        """How often each node was chosen here, and not by Ray."""
         self._calls = {
             "start": self.start, "serve": self.serve, "release": self._pass_on("release"),
             "leave": self._pass_on("leave"), "stop": self._pass_on("stop"), "kill": self.kill,
@@ -182,7 +184,8 @@ class Driver:
         ]  # fmt: skip
         if not fit:
             return "SPREAD"
-        chosen = min(fit, key=lambda node: used[node["NodeID"]])
+        chosen = min(fit, key=lambda node: (used[node["NodeID"]], self._choices[node["NodeID"]]))
+        self._choices[chosen["NodeID"]] += 1
         return NodeAffinitySchedulingStrategy(chosen["NodeID"], soft=True)
 
     def _create(self, strategy: Any) -> Any:
