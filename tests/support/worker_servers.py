@@ -41,7 +41,8 @@ class WorkersServer:
 
     async def start(self, *options: str) -> str:
         """Start the server, wait until it answers, and return the line in which it says so."""
-        names = [f"w{number}" for number in range(int(self.options[self.options.index("--workers") + 1]))]
+        least = self.options[self.options.index("--workers") + 1].partition("-")[0]
+        names = [f"w{number}" for number in range(int(least))]
         before = {name: len(self.pids(name)) if self.log.exists() else 0 for name in names}
         command = [sys.executable, "-m", "ludus.cli", "serve", *self.specs, "--port", str(self.port)]
         with self.log.open("ab") as log:
@@ -68,7 +69,7 @@ class WorkersServer:
 
     def pids(self, worker: str) -> list[int]:
         """The process ids that a worker has had, the latest last."""
-        return [int(pid) for pid in re.findall(rf"worker {worker} serves \(process (\d+)\)", self.said)]
+        return [int(pid) for pid in re.findall(rf"worker {worker} serves \(process (\d+)", self.said)]
 
     def pid_of(self, worker: str) -> int:
         """The process id of a worker."""

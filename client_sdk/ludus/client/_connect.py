@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from typing import Final, Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from ludus.client.client import Client
 from ludus.client.transports.base import Wire
@@ -37,7 +37,9 @@ def connect(
     """Return a client of the server at `url`. It connects at its first request.
 
     Args:
-        url: `http://host:port` or `https://…`, with the path under which the server is mounted, if any.
+        url: `http://host:port` or `https://…`, with the path under which the server is mounted, if any; or
+            `ludus+ray://CLUSTER/NAME`, the name of a server in a Ray cluster (`auto` or `host:port`), which is looked
+            up once, before this function returns.
         token: the trainer token; `LUDUS_TOKEN` of the process environment when None.
         wire: how to talk to the server. `auto` is the channel where the server has one, and else `mcp`; `channel` is
             the fastest; `mcp` is the extension over plain HTTP; `ors` also works with servers that speak only ORS.
@@ -47,7 +49,8 @@ def connect(
             to come back; 0 to raise `CapacityError` at the first refusal.
 
     Raises:
-        ValueError: `url` is not an http(s) or ws(s) address, or there is no such wire.
+        ValueError: `url` is not such an address, or there is no such wire.
+        ConnectionFailed: the Ray cluster has no server with this name.
     """
     address = _address(url)
     tracing = from_environment("ludus-client")
@@ -77,6 +80,12 @@ def _traced(wire: Wire, tracing: Tracing | None) -> Wire:
 
 def _address(url: str) -> str:
     parts = urlsplit(url)
+    if parts.scheme == "ludus+ray":
+        from ludus.client._ray_lookup import find_server
+
+        if not parts.netloc or not parts.path.strip("/"):
+            raise ValueError(f"{url!r} is not ludus+ray://CLUSTER/NAME, such as ludus+ray://auto/guess_number")
+        parts = urlsplit(find_server(parts.netloc, unquote(parts.path.strip("/"))))
     scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
     if scheme not in ("http", "https") or not parts.hostname:
         guess = f"; did you mean http://{url}?" if url.strip() and "://" not in url else ""

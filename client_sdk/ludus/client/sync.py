@@ -347,7 +347,9 @@ def connect(
     """Return a client of the server at `url`. It connects at its first request.
 
     Args:
-        url: `http://host:port` or `https://…`, with the path under which the server is mounted, if any.
+        url: `http://host:port` or `https://…`, with the path under which the server is mounted, if any; or
+            `ludus+ray://CLUSTER/NAME`, the name of a server in a Ray cluster (`auto` or `host:port`), which is looked
+            up once, before this function returns.
         token: the trainer token; `LUDUS_TOKEN` of the process environment when None.
         wire: how to talk to the server. `auto` is the channel where the server has one, and else `mcp`; `channel` is
             the fastest; `mcp` is the extension over plain HTTP; `ors` also works with servers that speak only ORS.
@@ -357,7 +359,8 @@ def connect(
             to come back; 0 to raise `CapacityError` at the first refusal.
 
     Raises:
-        ValueError: `url` is not an http(s) or ws(s) address, or there is no such wire.
+        ValueError: `url` is not such an address, or there is no such wire.
+        ConnectionFailed: the Ray cluster has no server with this name.
     """
     return Client(
         portal().keep(

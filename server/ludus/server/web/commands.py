@@ -76,7 +76,38 @@ Noises = Annotated[
     typer.Option(help="Disturb tools: [NAME:]rate=0.1,kinds=tool_error+delay,seed=3, or JSON; repeatable."),
 ]
 WorkerCount = Annotated[
-    int | None, typer.Option("--workers", help="Server processes behind one address; episodes are spread over them.")
+    str | None,
+    typer.Option(
+        "--workers", metavar="N or MIN-MAX",
+        help="Server processes behind one address; episodes are spread over them. Of a range, as many as are needed.",
+    ),
+]  # fmt: skip
+ScaleUpLoad = Annotated[
+    float, typer.Option(help="With --workers MIN-MAX: episodes of each worker above which one is added.")
+]
+ScaleDownLoad = Annotated[
+    float, typer.Option(help="With --workers MIN-MAX: episodes that each of the others may have when one is ended.")
+]
+ScaleUpSeconds = Annotated[
+    float, typer.Option(help="With --workers MIN-MAX: seconds of high load before a worker is added.")
+]
+ScaleDownSeconds = Annotated[
+    float, typer.Option(help="With --workers MIN-MAX: seconds of low load before a worker is ended.")
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray", metavar="ADDRESS",
+        help="With --workers: run them in this Ray cluster: auto, HOST:PORT, or local to start a Ray here.",
+    ),
+]  # fmt: skip
+RayCpus = Annotated[float, typer.Option(help="With --ray: CPUs that Ray reserves for each worker.")]
+RayMemory = Annotated[float | None, typer.Option(help="With --ray: GiB of memory that Ray reserves for each worker.")]
+RayWorkingDir = Annotated[
+    Path | None, typer.Option(help="With --ray: folder that Ray copies to the nodes, where the workers run in it.")
+]
+RayName = Annotated[
+    str | None, typer.Option(help="With --ray: name under which clients find the server: ludus+ray://auto/NAME.")
 ]
 WorkerId = Annotated[
     str | None,
@@ -87,6 +118,21 @@ DrainSeconds = Annotated[
 ]
 UnresponsiveSeconds = Annotated[
     float, typer.Option(help="With --workers: seconds without an answer after which a worker is killed and replaced.")
+]
+CapabilityKeyFile = Annotated[
+    Path | None,
+    typer.Option(help="File of the key that signs play addresses (hexadecimal), for servers that share them."),
+]
+PublicUrl = Annotated[
+    str | None,
+    typer.Option(envvar="LUDUS_PUBLIC_URL", help="Address that clients use when a proxy forwards to this server."),
+]
+TrustedProxies = Annotated[
+    list[str] | None, typer.Option(help="Address or network of a proxy whose headers are used; repeatable.")
+]
+AllowedOrigins = Annotated[list[str] | None, typer.Option(help="Origin whose pages may use the server; repeatable.")]
+ShutdownSeconds = Annotated[
+    float, typer.Option(help="Seconds for which running steps may continue when the server stops.")
 ]
 """Options of `ludus serve`."""
 
@@ -142,6 +188,15 @@ def serve(
     journal_sync: JournalSync = "normal",
     workers: WorkerCount = None,
     worker: WorkerId = None,
+    scale_up_load: ScaleUpLoad = 256.0,
+    scale_down_load: ScaleDownLoad = 128.0,
+    scale_up_seconds: ScaleUpSeconds = 5.0,
+    scale_down_seconds: ScaleDownSeconds = 60.0,
+    ray: RayAddress = None,
+    ray_cpus: RayCpus = 1.0,
+    ray_memory: RayMemory = None,
+    ray_working_dir: RayWorkingDir = None,
+    ray_name: RayName = None,
     drain_seconds: DrainSeconds = 3600.0,
     unresponsive_seconds: UnresponsiveSeconds = 10.0,
     difficulty: DifficultyFiles = None,
@@ -150,26 +205,16 @@ def serve(
     token_file: Annotated[
         Path | None, typer.Option(envvar=TOKEN_FILE_VARIABLE, help="File of trainer tokens; see `ludus token`.")
     ] = None,
-    capability_key_file: Annotated[
-        Path | None,
-        typer.Option(help="File of the key that signs play addresses (hexadecimal), for servers that share them."),
-    ] = None,
+    capability_key_file: CapabilityKeyFile = None,
     capability_seconds: Annotated[float, typer.Option(help="Seconds for which a play address is valid.")] = 3600.0,
-    public_url: Annotated[
-        str | None,
-        typer.Option(envvar="LUDUS_PUBLIC_URL", help="Address that clients use when a proxy forwards to this server."),
-    ] = None,
+    public_url: PublicUrl = None,
     root_path: Annotated[str, typer.Option(help="Path prefix under which a proxy publishes the server.")] = "",
-    trusted_proxy: Annotated[
-        list[str] | None, typer.Option(help="Address or network of a proxy whose headers are used; repeatable.")
-    ] = None,
+    trusted_proxy: TrustedProxies = None,
     proxy_headers: Annotated[str, typer.Option(help="Headers that those proxies set: x-forwarded or forwarded.")] = (
         "x-forwarded"
     ),
     allow_host: Annotated[list[str] | None, typer.Option(help="Additional Host name to accept; repeatable.")] = None,
-    allow_origin: Annotated[
-        list[str] | None, typer.Option(help="Origin whose pages may use the server; repeatable.")
-    ] = None,
+    allow_origin: AllowedOrigins = None,
     cors: Annotated[bool, typer.Option("--cors", help="Let pages of --allow-origin read the answers.")] = False,
     max_episodes: Annotated[int, typer.Option(min=1, help="Most episodes that run at the same time.")] = 100_000,
     max_steps: Annotated[int | None, typer.Option(min=1, help="Most steps of one episode.")] = None,
@@ -183,9 +228,7 @@ def serve(
     ] = 60.0,
     body_bytes: Annotated[int, typer.Option(help="Most bytes of one request.")] = 4 * 1024 * 1024,
     threads: Annotated[int, typer.Option(min=1, help="Most threads for blocking environment code.")] = 64,
-    shutdown_seconds: Annotated[
-        float, typer.Option(help="Seconds for which running steps may continue when the server stops.")
-    ] = 10.0,
+    shutdown_seconds: ShutdownSeconds = 10.0,
     metrics_open: Annotated[bool, typer.Option("--metrics-open", help="Show /metrics without a token.")] = False,
     log_format: Annotated[str, typer.Option(envvar="LUDUS_LOG_FORMAT", help="console or json.")] = "console",
     log_level: Annotated[str, typer.Option(envvar="LUDUS_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
@@ -209,6 +252,8 @@ def serve(
     given["environments"] = environments = with_options(environments, _format_options(given))
     if reload:
         _serve_with_reload(given)
+    if ray is not None and workers is None:
+        raise typer.BadParameter("--ray runs workers: add --workers N")
     if workers is not None:
         _serve_with_workers(given)
     classes = all_with_noise(load_environments(environments), noise or ())
@@ -262,6 +307,16 @@ def _serve_with_workers(options: dict[str, Any]) -> NoReturn:
     raise typer.Exit(run_workers(options["environments"], options["noise"] or (), _settings(options)))
 
 
+def _worker_counts(text: str | None) -> dict[str, Any]:
+    """Return the settings that `N` or `MIN-MAX` stands for."""
+    if text is None:
+        return {}
+    least, dash, most = text.partition("-")
+    if not least.isdigit() or (dash and not most.isdigit()):
+        raise typer.BadParameter(f"--workers {text!r} is not a number of workers, such as 4, or a range, such as 1-8")
+    return {"workers": int(least), "max_workers": int(most) if dash else None}
+
+
 def _settings(options: dict[str, Any]) -> Any:
     from pydantic import ValidationError
 
@@ -269,6 +324,7 @@ def _settings(options: dict[str, Any]) -> Any:
     from ludus.server.web.settings import ServerSettings
 
     given = {name: value for name, value in options.items() if name in ServerSettings.model_fields}
+    given |= _worker_counts(options["workers"])
     given["allow_hosts"] = tuple(options["allow_host"] or ())
     given["trusted_proxies"] = tuple(options["trusted_proxy"] or ())
     given["difficulty"] = tuple(options["difficulty"] or ())

@@ -446,7 +446,8 @@ def announce(environments: Collection[str], url: str, settings: ServerSettings, 
     """
     mode = "tokens required" if tokens else "open: no tokens, this machine only"
     public = f"; public address {settings.public_url}" if settings.public_url else ""
-    workers = f"; {settings.workers} workers" if settings.workers is not None else ""
+    count = f"{settings.workers}" + (f"-{settings.max_workers}" if settings.max_workers is not None else "")
+    workers = f"; {count} workers" if settings.workers is not None else ""
     sys.stdout.write(f"Serving {', '.join(environments)} at {url} ({mode}{public}{workers})\n")
     sys.stdout.flush()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from ludus.protocol.workers import WORKER_PATTERN
 from ludus.server.auth.limits import DEFAULT_WRONG_TOKENS, TokenLimits
@@ -71,6 +71,28 @@ class ServerSettings(BaseModel):
     route requests by them: 1 to 16 lower-case letters and digits. None for a server that is alone."""
     workers: int | None = Field(default=None, ge=1, le=256)
     """How many server processes serve the environments behind a gateway; None for one process without a gateway."""
+    max_workers: int | None = Field(default=None, ge=1, le=256)
+    """The most workers; the server adds some above `workers`, and ends them, by how busy they are. None for a fixed
+    number."""
+    scale_up_load: float = Field(default=256.0, gt=0)
+    """A worker is added while the workers have more than this many episodes each, or starts wait."""
+    scale_down_load: float = Field(default=128.0, ge=0)
+    """A worker is ended while the others would have at most this many episodes each."""
+    scale_up_seconds: float = Field(default=5.0, ge=0)
+    """How long that must be so before a worker is added."""
+    scale_down_seconds: float = Field(default=60.0, ge=0)
+    """How long that must be so before a worker is ended."""
+    ray: str | None = None
+    """The address of the Ray cluster that runs the workers: `auto`, `HOST:PORT`, or `local` for a Ray that is started
+    on this machine; None for processes of this machine."""
+    ray_cpus: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """The CPUs that Ray reserves for each worker."""
+    ray_memory: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """The memory that Ray reserves for each worker, in GiB."""
+    ray_working_dir: Path | None = None
+    """The folder that Ray copies to each node, and in which the workers run there."""
+    ray_name: str | None = Field(default=None, min_length=1, max_length=100)
+    """The name under which clients find the server in the Ray cluster."""
     drain_seconds: float = Field(default=3600.0, ge=0)
     """How long a worker without a journal may finish its episodes before it is restarted."""
     unresponsive_seconds: float = Field(default=10.0, gt=0)
@@ -118,6 +140,33 @@ class ServerSettings(BaseModel):
     def on_loopback(self) -> bool:
         """Whether only this machine can reach the server."""
         return is_loopback(self.host)
+
+    @field_validator("max_workers")
+    @classmethod
+    def _most_is_most(cls, most: int | None, info: ValidationInfo) -> int | None:
+        if most is not None and most < (info.data.get("workers") or 1):
+            raise ValueError(f"--workers {info.data['workers']}-{most}: the first number must be the smaller one")
+        return most
+
+    @field_validator("scale_down_load")
+    @classmethod
+    def _bounds_apart(cls, low: float, info: ValidationInfo) -> float:
+        high = info.data.get("scale_up_load", low + 1)
+        if low >= high:
+            raise ValueError(
+                f"must be less than --scale-up-load ({high:g}), or workers would be added and ended in turn"
+            )
+        return low
+
+    @field_validator("ray")
+    @classmethod
+    def _no_ray_client(cls, address: str | None) -> str | None:
+        if address is not None and address.startswith("ray://"):
+            raise ValueError(
+                f"{address} is an address of the Ray client, whose workers do not end with the server: run "
+                "`ludus serve` on a node of the cluster with --ray auto, or give HOST:PORT of the cluster's head"
+            )
+        return address
 
     @model_validator(mode="after")
     def _one_prefix(self) -> Self:

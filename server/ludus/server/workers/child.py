@@ -1,25 +1,22 @@
 """A worker process: a complete server, which serves its gateway alone.
 
-It is started as `python -m ludus.server.workers.child FD` by `processes.LocalLauncher`, which keeps its standard input
-open and writes lines of JSON to it: an `Order`, then `SERVE`, and `HAND_OVER` if another process is to take its
-episodes over. The process answers on the file descriptor `FD`: once its environments are loaded, once it serves, and
-once its journal is free; or why it cannot serve. It dies with its parent, however that ends: the kernel kills it (on
-Linux), and elsewhere it notices the end of its standard input.
+It is started as `python -m ludus.server.workers.child FD` by `processes.LocalLauncher`, which writes lines of JSON to
+its standard input: an `Order`, then `SERVE`, and `HAND_OVER` if another process is to take its episodes over. The
+process answers on the file descriptor `FD`: once its environments are loaded, once it serves, and once its journal is
+free; or why it cannot serve. It dies with its parent (see `parent`). A process on another machine also ends itself
+when its gateway does not ask for its load any more, so that its successor can open the journal.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import hmac
-import json
 import os
 import queue
-import signal
 import sys
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -30,16 +27,18 @@ from ludus.server.tasks.noisy import all_with_noise
 from ludus.server.web import logs
 from ludus.server.web.guard import refuse
 from ludus.server.web.serve import LudusServer, build, listen, serve_app, uvicorn_config
-from ludus.server.workers.orders import HAND_OVER, LOAD_PATH, SERVE, Load, Order
+from ludus.server.workers.orders import END_PATH, HAND_OVER, LOAD_PATH, SERVE, Load, Order
+from ludus.server.workers.parent import Answers, follow_parent
 from ludus.server.workers.upstream import GATEWAY_HEADER
 
 if TYPE_CHECKING:
     from ludus.server.runtime.host import EpisodeHost
 
-ORPHANED: Final = 70
-"""The exit status of a worker whose parent is gone."""
+FENCED: Final = 71
+"""The exit status of a worker that was ordered to end by its gateway, or not asked for its load for too long."""
 
-_PR_SET_PDEATHSIG: Final = 1
+END_SECONDS: Final = 0.05
+"""How long the answer to that may take to leave."""
 
 
 class FromGateway:
@@ -49,12 +48,14 @@ class FromGateway:
         app: the application.
         secret: what the gateway sends in its header.
         host: the runtime, whose load the gateway asks for.
+        lease: is renewed by such a question.
     """
 
-    def __init__(self, app: ASGIApp, secret: str, host: EpisodeHost) -> None:
+    def __init__(self, app: ASGIApp, secret: str, host: EpisodeHost, lease: Lease) -> None:
         self._app = app
         self._secret = secret.encode()
         self._host = host
+        self._lease = lease
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -69,31 +70,66 @@ class FromGateway:
         if not peer and scope["path"] == LOAD_PATH:  # the gateway's own request, and none that it passes on
             await self._tell_load(send)
             return
+        if not peer and scope["path"] == END_PATH:
+            asyncio.get_running_loop().call_later(END_SECONDS, os._exit, FENCED)
+            await _answer(send, b"{}")
+            return
         client = scope.get("client")
         await self._app({**scope, "client": (peer.decode("latin-1"), client[1] if client else 0)}, receive, send)
 
     async def _tell_load(self, send: Send) -> None:
+        self._lease.renew()
         stats = self._host.stats()
         load = Load(running=stats.running, starting=stats.starting, queued=stats.queued, kept=stats.kept)
-        body = load.model_dump_json().encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await _answer(send, load.model_dump_json().encode())
+
+
+async def _answer(send: Send, body: bytes) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+class Lease:
+    """Ends the process when it was not renewed for some seconds; the time begins with the first renewal.
+
+    Args:
+        seconds: the time; None for a process that needs no lease.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+        self._renewed = threading.Event()
+        self._watched = False
+
+    def renew(self) -> None:
+        """Begin the time again."""
+        if self._seconds is None:
+            return
+        self._renewed.set()
+        if not self._watched:
+            self._watched = True
+            threading.Thread(target=self._watch, daemon=True, name="ludus-lease").start()
+
+    def _watch(self) -> None:
+        while self._renewed.wait(self._seconds):
+            self._renewed.clear()
+        os._exit(FENCED)
 
 
 def main() -> int:
     """Serve until a signal, and return the exit code."""
-    said = _Said(int(sys.argv[1]))
+    said = Answers(int(sys.argv[1]))
     order = Order.model_validate_json(sys.stdin.buffer.readline())
-    orders = _follow(order.parent)
+    orders = follow_parent(order.parent)
     settings = order.settings
     logs.configure(settings.log_format, settings.log_level)
     try:
         environments = all_with_noise(load_environments(order.specs), order.noise)
         app = build(environments, settings)
-        host = app.context.host
+        host, lease = app.context.host, Lease(order.lease_seconds)
         host.on_released = lambda: said.write({"released": True})
-        app.surround(lambda inner: FromGateway(inner, order.secret, host))
+        app.surround(lambda inner: FromGateway(inner, order.secret, host, lease))
         listener = listen(order.host, 0)
         port = listener.getsockname()[1]
         uvicorn_config(app, settings).load()  # imports all that serving needs
@@ -114,41 +150,7 @@ def main() -> int:
         logs.flush()
 
 
-class _Said:
-    """What the process says to its parent."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def write(self, line: dict[str, object]) -> None:
-        """Write a line; the parent may be gone."""
-        with contextlib.suppress(OSError):
-            os.write(self._descriptor, json.dumps(line).encode() + b"\n")
-
-
-def _follow(parent: int) -> queue.SimpleQueue[str]:
-    """Make this process die with its parent, and not with the signals of the terminal; return its orders."""
-    os.setpgid(0, 0)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(ORPHANED)
-    kept = os.fdopen(os.dup(0), "rb")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)  # environments may read standard input
-    os.close(nothing)
-    orders: queue.SimpleQueue[str] = queue.SimpleQueue()
-
-    def listen_to_parent() -> None:
-        for line in kept:
-            orders.put(json.loads(line))
-        os._exit(ORPHANED)
-
-    threading.Thread(target=listen_to_parent, daemon=True, name="ludus-parent").start()
-    return orders
-
-
-def _obey(orders: queue.SimpleQueue[str], server: LudusServer) -> None:
+def _obey(orders: queue.SimpleQueue[Any], server: LudusServer) -> None:
     """Hand the episodes over when the parent says so."""
     loop = asyncio.get_running_loop()
 

@@ -188,7 +188,7 @@ class Gateway:
         target = await self._target(client, request, place, named)
         worker = self.pool.find(target.worker)
         if worker is None and place is Place.OTHER and target.worker is not None:
-            worker = self.pool.by_hash(target.worker.encode("utf-8", "replace"))
+            worker = self._of_session(target.worker)
         about_episodes = worker is not None and not request.path.endswith(("/create", "/create_session"))
         if worker is None:
             if target.kind is Kind.START:
@@ -203,6 +203,12 @@ class Gateway:
         if target.kind is Kind.EVERY:
             await self.tell_others(client, request, worker.name, b"".join(request.parts))
         return worker, about_episodes
+
+    def _of_session(self, session: str) -> Worker:
+        """Return the worker of a session whose id its client made up."""
+        if self.settings.max_workers is not None:
+            return self._placements.pin(session)
+        return self.pool.by_hash(session.encode("utf-8", "replace"))
 
     async def _target(self, client: Client, request: Request, place: Place, named: str) -> Target:
         # An error has to name the request's id, so small messages are read before their worker is known to live.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from pydantic import BaseModel
@@ -18,6 +19,10 @@ LOAD_PATH: Final = "/workers/load"
 """The path at which the gateway asks for the load, which is also the health check."""
 
 
+END_PATH: Final = "/workers/end"
+"""The path at which the gateway lets a process end at once, if it can be ended in no other way."""
+
+
 class Order(BaseModel):
     """What a worker process is to do: the first line it gets."""
 
@@ -30,6 +35,15 @@ class Order(BaseModel):
     """The process id of its parent, with which it dies."""
     host: str = "127.0.0.1"
     """The address on which it listens for the gateway."""
+    lease_seconds: float | None = None
+    """How long after a question for its load it ends by itself, if no other one comes; None for never."""
+    mark: str | None = None
+    """What the file `mark_of(journal)` holds, by which another machine knows that it shares the journal's folder."""
+
+
+def mark_of(journal: Path) -> Path:
+    """Return the file that marks the folder of a worker's journal."""
+    return journal.with_name(f"{journal.name}.mark")
 
 
 class Load(BaseModel):

@@ -59,6 +59,20 @@ class Placements:
         chosen.note_start(count)
         return chosen, self._note(digest, chosen.name)
 
+    def pin(self, session: str) -> Worker:
+        """Return the worker of a session whose id its client made up: always the same one, as long as that is there.
+
+        This is for a number of workers that changes: with it, the worker that the hash of an id gives changes, too.
+        """
+        key = session.encode("utf-8", "replace")
+        digest = blake2b(key, digest_size=16, key=b"session").digest()
+        note = self._notes.get(digest)
+        if note is not None and (earlier := self._pool.find(note[0])) is not None:
+            return earlier
+        chosen = self._pool.by_hash(key, self._pool.candidates())
+        self._note(digest, chosen.name)
+        return chosen
+
     def close(self) -> None:
         """Free what the notes hold. Closing twice is no error."""
         if self._written is not None:

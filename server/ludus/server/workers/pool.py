@@ -40,6 +40,7 @@ class Worker:
         host: the address of its process.
         port: the port of its process; 0 while it has none.
         retiring: whether it gets no new episodes, and ends for good when it has none left.
+        queued: how many starts wait in it for a place.
     """
 
     def __init__(self, name: str) -> None:
@@ -47,6 +48,7 @@ class Worker:
         self.state = State.STARTING
         self.host, self.port = "127.0.0.1", 0
         self.retiring = False
+        self.queued = 0
         self._load = 0
         self._sent = 0
         """Episodes whose start was sent to the worker, ever."""
@@ -75,9 +77,9 @@ class Worker:
         """Count episodes whose start is sent to the worker."""
         self._sent += count
 
-    def measured(self, load: int, sent: int) -> None:
+    def measured(self, load: int, sent: int, queued: int = 0) -> None:
         """Note the load that the worker reported, and `sent` as it was when the worker was asked."""
-        self._load, self._counted = load, sent
+        self._load, self._counted, self.queued = load, sent, queued
 
     @property
     def takes_starts(self) -> bool:
@@ -176,9 +178,9 @@ class Pool:
         """Return the least busy worker for a new episode; among equally busy ones, `key` decides."""
         return min(self.candidates(), key=lambda worker: (worker.load, _weight(worker.name, key)))
 
-    def by_hash(self, key: bytes) -> Worker:
+    def by_hash(self, key: bytes, among: Iterable[Worker] | None = None) -> Worker:
         """Return the worker that `key` belongs to (rendezvous hashing over all workers, whatever their states)."""
-        return min(self.workers.values(), key=lambda worker: _weight(worker.name, key))
+        return min(self.workers.values() if among is None else among, key=lambda worker: _weight(worker.name, key))
 
     async def reach(self, worker: Worker, *, about_episodes: bool = True) -> None:
         """Wait until a worker can be reached, if it will have what the request is about.

@@ -16,6 +16,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from ludus.server.workers.orders import HAND_OVER, SERVE, Order
@@ -42,6 +43,10 @@ class Process(Protocol):
     @property
     def status(self) -> int | None:
         """The exit status; None while it runs, or if it is not known."""
+        ...
+
+    def note_question(self) -> None:
+        """Note that it is being asked for its load."""
         ...
 
     async def serve(self, seconds: float) -> tuple[str, int]:
@@ -88,6 +93,10 @@ class Launcher(Protocol):
         """
         ...
 
+    async def close(self) -> None:
+        """Give up what it needed to start processes; they have ended."""
+        ...
+
 
 class LocalProcess:
     """A process of this machine.
@@ -97,7 +106,7 @@ class LocalProcess:
         lines: what it says, line by line.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, lines: _Lines) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, lines: Lines) -> None:
         self._process = process
         self._lines = lines
         self.title = f"process {process.pid}"
@@ -107,6 +116,9 @@ class LocalProcess:
     def status(self) -> int | None:
         """The exit status; None while it runs."""
         return self._process.returncode
+
+    def note_question(self) -> None:
+        """Do nothing: such a process can always be killed."""
 
     async def load(self, order: Order, seconds: float) -> None:
         """Give it its order, and wait until it has loaded its environments.
@@ -191,20 +203,20 @@ class LocalProcess:
 
 
 class LocalLauncher:
-    """Starts processes on this machine."""
+    """Starts processes on this machine.
 
-    async def start(self, order: Order, seconds: float) -> Process:
+    Args:
+        variables: variables that are added to the processes' environment.
+        folder: the folder in which they run; that of this process by default.
+    """
+
+    def __init__(self, variables: Mapping[str, str] | None = None, folder: str | None = None) -> None:
+        self._variables = variables
+        self._folder = folder
+
+    async def start(self, order: Order, seconds: float) -> LocalProcess:
         """Start a process, and return it once it has loaded its environments; see `Launcher.start`."""
-        read, write = os.pipe()
-        try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "ludus.server.workers.child", str(write),
-                stdin=asyncio.subprocess.PIPE, pass_fds=(write,),
-            )  # fmt: skip
-            lines = await _Lines.of(read)
-        finally:
-            os.close(write)
-            os.close(read)
+        process, lines = await spawn("ludus.server.workers.child", self._variables, self._folder)
         local = LocalProcess(process, lines)
         try:
             await local.load(order.model_copy(update={"parent": os.getpid()}), seconds)
@@ -213,8 +225,27 @@ class LocalLauncher:
             raise
         return local
 
+    async def close(self) -> None:
+        """Do nothing; see `Launcher.close`."""
 
-class _Lines:
+
+async def spawn(
+    module: str, variables: Mapping[str, str] | None = None, folder: str | None = None
+) -> tuple[asyncio.subprocess.Process, Lines]:
+    """Start a Python module as a process that follows this one (see `parent`), and return what it answers, too."""
+    read, write = os.pipe()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", module, str(write),
+            stdin=asyncio.subprocess.PIPE, pass_fds=(write,), cwd=folder, env={**os.environ, **(variables or {})},
+        )  # fmt: skip
+        return process, await Lines.of(read)
+    finally:
+        os.close(write)
+        os.close(read)
+
+
+class Lines:
     """The lines that a process writes to a pipe."""
 
     def __init__(self, reader: asyncio.StreamReader, transport: asyncio.ReadTransport) -> None:
@@ -222,7 +253,8 @@ class _Lines:
         self._transport = transport
 
     @classmethod
-    async def of(cls, descriptor: int) -> _Lines:
+    async def of(cls, descriptor: int) -> Lines:
+        """Read from a file descriptor, which stays the caller's."""
         reader = asyncio.StreamReader()
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(os.dup(descriptor), "rb", 0)
@@ -234,4 +266,5 @@ class _Lines:
         return await self._reader.readline()
 
     def close(self) -> None:
+        """Read no more."""
         self._transport.close()

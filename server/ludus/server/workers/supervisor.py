@@ -10,6 +10,7 @@ How this works:
 * SIGHUP replaces the processes one by one. With a journal, the next process loads while the old one serves, and then
   takes the episodes over; requests wait meanwhile, for a fraction of a second. Without one, a worker gets no new
   episodes, and is restarted when it has none left, or after `drain_seconds`.
+* With a range of workers, some are added while they are busy, and some retire while they are not (`scaling.py`).
 * A worker beyond the wanted number, whose journal an earlier server has left, is retiring: it serves its episodes, gets
   no new ones, and ends with its journal when it has none left.
 * SIGTERM or SIGINT ends everything in order: running steps may end within `shutdown_seconds`. A second signal ends it
@@ -47,6 +48,8 @@ from ludus.server.workers.orders import Order
 from ludus.server.workers.placements import Placements
 from ludus.server.workers.pool import Pool, Worker
 from ludus.server.workers.processes import Launcher, LocalLauncher
+from ludus.server.workers.ray_processes import RayLauncher
+from ludus.server.workers.scaling import Scaler
 from ludus.server.workers.tending import Tender
 
 log = logging.getLogger("ludus.supervisor")
@@ -115,9 +118,13 @@ class Supervisor:
         self._pool.retire(workers_with_journals(settings))
         self._placements = Placements(self._pool, open_notes(settings.journal, settings.journal_url))
         self._gateway = Gateway(self._pool, self._placements, settings, has_tokens=has_tokens)
-        self._launcher: Launcher = LocalLauncher()
+        self._ray = RayLauncher(settings) if settings.ray is not None else None
+        self._launcher: Launcher = self._ray or LocalLauncher()
         self._tenders: dict[str, Tender] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._leaving: set[str] = set()
+        """The ids of workers that have ended for good, and whose journals are still there."""
+        self._serving = False
         self._stop = asyncio.Event()
         self._rolling: asyncio.Task[None] | None = None
 
@@ -136,7 +143,9 @@ class Supervisor:
         try:
             if await self._all_ready():
                 await self._gateway.listen(listener)
-                self._announce(listener)
+                await self._announce(listener)
+                self._serving = True
+                self._keep_scaling()
                 await self._stop.wait()
         finally:
             await self._end()
@@ -151,27 +160,43 @@ class Supervisor:
 
         async def run() -> None:
             await tender.run()
-            if worker.retiring:
+            if not tender.failed.done():  # it has retired
+                await self._forget(worker)
+            elif self._serving:  # it was added
+                log.error("worker %s cannot start: %s", worker.name, tender.failed.result())
                 await self._forget(worker)
 
         task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _keep_scaling(self) -> None:
+        """Change the number of workers from now on, if the settings give a range."""
+        if self._settings.max_workers is not None:
+            scaler = Scaler(self._pool, self._settings, self._tend, self._leaving)
+            task = asyncio.get_running_loop().create_task(scaler.run())
+            self._tasks.add(task)
+
     async def _forget(self, worker: Worker) -> None:
         """Forget a worker that has no episodes, and its journal."""
+        self._leaving.add(worker.name)
         del self._pool.workers[worker.name], self._tenders[worker.name]
         try:
             await asyncio.to_thread(forget_journal, self._settings, worker.name)
+            self._leaving.discard(worker.name)
         except (OSError, AuthoringError) as error:
             log.warning("the journal of worker %s stays: %s", worker.name, error)
 
-    def _announce(self, listener: Any) -> None:
+    async def _announce(self, listener: Any) -> None:
+        """Say what is served and where, on standard output and in the Ray cluster."""
         name = listener.getsockname()
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._settings.host, self._settings.host)
         url = f"http://{f'[{host}]' if ':' in host else host}:{name[1]}"
+        environments = next(iter(self._tenders.values())).environments
+        if self._ray is not None:
+            await self._ray.publish(self._settings.ray_name or environments[0], self._settings, name[1])
         try:
-            announce(next(iter(self._tenders.values())).environments, url, self._settings, tokens=self._has_tokens)
+            announce(environments, url, self._settings, tokens=self._has_tokens)
         except OSError as error:
             give_up_output()
             raise unwritable(error) from None
@@ -203,7 +228,8 @@ class Supervisor:
         )
 
     def _settings_of(self, worker: Worker) -> ServerSettings:
-        settings, count = self._settings, self._settings.workers or 1
+        settings = self._settings
+        count = settings.max_workers or settings.workers or 1
         limits = settings.limits.model_copy(
             update={
                 "max_episodes": -(-settings.limits.max_episodes // count),
@@ -212,7 +238,8 @@ class Supervisor:
         )
         journal = file_of(settings.journal, worker.name) if settings.journal is not None else None
         changed = {
-            "worker": worker.name, "workers": None, "limits": limits, "journal": journal,
+            "worker": worker.name, "workers": None, "max_workers": None, "limits": limits,
+            "journal": journal,
             "keep_alive_seconds": settings.keep_alive_seconds + _SPARE_SECONDS,
         }  # fmt: skip
         return settings.model_copy(update=changed)
@@ -251,5 +278,6 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(tender.stop() for tender in self._tenders.values()))
+        await self._launcher.close()
         await self._gateway.close()
         self._placements.close()

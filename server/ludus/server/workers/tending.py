@@ -80,6 +80,7 @@ class Tender:
         self._process: Process | None = None
         self._leaving: set[asyncio.Task[None]] = set()
         """The ends of processes whose successors serve."""
+        self._ended = asyncio.Event()
         self._restart = asyncio.Event()
         self._restarted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._start_seconds = settings.limits.startup_seconds + START_SECONDS
@@ -87,6 +88,13 @@ class Tender:
 
     async def run(self) -> None:
         """Keep the worker running until it has retired, its first process cannot start, or this is canceled."""
+        try:
+            await self._run()
+        finally:
+            self._ended.set()
+            self._settle_restart()
+
+    async def _run(self) -> None:
         pause = Backoff(FIRST_PAUSE, LAST_PAUSE)
         loop = asyncio.get_running_loop()
         served = False
@@ -119,8 +127,15 @@ class Tender:
                 await asyncio.sleep(pause.next())
 
     async def restart(self) -> None:
-        """Replace the process by another one, and return once that serves."""
-        await self.worker.wait_up(float("inf"))
+        """Replace the process by another one, and return once that serves, or once the worker has retired."""
+        waits = [asyncio.ensure_future(one) for one in (self.worker.wait_up(float("inf")), self._ended.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
+        if self._ended.is_set():
+            return
         self._restarted = asyncio.get_running_loop().create_future()
         self._restart.set()
         await self._restarted
@@ -165,6 +180,8 @@ class Tender:
             assert self._process is not None
             process = self._process
             ending = await self._until_needed(process)
+            if ending is Ending.RETIRED and not self.worker.retiring:
+                continue  # it was taken back in this very moment
             if ending is Ending.RESTARTED and self._pool.durable:
                 if (failure := await self._hand_over(process)) is None:
                     self.worker.endings[ending] += 1
@@ -239,6 +256,8 @@ class Tender:
         Raises:
             OSError: it does not answer.
         """
+        if self._process is not None:
+            self._process.note_question()
         headers = [(b"host", b"localhost"), (GATEWAY_HEADER, self._introduction)]
         reply = await ask(self.worker, b"GET", LOAD_PATH.encode(), headers)
         return Load.model_validate_json(reply.body)
@@ -255,7 +274,7 @@ class Tender:
                 misses += 1
                 continue
             misses = 0
-            self.worker.measured(load.running + load.starting + load.queued, sent)
+            self.worker.measured(load.running + load.starting + load.queued, sent, load.queued)
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _until_restart(self) -> None:

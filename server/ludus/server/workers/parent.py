@@ -1,0 +1,65 @@
+"""A process's ties to the process that started it: it answers there, takes orders from there, and dies with it.
+
+It is started by `processes.spawn`, which keeps its standard input open and writes lines of JSON to it. It answers on a
+file descriptor. It dies with its parent, however that ends: the kernel kills it (on Linux), and elsewhere it notices
+the end of its standard input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+from typing import Any, Final
+
+ORPHANED: Final = 70
+"""The exit status of a process whose parent is gone."""
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+class Answers:
+    """What the process answers its parent.
+
+    Args:
+        descriptor: the file descriptor to write to.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, line: dict[str, object]) -> None:
+        """Write a line; the parent may be gone."""
+        with contextlib.suppress(OSError):
+            os.write(self._descriptor, json.dumps(line).encode() + b"\n")
+
+
+def follow_parent(parent: int) -> queue.SimpleQueue[Any]:
+    """Make this process die with its parent, and not with the signals of the terminal; return its orders.
+
+    Args:
+        parent: the process id of the parent.
+    """
+    os.setpgid(0, 0)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(ORPHANED)
+    kept = os.fdopen(os.dup(0), "rb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)  # environments may read standard input
+    os.close(nothing)
+    orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def listen_to_parent() -> None:
+        for line in kept:
+            orders.put(json.loads(line))
+        os._exit(ORPHANED)
+
+    threading.Thread(target=listen_to_parent, daemon=True, name="ludus-parent").start()
+    return orders
