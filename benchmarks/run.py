@@ -41,6 +41,7 @@ QUICK = {
     "durability": ["--rounds", "1", "--steps", "5000", "--episodes", "1000", "--kills", "5", "--live", "200"],
     "quotas": ["--rounds", "1", "--steps", "5000", "--takes", "200000"],
     "worker_gateway": ["--quick"],
+    "ray_workers": ["--quick"],
     "moves": ["--live", "50", "--rounds", "1"],
     "formats": ["--rounds", "1", "--episodes", "2", "--starts", "5"],
     "trainer_update": ["--rounds", "1", "--steps", "1", "--cases", "2L-d128"],
@@ -319,6 +320,14 @@ def of_moves(found: dict[str, Any]) -> Iterator[Figure]:
         yield Figure(what, "≤ 250 ms", f"{p95:.0f} ms (p50 {p50:.0f} ms)", p95 <= 250)
 
 
+def of_ray_workers(found: dict[str, Any]) -> Iterator[Figure]:
+    """What a step costs on workers that Ray has placed."""
+    for key, what in (("at_64", "64 in flight"), ("at_1", "one at a time")):
+        if (cell := found.get(key)) is not None:
+            measured = f"{cell['ratio']:.2f}× ({cell['ray_us']:.1f} against {cell['local_us']:.1f} µs)"
+            yield Figure(f"CPU of a step on workers placed by Ray, {what}", "≈ local", measured, cell["ratio"] <= 1.1)
+
+
 def of_quotas(found: dict[str, Any]) -> Iterator[Figure]:
     """What limits of tokens cost."""
     alone, added = found["counting"], found["added"]
@@ -402,6 +411,7 @@ READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "quotas": of_quotas,
     "worker_gateway": of_workers,
     "moves": of_moves,
+    "ray_workers": of_ray_workers,
     "formats": of_formats,
     "trainer_update": of_trainer_update,
     "trainer_loop": of_trainer_loop,
