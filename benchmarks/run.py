@@ -324,7 +324,7 @@ def of_ray_workers(found: dict[str, Any]) -> Iterator[Figure]:
     """What a step costs on workers that Ray has placed."""
     for key, what in (("at_64", "64 in flight"), ("at_1", "one at a time")):
         if (cell := found.get(key)) is not None:
-            measured = f"{cell['ratio']:.2f}× ({cell['ray_us']:.1f} against {cell['local_us']:.1f} µs)"
+            measured = f"{cell['ratio']:.2f}× ({sum(cell['ray_us']):.1f} against {sum(cell['local_us']):.1f} µs)"
             yield Figure(f"CPU of a step on workers placed by Ray, {what}", "≈ local", measured, cell["ratio"] <= 1.1)
 
 
