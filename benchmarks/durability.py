@@ -47,7 +47,7 @@ from ludus.server.runtime.limits import ServerLimits
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 AT_ONCE = 64
-MOST = {"sqlite": {"normal": 6.0, "full": 10.0}, "postgres": {"normal": 20.0, "full": 20.0}}
+MOST = {"sqlite": {"normal": 6.0, "full": 10.0}, "postgres": {"normal": 6.0, "full": 10.0}}
 """Microseconds of CPU time that a journal may add to a step, by store."""
 RECOVERY_SECONDS = 10.0
 FORKED_AT = 100

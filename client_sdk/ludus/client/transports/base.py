@@ -73,6 +73,31 @@ class Wire(Protocol):
         ...
 
 
+class WireAround:
+    """The base of wires that add something to another one.
+
+    Args:
+        inner: the other wire.
+    """
+
+    def __init__(self, inner: Wire) -> None:
+        self._inner = inner
+
+    @property
+    def name(self) -> str:
+        """The name of the wire."""
+        return self._inner.name
+
+    @property
+    def capabilities(self) -> WireCapabilities:
+        """The features of the wire."""
+        return self._inner.capabilities
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._inner.close()
+
+
 def require_loop(own: asyncio.AbstractEventLoop, url: str) -> None:
     """Raise an error if the running event loop is not the one that a wire belongs to.
 

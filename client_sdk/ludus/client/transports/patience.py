@@ -15,13 +15,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ludus.client.transports.base import Retries
+from ludus.client.transports.base import Retries, WireAround
 from ludus.protocol._model import WireModel
 from ludus.protocol.episodes import StepParams
 from ludus.protocol.errors import CapacityError, StepConflict
 
 if TYPE_CHECKING:
-    from ludus.client.transports.base import Wire, WireCapabilities
+    from ludus.client.transports.base import Wire
     from ludus.protocol.methods import Method
 
 P = TypeVar("P", bound=WireModel)
@@ -36,7 +36,7 @@ def limit_retries(seconds: float) -> Retries:
     return Retries(seconds, FIRST_PAUSE, LAST_PAUSE)
 
 
-class PatientWire:
+class PatientWire(WireAround):
     """A wire whose requests wait while the server refuses them for a limit.
 
     Args:
@@ -45,20 +45,10 @@ class PatientWire:
     """
 
     def __init__(self, inner: Wire, seconds: float) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._seconds = seconds
         self._held: dict[str, dict[int, asyncio.Future[None]]] = {}
         """Steps that wait, by episode and number; each future is done when the step has its outcome."""
-
-    @property
-    def name(self) -> str:
-        """The name of the wire."""
-        return self._inner.name
-
-    @property
-    def capabilities(self) -> WireCapabilities:
-        """The features of the wire."""
-        return self._inner.capabilities
 
     async def request(self, method: Method[P, R], params: P, *, timeout: float | None = None) -> R:
         """Send a request and return its result; see `Wire.request`. Each try has the whole `timeout`."""
@@ -80,10 +70,6 @@ class PatientWire:
         if isinstance(params, StepParams):
             return await self._as_step(method, params, timeout, refused)
         return await self._patiently(method, params, timeout, refused)
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._inner.close()
 
     def _before(self, params: WireModel) -> list[asyncio.Future[None]] | None:
         """Return the steps that wait and are before this one in its episode; None if there is none."""

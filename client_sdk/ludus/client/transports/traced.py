@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 
+from ludus.client.transports.base import WireAround
 from ludus.protocol._model import WireModel
 from ludus.protocol.episodes import CloseParams, ForkParams, ForkResult, StartParams, StartResult, StepParams
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span
 
-    from ludus.client.transports.base import Wire, WireCapabilities
+    from ludus.client.transports.base import Wire
     from ludus.protocol.methods import Method
     from ludus.protocol.tracing import Tracing
 
@@ -46,7 +47,7 @@ class _Waiting(NamedTuple):
     began: int
 
 
-class TracedWire:
+class TracedWire(WireAround):
     """A wire with spans.
 
     Args:
@@ -55,20 +56,10 @@ class TracedWire:
     """
 
     def __init__(self, inner: Wire, tracing: Tracing) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._tracing = tracing
         self._episodes: dict[str, Span | _Waiting] = {}
         """The spans of open episodes, by id."""
-
-    @property
-    def name(self) -> str:
-        """The name of the wire."""
-        return self._inner.name
-
-    @property
-    def capabilities(self) -> WireCapabilities:
-        """The features of the wire."""
-        return self._inner.capabilities
 
     async def request(self, method: Method[P, R], params: P, *, timeout: float | None = None) -> R:
         """Send a request and return its result; see `Wire.request`."""
@@ -96,7 +87,7 @@ class TracedWire:
 
     async def close(self) -> None:
         """Close all connections, and end the spans of episodes that are still open."""
-        await self._inner.close()
+        await super().close()
         for span in self._episodes.values():
             if not isinstance(span, _Waiting):
                 span.end()

@@ -125,7 +125,7 @@ class EpisodeHost:
         )
         self.group_scores = GroupScores(store, self.task_service, self._workers, self.journal, self._spawn, self.limits)
         try:
-            open_journal(self.journal, self.signer)
+            _open(self.journal, self.signer)
             await self.startup.open(self.catalog.values())
             await open_sandboxes(self.sandboxes, self.catalog.values())
             if self.journal is not None:
@@ -467,7 +467,7 @@ class EpisodeHost:
         )  # fmt: skip
 
 
-def open_journal(journal: Journal | None, signer: CapabilitySigner | None) -> None:
+def _open(journal: Journal | None, signer: CapabilitySigner | None) -> None:
     """Open a journal, and sign capabilities with its key, unless there is another one.
 
     Raises:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ludus.server.workers.pool import Ending, Worker
 from ludus.server.workers.routing import Place
 
-if TYPE_CHECKING:
-    from ludus.server.workers.pool import Worker
-
 RESTART_REASONS: Final = {
-    "restarted": "restart", "died": "died", "did not answer and was killed": "unresponsive", "retired": "retired",
+    Ending.RESTARTED: "restart", Ending.DIED: "died", Ending.DEAF: "unresponsive", Ending.RETIRED: "retired",
 }  # fmt: skip
-"""The values of the label `reason`, by how the supervisor says that a process ended."""
+"""The values of the label `reason`."""
 
 _WIRES: Final = {
     Place.CONTROL: "mcp", Place.PLAY: "play", Place.CHANNEL: "channel", Place.WORKER_CHANNEL: "channel",

@@ -22,6 +22,9 @@ LOAD_PATH: Final = "/workers/load"
 END_PATH: Final = "/workers/end"
 """The path at which the gateway lets a process end at once, if it can be ended in no other way."""
 
+KILLED: Final = -9
+"""The exit status of a process that was killed, or is lost."""
+
 
 class Order(BaseModel):
     """What a worker process is to do: the first line it gets."""

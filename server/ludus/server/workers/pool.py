@@ -31,6 +31,15 @@ class State(StrEnum):
     """Its process is being stopped, and another one will follow."""
 
 
+class Ending(StrEnum):
+    """Why a process is no longer the worker."""
+
+    DIED = "died"
+    DEAF = "did not answer and was killed"
+    RESTARTED = "restarted"
+    RETIRED = "retired"
+
+
 class Worker:
     """One worker.
 
@@ -55,7 +64,7 @@ class Worker:
         self._counted = 0
         """How many of those the load includes."""
         self._changed = asyncio.Event()
-        self.endings: Counter[str] = Counter()
+        self.endings: Counter[Ending] = Counter()
         """How its processes have ended, as the supervisor says it."""
 
     @property

@@ -126,19 +126,19 @@ class LocalProcess:
         Raises:
             NotStarted: it cannot, or not within so many seconds.
         """
-        self._tell(order.model_dump_json())
+        write_line(self._process, order.model_dump(mode="json"))
         await self._answer(seconds)
 
     async def serve(self, seconds: float) -> tuple[str, int]:
         """Let it open its journal and serve; see `Process.serve`."""
-        self._tell(json.dumps(SERVE))
+        write_line(self._process, SERVE)
         said = await self._answer(seconds)
         self.environments = said["environments"]
         return said["host"], said["port"]
 
     async def release(self, seconds: float) -> None:
         """Let it end in order, and return once its journal is free; see `Process.release`."""
-        self._tell(json.dumps(HAND_OVER))
+        write_line(self._process, HAND_OVER)
         try:
             async with asyncio.timeout(seconds):
                 if not await self._lines.read():
@@ -176,12 +176,6 @@ class LocalProcess:
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
-
-    def _tell(self, line: str) -> None:
-        assert self._process.stdin is not None
-        if not self._process.stdin.is_closing():
-            with contextlib.suppress(OSError, RuntimeError):  # it has ended, and so does its answer
-                self._process.stdin.write(line.encode() + b"\n")
 
     async def _answer(self, seconds: float) -> dict[str, Any]:
         """Return what it answers.
@@ -243,6 +237,14 @@ async def spawn(
     finally:
         os.close(write)
         os.close(read)
+
+
+def write_line(process: asyncio.subprocess.Process, line: object) -> None:
+    """Write a line of JSON to a process that `spawn` has started; one that has ended does not get it."""
+    assert process.stdin is not None
+    if not process.stdin.is_closing():
+        with contextlib.suppress(OSError, RuntimeError):
+            process.stdin.write(json.dumps(line).encode() + b"\n")
 
 
 class Lines:

@@ -30,6 +30,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ludus.server.web import logs
 from ludus.server.web.logs import LogFormat, LogLevel
+from ludus.server.workers.orders import KILLED
 from ludus.server.workers.parent import Answers, follow_parent
 from ludus.server.workers.ray_node import NAMESPACE, Address, NodeProcess
 
@@ -63,9 +64,6 @@ NAME_SECONDS: Final = 15.0
 """How long the name of a server that has ended may be taken."""
 
 NO_LUDUS: Final = "a Ray node cannot start workers; install this version of Ludus there, or leave the node out"
-
-KILLED: Final = -9
-"""The exit status of a process whose actor has died."""
 
 
 class Options(BaseModel):

@@ -27,9 +27,9 @@ from typing import Any, Final
 
 from ludus.server.web.serve import ServeError
 from ludus.server.web.settings import ServerSettings
-from ludus.server.workers.orders import END_PATH, Order, mark_of
+from ludus.server.workers.orders import END_PATH, KILLED, Order, mark_of
 from ludus.server.workers.pool import Worker
-from ludus.server.workers.processes import Lines, LocalLauncher, NotStarted, Process, spawn
+from ludus.server.workers.processes import Lines, LocalLauncher, NotStarted, Process, spawn, write_line
 from ludus.server.workers.upstream import GATEWAY_HEADER, ask
 
 log = logging.getLogger("ludus.supervisor")
@@ -100,7 +100,7 @@ class RayConnection:
         process, lines = await spawn("ludus.server.workers.ray_driver")
         connection = cls(process, lines)
         folder = settings.ray_working_dir
-        connection._write({
+        write_line(process, {
             "parent": os.getpid(), "address": settings.ray, "cpus": settings.ray_cpus, "memory": settings.ray_memory,
             "working_dir": str(folder.resolve()) if folder is not None else None,
             "log_format": settings.log_format, "log_level": settings.log_level,
@@ -130,7 +130,7 @@ class RayConnection:
             raise ClusterLost("the connection to the Ray cluster has ended")
         number = next(self._numbers)
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
-        self._write({"id": number, "call": what, **parameters})
+        write_line(self._process, {"id": number, "call": what, **parameters})
         try:
             said: dict[str, Any] = await answer
         finally:
@@ -142,20 +142,20 @@ class RayConnection:
     def send(self, what: str, /, **parameters: Any) -> None:
         """Let the driver do something, without waiting for it."""
         if not self.lost:
-            self._write({"id": 0, "call": what, **parameters})
+            write_line(self._process, {"id": 0, "call": what, **parameters})
 
     def end_of(self, process: int) -> asyncio.Future[int]:
         """Return the exit status of a process, once it has ended."""
         if process not in self._ends:
             self._ends[process] = asyncio.get_running_loop().create_future()
             if self.lost:
-                self._ends[process].set_result(-9)
+                self._ends[process].set_result(KILLED)
         return self._ends[process]
 
     async def close(self) -> None:
         """End the driver, and with it all its actors."""
         if self._process.returncode is None:
-            self._write(None)
+            write_line(self._process, None)
             try:
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await self._process.wait()
@@ -165,12 +165,6 @@ class RayConnection:
         if self._reader is not None:
             await self._reader
         self._lines.close()
-
-    def _write(self, line: object) -> None:
-        assert self._process.stdin is not None
-        if not self._process.stdin.is_closing():
-            with contextlib.suppress(OSError, RuntimeError):
-                self._process.stdin.write(json.dumps(line).encode() + b"\n")
 
     async def _read(self) -> None:
         while line := await self._lines.read():
@@ -186,7 +180,7 @@ class RayConnection:
                 answer.set_result({"error": "the connection to the Ray cluster has ended", "lost": True})
         for end in self._ends.values():
             if not end.done():
-                end.set_result(-9)
+                end.set_result(KILLED)
 
 
 class RayProcess:
@@ -269,7 +263,7 @@ class RayProcess:
                 log.warning("%s cannot be reached; its successor waits %.1f s for its end", self.title, left)
                 await asyncio.sleep(left)
         if not self._end.done():
-            self._end.set_result(-9)
+            self._end.set_result(KILLED)
 
     async def _ended_at_once(self) -> bool:
         """Ask the process itself to end, and return whether it certainly has."""

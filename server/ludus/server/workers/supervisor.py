@@ -238,8 +238,7 @@ class Supervisor:
         )
         journal = file_of(settings.journal, worker.name) if settings.journal is not None else None
         changed = {
-            "worker": worker.name, "workers": None, "max_workers": None, "limits": limits,
-            "journal": journal,
+            "worker": worker.name, "workers": None, "max_workers": None, "limits": limits, "journal": journal,
             "keep_alive_seconds": settings.keep_alive_seconds + _SPARE_SECONDS,
         }  # fmt: skip
         return settings.model_copy(update=changed)

@@ -12,13 +12,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from enum import StrEnum
 from typing import Final
 
 from ludus.protocol.backoff import Backoff
 from ludus.server.web.settings import ServerSettings
 from ludus.server.workers.orders import LOAD_PATH, Load, Order
-from ludus.server.workers.pool import Pool, State, Worker
+from ludus.server.workers.pool import Ending, Pool, State, Worker
 from ludus.server.workers.processes import EXIT_SECONDS, Launcher, NotStarted, Process
 from ludus.server.workers.upstream import GATEWAY_HEADER, ask
 
@@ -38,15 +37,6 @@ LONG_LIFE_SECONDS: Final = 30.0
 
 FIRST_PAUSE: Final = 0.1
 LAST_PAUSE: Final = 10.0
-
-
-class Ending(StrEnum):
-    """Why a process is no longer the worker."""
-
-    DIED = "died"
-    DEAF = "did not answer and was killed"
-    RESTARTED = "restarted"
-    RETIRED = "retired"
 
 
 class Tender:
