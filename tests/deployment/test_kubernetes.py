@@ -190,7 +190,7 @@ def test_the_task_of_skypilot_runs_an_accepted_command_line() -> None:
     (line,) = (line for line in task["run"].splitlines() if "ludus serve" in line)
     params = parsed(line.removeprefix("exec ludus ").split())
     assert params["port"] == task["resources"]["ports"]
-    assert params["workers"] < int(task["resources"]["cpus"].rstrip("+"))
+    assert int(params["workers"]) < int(task["resources"]["cpus"].rstrip("+"))
 
 
 def routing(text: str) -> list[str]:
