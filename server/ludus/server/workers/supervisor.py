@@ -8,7 +8,7 @@ How this works:
 * A health check asks each worker for its load every `LOOK_SECONDS`. A worker that leaves two in turn unanswered within
   `unresponsive_seconds` (it is stopped, or its event loop is blocked) is killed, which no process can delay.
 * SIGHUP replaces the processes one by one. With a journal, the next process loads while the old one serves, and then
-  takes the episodes over; requests wait meanwhile, for a fraction of a second. Without one, a worker gets no new
+  takes the episodes over; requests wait meanwhile. Without one, a worker gets no new
   episodes, and is restarted when it has none left, or after `drain_seconds`.
 * With a range of workers, some are added while they are busy, and some retire while they are not (`scaling.py`).
 * A worker beyond the wanted number, whose journal an earlier server has left, is retiring: it serves its episodes, gets
