@@ -2,11 +2,11 @@
 
     python benchmarks/moves.py [--live N] [--rounds N] [--json FILE]
 
-A server of two workers with journals has `--live` episodes, which have five steps each at first, and more in each round.
-Every one takes a step now and then, over the channel, so that the machine is not full. In each round the server gets
-SIGHUP, and every episode moves to a new process. The wait of an episode is the longest time that one of its steps took
-meanwhile; the figures are percentiles over all episodes and rounds. The longest steps while nothing moves are measured,
-too.
+A server of two workers with journals has `--live` episodes, which have five steps each at first, and more in each
+round. Every one takes a step now and then, over the channel, so that the machine is not full. In each round the server
+gets SIGHUP, and every episode moves to a new process. The wait of an episode is the longest time that one of its steps
+took meanwhile; the figures are percentiles over all episodes and rounds. The longest steps while nothing moves are
+measured, too.
 """
 
 from __future__ import annotations
