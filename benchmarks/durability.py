@@ -53,6 +53,9 @@ RECOVERY_SECONDS = 10.0
 FORKED_AT = 100
 FORK_SECONDS = {"Counting": 0.015, "Boxed": 0.300}
 """The most seconds of a fork at step 100, by environment."""
+KILL_SECONDS = 0.002
+"""The most seconds between a start and a kill, by live episode: about twice as long as it takes to rebuild it, so that
+half of the kills come meanwhile."""
 OWNER = Principal.open()
 LIMITS = ServerLimits(max_episodes=200_000)
 
@@ -213,7 +216,7 @@ async def kill(place: Place, kills: int, live: int) -> dict[str, int]:
                 episodes += list(await counting.start_group(min(1000, live - len(episodes)), seed=1))
             playing = asyncio.gather(*map(one, episodes))
             for _ in range(kills):
-                await asyncio.wait([playing], timeout=chance.uniform(0.05, 0.5))
+                await asyncio.wait([playing], timeout=chance.uniform(0.05, max(0.5, live * KILL_SECONDS)))
                 process.send_signal(signal.SIGKILL)
                 await process.wait()
                 process, _ = await serve(f"{__file__}:Counting", *options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -275,6 +275,13 @@ class Episode:
         self.journal = journal if self.end_reason is None else None
         if recovering is not None and not recovering.done():
             recovering.set_result(None)
+
+    def log(self, entries: Iterable[RewardEntry]) -> None:
+        """Add entries to the reward log."""
+        if self.entries is None:
+            self.entries = [*entries]
+        else:
+            self.entries += entries
 
     def end(self, reason: EndReason) -> None:
         """Set the end reason and the status it implies."""

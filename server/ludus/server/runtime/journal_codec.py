@@ -94,7 +94,11 @@ def encode_call(
         )  # fmt: skip
         settled = Settled(episode, call.key, outcome, logged, call.original_result)
         return (encode(asked), encode(settled)), None
-    body = _json((call.number, call.key, call.tool, call.arguments))
+    parts = (call.number, call.key, call.tool, call.arguments)
+    try:
+        body = to_json(parts, inf_nan_mode="constants")
+    except ValueError:
+        body = _json(parts)
     result: bytes = outcome.__pydantic_serializer__.to_json(outcome)
     head = _FRAME.pack(REWARDED if logged else CALLED, len(name), len(body), len(result))
     return (head, name, body, result), result

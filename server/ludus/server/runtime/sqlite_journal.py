@@ -5,11 +5,10 @@ How this works:
 * Entries go into one table that is only ever appended to. The event loop encodes entries and puts them into a list. At
   the end of its round, what has come is written as one row (a group commit); then the requests that waited for it are
   answered.
-* A commit that may take long is made by a thread, which calls back into the event loop; what comes meanwhile is the
-  next row. With `FULL` that is every commit. With `NORMAL`, which does not wait for the disk, it is the one after a
-  commit that took longer than `SLOW_SECONDS` or failed, and the copying from SQLite's log into its file (a checkpoint).
-  All others are made by the event loop itself, because handing a row over and back takes twice the CPU time of writing
-  it.
+* The event loop itself commits a row, because handing it over to a thread and back takes more CPU time than writing it,
+  and even than an fsync of a fast disk. What may take long is done by a thread, which calls back into the event loop;
+  what comes meanwhile is the next row. That is a row after one that took longer than `SLOW_SECONDS` or failed, and the
+  copying from SQLite's log into its file (a checkpoint). So a slow disk delays only the requests that wait for it.
 * Entries of episodes that are forgotten are dropped by the thread, a part of the rows at a time, whenever the entries
   that have come since the last time are as many bytes as stayed then, and at least `GARBAGE_BYTES`.
 * If a transaction fails (the disk is full), the thread tries again for `PATIENCE_SECONDS`. Then the journal is broken:
@@ -47,11 +46,14 @@ PATIENCE_SECONDS: Final = 10.0
 
 RETRY_SECONDS: Final = 0.2
 
-SLOW_SECONDS: Final = 0.005
-"""If a commit by the event loop took longer than this, the next one is made by the thread."""
+SLOW_SECONDS: Final = 0.002
+"""If a commit took longer than this, the next one is made by the thread."""
 
-CHECKPOINT_BYTES: Final = 16 * 1024 * 1024
-"""After so many bytes, they are copied from SQLite's log into its file."""
+CHECKPOINT_BYTES: Final = 4 * 1024 * 1024
+"""After so many bytes, they are copied from SQLite's log into its file, and the log is written from its begin again.
+
+An fsync of a log that grows takes twice the CPU time, because the file system has to write its size, too.
+"""
 
 KEY_BYTES: Final = 32
 
@@ -73,8 +75,8 @@ class SqliteJournal(RowJournal):
         self.path = path
         self._sync: Sync = sync
         self.snapshot_store = SnapshotFolder(path.with_name(path.name + ".snapshots"), syncs=self.syncs)
-        self._by_thread = self.syncs
-        """Whether the thread writes the next row."""
+        self._slow = False
+        """Whether the last commit was slow, so that the thread writes the next row."""
         self._since_checkpoint = 0
         self._opened: sqlite3.Connection | None = None
         if opened:
@@ -197,18 +199,16 @@ class SqliteJournal(RowJournal):
         """Write all entries that have come as one row, or let the thread do it."""
         if not self._pieces:  # the journal was closed in between
             return
-        if self._by_thread:
+        if self._slow:
             self._hand_over()
             return
         entries, appended = b"".join(self._pieces), self._appended
-        began = time.perf_counter()
         try:
             self._insert(self._now(), entries)
         except sqlite3.Error:
             self._hand_over()  # the thread tries again, and says why it cannot
             return
         self._pieces = []
-        self._by_thread = time.perf_counter() - began > SLOW_SECONDS
         self._count(len(entries))
         self._busy = self._tidy()
         self._acknowledge(appended, None)
@@ -225,14 +225,12 @@ class SqliteJournal(RowJournal):
         self._give(0, self._checkpoint)
         return True
 
-    def _go_on(self, appended: int, error: LudusError | None) -> None:
-        self._by_thread = self.syncs
-        super()._go_on(appended, error)
-
     def _insert(self, at: float, entries: bytes) -> None:
         began = time.perf_counter()
         self._database.execute("INSERT INTO batches (at, entries) VALUES (?, ?)", (at, entries))
-        self._counts.commit(len(entries), time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        self._slow = seconds > SLOW_SECONDS
+        self._counts.commit(len(entries), seconds)
 
     # ── the thread ─────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -209,7 +209,7 @@ class StepRunner:
             scoring.pass_turns(episode, record, past.outcome)
         self._limits.restore(episode, record, past.outcome)
         if past.logged:
-            episode.entries = [*(episode.entries or ()), *past.logged]
+            episode.log(past.logged)
         self.counts.settled += 1
         record.order = self.counts.settled
         record.settle(past.outcome)
@@ -572,7 +572,7 @@ def _log_rewards(
     if result.reward is not None:
         source = "grade" if record.tool is None else "step"
         entries.insert(0, RewardEntry(step=record.number, source=source, reward=result.reward))
-    episode.entries = entries if episode.entries is None else [*episode.entries, *entries]
+    episode.log(entries)
     if not record.turn_rewards:
         return result, tuple(entries)
     return result.model_copy(update={"reward": total(entry.reward for entry in entries)}), tuple(entries)
