@@ -10,7 +10,9 @@
 * Forks: over a channel, of an episode with 100 steps: one whose calls are repeated, and one whose state is 8 MB in a
   sandbox and comes from a snapshot. Medians of the wall time of `episode.fork`.
 * Kills: a server process with many live episodes is killed (`kill -9`) again and again while an unchanged client plays.
-  Counted are steps whose answer is not the next number, that is, steps that were lost or ran twice.
+  Every second kill comes while episodes are being rebuilt, at a random time within the time that this took before; the
+  others come within a second after a tenth of the episodes has taken a step. Counted are steps whose answer is not the
+  next number, that is, steps that were lost or ran twice, and episodes that have another reward than their steps.
 
 With `--store postgres`, the journals are in a PostgreSQL server of the benchmark's own, on this machine, which flushes
 each commit. Its CPU time is not that of the server process.
@@ -36,7 +38,7 @@ from typing import Any
 
 from processes import cpu_per_step, serve
 
-from ludus.client import Episode, connect, text_of
+from ludus.client import RemoteEnvironment, connect, text_of
 from ludus.protocol import episodes as e
 from ludus.sandbox import SandboxSettings
 from ludus.server import Environment, EpisodeHost, Result, Task, tool
@@ -53,9 +55,8 @@ RECOVERY_SECONDS = 10.0
 FORKED_AT = 100
 FORK_SECONDS = {"Counting": 0.015, "Boxed": 0.300}
 """The most seconds of a fork at step 100, by environment."""
-KILL_SECONDS = 0.002
-"""The most seconds between a start and a kill, by live episode: about twice as long as it takes to rebuild it, so that
-half of the kills come meanwhile."""
+EPISODE_STEPS = 20
+"""How long the episodes are that are played while the server is killed; each is followed by another one."""
 OWNER = Principal.open()
 LIMITS = ServerLimits(max_episodes=200_000)
 
@@ -196,34 +197,46 @@ async def kill(place: Place, kills: int, live: int) -> dict[str, int]:
     chance = random.Random(0)
     process, url = await serve(f"{__file__}:Counting", *options)
     options += ["--port", url.rpartition(":")[2]]
-    counts = {"kills": kills, "live": live, "steps": 0, "wrong": 0}
+    counts = {"kills": kills, "live": live, "steps": 0, "wrong": 0, "episodes": 0}
     over = asyncio.Event()
 
-    async def one(episode: Episode) -> None:
-        expected = 0
+    async def play(counting: RemoteEnvironment) -> None:
         while not over.is_set():
-            expected += 1
-            answer = text_of((await episode.call("step")).content)
-            counts["steps"] += 1
-            counts["wrong"] += answer != str(expected)
-            await asyncio.sleep(chance.random())
+            episode = await counting.start(seed=1)
+            steps = 0
+            while steps < EPISODE_STEPS and not over.is_set():
+                await asyncio.sleep(chance.uniform(0, live / 200))
+                steps += 1
+                counts["wrong"] += text_of((await episode.call("step")).content) != str(steps)
+                counts["steps"] += 1
+            info = await episode.close()
+            counts["wrong"] += info.steps != steps or info.reward is None or info.reward.value != steps
+            counts["episodes"] += 1
+
+    async def steps_taken(count: int) -> None:
+        until = counts["steps"] + count
+        while counts["steps"] < until and not playing.done():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
     try:
         async with connect(url, reconnect_seconds=120) as client:
             counting = client.environment("counting")
-            episodes: list[Episode] = []
-            while len(episodes) < live:
-                episodes += list(await counting.start_group(min(1000, live - len(episodes)), seed=1))
-            playing = asyncio.gather(*map(one, episodes))
-            for _ in range(kills):
-                await asyncio.wait([playing], timeout=chance.uniform(0.05, max(0.5, live * KILL_SECONDS)))
+            playing = asyncio.gather(*(play(counting) for _ in range(live)))
+            await steps_taken(2 * live)
+            rebuilding = 1.0
+            for number in range(kills):
+                if number % 2:
+                    await asyncio.wait([playing], timeout=chance.uniform(0, rebuilding))
+                else:
+                    began = time.perf_counter()
+                    await steps_taken(live // 10)
+                    rebuilding = time.perf_counter() - began
+                    await asyncio.wait([playing], timeout=chance.uniform(0, 1))
                 process.send_signal(signal.SIGKILL)
                 await process.wait()
                 process, _ = await serve(f"{__file__}:Counting", *options)
             over.set()
             await playing
-            infos = await asyncio.gather(*(one.info() for one in episodes))
-            counts["wrong"] += sum(info.end_reason is not None for info in infos)
     finally:
         if process.returncode is None:
             process.kill()

@@ -205,6 +205,8 @@ async def test_entries_are_stored_in_order_and_come_back_in_the_next_process(sto
     total = Tallied("env", "train", {"t": (2, 1)}, 2, ())
     for _ in range(2):  # the second time, the entry of no episode takes the place of the first
         again.compact(["e3", "e5"], [total])
+        again.close()
+        again = store.open()
         assert [one.entry for one in again.stored()] == [entries[3], entries[5], total]
     again.close()
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -35,7 +35,7 @@ from ludus.server.runtime.ids import Ids
 from ludus.server.runtime.journal import Ended, Journal, committed
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.runtime.places import Places
-from ludus.server.runtime.recovery import History, Recovery
+from ludus.server.runtime.recovery import Recovery
 from ludus.server.runtime.repeating import write_whole
 from ludus.server.runtime.setup import EpisodeSetup
 from ludus.server.runtime.snapshots import Snapshots
@@ -97,6 +97,8 @@ class EpisodeHost:
         self.ready = False
         self.goes_on = journal is not None and journal.survives
         """Whether running episodes go on in the next process."""
+        self.takes_over: Callable[[], Awaitable[None]] | None = None
+        """Waits until a process that still serves is to be replaced by this one; None if there is no such process."""
         self.on_released: Callable[[], None] = lambda: None  # the journal is closed, another process may open it
         self._workers = Workers(self.limits.threads, self.catalog)
         self.task_service = TaskService(self.catalog, self._workers, journal)
@@ -125,13 +127,15 @@ class EpisodeHost:
         )
         self.group_scores = GroupScores(store, self.task_service, self._workers, self.journal, self._spawn, self.limits)
         try:
-            _open(self.journal, self.signer)
+            if self.takes_over is None:
+                _open(self.journal, self.signer)
             await self.startup.open(self.catalog.values())
             await open_sandboxes(self.sandboxes, self.catalog.values())
             if self.journal is not None:
                 await self._recover(self.journal)
         except BaseException as error:
             self.startup.refusal = error if isinstance(error, AuthoringError) else None
+            await self.recovery.head_start.discard()
             await self.startup.aclose()
             raise
         self._reaper = self._loop.create_task(self._reap())
@@ -407,24 +411,20 @@ class EpisodeHost:
 
     async def _recover(self, journal: Journal) -> None:
         """Find the episodes of an earlier process, and begin to rebuild those that had not ended."""
+        if self.takes_over is not None:
+            await self.recovery.head_start.run(journal)
+            await self.takes_over()
+            _open(journal, self.signer)
         found = await self.recovery.read(journal, self.limits.result_ttl_seconds)
         for episode in found.episodes:
             self.store.add(episode)
             if episode.end_reason is not None:
                 self.store.archive(episode)
             else:
-                self._spawn(self._revive(episode, found.running[episode.id]))
+                self._spawn(self.recovery.revive(episode, found.running[episode.id], journal, self._end))
         self._running += len(found.running)
         self.places.restore(self.store)
         found.restore_keys(self.starts, self.forks.kept, self.group_scores.kept)
-
-    async def _revive(self, episode: Episode, history: History) -> None:
-        failure = await self.recovery.revive(episode, history)
-        if failure is not None and episode.end_reason is None:
-            self._end(episode, EndReason.INFRASTRUCTURE_ERROR, failure)
-        elif failure is not None:
-            episode.incident = failure.incident
-        episode.go_on(self.journal)
 
     async def _close(self, episode: Episode) -> None:
         if episode.end_reason is None:

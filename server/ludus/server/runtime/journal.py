@@ -260,8 +260,24 @@ class Journal(Protocol):
         """Drop the episode's entries, which are no longer needed: the episode is closed."""
         ...
 
+    def peek(self) -> Iterable[Stored]:
+        """Return what a process that still writes has appended since this was called last, oldest first.
+
+        Raises:
+            AuthoringError: it cannot be read.
+            OSError: likewise.
+        """
+        ...
+
+    def keeps_what_was_peeked(self) -> bool:
+        """Return whether what `peek` returned is still there and unchanged, once it is open; otherwise forget it."""
+        ...
+
     def stored(self) -> Iterable[Stored]:
-        """Return what earlier processes appended, oldest first; called once, before anything is appended."""
+        """Return what earlier processes appended and `peek` did not return, oldest first.
+
+        It is called once, before anything is appended.
+        """
         ...
 
     def compact(self, keep: Iterable[str], instead: Iterable[Entry] = ()) -> None:
@@ -333,6 +349,14 @@ class MemoryJournal:
     def evict(self, episode: str) -> None:
         """Drop the episode's entries."""
         self._entries.pop(episode, None)
+
+    def peek(self) -> Iterable[Stored]:
+        """Return nothing: there is no earlier process."""
+        return ()
+
+    def keeps_what_was_peeked(self) -> bool:
+        """Return True: nothing was."""
+        return True
 
     def stored(self) -> Iterable[Stored]:
         """Return nothing: there is no earlier process."""

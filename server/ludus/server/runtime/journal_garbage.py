@@ -6,7 +6,7 @@ pass goes over all rows once, a part at a time, so that rows which wait to be wr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 from ludus.server.runtime.journal import Entry, Evicted, Started
@@ -94,15 +94,22 @@ class Garbage:
                 del self._left[group]
                 self._droppable.update(self._members.pop(group))
 
-    def forget_others(self, kept: Iterable[str]) -> None:
-        """Forget the episodes that are in the journal no longer."""
-        known = frozenset(kept)
+    def forget_others(self, kept: frozenset[str], *, later: bool) -> None:
+        """Forget the episodes that are not kept.
+
+        Args:
+            kept: the episodes that are needed.
+            later: whether the entries of the others are still there, so that a pass is to drop them.
+        """
         for group, members in list(self._members.items()):
-            if not known.intersection(members):
+            if not kept.intersection(members):
                 del self._members[group], self._left[group]
                 for episode in members:
                     self._group_of.pop(episode, None)
-        self._droppable.clear()
+                if later:
+                    self._droppable.update(members)
+        if not later:
+            self._droppable.clear()
 
     def begin(self) -> Pass | None:
         """Return a pass that drops what can be dropped; None if there is nothing."""

@@ -16,14 +16,14 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import LudusError, ShuttingDown
-from ludus.server.runtime.journal import Entry, Evicted, OnBroken, OnDurable, SettledCall
-from ludus.server.runtime.journal_codec import encode, encode_call
+from ludus.server.runtime.journal import Entry, Evicted, JournalUnusable, OnBroken, OnDurable, SettledCall, Stored
+from ludus.server.runtime.journal_codec import encode, encode_call, stored_in
 from ludus.server.runtime.journal_counts import JournalCounts, JournalStats
 from ludus.server.runtime.journal_garbage import Garbage, Pass
 
@@ -31,6 +31,9 @@ log = logging.getLogger("ludus.server.journal")
 
 GARBAGE_BYTES: Final = 64 * 1024 * 1024
 """The least bytes of new entries after which those of forgotten episodes are dropped."""
+
+Row = tuple[int, float, bytes]
+"""The number, the time and the entries of a row."""
 
 Job = Callable[[], LudusError | None]
 Callback = Callable[[int, LudusError | None], None]
@@ -56,6 +59,14 @@ class RowJournal(ABC):
         self._busy = False
         """Whether the thread has something to do, or a row is written at the end of this round of the event loop."""
         self._garbage = Garbage()
+        self._read = 0
+        """The number of the last row of an earlier process that was read."""
+        self._read_bytes = 0
+        """The bytes of the rows that were read while another process wrote."""
+        self._peeked = False
+        """Whether it was read while another process wrote."""
+        self._read_sizes = Counter[str]()
+        """The bytes of the entries of each episode that were read."""
         self._since_pass = 0
         self._after_pass = 0
         """The bytes that the last pass has left."""
@@ -83,6 +94,87 @@ class RowJournal(ABC):
     @abstractmethod
     def _close(self) -> None:
         """Free what the journal holds. Nothing is written afterwards."""
+
+    @abstractmethod
+    def _rows_of_other(self, after: int) -> Iterable[Row]:
+        """Return the rows after one, while another process may write."""
+
+    @abstractmethod
+    def _rows(self, after: int) -> Iterable[Row]:
+        """Return the rows after one; the journal is open."""
+
+    @abstractmethod
+    def _bytes_of_rows(self, upto: int) -> int:
+        """Return the bytes of the rows up to one; the journal is open."""
+
+    @abstractmethod
+    def _unreadable(self, seq: int, error: ValueError) -> JournalUnusable:
+        """Return the error for a row that cannot be read."""
+
+    @abstractmethod
+    def _drop_others(self, kept: frozenset[str], instead: bytes) -> None:
+        """Drop the stored entries of all episodes except some, and append a row, all at once."""
+
+    # ── what an earlier process left ───────────────────────────────────────────────────────────────────────────────
+
+    def peek(self) -> Iterator[Stored]:
+        """Yield what another process, which still writes, has appended since this was called last, oldest first.
+
+        Raises:
+            JournalUnusable: it cannot be read.
+            OSError: likewise.
+        """
+        yield from self._decoded(self._rows_of_other(self._read))
+
+    def keeps_what_was_peeked(self) -> bool:
+        """Return whether the rows that `peek` read are unchanged; otherwise `stored` yields all.
+
+        The other process may have dropped entries of episodes that were forgotten since.
+
+        Raises:
+            JournalUnusable: it cannot be read.
+        """
+        if self._bytes_of_rows(self._read) == self._read_bytes:
+            return True
+        self._garbage, self._read, self._read_bytes, self._read_sizes = Garbage(), 0, 0, Counter()
+        return False
+
+    def stored(self) -> Iterator[Stored]:
+        """Yield what earlier processes appended and `peek` did not yield, oldest first.
+
+        Raises:
+            JournalUnusable: an entry cannot be read.
+        """
+        self._peeked = self._read > 0
+        yield from self._decoded(self._rows(self._read))
+
+    def compact(self, keep: Iterable[str], instead: Iterable[Entry] = ()) -> None:
+        """Drop the stored entries of all episodes except these, and replace those of no episode, all at once.
+
+        If this process has taken over from another one, it does so while it serves.
+
+        Raises:
+            JournalUnusable: it cannot be written.
+        """
+        kept = frozenset(keep)
+        self._garbage.forget_others(kept, later=self._peeked)
+        if not self._peeked:
+            self._drop_others(kept, b"".join(map(encode, instead)))
+        if self.sizes is not None:
+            self.sizes.update({episode: size for episode, size in self._read_sizes.items() if episode in kept})
+        self._read_sizes.clear()
+
+    def _decoded(self, rows: Iterable[Row]) -> Iterator[Stored]:
+        """Yield the entries of rows, and note what they mean."""
+        for seq, at, batch in rows:
+            try:
+                found = list(stored_in(batch, at, self._read_sizes))
+            except ValueError as error:
+                raise self._unreadable(seq, error) from None
+            self._read, self._read_bytes = seq, self._read_bytes + len(batch)
+            for stored in found:
+                self._garbage.note(stored.entry)
+                yield stored
 
     # ── the event loop ─────────────────────────────────────────────────────────────────────────────────────────────
 

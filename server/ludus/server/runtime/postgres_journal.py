@@ -15,18 +15,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, LiteralString
 
 import psycopg
 
 from ludus.protocol.errors import LudusError, ShuttingDown
-from ludus.server.runtime.journal import Entry, JournalUnusable, OnBroken, OnDurable, Stored
-from ludus.server.runtime.journal_codec import decode_all, encode, split
+from ludus.server.runtime.journal import JournalUnusable, OnBroken, OnDurable
+from ludus.server.runtime.journal_codec import split
 from ludus.server.runtime.journal_garbage import Pass
-from ludus.server.runtime.journal_rows import RowJournal
+from ludus.server.runtime.journal_rows import Row, RowJournal
 from ludus.server.runtime.postgres import Database, Link, reason
 from ludus.server.runtime.postgres_lease import FENCED, Lease, LeaseLost
+from ludus.server.runtime.postgres_recorded import read_rows, unreadable
 from ludus.server.runtime.postgres_snapshots import PostgresSnapshots
 
 log = logging.getLogger("ludus.server.journal")
@@ -50,6 +51,10 @@ _REPLACE: Final[LiteralString] = FENCED + (
 _DELETE: Final[LiteralString] = FENCED + (
     "DELETE FROM ludus.batches USING lease WHERE worker = %(worker)s AND seq = ANY(%(seqs)s::bigint[])"
 )
+_BYTES: Final[LiteralString] = (
+    "SELECT coalesce(sum(octet_length(entries)), 0)::bigint FROM ludus.batches"
+    " WHERE worker = %(worker)s AND seq <= %(upto)s"
+)
 _LAST: Final[LiteralString] = "SELECT coalesce(max(seq), 0) FROM ludus.batches WHERE worker = %(worker)s"
 
 
@@ -71,7 +76,7 @@ class PostgresJournal(RowJournal):
         self._database = database
         self._lease = Lease(database, worker)
         self._link = database.link()
-        self._rows = Rows(self._link, self._lease)
+        self._stored_rows = Rows(self._link, self._lease)
         self._seq = 0
         self.snapshot_store = PostgresSnapshots(database, self._lease)
         if opened:
@@ -88,7 +93,7 @@ class PostgresJournal(RowJournal):
         try:
             key = self._database.prepare()
             self._lease.take()
-            self._seq = self._rows.last()
+            self._seq = self._stored_rows.last()
         except psycopg.Error as error:
             self._database.close()
             raise self._database.unusable(error) from None
@@ -105,51 +110,44 @@ class PostgresJournal(RowJournal):
 
     # ── what an earlier process left ───────────────────────────────────────────────────────────────────────────────
 
-    def stored(self) -> Iterator[Stored]:
-        """Yield what earlier processes appended, oldest first.
+    def _rows_of_other(self, after: int) -> Iterator[Row]:
+        return read_rows(self._database, self._lease.worker, after)
 
-        Raises:
-            JournalUnusable: an entry cannot be read.
-        """
+    def _rows(self, after: int) -> Iterator[Row]:
         try:
-            for page in self._rows.pages(self._seq):
-                for seq, at, batch in page:
-                    try:
-                        entries = list(decode_all(batch))
-                    except ValueError as error:
-                        raise unreadable(self._database, self._lease.worker, seq, error) from None
-                    for entry in entries:
-                        self._garbage.note(entry)
-                        yield Stored(at, entry)
+            for page in self._stored_rows.pages(after, self._seq):
+                yield from page
         except psycopg.Error as error:
             raise self._database.unusable(error) from None
 
-    def compact(self, keep: Iterable[str], instead: Iterable[Entry] = ()) -> None:
-        """Drop the stored entries of all episodes except these, and replace those of no episode, all at once."""
-        kept = frozenset(keep)
-        self._garbage.forget_others(kept)
+    def _bytes_of_rows(self, upto: int) -> int:
+        try:
+            return self._stored_rows.size(upto)
+        except psycopg.Error as error:
+            raise self._database.unusable(error) from None
+
+    def _unreadable(self, seq: int, error: ValueError) -> JournalUnusable:
+        return unreadable(self._database, self._lease.worker, seq, error)
+
+    def _drop_others(self, kept: frozenset[str], instead: bytes) -> None:
         try:
             with self._link.transaction():
-                for page in self._rows.pages(self._seq):
+                for page in self._stored_rows.pages(0, self._seq):
                     self._compact_page(page, kept)
-                if replaced := b"".join(map(encode, instead)):  # once: outside this transaction, it would be too much
-                    given = {**self._rows.fence, "seq": self._seq + 1, "at": time.time(), "entries": replaced}
+                if instead:  # once: outside this transaction, it would be too much
+                    given = {**self._stored_rows.fence, "seq": self._seq + 1, "at": time.time(), "entries": instead}
                     self._link.run(_INSERT, given)
                     self._seq += 1
         except psycopg.Error as error:
             raise self._database.unusable(error) from None
 
-    def _compact_page(self, page: list[tuple[int, float, bytes]], kept: frozenset[str]) -> None:
+    def _compact_page(self, page: list[Row], kept: frozenset[str]) -> None:
         changed: dict[int, bytes] = {}
         for seq, _, batch in page:
-            wholes = [(episode, whole) for _, episode, _, _, whole in split(batch) if episode in kept]
-            rest = b"".join(whole for _, whole in wholes)
-            if self.sizes is not None:
-                for episode, whole in wholes:
-                    self.sizes[episode] += len(whole)
+            rest = b"".join(whole for _, episode, _, _, whole in split(batch) if episode in kept)
             if len(rest) < len(batch):
                 changed[seq] = rest
-        self._rows.replace(changed)
+        self._stored_rows.replace(changed)
 
     # ── the event loop ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -207,11 +205,11 @@ class PostgresJournal(RowJournal):
             psycopg.Error: the database is away for too long.
         """
         seq, until = self._seq + 1, time.monotonic() + self._database.patience
-        given = {**self._rows.fence, "seq": seq, "at": at, "entries": entries}
+        given = {**self._stored_rows.fence, "seq": seq, "at": at, "entries": entries}
         began = time.perf_counter()
         while not self._link.run_patiently(_INSERT, given, until).rowcount:
             self._lease.check(self._link, until)
-            found = self._link.run_patiently(_READ, {**self._rows.page, "after": seq - 1, "upto": seq}, until)
+            found = self._link.run_patiently(_READ, {**self._stored_rows.page, "after": seq - 1, "upto": seq}, until)
             if found.fetchone() is not None:  # an earlier attempt was committed, and its answer was lost
                 break
         self._seq = seq
@@ -220,7 +218,7 @@ class PostgresJournal(RowJournal):
     def _drop_garbage(self, under_way: Pass) -> None:
         more = False
         try:
-            more = under_way.do_part(self._rows)
+            more = under_way.do_part(self._stored_rows)
         except psycopg.Error as error:
             log.warning(
                 "entries of forgotten episodes stay in the journal %s for now: %s", self._database.shown, reason(error)
@@ -251,9 +249,8 @@ class Rows:
         """The parameters of a page of rows, without those that say which."""
         return {"worker": self._lease.worker, "rows": PAGE_ROWS}
 
-    def pages(self, upto: int) -> Iterator[list[tuple[int, float, bytes]]]:
-        """Yield the number, the time and the entries of the rows up to one, some at a time."""
-        after = 0
+    def pages(self, after: int, upto: int) -> Iterator[list[Row]]:
+        """Yield the number, the time and the entries of the rows after one and up to one, some at a time."""
         while rows := self._link.run(_READ, {**self.page, "after": after, "upto": upto}).fetchall():
             yield rows
             after = rows[-1][0]
@@ -261,6 +258,12 @@ class Rows:
     def last(self) -> int:
         """Return the number of the last row."""
         row = self._link.run(_LAST, {"worker": self._lease.worker}).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def size(self, upto: int) -> int:
+        """Return the bytes of the rows up to one."""
+        row = self._link.run(_BYTES, {"worker": self._lease.worker, "upto": upto}).fetchone()
         assert row is not None
         return int(row[0])
 
@@ -276,12 +279,3 @@ class Rows:
             self._link.run(_REPLACE, {**self.fence, "seqs": list(changed), "entries": list(changed.values())})
         if deleted := [seq for seq in rows if seq not in changed]:
             self._link.run(_DELETE, {**self.fence, "seqs": deleted})
-
-
-def unreadable(database: Database, worker: str, seq: int, error: ValueError) -> JournalUnusable:
-    """Return the error for a row that cannot be read."""
-    whose = f" of worker {worker}" if worker else ""
-    return JournalUnusable(
-        f"row {seq}{whose} of the journal {database.shown} cannot be read ({error}); name another database, or "
-        "restore this one"
-    )

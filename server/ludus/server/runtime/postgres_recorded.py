@@ -8,10 +8,9 @@ from typing import Final
 
 import psycopg
 
-from ludus.server.runtime.journal import Stored
+from ludus.server.runtime.journal import JournalUnusable, Stored
 from ludus.server.runtime.journal_codec import stored_in
 from ludus.server.runtime.postgres import Database
-from ludus.server.runtime.postgres_journal import unreadable
 
 PAGE_ROWS: Final = 64
 """How many rows are read at a time."""
@@ -38,3 +37,30 @@ def read_database(database: Database, sizes: Counter[str]) -> Iterator[Stored]:
                     raise unreadable(database, worker, seq, error) from None
     except psycopg.Error as error:
         raise database.unusable(error) from None
+
+
+def read_rows(database: Database, worker: str, after: int) -> Iterator[tuple[int, float, bytes]]:
+    """Yield the number, the time and the entries of a worker's rows after one, the oldest first.
+
+    Raises:
+        JournalUnusable: the database cannot be used, or has no journal of this version.
+    """
+    try:
+        with database.open_read_only() as connection, connection.cursor("rows") as rows:
+            rows.itersize = PAGE_ROWS
+            rows.execute(
+                "SELECT seq, at, entries FROM ludus.batches WHERE worker = %s AND seq > %s ORDER BY seq",
+                (worker, after),
+            )
+            yield from rows
+    except psycopg.Error as error:
+        raise database.unusable(error) from None
+
+
+def unreadable(database: Database, worker: str, seq: int, error: ValueError) -> JournalUnusable:
+    """Return the error for a row that cannot be read."""
+    whose = f" of worker {worker}" if worker else ""
+    return JournalUnusable(
+        f"row {seq}{whose} of the journal {database.shown} cannot be read ({error}); name another database, or "
+        "restore this one"
+    )

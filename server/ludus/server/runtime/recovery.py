@@ -14,6 +14,7 @@ How this works:
 * The keys of starts, forks, group scores and reports are restored, so that a repeated request gets what the first one
   got.
 * The time that the server was away does not count as time of an episode.
+* If the earlier process still serves, most is done before it ends (`head_start.py`).
 
 What cannot be rebuilt: episodes whose start gave secrets, because no journal holds secrets; those of another version
 of their environment, or of one that is not durable; and those with a call that may have acted on the outside.
@@ -23,37 +24,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ludus.protocol.episodes import ScoreGroupResult, StepResult
+from ludus.protocol.episodes import ScoreGroupResult
 from ludus.protocol.errors import InfrastructureFailed, LudusError
 from ludus.protocol.heap import uncollected
 from ludus.protocol.incidents import new_incident
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import RewardEntry
 from ludus.protocol.text import replace_surrogates
-from ludus.server.runtime.episode import Episode, StepRecord
+from ludus.server.runtime.episode import Episode
+from ludus.server.runtime.head_start import HeadStart
+from ludus.server.runtime.histories import Histories, History, record_of
 from ludus.server.runtime.idempotency import IdempotencyCache
-from ludus.server.runtime.journal import (
-    Asked,
-    Ended,
-    Evicted,
-    Journal,
-    Reported,
-    Saved,
-    Scored,
-    Settled,
-    Started,
-    Stored,
-    Tallied,
-)
-from ludus.server.runtime.repeating import Departed, rebuild
+from ludus.server.runtime.journal import Ended, Journal, Scored
+from ludus.server.runtime.repeating import Departed, rebuild, repeat
 from ludus.server.runtime.setup import EpisodeSetup
 from ludus.server.runtime.snapshots import Snapshots
-from ludus.server.runtime.steps import StepRunner
+from ludus.server.runtime.steps import OnEnd, StepRunner
 from ludus.server.tasks.catalog import Catalog
 from ludus.server.tasks.service import TaskService
 
@@ -61,100 +50,6 @@ log = logging.getLogger("ludus.server.recovery")
 
 AT_ONCE: Final = 64
 """How many episodes are rebuilt at the same time."""
-
-
-@dataclass(slots=True)
-class History:
-    """What the journal holds of one episode."""
-
-    started: Started
-    began: float
-    """The Unix time of the start."""
-    last: float
-    """The Unix time of the last entry."""
-    asked: list[Asked] = field(default_factory=list)
-    settled: dict[str, Settled] = field(default_factory=dict)
-    """By the call's key."""
-    saved: dict[int, Saved] = field(default_factory=dict)
-    """The snapshots of its state, by the step after which they were taken."""
-    scored: list[Scored] = field(default_factory=list)
-    """The scores of its group, if it is the first of the scored episodes."""
-    ended: Ended | None = None
-    evicted: bool = False
-
-    def calls(self) -> Sequence[StepRecord]:
-        """Return the calls up to the last one that has an outcome, with their outcomes."""
-        known = [number for number, call in enumerate(self.asked, 1) if call.key in self.settled]
-        order = {key: place for place, key in enumerate(self.settled)}
-        return [
-            record_of(call, self.settled.get(call.key), order.get(call.key, 0))
-            for call in self.asked[: max(known, default=0)]
-        ]
-
-    def unsettled(self) -> Sequence[Asked]:
-        """Return the calls that have no outcome."""
-        return [call for call in self.asked if call.key not in self.settled]
-
-
-def record_of(asked: Asked, settled: Settled | None, order: int) -> StepRecord:
-    """Return the record of a call in a journal.
-
-    Args:
-        asked: the call.
-        settled: its outcome, if it has one.
-        order: its place among the calls that have an outcome.
-    """
-    record = StepRecord(asked.step, asked.key, asked.tool, asked.arguments, asked.turn)
-    record.digest, record.refused, record.order = asked.digest, asked.refused, order
-    if settled is not None:
-        record.logged, record.original_result = settled.entries, settled.original
-        if isinstance(settled.outcome, StepResult):
-            record.noise = settled.outcome.noise
-        record.settle(settled.outcome)
-    return record
-
-
-def read_histories(stored: Iterable[Stored], reports: list[Reported | Tallied]) -> dict[str, History]:
-    """Return the history of each episode, in the order of their starts; put reports, which belong to none, aside."""
-    found: dict[str, History] = {}
-    for one in stored:
-        entry = one.entry
-        if isinstance(entry, Reported | Tallied):
-            reports.append(entry)
-            continue
-        if isinstance(entry, Started):
-            found[entry.episode] = History(entry, one.at, one.at)
-            continue
-        history = found.get(entry.episode)
-        if history is None:
-            continue
-        history.last = one.at
-        match entry:
-            case Asked():
-                history.asked.append(entry)
-            case Settled():
-                history.settled[entry.key] = entry
-            case Scored():
-                history.scored.append(entry)
-            case Saved():
-                history.saved[entry.step] = entry
-            case Ended():
-                history.ended = entry
-            case Evicted():
-                history.evicted = True
-    return found
-
-
-def forget_old(histories: dict[str, History], kept_seconds: float) -> None:
-    """Remove the groups all of whose episodes ended long ago, or were forgotten."""
-    groups: dict[str, list[History]] = {}
-    for history in histories.values():
-        groups.setdefault(history.started.group, []).append(history)
-    oldest = time.time() - kept_seconds
-    for members in groups.values():
-        if all(one.evicted or (one.ended is not None and one.last < oldest) for one in members):
-            for one in members:
-                del histories[one.started.episode]
 
 
 Restored = tuple[str, str, bytes, tuple[Episode, ...]]
@@ -226,6 +121,9 @@ class Recovery:
         self._runner = runner
         self._snapshots = snapshots
         self._turns = asyncio.Semaphore(AT_ONCE)
+        self._begun: dict[str, int] = {}
+        """How many calls the episodes have that are set up already, by id."""
+        self.head_start = HeadStart(self._build, self._advance, self._tear_down)
         self.counts = RecoveryCounts()
 
     async def read(self, journal: Journal, kept_seconds: float) -> Found:
@@ -234,13 +132,18 @@ class Recovery:
         Raises:
             AuthoringError: the journal cannot be read.
         """
-        reports: list[Reported | Tallied] = []
+        if not journal.keeps_what_was_peeked():
+            await self.head_start.discard()
+            self.head_start.histories = Histories()
+        read = self.head_start.histories
         with uncollected():
-            histories = read_histories(journal.stored(), reports)
-        forget_old(histories, kept_seconds)
+            read.add(journal.stored())
+        read.forget_old(kept_seconds)
+        histories = read.episodes
         found, groups = Found(), dict[str, list[Episode]]()
         for name, history in list(histories.items()):
-            episode = await self._build(history)
+            begun = self.head_start.take(history)
+            episode = begun.episode if begun is not None else await self._build(history)
             if episode is None:
                 del histories[name]
                 continue
@@ -250,31 +153,37 @@ class Recovery:
                 found.episodes.append(episode)
             if episode.end_reason is None:
                 found.running[name] = history
+                self._begun[name] = begun.calls if begun is not None else 0
         for members in groups.values():
             started = histories[members[0].id].started
             if len(members) == started.size:
                 restored = (started.owner, started.key, started.digest, tuple(members))
                 (found.forks if started.fork else found.starts).append(restored)
-        journal.compact(histories, self._tasks.reports.restore(reports))
+        await self.head_start.discard()
+        journal.compact(histories, self._tasks.reports.restore(read.reports))
         self._snapshots.keep_only(found.running)
         self.counts.running += len(found.running)
         if found.running:
             log.info("rebuilding %d running episodes from the journal", len(found.running))
         return found
 
-    async def revive(self, episode: Episode, history: History) -> InfrastructureFailed | None:
-        """Bring an episode to the state that it had, and let its requests go on; return why that failed."""
+    async def revive(self, episode: Episode, history: History, journal: Journal, on_end: OnEnd) -> None:
+        """Bring an episode to the state that it had, or end it, and let its requests go on."""
+        failure: InfrastructureFailed | None = None
         async with self._turns:
             try:
-                await self._revive(episode, history)
+                await self._advance(episode, history, self._begun.pop(episode.id, 0), None)
             except (LudusError, Departed) as error:
-                self.counts.end(departed=True)
-                return _failure(episode, str(error))
-        self.counts.end(departed=False)
-        if episode.end_reason is None:
+                failure = _failure(episode, str(error))
+        self.counts.end(departed=failure is not None)
+        if failure is not None and episode.end_reason is None:
+            on_end(episode, EndReason.INFRASTRUCTURE_ERROR, failure)
+        elif failure is not None:
+            episode.incident = failure.incident
+        elif episode.end_reason is None:
             now = asyncio.get_running_loop().time()
             episode.began, episode.used = now - max(0.0, history.last - history.began), now
-        return None
+        episode.go_on(journal)
 
     async def _build(self, history: History) -> Episode | None:
         """Return the episode of a history, which has no environment yet; None if this server does not publish it."""
@@ -303,7 +212,32 @@ class Recovery:
             episode.recovering = asyncio.get_running_loop().create_future()
         return episode
 
-    async def _revive(self, episode: Episode, history: History) -> None:
+    async def _advance(self, episode: Episode, history: History, begun: int, upto: int | None) -> None:
+        """Repeat calls of an episode, which is set up first if it has no environment yet.
+
+        Args:
+            episode: the episode.
+            history: what the journal holds of it.
+            begun: how many calls it has already.
+            upto: how many it is to have; None for all, and for the snapshots, too.
+        """
+        calls = history.calls()
+        snapshots = self._snapshots.wanted(episode.published)
+        saved = self._snapshots.nearest(history.saved, len(calls) if upto is None else upto) if snapshots else None
+        cls = episode.published.cls
+        if cls.outside_effects and upto is not None:
+            raise Departed("its environment acts on the outside")
+        if episode.instance is None:
+            await self._set_up(episode, history)
+            if cls.outside_effects and (saved.step if saved is not None else 0) != len(calls):
+                raise Departed("its last step has no snapshot, and its environment acts on the outside")
+            await rebuild(self._runner, self._snapshots, episode, calls[:upto], saved)
+        else:
+            await repeat(self._runner, episode, calls[begun:upto])
+        if saved is not None and upto is None:
+            episode.saved = {step: one for step, one in history.saved.items() if step <= saved.step}
+
+    async def _set_up(self, episode: Episode, history: History) -> None:
         started, cls = history.started, episode.published.cls
         if started.has_secrets:
             raise Departed("its start gave secrets, which no journal holds")
@@ -316,15 +250,10 @@ class Recovery:
         await self._setup.open(episode, started.tools)
         if episode.prompt != started.prompt:
             raise Departed("its prompt is another one", before=started.prompt, now=episode.prompt)
-        calls = history.calls()
-        saved = (
-            self._snapshots.nearest(history.saved, len(calls)) if self._snapshots.wanted(episode.published) else None
-        )
-        if cls.outside_effects and (saved.step if saved is not None else 0) != len(calls):
-            raise Departed("its last step has no snapshot, and its environment acts on the outside")
-        await rebuild(self._runner, self._snapshots, episode, calls, saved)
-        if saved is not None:
-            episode.saved = {step: one for step, one in history.saved.items() if step <= saved.step}
+
+    async def _tear_down(self, episode: Episode) -> None:
+        """Tear down an episode that this process does not go on with."""
+        await self._setup.tear_down(episode, self._runner.abandon(episode))
 
 
 def _failure(episode: Episode, why: str) -> InfrastructureFailed:

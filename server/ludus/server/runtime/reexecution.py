@@ -31,8 +31,8 @@ from ludus.sandbox import Sandboxes
 from ludus.server.authoring.environment import Environment
 from ludus.server.runtime import user_code
 from ludus.server.runtime.episode import Episode, StepRecord
+from ludus.server.runtime.histories import History
 from ludus.server.runtime.limits import ServerLimits
-from ludus.server.runtime.recovery import History
 from ludus.server.runtime.repeating import Outcome, differences
 from ludus.server.runtime.setup import EpisodeSetup
 from ludus.server.runtime.snapshots import Snapshots

@@ -25,21 +25,19 @@ import logging
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from ludus.protocol.errors import LudusError, ShuttingDown
-from ludus.server.runtime.journal import Entry, JournalUnusable, OnBroken, Stored, Sync
-from ludus.server.runtime.journal_codec import decode_all, encode, split
+from ludus.server.runtime.journal import JournalUnusable, OnBroken, Sync
+from ludus.server.runtime.journal_codec import split
 from ludus.server.runtime.journal_garbage import Pass
-from ludus.server.runtime.journal_rows import RowJournal
+from ludus.server.runtime.journal_rows import Row, RowJournal
 from ludus.server.runtime.snapshot_store import SnapshotFolder
+from ludus.server.runtime.sqlite_copies import READ, VERSION, copied_rows, unreadable
 
 log = logging.getLogger("ludus.server.journal")
-
-VERSION: Final = 1
-"""The version of the file's format."""
 
 PATIENCE_SECONDS: Final = 10.0
 """How long a failing transaction is tried again."""
@@ -142,46 +140,40 @@ class SqliteJournal(RowJournal):
 
     # ── what an earlier process left ───────────────────────────────────────────────────────────────────────────────
 
-    def stored(self) -> Iterator[Stored]:
-        """Yield what earlier processes appended, oldest first.
+    def _rows_of_other(self, after: int) -> Iterator[Row]:
+        return copied_rows(self.path, after)
 
-        Raises:
-            JournalUnusable: an entry cannot be read.
-        """
+    def _rows(self, after: int) -> Iterator[Row]:
         try:
-            for seq, at, batch in self._database.execute("SELECT seq, at, entries FROM batches ORDER BY seq"):
-                try:
-                    entries = list(decode_all(batch))
-                except ValueError as error:
-                    raise JournalUnusable(
-                        f"row {seq} of the journal {self.path} cannot be read ({error}); name another file, or restore "
-                        "this one"
-                    ) from None
-                for entry in entries:
-                    self._garbage.note(entry)
-                    yield Stored(at, entry)
+            yield from self._database.execute(READ, (after,))
         except sqlite3.Error as error:
             raise JournalUnusable(f"the journal {self.path} cannot be read: {error}; restore it") from None
 
-    def compact(self, keep: Iterable[str], instead: Iterable[Entry] = ()) -> None:
-        """Drop the stored entries of all episodes except these, and replace those of no episode, all at once."""
-        database, kept = self._database, frozenset(keep)
-        self._garbage.forget_others(kept)
+    def _bytes_of_rows(self, upto: int) -> int:
+        try:
+            (found,) = self._database.execute(
+                "SELECT coalesce(sum(length(entries)), 0) FROM batches WHERE seq <= ?", (upto,)
+            ).fetchone()
+        except sqlite3.Error as error:
+            raise JournalUnusable(f"the journal {self.path} cannot be read: {error}; restore it") from None
+        return int(found)
+
+    def _unreadable(self, seq: int, error: ValueError) -> JournalUnusable:
+        return unreadable(self.path, seq, error)
+
+    def _drop_others(self, kept: frozenset[str], instead: bytes) -> None:
+        database = self._database
         try:
             database.execute("BEGIN IMMEDIATE")
             for (seq,) in database.execute("SELECT seq FROM batches").fetchall():
                 (batch,) = database.execute("SELECT entries FROM batches WHERE seq = ?", (seq,)).fetchone()
-                wholes = [(episode, whole) for _, episode, _, _, whole in split(batch) if episode in kept]
-                rest = b"".join(whole for _, whole in wholes)
-                if self.sizes is not None:
-                    for episode, whole in wholes:
-                        self.sizes[episode] += len(whole)
+                rest = b"".join(whole for _, episode, _, _, whole in split(batch) if episode in kept)
                 if not rest:
                     database.execute("DELETE FROM batches WHERE seq = ?", (seq,))
                 elif len(rest) < len(batch):
                     database.execute("UPDATE batches SET entries = ? WHERE seq = ?", (rest, seq))
-            if replaced := b"".join(map(encode, instead)):
-                database.execute("INSERT INTO batches (at, entries) VALUES (?, ?)", (time.time(), replaced))
+            if instead:
+                database.execute("INSERT INTO batches (at, entries) VALUES (?, ?)", (time.time(), instead))
             database.execute("COMMIT")
         except sqlite3.Error as error:
             raise JournalUnusable(f"the journal {self.path} cannot be written: {error}") from None

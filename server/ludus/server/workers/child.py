@@ -3,8 +3,9 @@
 It is started as `python -m ludus.server.workers.child FD` by `processes.LocalLauncher`, which writes lines of JSON to
 its standard input: an `Order`, then `SERVE`, and `HAND_OVER` if another process is to take its episodes over. The
 process answers on the file descriptor `FD`: once its environments are loaded, once it serves, and once its journal is
-free; or why it cannot serve. It dies with its parent (see `parent`). A process on another machine also ends itself
-when its gateway does not ask for its load any more, so that its successor can open the journal.
+free; or why it cannot serve. A process that takes over from another one is loaded when it has rebuilt the episodes, as
+far as the journal goes. It dies with its parent (see `parent`). A process on another machine also ends itself when its
+gateway does not ask for its load any more, so that its successor can open the journal.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ludus.server.tasks.noisy import all_with_noise
 from ludus.server.web import logs
 from ludus.server.web.guard import refuse
 from ludus.server.web.serve import LudusServer, build, listen, serve_app, uvicorn_config
-from ludus.server.workers.orders import END_PATH, HAND_OVER, LOAD_PATH, SERVE, Load, Order
+from ludus.server.workers.orders import END_PATH, HAND_OVER, LOAD_PATH, Load, Order
 from ludus.server.workers.parent import Answers, follow_parent
 from ludus.server.workers.upstream import GATEWAY_HEADER
 
@@ -134,9 +135,11 @@ def main() -> int:
         port = listener.getsockname()[1]
         uvicorn_config(app, settings).load()  # imports all that serving needs
         settle_heap()
-        said.write({"loaded": True})
-        if orders.get() != SERVE:
-            return 0
+        if order.takes_over:
+            host.takes_over = lambda: _take_over(said, orders)
+        else:
+            said.write({"loaded": True})
+            orders.get()
 
         def ready(server: LudusServer) -> None:
             said.write({"host": order.host, "port": port, "environments": list(host.catalog)})
@@ -148,6 +151,21 @@ def main() -> int:
         return 1
     finally:
         logs.flush()
+
+
+async def _take_over(said: Answers, orders: queue.SimpleQueue[Any]) -> None:
+    """Say that nothing more can be done before this process serves, and wait until it may."""
+    settle_heap()
+    loop, serves = asyncio.get_running_loop(), asyncio.Event()
+
+    def wait() -> None:
+        orders.get()  # it is `SERVE`; a process that is not needed is killed
+        with contextlib.suppress(RuntimeError):  # the event loop has ended
+            loop.call_soon_threadsafe(serves.set)
+
+    threading.Thread(target=wait, daemon=True, name="ludus-orders").start()
+    said.write({"loaded": True})
+    await serves.wait()
 
 
 def _obey(orders: queue.SimpleQueue[Any], server: LudusServer) -> None:

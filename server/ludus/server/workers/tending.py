@@ -2,8 +2,8 @@
 
 How this works: `Tender.run` goes around in a loop. A process is loaded and serves; then the tender waits until the
 process has ended, does not answer, is to be replaced, or has retired. A process that another one is to replace while
-its episodes go on is not waited for: the next one loads meanwhile, the old one closes the journal, and the next one
-opens it. Only between these two moments do requests wait.
+its episodes go on is not waited for: the next one loads and rebuilds the episodes meanwhile, the old one closes the
+journal, and the next one opens it. Only between these two moments do requests wait.
 """
 
 from __future__ import annotations
@@ -144,13 +144,17 @@ class Tender:
 
     # ── processes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _load(self) -> Process:
+    async def _load(self, *, takes_over: bool = False) -> Process:
         """Start a process, and return it once it has loaded the environments.
+
+        Args:
+            takes_over: whether it takes the episodes over from one that serves, and rebuilds them before.
 
         Raises:
             NotStarted: it cannot.
         """
-        return await self._launcher.start(self._order(), self._start_seconds)
+        order = self._order().model_copy(update={"takes_over": takes_over})
+        return await self._launcher.start(order, self._start_seconds)
 
     async def _serve(self, process: Process) -> None:
         """Let a loaded process be the worker.
@@ -205,7 +209,7 @@ class Tender:
     async def _hand_over(self, process: Process) -> Ending | None:
         """Replace a process by one that takes its episodes over; return how the worker ended if that failed."""
         try:
-            successor = await self._load()
+            successor = await self._load(takes_over=True)
         except NotStarted as error:
             log.error("worker %s keeps its process: the next one cannot start: %s", self.worker.name, error)
             self._settle_restart()
