@@ -3,8 +3,8 @@
     python benchmarks/moves.py [--live N] [--rounds N] [--json FILE]
 
 A server of two workers with journals has `--live` episodes, which have five steps each at first, and more in each
-round. Every one takes a step now and then, over the channel, so that the machine is not full. In each round the server
-gets SIGHUP, and every episode moves to a new process. The wait of an episode is the longest time that one of its steps
+round. They take 1,000 steps a second together, over the channel, so that the machine is not full. In each round the
+server gets SIGHUP, and every episode moves to a new process. The wait of an episode is the longest time that one of its steps
 took meanwhile; the figures are percentiles over all episodes and rounds. The longest steps while nothing moves are
 measured, too.
 """
@@ -26,8 +26,8 @@ from processes import serve
 from ludus.client import Episode, connect
 from ludus.server import Environment, Task, tool
 
-PAUSE = 0.1
-"""Seconds between two steps of an episode, on average."""
+STEPS = 1000
+"""Steps per second, of all episodes together."""
 
 QUIET = 5.0
 """Seconds during which nothing moves."""
@@ -54,14 +54,14 @@ class Counting(Environment[Task]):
         return str(self.count)
 
 
-async def play(episode: Episode, waits: list[float], over: asyncio.Event, chance: random.Random) -> None:
+async def play(episode: Episode, waits: list[float], over: asyncio.Event, chance: random.Random, pause: float) -> None:
     """Take steps until the round ends, and note the longest one."""
     longest = 0.0
     while not over.is_set():
         began = time.perf_counter()
         await episode.call("step")
         longest = max(longest, time.perf_counter() - began)
-        await asyncio.sleep(chance.uniform(0, 2 * PAUSE))
+        await asyncio.sleep(chance.uniform(0, 2 * pause))
     waits.append(longest)
 
 
@@ -69,7 +69,7 @@ async def during(episodes: list[Episode], happen: asyncio.Future[None]) -> list[
     """The longest step of each episode while something happens."""
     waits: list[float] = []
     over, chance = asyncio.Event(), random.Random(1)
-    playing = asyncio.gather(*(play(one, waits, over, chance) for one in episodes))
+    playing = asyncio.gather(*(play(one, waits, over, chance, len(episodes) / STEPS) for one in episodes))
     await happen
     over.set()
     await playing

@@ -315,6 +315,25 @@ async def test_calls_that_settled_in_another_order_are_repeated_in_it(store: Sto
             assert await call(second, episode, 4) == "4"
 
 
+async def test_what_takes_too_long_is_rebuilt_when_the_journal_is_free(
+    store: Store, notes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head_start, "HEAD_SECONDS", 0.1)
+    async with new_host(store) as first:
+        episodes = [await start(first) for _ in range(2)]
+        assert await call(first, episodes[0], 1, "wait", name="a") == "a 1"
+        assert await call(first, episodes[1], 1) == "1"
+        Counting.closed = True
+        notes.clear()
+
+        async def open_the_gate() -> None:
+            assert "teardown" in notes, "the episode that waits was given up"
+            Counting.closed = False
+
+        async with moved(first, store, open_the_gate) as second:
+            assert [await call(second, episode, 2) for episode in episodes] == ["2", "2"]
+
+
 async def test_a_process_that_may_not_take_over_leaves_no_instance_behind(store: Store, notes: list[str]) -> None:
     async with new_host(store) as first:
         episode = await start(first)

@@ -39,6 +39,9 @@ SHORT_SECONDS: Final = 0.05
 SHORTER: Final = 0.8
 """A round is also the last one if it was not shorter by this factor than the one before: more would not help."""
 
+HEAD_SECONDS: Final = 60.0
+"""The most time of all rounds; what is not rebuilt then is rebuilt when this process has taken over."""
+
 AT_ONCE: Final = 8
 """How many episodes are rebuilt at the same time."""
 
@@ -74,6 +77,7 @@ class HeadStart:
         self._build = build
         self._advance = advance
         self._tear_down = tear_down
+        self._deadline = float("inf")
         self._begun: dict[str, Begun] = {}
         self._unfit: set[str] = set()
         """Episodes that cannot be rebuilt here, or have failed."""
@@ -82,6 +86,7 @@ class HeadStart:
         """Rebuild the episodes of another process, as far as it has written them."""
         loop = asyncio.get_running_loop()
         last = float("inf")
+        self._deadline = loop.time() + HEAD_SECONDS
         for number in range(ROUNDS):
             began = loop.time()
             try:
@@ -95,7 +100,7 @@ class HeadStart:
             )
             seconds = loop.time() - began
             log.info("rebuilt %d episodes in %.0f ms before the journal is free", len(self._begun), 1e3 * seconds)
-            if seconds < SHORT_SECONDS or seconds > SHORTER * last:
+            if seconds < SHORT_SECONDS or seconds > SHORTER * last or loop.time() > self._deadline:
                 return
             last = seconds
 
@@ -128,6 +133,8 @@ class HeadStart:
             return
         async with turns:
             began = asyncio.get_running_loop().time()
+            if began > self._deadline:
+                return
             if begun is not None and history.ended is not None:
                 await self._give_up(begun)
                 begun = None
@@ -147,7 +154,8 @@ class HeadStart:
         if episode.retired is None:  # so that nothing ends it
             episode.retired = asyncio.get_running_loop().create_future()
         try:
-            await self._advance(episode, history, begun.calls, calls)
+            async with asyncio.timeout_at(self._deadline):
+                await self._advance(episode, history, begun.calls, calls)
             begun.calls = calls
         except Exception as error:  # whatever it is, the recovery meets it again, and says so
             log.debug("episode %s is not rebuilt yet: %s", episode.id, error)
