@@ -4,9 +4,9 @@
 
 A server of two workers with journals has `--live` episodes, which have five steps each at first, and more in each
 round. They take 1,000 steps a second together, over the channel, so that the machine is not full. In each round the
-server gets SIGHUP, and every episode moves to a new process. The wait of an episode is the longest time that one of its steps
-took meanwhile; the figures are percentiles over all episodes and rounds. The longest steps while nothing moves are
-measured, too.
+server gets SIGHUP, and every episode moves to a new process. The wait of an episode is the longest time that one of its
+steps took meanwhile; the figures are percentiles over all episodes and rounds. The longest steps while nothing moves
+are measured, too.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ import logging
 import os
 import signal
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -126,6 +126,8 @@ class Supervisor:
         """The ids of workers that have ended for good, and whose journals are still there."""
         self._serving = False
         self._stop = asyncio.Event()
+        self._failed = False
+        """Whether the server ends because a part of it has failed."""
         self._rolling: asyncio.Task[None] | None = None
 
     async def run(self, listener: Any) -> int:
@@ -149,7 +151,7 @@ class Supervisor:
                 await self._stop.wait()
         finally:
             await self._end()
-        return 0
+        return int(self._failed)
 
     def _tend(self, worker: Worker) -> None:
         """Keep a worker running from now on, until it has retired."""
@@ -166,16 +168,27 @@ class Supervisor:
                 log.error("worker %s cannot start: %s", worker.name, tender.failed.result())
                 await self._forget(worker)
 
-        task = asyncio.get_running_loop().create_task(run())
+        self._keep(run(), f"what keeps worker {worker.name} running")
+
+    def _keep(self, coroutine: Coroutine[Any, Any, None], what: str) -> None:
+        """Run something until the server ends; if it fails, the server ends, because nothing would do it any more."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.critical("%s has failed, so the server stops", what, exc_info=error)
+                self._failed = True
+                self._stop.set()
+
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(ended)
 
     def _keep_scaling(self) -> None:
         """Change the number of workers from now on, if the settings give a range."""
         if self._settings.max_workers is not None:
             scaler = Scaler(self._pool, self._settings, self._tend, self._leaving)
-            task = asyncio.get_running_loop().create_task(scaler.run())
-            self._tasks.add(task)
+            self._keep(scaler.run(), "what changes the number of workers")
 
     async def _forget(self, worker: Worker) -> None:
         """Forget a worker that has no episodes, and its journal."""
