@@ -149,7 +149,7 @@ async def cut_moves(server: WorkersServer, cuts: int, seed: int, wire: Any) -> i
             count = acknowledged[episode.id] + 1
             assert await total(episode, count) == count * (count + 1) // 2
             acknowledged[episode.id] = count
-            await asyncio.wait([over], timeout=0.02)  # so that the moves are not slowed down by very many steps
+            await asyncio.wait([over], timeout=0.1)  # so that the moves are not slowed down by very many steps
 
     async with connect(server.url, wire=wire, reconnect_seconds=120) as client:
         waiting = client.environment("waiting")

@@ -39,7 +39,7 @@ SHORT_SECONDS: Final = 0.05
 SHORTER: Final = 0.8
 """A round is also the last one if it was not shorter by this factor than the one before: more would not help."""
 
-HEAD_SECONDS: Final = 60.0
+HEAD_SECONDS: Final = 30.0
 """The most time of all rounds; what is not rebuilt then is rebuilt when this process has taken over."""
 
 AT_ONCE: Final = 8
