@@ -121,7 +121,17 @@ def main() -> int:
     """Serve until a signal, and return the exit code."""
     said = Answers(int(sys.argv[1]))
     order = Order.model_validate_json(sys.stdin.buffer.readline())
-    orders = follow_parent(order.parent)
+    return serve_order(order, follow_parent(order.parent), said)
+
+
+def serve_order(order: Order, orders: queue.SimpleQueue[Any], said: Answers) -> int:
+    """Load the environments of an order, serve them once that is ordered, and return the exit code.
+
+    Args:
+        order: what to serve.
+        orders: the further orders.
+        said: what this process answers.
+    """
     settings = order.settings
     logs.configure(settings.log_format, settings.log_level)
     try:
