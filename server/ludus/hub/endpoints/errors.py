@@ -1,0 +1,26 @@
+"""The errors of endpoints, as a branch of the tree in `ludus.protocol.errors`.
+
+    Forbidden
+    └── EndpointRefused       a version that may not run here: unsigned, or without a sandbox to run it in
+    ServerError
+    └── EndpointFailed        a version cannot be installed or does not start; the message ends with its log
+        └── InstallRefused    its wheel or a dependency cannot be installed; the message ends with the installer's output
+"""
+
+from __future__ import annotations
+
+from ludus.protocol.errors import Forbidden, ServerError
+
+
+class EndpointRefused(Forbidden):
+    """A version may not run as an endpoint of this hub."""
+
+
+class EndpointFailed(ServerError):
+    """The server of a version does not start."""
+
+    http_status = 502
+
+
+class InstallRefused(EndpointFailed):
+    """A version cannot be installed."""
