@@ -13,8 +13,10 @@ from collections.abc import Callable, Generator
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from ludus.hub.app import create_hub
+from ludus.hub.endpoints.upgrades import channels_of
 from ludus.hub.seed import seed
 from ludus.hub.settings import HubSettings
 from ludus.server.web import logs
@@ -45,7 +47,7 @@ class HubServer(uvicorn.Server):
                 host=settings.host,
                 port=settings.port,
                 http=BoundedHttpProtocol,
-                ws="websockets-sansio",
+                ws=channels_of(app.state.channels, WebSocketsSansIOProtocol),
                 lifespan="on",
                 log_config=None,
                 access_log=False,

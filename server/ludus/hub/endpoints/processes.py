@@ -41,6 +41,9 @@ log = logging.getLogger("ludus.hub.endpoints")
 UNSAFE: Final = "unsafe-local"
 """The sandbox of a hub whose operator runs own packages without one."""
 
+STOP_SECONDS: Final = 5.0
+"""How long a process may take to end after it was asked to."""
+
 _FOREVER: Final = 1e9
 _ENDLESS: Final = 2**60
 
@@ -113,7 +116,7 @@ class EndpointProcess:
     async def stop(self, seconds: float) -> None:
         """Let it end in order, and wait for that; kill it after so many seconds."""
         await self._process.signal(signal.SIGTERM)
-        await self.leave(seconds)
+        await self.leave(min(seconds, STOP_SECONDS))
 
     async def leave(self, seconds: float) -> None:
         """Wait for its end; kill it after so many seconds."""
