@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from ludus.hub.endpoints.settings import EndpointSettings
 from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
 from ludus.server.web.proxies import parse_public_url
 from ludus.server.web.settings import is_loopback
@@ -66,6 +67,8 @@ class HubSettings(BaseModel):
     seed: bool = True
     """Whether the hub publishes the built-in library in itself when it starts."""
     limits: HubLimits = HubLimits()
+    endpoints: EndpointSettings = EndpointSettings()
+    """How published environments run."""
 
     @model_validator(mode="after")
     def _known_database(self) -> Self:

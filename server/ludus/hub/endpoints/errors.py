@@ -17,9 +17,13 @@ class EndpointRefused(Forbidden):
 
 
 class EndpointFailed(ServerError):
-    """The server of a version does not start."""
+    """The server of a version does not start.
 
-    http_status = 502
+    Its status is 424 (RFC 4918, 11.4) and not 502, because clients of all transports send requests that got a 502
+    again at once, and the same version will fail in the same way.
+    """
+
+    http_status = 424
 
 
 class InstallRefused(EndpointFailed):

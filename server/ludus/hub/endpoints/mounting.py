@@ -11,7 +11,6 @@ from starlette.routing import Mount
 from ludus.hub.endpoints.pool import Endpoints
 from ludus.hub.endpoints.proxy import EndpointRoutes, may_read_logs
 from ludus.hub.endpoints.releases import Release, release_of
-from ludus.hub.endpoints.settings import EndpointSettings
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -31,8 +30,7 @@ def mount_endpoints(app: FastAPI, hub: Hub) -> None:
     def find(owner: str, name: str, version: str | None) -> Release:
         return release_of(hub.registry.version(owner, name, version))
 
-    settings: EndpointSettings = getattr(hub.settings, "endpoints", None) or EndpointSettings()
-    endpoints = Endpoints(find, hub.settings.data / FOLDER, settings)
+    endpoints = Endpoints(find, hub.settings.data / FOLDER, hub.settings.endpoints)
     routes = EndpointRoutes(
         endpoints, hub.authenticator.principal, may_read_logs(hub.registry.owners), hub.settings.origins
     )
