@@ -6,8 +6,8 @@ How this works:
   of Ludus and of Python, and how it is run, so a change of any of these makes another one. It never changes after.
 * Ludus itself is not installed into it. A file `ludus.pth` adds the folders of the hub's own installation to the end of
   the search path. So every endpoint runs the server that the hub was tested with, an installation takes no network for
-  it, and the packages that a release names still come first. While the installer runs, a record of Ludus without
-  dependencies stands for that installation, so that `ludus-rl` is never fetched from an index.
+  it, and the packages that a release names still come first. `ludus-rl` is never fetched from an index: uv excludes it,
+  and pip finds a record of it without dependencies, which is removed after.
 * Only wheels are installed, which runs no code of theirs, and still the installer runs in a sandbox: it sees the wheel,
   the hub's installation and the hosts of the package index. Its files lie in the sandbox until they are complete, and
   are then copied out and moved to their folder in one step.
@@ -135,7 +135,7 @@ class Environments:
         shown += [(place, f"{_LINKS}/{number}") for number, place in enumerate(self._settings.find_links)]
         settings = SandboxSettings(
             provider=self._settings.sandbox, warm=0, readonly=tuple(shown),
-            network=self._settings.index_hosts if needs_index(release) else (),
+            network=self._settings.index_hosts if needs_index(release) and self._settings.index_url != "" else (),
             limits=Limits(
                 seconds=limits.install_seconds, cpu_seconds=limits.install_seconds, memory=limits.memory,
                 disk=limits.install_bytes, file_size=limits.install_bytes, spawned_output=4 * limits.install_bytes,
@@ -165,25 +165,27 @@ async def _install(installer: Installer, release: Release, settings: EndpointSet
                "PIP_CONFIG_FILE": os.devnull}  # fmt: skip
         await installer.run([PYTHON, "-I", "-m", "venv", folder], env)
         argv = [python, "-I", "-m", "pip", "install", "-q", "--only-binary", ":all:"]
-    if settings.index_url is not None:
+    wants_index = needs_index(release)
+    if settings.index_url == "" or not wants_index:
+        argv += ["--no-index"]
+    elif settings.index_url is not None:
         argv += ["--index-url", settings.index_url]
     for number, place in enumerate(settings.find_links):
         argv += ["--find-links", f"{_LINKS}/{number}" if sandboxed else place]
-    if not needs_index(release):
-        argv += ["--no-index"]
     record = f"{SITE_PACKAGES}/{DISTRIBUTION.replace('-', '_')}-{installed_version()}.dist-info"
-    await installer.write(f"{record}/METADATA", _own_metadata())
-    await installer.write(f"{record}/RECORD", "")
-    await installer.write(f"{record}/INSTALLER", "ludus\n")
-    await installer.write("constraints.txt", f"{DISTRIBUTION}=={installed_version()}\n")
-    argv += ["--constraint", f"{folder}/constraints.txt"]
+    if uv is not None:
+        await installer.write("excluded.txt", f"{DISTRIBUTION}\n")
+        argv += ["--excludes", f"{folder}/excluded.txt"]
+    else:
+        for name, text in (("METADATA", _own_metadata()), ("RECORD", ""), ("INSTALLER", "ludus\n")):
+            await installer.write(f"{record}/{name}", text)
     if release.locked is not None:
         await installer.write("locked.txt", release.locked)
         await installer.run([*argv, "--require-hashes", "-r", f"{folder}/locked.txt"], env)
         argv += ["--no-deps"]
     wheel = f"{_WHEELS}/{release.filename}" if sandboxed else str(_named(release, Path(folder).parent))
     await installer.run([*argv, wheel], env)
-    await installer.run(["rm", "-r", f"{folder}/{record}"], env)
+    await installer.run(["rm", "-rf", f"{folder}/{record}"], env)
     places = [inside for _, inside in shown_packages()] if sandboxed else hub_packages()
     await installer.write(f"{SITE_PACKAGES}/ludus.pth", "".join(f"{place}\n" for place in places))
 
@@ -192,7 +194,7 @@ def needs_index(release: Release) -> bool:
     """Return whether a release requires anything except Ludus.
 
     Raises:
-        InstallRefused: its wheel or what it requires cannot be read.
+        InstallRefused: its wheel or what it requires cannot be read, or it requires another version of Ludus.
     """
     try:
         with zipfile.ZipFile(release.wheel) as archive:
@@ -201,10 +203,12 @@ def needs_index(release: Release) -> bool:
         required = [Requirement(line) for line in metadata.get_all("Requires-Dist", [])]
     except (OSError, zipfile.BadZipFile, StopIteration, InvalidRequirement) as error:
         raise InstallRefused(f"its wheel cannot be read: {error or 'it has no metadata'}") from None
-    return any(
-        canonicalize_name(one.name) != DISTRIBUTION and (one.marker is None or one.marker.evaluate({"extra": ""}))
-        for one in required
-    )
+    required = [one for one in required if one.marker is None or one.marker.evaluate({"extra": ""})]
+    others = [one for one in required if canonicalize_name(one.name) != DISTRIBUTION]
+    for one in required:
+        if one not in others and (one.url or not one.specifier.contains(installed_version(), prereleases=True)):
+            raise InstallRefused(f"it requires {one}, and this hub runs {DISTRIBUTION} {installed_version()}")
+    return bool(others)
 
 
 def _check_wheel(release: Release) -> None:

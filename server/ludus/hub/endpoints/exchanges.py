@@ -213,9 +213,7 @@ class HttpExchange:
             continue
         raise ClientGone
 
-    async def _pass_back(
-        self, uplink: upstream.Uplink, reader: _AnswerReader, sending: asyncio.Future[None]
-    ) -> bool:
+    async def _pass_back(self, uplink: upstream.Uplink, reader: _AnswerReader, sending: asyncio.Future[None]) -> bool:
         """Pass the answer on, and return whether it was whole.
 
         Raises:

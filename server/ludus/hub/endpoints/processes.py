@@ -237,8 +237,8 @@ class EndpointLauncher:
 
     @property
     def has_spare(self) -> bool:
-        """Whether a process is ready, or becoming so."""
-        return self._spare is not None
+        """Whether a process is ready to take over."""
+        return self._spare is not None and self._spare.done() and _usable(self._spare)
 
     def keep_spare(self, order: Order) -> None:
         """Start a process that is not needed yet."""

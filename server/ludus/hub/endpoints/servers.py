@@ -100,6 +100,11 @@ class ReleaseServer:
         """Whether it has no request and no episode that has not ended."""
         return not self.in_use and not self.worker.load
 
+    @property
+    def has_spare(self) -> bool:
+        """Whether another process is ready to take over."""
+        return self._launcher is not None and self._launcher.has_spare
+
     async def ensure(self) -> None:
         """Start it if it does not run, and wait until it serves.
 

@@ -61,7 +61,7 @@ class EndpointSettings(BaseModel):
     index_hosts: tuple[str, ...] = ("pypi.org", "files.pythonhosted.org")
     """The hosts that an installation may reach."""
     index_url: str | None = None
-    """The package index for dependencies, instead of the installer's own default."""
+    """The package index for dependencies, instead of the installer's own default; an empty text for none."""
     find_links: tuple[str, ...] = ()
     """Folders of this machine with wheels of dependencies, which are used before the index."""
     secrets: Mapping[str, Mapping[str, str]] = Field(default_factory=dict, repr=False)
