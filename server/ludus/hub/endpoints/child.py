@@ -9,13 +9,16 @@ from __future__ import annotations
 import os
 import sys
 
-from ludus.server.workers.child import serve_order
-from ludus.server.workers.orders import Order
-from ludus.server.workers.parent import Answers, read_orders
+from ludus.protocol.heap import uncollected
 
 
 def main() -> int:
     """Serve until a signal, and return the exit code."""
+    with uncollected():  # a fifth of the CPU of a start would go into visiting what imports have made
+        from ludus.server.workers.child import serve_order
+        from ludus.server.workers.orders import Order
+        from ludus.server.workers.parent import Answers, read_orders
+
     said = Answers(os.dup(1))
     os.dup2(2, 1)
     order = Order.model_validate_json(sys.stdin.buffer.readline())

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ludus.protocol.errors import InvalidRequest, LudusError
-from ludus.protocol.heap import settle_heap
+from ludus.protocol.heap import settle_heap, uncollected
 from ludus.server.tasks.loading import load_environments
 from ludus.server.tasks.noisy import all_with_noise
 from ludus.server.web import logs
@@ -135,15 +135,16 @@ def serve_order(order: Order, orders: queue.SimpleQueue[Any], said: Answers) -> 
     settings = order.settings
     logs.configure(settings.log_format, settings.log_level)
     try:
-        environments = all_with_noise(load_environments(order.specs), order.noise)
-        app = build(environments, settings)
-        host, lease = app.context.host, Lease(order.lease_seconds)
-        host.on_released = lambda: said.write({"released": True})
-        app.surround(lambda inner: FromGateway(inner, order.secret, host, lease))
-        listener = listen(order.host, 0)
-        port = listener.getsockname()[1]
-        uvicorn_config(app, settings).load()  # imports all that serving needs
-        settle_heap()
+        with uncollected():
+            environments = all_with_noise(load_environments(order.specs), order.noise)
+            app = build(environments, settings)
+            host, lease = app.context.host, Lease(order.lease_seconds)
+            host.on_released = lambda: said.write({"released": True})
+            app.surround(lambda inner: FromGateway(inner, order.secret, host, lease))
+            listener = listen(order.host, 0)
+            port = listener.getsockname()[1]
+            uvicorn_config(app, settings).load()  # imports all that serving needs
+            settle_heap()
         said.write({"loaded": True})
         if orders.get() != SERVE:
             return 0
