@@ -103,7 +103,9 @@ def serve_hub(folder: Path) -> None:
             manifest_sha256=digest_of(manifest), card_sha256=text_digest(""),
         )  # fmt: skip
         signed = sign(statement, Ed25519PrivateKey.generate())
-        hub.publisher.publish(Principal("ada", frozenset({Scope.ADMIN})), Upload(incoming, filename, manifest, "", signed))
+        hub.publisher.publish(
+            Principal("ada", frozenset({Scope.ADMIN})), Upload(incoming, filename, manifest, "", signed)
+        )
     HubServer(app, hub.settings, lambda url: print(url, flush=True)).run()
 
 

@@ -92,10 +92,12 @@ async def test_a_client_that_leaves_during_the_start_and_a_hub_that_stops_leave_
 async def test_a_hub_that_stops_during_an_episode_leaves_no_process_and_no_file(
     hub: Any, tools: Any, tmp_path: Path
 ) -> None:
-    with pytest.warns(ResourceWarning, match="did not confirm"):
-        async with connect(hub.address()) as client:
-            await client.environment("counter").start(index=0)
-            await hub.stop()
+    async with aiohttp.ClientSession() as session:
+        body = {"env_name": "counter", "split": "train", "index": 0}
+        async with session.post(hub.address() + "/create", json=body, headers={"X-Session-ID": "one"}) as answer:
+            assert answer.status == 200
+        assert tools.server_processes()
+        await hub.stop()
     assert not tools.server_processes()
     assert not list((hub.data / "environments").glob(".ludus-*"))
 

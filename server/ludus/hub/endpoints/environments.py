@@ -117,9 +117,7 @@ class Environments:
                 made = draft / "made"
                 made.mkdir()
                 await installer.save(made)
-            _link_python(made)
-            if not folder.is_dir():
-                made.rename(folder)
+            await asyncio.to_thread(_finish, made, folder)
         finally:
             await asyncio.shield(asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True))
 
@@ -241,6 +239,16 @@ def _uv() -> str | None:
     """Return the program `uv`, next to the hub's interpreter or in PATH; None if there is none."""
     found = shutil.which("uv", path=os.path.dirname(sys.executable)) or shutil.which("uv")
     return os.path.realpath(found) if found is not None else None
+
+
+def _finish(made: Path, folder: Path) -> None:
+    """Move a virtual environment to its place. Another hub with the same folder may have done that at the same time."""
+    _link_python(made)
+    try:
+        made.rename(folder)
+    except OSError:
+        if not folder.is_dir():
+            raise
 
 
 def _link_python(folder: Path) -> None:

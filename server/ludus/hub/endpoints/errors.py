@@ -4,7 +4,7 @@ Forbidden
 └── EndpointRefused       a version that may not run here: unsigned, or without a sandbox to run it in
 ServerError
 └── EndpointFailed        a version cannot be installed or does not start; the message ends with its log
-    └── InstallRefused    its wheel or a dependency cannot be installed; the message ends with the installer's output
+    └── InstallRefused    it cannot be installed; the message ends with the installer's output
 """
 
 from __future__ import annotations

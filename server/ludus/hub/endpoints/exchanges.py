@@ -5,8 +5,8 @@ How this works:
 * `HttpExchange` is a client of the gateway, as its own connections are (`ludus.server.workers.roles.Client`), so the
   gateway finds the process in the same way. It only has an ASGI server between itself and the client.
 * Each request has a connection of its own to the process, which ends as the client's connection does, as far as that is
-  known: so the process can tell whether its reply was lost (`ludus.server.web.delivery`). The body is passed on as it arrives, and the answer is read
-  by a parser (`_AnswerReader`) that makes ASGI messages of it; neither is looked into.
+  known: so the process can tell whether its reply was lost (`ludus.server.web.delivery`). The body is passed on as it
+  arrives, and the answer is read by a parser (`_AnswerReader`) that makes ASGI messages of it; neither is looked into.
 * A side that is slower than the other pauses it: `_HIGH_WATER` bytes of an answer may wait.
 * A client that leaves resets the connection to the process, which then knows that its reply was lost. A process that
   dies before its answer gives the error of the transport; in the middle of an answer, the client's connection breaks.

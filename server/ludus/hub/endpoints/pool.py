@@ -151,7 +151,8 @@ class Endpoints:
     def _server(self, endpoint: Endpoint, release: Release) -> ReleaseServer:
         server = endpoint.servers.get(release.version)
         if server is None:
-            assert self._environments is not None and self._provider is not None
+            assert self._environments is not None
+            assert self._provider is not None
             server = endpoint.servers[release.version] = ReleaseServer(
                 release, self.settings, self._environments, self._provider.create, endpoint.secret, self._admit,
                 self._starting,

@@ -1,7 +1,7 @@
 """Channels of clients to endpoints.
 
-How this works: the hub's HTTP server hands each upgrade to a WebSocket to a protocol class. `channels_of` makes one which
-looks at the path. An upgrade below `/e/` becomes a connection of the gateway (`EndpointConnection`), to which the
+How this works: the hub's HTTP server hands each upgrade to a WebSocket to a protocol class. `channels_of` makes one
+that looks at the path. An upgrade below `/e/` becomes a connection of the gateway (`EndpointConnection`), to which the
 client's own connection is handed over; it reads the frames of the general channel as far as it must to find a process,
 and passes those of a process's own channel on unread. All other upgrades go to the class that serves the hub's own
 WebSockets.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ludus.hub.endpoints.exchanges import PRIVATE_HEADERS
@@ -29,7 +30,7 @@ _PREFIX: Final = b"/e/"
 _REASONS: Final = {401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 421: "Misdirected Request"}
 
 FindGateway = Callable[[bytes, "Headers"], Awaitable[tuple["EndpointGateway", bytes]]]
-"""Returns the gateway for a path with its query and headers, and the path and query below it; may raise `LudusError`."""
+"""Returns the gateway for a path with its query and headers, and what is below its path; or raises `LudusError`."""
 
 
 class UpgradeProtocol(Protocol):
@@ -74,7 +75,7 @@ def channels_of(find: FindGateway, others: Callable[..., UpgradeProtocol]) -> ty
         """Reads the head of an upgrade, and hands the connection over."""
 
         def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any]) -> None:
-            self._make_other = lambda: others(config=config, server_state=server_state, app_state=app_state)
+            self._make_other = partial(others, config=config, server_state=server_state, app_state=app_state)
             self._connections: set[Any] = server_state.connections
             self._waiting = bytearray()
             self._task: asyncio.Task[None] | None = None
@@ -94,11 +95,11 @@ def channels_of(find: FindGateway, others: Callable[..., UpgradeProtocol]) -> ty
                 self._task = asyncio.get_running_loop().create_task(self._hand_over(data))
                 self._transport.pause_reading()
             else:
-                self._other = self._make_other()
-                self._other.connection_made(self._transport)
-                self._other.data_received(data)
-                loop = asyncio.get_running_loop()
-                loop.call_soon(self._transport.set_protocol, self._other)  # after uvicorn has set this one
+                other: Any = self._make_other()
+                self._other = other
+                other.connection_made(self._transport)
+                other.data_received(data)
+                asyncio.get_running_loop().call_soon(self._transport.set_protocol, other)  # after uvicorn has set this
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._connections.discard(self)
