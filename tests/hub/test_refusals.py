@@ -144,7 +144,7 @@ BROKEN: dict[str, Any] = {
     "METADATA that is too large": WheelParts(NAME, metadata=METADATA.format("1.0.0") + "\n" + "x" * 1_100_000),
     "two dist-info folders": WheelParts(NAME, more={"other-1.0.0.dist-info/METADATA": b"x"}),
     "no environment": WheelParts(NAME, entry_points="[console_scripts]\na = b:c\n"),
-    "an environment that is not in the wheel": WheelParts(NAME, entry_points="[ludus.environments]\ntoss = os:system\n"),
+    "an environment that is not in the wheel": WheelParts(NAME, entry_points="[ludus.environments]\ntoss = os:path\n"),
     "an environment that is not a class": WheelParts(NAME, entry_points="[ludus.environments]\ntoss = alice_coin\n"),
     "entry points that cannot be read": WheelParts(NAME, entry_points="toss = 1\n[broken\n"),
     "an entry point twice": WheelParts(
@@ -168,7 +168,8 @@ def test_a_wheel_is_refused_for(what: str, plain_client: httpx.Client) -> None:
     "filename",
     [
         "coin.zip", "coin.whl", "../alice_coin-1.0.0-py3-none-any.whl", "alice_coin-1.0.0-1-py3-none-any.whl",
-        "alice_coin-1.0.0+local-py3-none-any.whl", "alice_coin-1.0.0-py2-none-any.whl", "alice_coin-one-py3-none-any.whl",
+        "alice_coin-1.0.0+local-py3-none-any.whl",
+        "alice_coin-1.0.0-py2-none-any.whl", "alice_coin-one-py3-none-any.whl",
         "a" * 300 + "-1.0.0-py3-none-any.whl", "", "alice_coin-1.0.0.tar.gz", "älice_coin-1.0.0-py3-none-any.whl",
     ],
 )  # fmt: skip
@@ -193,9 +194,11 @@ def test_the_limits_on_wheels_are_those_of_the_settings(tmp_path: Path) -> None:
     ("package", "shown"),
     [
         ("Alice/coin", "lower-case"), ("alice/Coin", "lower-case"), ("alice/co--in", "lower-case"),
-        ("alice/-coin", "lower-case"), ("a/coin", "lower-case"), ("al-ice/coin", "lower-case"), ("1lice/coin", "begins"),
+        ("alice/-coin", "lower-case"), ("a/coin", "lower-case"), ("al-ice/coin", "lower-case"),
+        ("1lice/coin", "begins"),
         ("\u0430lice/coin", "CYRILLIC SMALL LETTER A"), ("alice/c\u043ein", "CYRILLIC SMALL LETTER O"),
-        ("alice/co\u200bin", "ZERO WIDTH SPACE"), ("api/coin", "reserved"), ("alice/" + "x" * 61, "60"), ("alice", "owner/name"),
+        ("alice/co\u200bin", "ZERO WIDTH SPACE"), ("api/coin", "reserved"),
+        ("alice/" + "x" * 61, "60"), ("alice", "owner/name"),
     ],
 )  # fmt: skip
 def test_a_name_is_refused_and_the_message_says_why(package: str, shown: str) -> None:
@@ -345,7 +348,8 @@ def test_a_form_that_is_broken_is_refused(plain_client: httpx.Client, body: byte
     [
         ({"sha256_digest": "0" * 64}, "DigestMismatch"), ({"blake2_256_digest": "0" * 64}, "DigestMismatch"),
         ({"md5_digest": "0" * 32}, "DigestMismatch"), ({"sha256_digest": "nonsense"}, "DigestMismatch"),
-        ({"sha256_digest": None, "blake2_256_digest": None}, "UploadRefused"), ({":action": "doc_upload"}, "UploadRefused"),
+        ({"sha256_digest": None, "blake2_256_digest": None}, "UploadRefused"),
+        ({":action": "doc_upload"}, "UploadRefused"),
         ({":action": None}, "UploadRefused"), ({"filetype": "sdist"}, "UploadRefused"),
     ],
 )  # fmt: skip
@@ -394,12 +398,22 @@ def test_a_wheel_beyond_the_limit_is_refused_while_it_arrives_and_leaves_no_file
     [
         "/api/v1/environments/alice/absent", "/api/v1/environments/alice/absent/versions/latest",
         "/api/v1/environments/alice/absent/owners", "/index/simple/absent/", "/index/alice/simple/absent/",
-        "/files/" + "0" * 64 + "/a.whl", "/files/..%2f..%2fhub.sqlite/a", "/nothing", "/api/v1/environments/a%00b/c",
+        "/files/" + "0" * 64 + "/a.whl", "/files/..%2f..%2fhub.sqlite/a", "/nothing",
     ],
 )  # fmt: skip
 def test_what_does_not_exist_is_answered_as_such(plain_client: httpx.Client, path: str) -> None:
     answer = plain_client.get(path)
     assert (answer.status_code, kind_of(answer) in ("PackageNotFound", "NotFound")) == (404, True)
+
+
+def test_a_null_character_is_refused_over_each_database(client: httpx.Client) -> None:
+    for address in ("/api/v1/environments/a%00b/c", "/api/v1/environments?tag=%00", "/index/%00/simple/"):
+        assert kind_of(client.get(address)) == "InvalidParams"
+    name = f"alice/{new_name()}"
+    assert kind_of(publish(client, release(name, card="a\0b"))) == "ManifestRefused"
+    published(client, release(name, description="a\0b"))
+    yank = client.post(f"/api/v1/environments/{name}/versions/1.0.0/yank", json={"reason": "a\0b"})
+    assert kind_of(yank) == "InvalidParams"
 
 
 @pytest.mark.parametrize("query", ["page=0", "page=x", "size=1000", f"q={'x' * 300}", "page=99999999999999999999"])
