@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -51,10 +52,9 @@ def test_a_damaged_wheel_is_read_the_same_or_refused(seed: int, place: Path) -> 
     place.write_bytes(mutated(seed))
     try:
         facts = read_wheel(place, NAME, HubLimits())
-    except WheelRefused as error:
-        assert error.message
-    else:
-        assert (facts.distribution, facts.version, set(facts.sources)) == ("alice-coin", "1.0.0", {"toss"})
+    except WheelRefused:
+        return
+    assert (facts.distribution, facts.version, set(facts.sources)) == ("alice-coin", "1.0.0", {"toss"})
 
 
 @settings(max_examples=60)
@@ -79,8 +79,6 @@ FIELDS = ("id", "version", "description", "license", "tags", "environments", "se
 @settings(max_examples=150)
 @given(changes=st.dictionaries(st.sampled_from(FIELDS) | TEXT, VALUES, min_size=1, max_size=3))
 def test_a_hub_answers_manifests_of_any_shape(changes: dict[str, object], plain_hub: HubProcess) -> None:
-    import json
-
     one = release("fuzz/coin")
     fields = one.fields()
     fields["manifest"] = json.dumps({**json.loads(fields["manifest"]), **changes})
