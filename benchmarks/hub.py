@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import json
 import random
-import statistics
 import sys
 import tempfile
 import time

@@ -39,7 +39,7 @@ only-include = ["{module}.py"]
 
 @dataclass
 class User:
-    """Someone with keys and pins of their own."""
+    """A user with own keys and pins."""
 
     folder: Path
     hub: str
@@ -100,6 +100,8 @@ def git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
+slow = pytest.mark.suite("hub")
+
 INSTALL = ("install", "--no-deps", "--python")
 
 
@@ -135,6 +137,7 @@ def test_an_environment_is_published_found_and_installed(user: User, python: Pat
     assert owner in user.ludus("keys", "list")
 
 
+@slow
 @pytest.mark.timeout(120)
 def test_ludus_validate_runs_before_and_nothing_is_uploaded_when_it_fails(user: User) -> None:
     package = f"alice/{new_name()}"
@@ -146,6 +149,7 @@ def test_ludus_validate_runs_before_and_nothing_is_uploaded_when_it_fails(user: 
     user.ludus("info", package, code=3)
 
 
+@slow
 @pytest.mark.parametrize(
     ("toml", "shown"),
     [
@@ -162,6 +166,7 @@ def test_a_ludus_toml_that_is_wrong_or_contradicts_the_code_is_refused(user: Use
     user.ludus("info", package, code=3)
 
 
+@slow
 def test_a_folder_without_ludus_toml_or_with_another_distribution_is_refused(user: User) -> None:
     folder = project(user.folder / "coins", f"alice/{new_name()}")
     (folder / "ludus.toml").write_text('id = "alice/other"\n')
@@ -170,6 +175,7 @@ def test_a_folder_without_ludus_toml_or_with_another_distribution_is_refused(use
     assert "ludus.toml" in user.ludus("publish", folder, code=3)
 
 
+@slow
 def test_a_wheel_that_misses_a_module_is_found_before_it_is_published(user: User) -> None:
     folder = project(user.folder / "coins", f"alice/{new_name()}")
     (folder / "helper.py").write_text("x = 1\n")
@@ -195,6 +201,7 @@ def test_ludus_install_refuses_a_tampered_wheel(user: User, plain_hub: HubProces
     assert not (user.folder / "config" / "publishers.json").exists(), "a key is pinned only when all is right"
 
 
+@slow
 @pytest.mark.parametrize("column", ["manifest", "card", "sha256", "signed"])
 def test_ludus_install_refuses_what_a_hub_has_changed(
     user: User, plain_hub: HubProcess, python: Path, column: str
@@ -233,6 +240,7 @@ def test_a_publisher_whose_key_has_changed_is_refused_until_trusted(
     assert public_key(KEY) in user.ludus("keys", "list")
 
 
+@slow
 def test_an_unsigned_version_is_installed_only_with_a_flag(user: User, plain_hub: HubProcess, python: Path) -> None:
     one = release(f"alice/{new_name()}", key=None)
     with plain_hub.client() as client:
@@ -242,6 +250,7 @@ def test_an_unsigned_version_is_installed_only_with_a_flag(user: User, plain_hub
     assert installed(python, one.manifest.id.replace("/", "-")) == "1.0.0"
 
 
+@slow
 @pytest.mark.parametrize("installer", ["pip", "uv"])
 def test_a_lock_installs_the_same_bytes_later(user: User, plain_hub: HubProcess, python: Path, installer: str) -> None:
     name = new_name()
@@ -265,6 +274,7 @@ def test_a_lock_installs_the_same_bytes_later(user: User, plain_hub: HubProcess,
     assert installed(python, distribution) == ""
 
 
+@slow
 def test_a_lock_file_that_is_wrong_is_refused(user: User, python: Path) -> None:
     assert "--lock" in user.ludus("install", "--locked", code=3)
     good = {
@@ -279,6 +289,7 @@ def test_a_lock_file_that_is_wrong_is_refused(user: User, python: Path) -> None:
         assert "is not a lock file" in user.ludus("install", "--locked", code=3)
 
 
+@slow
 def test_a_yanked_version_is_installed_only_by_name(user: User, plain_hub: HubProcess, python: Path) -> None:
     name = f"alice/{new_name()}"
     with plain_hub.client() as client:
