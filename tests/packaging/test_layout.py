@@ -138,7 +138,7 @@ def test_changelog_has_a_section_for_what_is_coming() -> None:
 
 UNRELATED = re.compile(
     rb"""(?<![\w.-])(?: ludus\\?\[(?!-)             # extras of a distribution called ludus
-    | install[ ]["'`]?ludus(?![\w.-])            # pip install ludus
+    | install[ ]["'`]?ludus(?![\w./-])           # pip install ludus
     | version\(["']ludus["']\)                   # importlib.metadata
     | pypi\.org/project/ludus(?![\w-]) )""",
     re.VERBOSE,

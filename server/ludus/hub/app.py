@@ -75,7 +75,7 @@ def create_hub(settings: HubSettings | None = None, tokens: TokenStore | None = 
         version=installed_version(),
         lifespan=_lifespan,
         redoc_url=None,
-        docs_url="/api/docs",
+        docs_url=None,  # that page loads its program from a content-delivery network
         openapi_url="/api/openapi.json",
     )
     app.state.hub = hub
