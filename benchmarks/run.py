@@ -39,6 +39,7 @@ QUICK = {
     "boxed": ["--quick"],
     "many": ["--active", "512", "--seconds", "10", "--open", "5000"],
     "durability": ["--rounds", "1", "--steps", "5000", "--episodes", "1000", "--kills", "5", "--live", "200"],
+    "hub": ["--environments", "500", "--requests", "70"],
     "quotas": ["--rounds", "1", "--steps", "5000", "--takes", "200000"],
     "worker_gateway": ["--quick"],
     "ray_workers": ["--quick"],
@@ -328,6 +329,17 @@ def of_ray_workers(found: dict[str, Any]) -> Iterator[Figure]:
             yield Figure(f"CPU of a step on workers placed by Ray, {what}", "≈ local", measured, cell["ratio"] <= 1.1)
 
 
+def of_hub(found: dict[str, Any]) -> Iterator[Figure]:
+    """The catalog of a hub."""
+    for kind in ("sqlite", "postgresql"):
+        if kind not in found:
+            continue
+        what = f"hub over {kind}, catalog and search at {found['environments']:,} packages, p95"
+        slowest = max(found[kind]["kinds"].items(), key=lambda pair: float(pair[1]))
+        measured = f"{found[kind]['p95']:.1f} ms ({slowest[0]} {slowest[1]:.1f} ms)"
+        yield Figure(what, "≤ 15 ms", measured, found[kind]["p95"] <= 15)
+
+
 def of_quotas(found: dict[str, Any]) -> Iterator[Figure]:
     """What limits of tokens cost."""
     alone, added = found["counting"], found["added"]
@@ -408,6 +420,7 @@ READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "boxed": of_boxed,
     "many": of_many,
     "durability": of_durability,
+    "hub": of_hub,
     "quotas": of_quotas,
     "worker_gateway": of_workers,
     "moves": of_moves,

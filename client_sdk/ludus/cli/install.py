@@ -1,4 +1,4 @@
-"""`ludus install`: verify packages of a hub and install them."""
+"""The command `install`: verify packages of a hub and install them."""
 
 from __future__ import annotations
 

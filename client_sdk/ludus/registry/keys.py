@@ -154,8 +154,8 @@ class Pins:
                 return False
         raise KeyChanged(
             f"the key of {owner!r} on {hub} has changed from {', '.join(pin.keys)} to {key}. Either {owner!r} has "
-            "a new key, or another publisher pretends to be them. Ask them in another way, and if the new key is theirs, run "
-            f"`ludus keys trust {owner} {key} --hub {hub}`",
+            "a new key, or another publisher pretends to be them. Ask them in another way, and if the new key is "
+            f"theirs, run `ludus keys trust {owner} {key} --hub {hub}`",
             key=key,
         )
 

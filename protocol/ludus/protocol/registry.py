@@ -236,7 +236,9 @@ class VersionList(WireModel):
 class YankParams(WireModel):
     """Why a version should no longer be chosen."""
 
-    reason: Annotated[str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True)]
+    reason: Annotated[
+        str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True, pattern=r"^[^\x00-\x1f\x7f]+$")
+    ]
 
 
 class OwnerList(WireModel):

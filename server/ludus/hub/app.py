@@ -75,7 +75,7 @@ def create_hub(settings: HubSettings | None = None, tokens: TokenStore | None = 
         version=installed_version(),
         lifespan=_lifespan,
         redoc_url=None,
-        docs_url="/api/docs",
+        docs_url=None,  # that page loads its program from a content-delivery network
         openapi_url="/api/openapi.json",
     )
     app.state.hub = hub
@@ -197,6 +197,8 @@ class HubGuard:
         headers = dict(scope["headers"])
         error = self._origins.refusal(headers.get(b"host"), headers.get(b"origin"))
         length = headers.get(b"content-length", b"0")
+        if error is None and (b"%00" in scope.get("raw_path", b"") or b"%00" in scope["query_string"]):
+            error = InvalidParams("the address holds a null character; no name has one")
         if error is None and not (len(length) < 18 and length.isdigit() and int(length) <= self._most):
             error = self._too_large()
         if error is not None:

@@ -94,7 +94,8 @@ def publish_built_in(hub: Hub, name: str, tags: tuple[str, ...], version: str, k
     )  # fmt: skip
     lines = info.description.strip().splitlines() or [name]
     manifest = Manifest(
-        id=f"{OWNER}/{name.replace('_', '-')}", version=version, description=textwrap.shorten(lines[0], DESCRIPTION_LENGTH, placeholder=" …"),
+        id=f"{OWNER}/{name.replace('_', '-')}", version=version,
+        description=textwrap.shorten(lines[0], DESCRIPTION_LENGTH, placeholder=" …"),
         license="Apache-2.0", tags=tags, environments=(entry,),
     )  # fmt: skip
     card = f"# {name.replace('_', ' ').capitalize()}\n\n{info.description}\n\nThis environment is part of Ludus.\n"

@@ -26,9 +26,6 @@ from ludus.server.web.serve import HEADERS, listen
 GRACE_SECONDS = 10
 """How long running requests may go on when the hub stops."""
 
-HEAD_SECONDS = 60.0
-"""How long the next part of a request may take to arrive."""
-
 
 class HubServer(uvicorn.Server):
     """uvicorn's server for a hub.
@@ -58,6 +55,8 @@ class HubServer(uvicorn.Server):
             )
         )
         self._host = settings.host
+        self._patience = settings.limits.upload_seconds
+        """How long a request may take to arrive."""
         self._on_start = on_start
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -66,7 +65,7 @@ class HubServer(uvicorn.Server):
         await super().startup(sockets)  # type: ignore[arg-type]
         if not self.started:
             return
-        self._sweeper = asyncio.create_task(run_timeout_sweeper(self.server_state.connections, HEAD_SECONDS))
+        self._sweeper = asyncio.create_task(run_timeout_sweeper(self.server_state.connections, self._patience))
         port = self.servers[0].sockets[0].getsockname()[1]
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._host, self._host)
         self._on_start(f"http://{f'[{host}]' if ':' in host else host}:{port}")

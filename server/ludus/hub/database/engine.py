@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DatabaseError, DataError, DBAPIError, IntegrityError, ProgrammingError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from ludus.protocol.distribution import missing_extra
@@ -97,7 +98,7 @@ class Database:
         Raises:
             HubUnavailable: the database cannot be used.
         """
-        with _available(), Session(self.engine) as session:
+        with available(), Session(self.engine) as session:
             yield session
 
     @contextmanager
@@ -108,7 +109,7 @@ class Database:
             HubUnavailable: the database cannot be used.
             IntegrityError: another transaction has committed something that contradicts this one.
         """
-        with _available(), Session(self._writer, expire_on_commit=False) as session, session.begin():
+        with available(), Session(self._writer, expire_on_commit=False) as session, session.begin():
             yield session
 
     def close(self) -> None:
@@ -117,9 +118,16 @@ class Database:
 
 
 @contextmanager
-def _available() -> Iterator[None]:
+def available() -> Iterator[None]:
+    """Turn the errors of a database that cannot be used into one that says so.
+
+    Raises:
+        HubUnavailable: the database cannot be reached, is locked, full or damaged.
+    """
     try:
         yield
-    except (OperationalError, TimeoutError) as error:
+    except (DatabaseError, PoolTimeout) as error:
+        if isinstance(error, IntegrityError | DataError | ProgrammingError):
+            raise
         cause = str(error.orig if isinstance(error, DBAPIError) else error).strip().partition("\n")[0]
         raise HubUnavailable(f"the hub's database cannot be used now: {cause}; try again", retryAfter=2.0) from error

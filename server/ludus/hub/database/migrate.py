@@ -11,6 +11,8 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, Engine
 
+from ludus.hub.database.engine import available
+
 LOCK: Final = 7_358_001
 """The id of the advisory lock that processes hold in PostgreSQL while they migrate."""
 
@@ -22,8 +24,11 @@ def migrate(engine: Engine, revision: str = "head") -> None:
     """Bring the schema to a revision: `head` for the newest, `base` for none, or a revision's id.
 
     Several hubs may start at once: one migrates, and the others wait.
+
+    Raises:
+        HubUnavailable: the database cannot be used.
     """
-    with engine.execution_options(ludus_writes=True).begin() as connection:
+    with available(), engine.execution_options(ludus_writes=True).begin() as connection:
         if engine.dialect.name == "postgresql":
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
         _run(connection, revision)

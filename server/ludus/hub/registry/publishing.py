@@ -118,6 +118,8 @@ class Publisher:
         self._publish(principal, upload, facts)
 
     def _publish(self, principal: Principal, upload: Upload, facts: WheelFacts) -> None:
+        if "\0" in upload.card:
+            raise ManifestRefused(f"the card of {upload.manifest.id} holds a null character; write it as plain text")
         metadata = self._blobs.put(facts.metadata)
         self._blobs.keep(upload.wheel)
         for attempt in range(1, ATTEMPTS + 1):

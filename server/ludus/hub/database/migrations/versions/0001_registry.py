@@ -37,8 +37,11 @@ def upgrade() -> None:
     else:
         op.execute(
             "CREATE TABLE package_search (package_id BIGINT PRIMARY KEY REFERENCES packages(id), "
-            "document TSVECTOR NOT NULL)"
+            "head TSVECTOR NOT NULL, document TSVECTOR NOT NULL) WITH (toast_tuple_target = 128)"
         )
+        # Only the index is searched, so the documents are kept out of line, and ranking reads few pages.
+        op.execute("ALTER TABLE package_search ALTER COLUMN document SET STORAGE EXTERNAL")
+        op.execute("ALTER TABLE package_search ALTER COLUMN head SET STORAGE MAIN")
         op.execute("CREATE INDEX package_search_document ON package_search USING gin (document)")
 
 
