@@ -173,6 +173,22 @@ async def test_logs_are_streamed_to_the_owner_alone(start_hub: Any, tmp_path: Pa
                             break
 
 
+@pytest.mark.parametrize("wire", ["channel", "mcp", "ors"])
+async def test_one_principal_cannot_reach_the_episodes_of_another(start_hub: Any, tmp_path: Path, wire: Any) -> None:
+    made = {name: new_token(name, ["episodes:run", "tasks:read", "rewards:read"]) for name in ("bob", "eve")}
+    write_token_file(tmp_path / "tokens.json", TokenFile(tokens=tuple(record for _, record in made.values())))
+    hub = await start_hub(tokens=TokenStore(tmp_path / "tokens.json"))
+    await hub.publish()
+    async with (
+        connect(hub.address(), token=made["bob"][0], wire=wire) as bob,
+        connect(hub.address(), token=made["eve"][0], wire="channel") as eve,
+    ):
+        episode = await bob.environment("counter").start(index=0)
+        with pytest.raises(EpisodeNotFound):
+            await eve._session.wire.request(GET_EPISODE, GetEpisodeParams(episode=episode.id))
+        assert text_of((await episode.call("add", number=1)).content).split()[0] == "1"
+
+
 async def test_a_page_of_another_site_cannot_open_a_channel(hub: Any) -> None:
     async with aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:

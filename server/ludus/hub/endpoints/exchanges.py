@@ -22,6 +22,7 @@ import httptools
 from starlette.types import Message, Receive, Scope, Send
 
 from ludus.hub.endpoints.gateways import server_of
+from ludus.hub.endpoints.passes import pass_of
 from ludus.protocol.errors import EpisodeFailed, LudusError, PayloadTooLarge, ShuttingDown
 from ludus.server.web.delivery import watch
 from ludus.server.workers import upstream
@@ -32,6 +33,7 @@ from ludus.server.workers.routing import Place, place_of, target_of_mcp
 
 if TYPE_CHECKING:
     from ludus.hub.endpoints.gateways import EndpointGateway
+    from ludus.server.auth.principal import Principal
     from ludus.server.workers.pool import Worker
     from ludus.server.workers.roles import Hub
 
@@ -60,11 +62,15 @@ class HttpExchange:
         gateway: the gateway of the endpoint.
         scope, receive, send: the request.
         target: its path and query, as the process is to see them.
+        sender: the principal, of whom the process gets a pass; None for a request that needs none.
     """
 
     transport: asyncio.Transport
 
-    def __init__(self, gateway: EndpointGateway, scope: Scope, receive: Receive, send: Send, target: bytes) -> None:
+    def __init__(
+        self, gateway: EndpointGateway, scope: Scope, receive: Receive, send: Send, target: bytes,
+        sender: Principal | None,
+    ) -> None:  # fmt: skip
         self.gateway: Hub = gateway
         self.peer: str = (scope.get("client") or ("unknown", 0))[0]
         self.uplinks: dict[str, upstream.Uplink] = {}
@@ -78,6 +84,8 @@ class HttpExchange:
         request.headers = [
             (name, value) for name, value in scope["headers"] if name not in PRIVATE_HEADERS and name != b"expect"
         ]
+        if sender is not None:
+            request.headers.append((b"authorization", f"Bearer {pass_of(gateway.secret, sender)}".encode()))
         request.complete = not (request.length or request.chunked)
         self._answered: Message | None = None
         """The start of an answer that the gateway gave itself."""

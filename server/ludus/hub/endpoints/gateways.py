@@ -72,7 +72,7 @@ class EndpointGateway(Gateway):
     """
 
     def __init__(self, pool: EndpointPool, settings: ServerSettings, secret: str) -> None:
-        super().__init__(pool, Placements(pool), settings, has_tokens=False)
+        super().__init__(pool, Placements(pool), settings, has_tokens=True)
         self.secret = secret
         self.releases = pool
         self._settling: set[asyncio.Task[None]] = set()

@@ -68,16 +68,15 @@ class EndpointRoutes:
             if address.rest == LOGS:
                 await (await self._logs(Request(scope), address))(scope, receive, send)
                 return
-            if not _is_open(address):
-                self._principal(Request(_with_bearer(scope)))
+            sender = None if _is_open(address) else self._principal(Request(_with_bearer(scope)))
             gateway = await self._endpoints.gateway(address)
         except LudusError as error:
             await _error(unquote(raw.decode("latin-1")), error)(scope, receive, send)
             return
-        await HttpExchange(gateway, scope, receive, send, target).run()
+        await HttpExchange(gateway, scope, receive, send, target, sender).run()
 
-    async def find_channel(self, target: bytes, headers: Headers) -> tuple[EndpointGateway, bytes]:
-        """Return the gateway of an upgrade, and the path below the endpoint.
+    async def find_channel(self, target: bytes, headers: Headers) -> tuple[EndpointGateway, bytes, Principal]:
+        """Return the gateway of an upgrade, the path below the endpoint, and the sender.
 
         Args:
             target: the path and query of the upgrade.
@@ -92,8 +91,8 @@ class EndpointRoutes:
         if refusal is not None:
             raise refusal
         address, below = _split(raw, query)
-        self._principal(Request(_with_bearer({"type": "http", "headers": list(headers)})))
-        return await self._endpoints.gateway(address), below
+        sender = self._principal(Request(_with_bearer({"type": "http", "headers": list(headers)})))
+        return await self._endpoints.gateway(address), below, sender
 
     async def _logs(self, request: Request, address: Address) -> Response:
         """Return the log of an endpoint as text; with `?follow=1`, also what it goes on to write."""

@@ -16,12 +16,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ludus.hub.endpoints.exchanges import PRIVATE_HEADERS
+from ludus.hub.endpoints.passes import pass_of
 from ludus.protocol.errors import InternalError, LudusError
 from ludus.server.web.guard import error_body, error_headers
 from ludus.server.workers.connection import ClientConnection
 
 if TYPE_CHECKING:
     from ludus.hub.endpoints.gateways import EndpointGateway
+    from ludus.server.auth.principal import Principal
     from ludus.server.workers.upstream import Headers
 
 log = logging.getLogger("ludus.hub.endpoints")
@@ -29,8 +31,10 @@ log = logging.getLogger("ludus.hub.endpoints")
 _PREFIX: Final = b"/e/"
 _REASONS: Final = {401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 421: "Misdirected Request"}
 
-FindGateway = Callable[[bytes, "Headers"], Awaitable[tuple["EndpointGateway", bytes]]]
-"""Returns the gateway for a path with its query and headers, and what is below its path; or raises `LudusError`."""
+FindGateway = Callable[[bytes, "Headers"], Awaitable[tuple["EndpointGateway", bytes, "Principal"]]]
+"""Returns the gateway for a path with its query and headers, what is below its path, and the sender.
+
+It raises `LudusError` if there is none, or the sender may not use it."""
 
 
 class UpgradeProtocol(Protocol):
@@ -114,7 +118,7 @@ def channels_of(find: FindGateway, others: Callable[..., UpgradeProtocol]) -> ty
 
         async def _hand_over(self, head: bytes) -> None:
             try:
-                gateway, target = await find(_target(head), _headers(head))
+                gateway, target, sender = await find(_target(head), _headers(head))
             except LudusError as error:
                 self._refuse(error)
                 return
@@ -128,7 +132,7 @@ def channels_of(find: FindGateway, others: Callable[..., UpgradeProtocol]) -> ty
             self._connections.discard(self)
             self._transport.set_protocol(connection)
             connection.connection_made(self._transport)
-            connection.data_received(_passed(head, target))
+            connection.data_received(_passed(head, target, pass_of(gateway.secret, sender)))
             if self._waiting:
                 connection.data_received(bytes(self._waiting))
             self._transport.resume_reading()
@@ -153,9 +157,10 @@ def _headers(head: bytes) -> list[tuple[bytes, bytes]]:
     return [(name.lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
 
 
-def _passed(head: bytes, target: bytes) -> bytes:
-    """Return the head as the gateway reads it: below the endpoint's path, and without credentials of the hub."""
+def _passed(head: bytes, target: bytes, own_pass: str) -> bytes:
+    """Return the head as the gateway reads it: below the endpoint's path, and with a pass for credentials."""
     method, _, rest = head.split(b" ", 2)
     lines = [b"%b %b %b" % (method, target, rest.partition(b"\r\n")[0])]
     lines += [b"%b: %b" % field for field in _headers(head) if field[0] not in PRIVATE_HEADERS]
+    lines.append(b"authorization: Bearer " + own_pass.encode())
     return b"\r\n".join(lines) + b"\r\n\r\n"

@@ -32,6 +32,7 @@ from ludus.server.workers.parent import Answers, follow_parent
 from ludus.server.workers.upstream import GATEWAY_HEADER
 
 if TYPE_CHECKING:
+    from ludus.server.auth import TokenStore
     from ludus.server.runtime.host import EpisodeHost
 
 FENCED: Final = 71
@@ -124,20 +125,21 @@ def main() -> int:
     return serve_order(order, follow_parent(order.parent), said)
 
 
-def serve_order(order: Order, orders: queue.SimpleQueue[Any], said: Answers) -> int:
+def serve_order(order: Order, orders: queue.SimpleQueue[Any], said: Answers, tokens: TokenStore | None = None) -> int:
     """Load the environments of an order, serve them once that is ordered, and return the exit code.
 
     Args:
         order: what to serve.
         orders: the further orders.
         said: what this process answers.
+        tokens: the trainer tokens, instead of those that the settings name.
     """
     settings = order.settings
     logs.configure(settings.log_format, settings.log_level)
     try:
         with uncollected():
             environments = all_with_noise(load_environments(order.specs), order.noise)
-            app = build(environments, settings)
+            app = build(environments, settings, tokens=tokens)
             host, lease = app.context.host, Lease(order.lease_seconds)
             host.on_released = lambda: said.write({"released": True})
             app.surround(lambda inner: FromGateway(inner, order.secret, host, lease))
