@@ -6,6 +6,7 @@ blobs.py         files by their SHA-256 digest
 registry/        names, wheels, publishing, the catalog
 index/           the simple repository API and the legacy upload API
 api.py           the JSON API under /api/v1
+endpoints/       published environments that run at /e/OWNER/NAME
 app.py           the application; serve.py runs it, command.py is `ludus hub`
 """
 

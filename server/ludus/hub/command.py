@@ -40,6 +40,16 @@ def hub(
     ] = None,
     allow_host: Annotated[list[str] | None, typer.Option(help="Additional Host name to accept; repeatable.")] = None,
     seed: Annotated[bool, typer.Option("--seed/--no-seed", help="Publish the built-in library at startup.")] = True,
+    endpoints: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML file with the settings of endpoints.")
+    ] = None,
+    unsafe_own_packages: Annotated[
+        bool,
+        typer.Option(
+            "--unsafe-own-packages",
+            help="Run packages without a sandbox, with the rights of the hub. Only if all of them are your own.",
+        ),
+    ] = False,
     log_format: Annotated[str, typer.Option(envvar="LUDUS_LOG_FORMAT", help="console or json.")] = "console",
     log_level: Annotated[str, typer.Option(envvar="LUDUS_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
 ) -> None:  # fmt: skip
@@ -50,6 +60,7 @@ def hub(
     """
     from pydantic import ValidationError
 
+    from ludus.hub.endpoints.settings import read_settings
     from ludus.hub.settings import HubSettings
     from ludus.protocol.messages import describe_invalid
 
@@ -57,6 +68,7 @@ def hub(
         "host": host, "port": port, "data": data, "database_url": database, "public_url": public_url,
         "token_file": token_file, "allow_hosts": tuple(allow_host or ()), "seed": seed,
     }  # fmt: skip
+    given["endpoints"] = read_settings(endpoints, unsafe_own_packages=unsafe_own_packages)
     try:
         settings = HubSettings(**given)
     except ValidationError as error:

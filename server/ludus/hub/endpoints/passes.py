@@ -1,4 +1,4 @@
-"""Passes: how the hub tells an endpoint's process who sends a request, without giving it a credential of the hub.
+"""Passes: an endpoint's process learns from them who sends a request, and gets no credential of the hub.
 
 A client's token is checked by the hub and goes no further. Instead, the request gets a pass: the principal's name and
 scopes, authenticated with a secret that the hub shares with this endpoint alone. So the process keeps the episodes of
