@@ -351,7 +351,9 @@ def of_hub_endpoints(found: dict[str, Any]) -> Iterator[Figure]:
     )  # fmt: skip
     cold, cpu, warm = found["cold_seconds"], found["cold_cpu_seconds"], found["warm_seconds"]
     met = cold <= bars["cold_seconds"] and cpu <= bars["cold_cpu_seconds"]
-    yield Figure("hub endpoint, cold start to first observation", "≤ 2 s, ≤ 1.2 s CPU", f"{cold:.2f} s, {cpu:.2f} s", met)
+    yield Figure(
+        "hub endpoint, cold start to first observation", "≤ 2 s, ≤ 1.2 s CPU", f"{cold:.2f} s, {cpu:.2f} s", met
+    )
     yield Figure(
         "hub endpoint, first observation while it runs", "≤ 20 ms", f"{1e3 * warm:.1f} ms", warm <= bars["warm_seconds"]
     )
