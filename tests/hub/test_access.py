@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -128,6 +130,34 @@ def test_metrics_need_a_token_and_health_does_not(alice: httpx.Client, stranger:
     assert stranger.get("/health").json() == {"status": "ok"}
     assert kind_of(stranger.get("/metrics")) == "Unauthenticated"
     assert "ludus_hub_packages" in alice.get("/metrics").text
+
+
+def test_the_api_is_described_as_openapi(plain_client: httpx.Client, plain_hub: HubProcess) -> None:
+    described = plain_client.get("/api/openapi.json").json()
+    assert {"/api/v1/environments", "/index/upload/", "/files/{sha256}/{filename}"} <= described["paths"].keys()
+    assert "Warning" not in plain_hub.log()
+
+
+def test_a_command_without_a_token_names_the_option(guarded: HubProcess) -> None:
+    command = [sys.executable, "-m", "ludus.cli", "owners", "alice/coin", "--add", "bob", "--hub", guarded.url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    assert (done.returncode, "LUDUS_HUB_TOKEN" in done.stderr) == (3, True)
+    assert "LUDUS_TOKEN" not in done.stderr
+
+
+def test_a_hub_whose_key_was_lost_starts_and_says_what_it_cannot_publish(tmp_path: Path) -> None:
+    hub = HubProcess(tmp_path / "data")
+    assert hub.stop() == 0
+    (tmp_path / "data" / "hub-key.pem").unlink()
+    with closing(sqlite3.connect(tmp_path / "data" / "hub.sqlite")) as database, database:
+        database.execute("UPDATE versions SET version = '0.0.1' WHERE filename LIKE 'ludus_wordle%'")
+    hub.start()
+    try:
+        assert "ludus/wordle was not published" in hub.log()
+        with hub.client() as client:
+            assert client.get("/api/v1/environments").json()["total"] == 3
+    finally:
+        assert hub.stop() == 0
 
 
 def hub_command(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:

@@ -69,6 +69,7 @@ def test_the_pages_of_the_index_have_digests_yanks_and_metadata(client: httpx.Cl
     assert (first["hashes"], first["size"], first["yanked"]) == ({"sha256": one.sha256}, len(one.wheel), False)
     assert second["yanked"] == 'says "no" & <b>'
     assert client.get(first["url"]).content == one.wheel
+    assert client.head(first["url"]).headers["content-length"] == str(len(one.wheel))
     metadata = client.get(first["url"] + ".metadata")
     assert metadata.text.startswith("Metadata-Version")
     assert f"sha256={first['core-metadata']['sha256']}" in page

@@ -151,6 +151,9 @@ BROKEN: dict[str, Any] = {
         NAME, entry_points="[ludus.environments]\ntoss = alice_coin:Toss\ntoss = alice_coin:Other\n"
     ),
     "a file in Ludus": WheelParts(NAME, more={"ludus/server/evil.py": b""}),
+    "a module in place of Ludus": WheelParts(NAME, more={"Ludus.py": b""}),
+    "a module that Python imports at startup": WheelParts(NAME, more={"sitecustomize.py": b""}),
+    "a file for another folder": WheelParts(NAME, more={"alice_coin-1.0.0.data/purelib/evil.pth": b""}),
     "a file that Python runs at startup": WheelParts(NAME, more={"evil.pth": b"import os\n"}),
 }  # fmt: skip
 
@@ -376,6 +379,12 @@ def test_a_card_and_a_manifest_that_are_too_large_are_refused(plain_client: http
     files = {"wheel": (one.filename, one.wheel)}
     answer = plain_client.post("/api/v1/environments/alice/coin/versions", data=nested, files=files)
     assert kind_of(answer) == "PayloadTooLarge"
+
+
+def test_a_description_of_twine_that_is_larger_than_a_card_is_refused(plain_client: httpx.Client) -> None:
+    head = "Metadata-Version: 2.1\nName: alice-coin\nVersion: 1.0.0\nDescription-Content-Type: text/markdown\n\n"
+    one = release("alice/coin", parts=WheelParts("alice-coin", metadata=head + "x" * 300_000))
+    assert kind_of(upload(plain_client, one)) == "PayloadTooLarge"
 
 
 def test_a_wheel_beyond_the_limit_is_refused_while_it_arrives_and_leaves_no_file(plain_hub: HubProcess) -> None:

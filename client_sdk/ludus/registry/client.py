@@ -256,4 +256,4 @@ def _error(hub: str, status: int, body: bytes) -> Exception:
         code, message, data = int(thing["code"]), str(thing["message"]), thing.get("data") or {}
     except (ValueError, KeyError, TypeError):
         return ProtocolViolation(f"{hub} answered with the status {status} and is perhaps not a hub; check the address")
-    return registry_error(code, message, data if isinstance(data, Mapping) else {})
+    return registry_error(code, message, {**(data if isinstance(data, Mapping) else {}), "hub": hub})

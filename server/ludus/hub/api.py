@@ -63,6 +63,12 @@ class NewKey(BaseModel):
     key: PublicKey
 
 
+class YankBody(YankParams):
+    """`YankParams`, built now: FastAPI cannot describe a body whose type is built at its first use."""
+
+    model_config = ConfigDict(defer_build=False)
+
+
 def router(hub: Hub) -> APIRouter:
     """Return the routes."""
     routes = APIRouter(prefix="/api/v1")
@@ -118,7 +124,7 @@ def _add_publishing(routes: APIRouter, hub: Hub) -> None:
         return hub.version_info(request, hub.registry.version(owner, name, version))
 
     @routes.post("/environments/{owner}/{name}/versions/{version}/yank", tags=["Publish"], summary="Yank a version")
-    def yank(request: Request, owner: str, name: str, version: str, body: YankParams) -> VersionInfo:
+    def yank(request: Request, owner: str, name: str, version: str, body: YankBody) -> VersionInfo:
         return set_yanked(request, owner, name, version, body.reason)
 
     @routes.delete("/environments/{owner}/{name}/versions/{version}/yank", tags=["Publish"], summary="Undo a yank")

@@ -7,6 +7,7 @@ removed by `sweep`.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -111,10 +112,8 @@ class Blobs:
     def _link(self, source: Path, digest: str) -> None:
         target = self.path(digest)
         target.parent.mkdir(exist_ok=True)
-        try:
+        with contextlib.suppress(FileExistsError):  # another one may still be about to flush its folder
             os.link(source, target)
-        except FileExistsError:
-            return
         for folder in (target.parent, self._folder):
             descriptor = os.open(folder, os.O_RDONLY)
             try:

@@ -11,6 +11,7 @@ import base64
 import contextlib
 import hashlib
 import io
+import logging
 import os
 import textwrap
 import zipfile
@@ -23,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from ludus.hub.hub import Hub
 from ludus.hub.registry.publishing import Upload
 from ludus.protocol.distribution import DISTRIBUTION, installed_version
+from ludus.protocol.errors import LudusError
 from ludus.protocol.methods import Scope
 from ludus.protocol.registry import DESCRIPTION_LENGTH, EnvironmentEntry, Manifest, Statement
 from ludus.protocol.registry_errors import PackageNotFound
@@ -44,20 +46,30 @@ LIBRARY: Final = {
 KEY_FILE: Final = "hub-key.pem"
 """The hub's own key in the data folder."""
 
+_log = logging.getLogger("ludus.hub")
 _TIME: Final = (2020, 1, 1, 0, 0, 0)
 
 
 def seed(hub: Hub) -> list[str]:
-    """Publish the built-in library as far as this version of it is not there, and return the ids of what was added."""
+    """Publish the built-in library as far as this version of it is not there, and return the ids of what was added.
+
+    What cannot be published is logged, and the hub starts without it: for example, if the data folder with the hub's
+    key was lost, and the database still has the packages that were signed with it.
+    """
     added = []
     version = installed_version()
     key = hub_key(hub.settings.data / KEY_FILE)
     for name, tags in LIBRARY.items():
-        with contextlib.suppress(PackageNotFound):
-            hub.registry.version(OWNER, name.replace("_", "-"), version)
-            continue
-        publish_built_in(hub, name, tags, version, key)
-        added.append(f"{OWNER}/{name.replace('_', '-')}")
+        package = f"{OWNER}/{name.replace('_', '-')}"
+        try:
+            with contextlib.suppress(PackageNotFound):
+                hub.registry.version(OWNER, name.replace("_", "-"), version)
+                continue
+            publish_built_in(hub, name, tags, version, key)
+        except LudusError as error:
+            _log.warning("the built-in package %s was not published: %s", package, error.message)
+        else:
+            added.append(package)
     return added
 
 

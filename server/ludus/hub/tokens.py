@@ -52,8 +52,8 @@ class Authenticator:
         token = _token_of(request.headers.get("authorization", ""))
         if token is None:
             raise Unauthenticated(
-                "this needs a token: send it as 'Authorization: Bearer TOKEN' (ludus: --token or LUDUS_TOKEN), or as "
-                f"the password of the user {BASIC_USER} (twine)"
+                "this needs a token: give it with --token or LUDUS_HUB_TOKEN, as 'Authorization: Bearer TOKEN', or to "
+                f"twine as the password of the user {BASIC_USER}"
             )
         return self._tokens.authenticate(token)
 

@@ -239,6 +239,20 @@ async def test_the_operators_own_packages_run_without_a_sandbox_if_that_is_allow
         assert text_of((await episode.call("add", number=3)).content).split()[0] == "3"
 
 
+async def test_a_client_that_leaves_during_a_call_frees_what_its_request_held(hub: Any, tools: Any) -> None:
+    headers = {"X-Session-ID": "one"}
+    async with aiohttp.ClientSession(headers=headers) as session:
+        body = {"env_name": "counter", "split": "train", "index": 0}
+        async with session.post(hub.address() + "/create", json=body) as answer:
+            assert answer.status == 200
+        call = {"name": "run", "input": {"code": "import time; time.sleep(20)"}}
+        asking = asyncio.create_task(session.post(hub.address() + "/counter/call", json=call))
+        await tools.until(lambda: hub.server().in_use == 1)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+    await tools.until(lambda: hub.server().in_use == 0, 5)
+
+
 async def test_a_large_answer_passes_whole(hub: Any) -> None:
     async with connect(hub.address()) as client:
         episode = await client.environment("counter").start(index=0)

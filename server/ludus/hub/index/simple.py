@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import FileResponse, JSONResponse, RedirectResponse
+from fastapi.routing import APIRoute
 from packaging.utils import canonicalize_name
 
 from ludus.hub.database.tables import Version
@@ -53,7 +54,11 @@ def router(hub: Hub) -> APIRouter:
     def owners_project(request: Request, owner: str, project: str) -> Response:
         return _project(request, hub, project, owner)
 
-    @routes.get("/files/{sha256}/{filename}", summary="Download a wheel, or its METADATA", response_class=FileResponse)
+    @routes.get(
+        "/files/{sha256}/{filename}",
+        summary="Download a wheel, or its METADATA",
+        response_class=FileResponse,
+    )
     def file(sha256: str, filename: str) -> FileResponse:
         wheel = filename.removesuffix(".metadata")
         row = hub.registry.file(sha256, wheel)
@@ -63,6 +68,8 @@ def router(hub: Hub) -> APIRouter:
         kind = "text/plain; charset=utf-8" if wheel != filename else "application/octet-stream"
         return FileResponse(path, media_type=kind, headers=FOREVER)
 
+    for route in [route for route in routes.routes if isinstance(route, APIRoute)]:
+        routes.add_api_route(route.path, route.endpoint, methods=["HEAD"], include_in_schema=False)
     return routes
 
 

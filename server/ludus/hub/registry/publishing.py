@@ -9,6 +9,7 @@ and finds the version there. If it is the same upload, both get the same answer;
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -27,6 +28,7 @@ from ludus.hub.registry.names import distribution_name, id_of_distribution, spli
 from ludus.hub.registry.owners import authorize, check_key, ensure_owner, ensure_package
 from ludus.hub.registry.wheels import WheelFacts, read_wheel
 from ludus.hub.settings import HubLimits
+from ludus.protocol.errors import PayloadTooLarge
 from ludus.protocol.registry import (
     DESCRIPTION_LENGTH,
     EnvironmentEntry,
@@ -105,16 +107,18 @@ class Publisher:
         facts = read_wheel(wheel.path, filename, self._limits)
         owner, name = id_of_distribution(facts.distribution)
         card = facts.description if facts.description_type == "text/markdown" else ""
+        if len(card.encode()) > self._limits.card_bytes:
+            raise PayloadTooLarge(f"the description is larger than the {self._limits.card_bytes} bytes of a card")
         manifest = Manifest(
             id=f"{owner}/{name}",
             version=facts.version,
-            description=facts.summary[:DESCRIPTION_LENGTH],
+            description=textwrap.shorten(facts.summary, DESCRIPTION_LENGTH, placeholder=" …"),
             license=facts.license[:200],
             environments=tuple(EnvironmentEntry(name=key, source=source) for key, source in facts.sources.items()),
         )
         with self._database.reading() as session:
             authorize(session, principal, owner, name)
-        upload = Upload(wheel, filename, manifest, card[: self._limits.card_bytes // 4], None)
+        upload = Upload(wheel, filename, manifest, card, None)
         self._publish(principal, upload, facts)
 
     def _publish(self, principal: Principal, upload: Upload, facts: WheelFacts) -> None:

@@ -4,8 +4,8 @@ How this works: `read_wheel` checks the archive before it reads any member. The 
 repetitions and of paths that lead out of the folder, and the members may not overlap, because a small archive whose
 members share their bytes can unpack to petabytes. Only then are members read, each of them in pieces and never beyond
 the size that it declares, and compared with RECORD. Last, METADATA, WHEEL and entry_points.txt are parsed. Anything
-unusual that pip would accept but a person would not expect is refused too: files in Ludus's own package, `.pth` files
-(which run at every start of Python), links, and data before or after the archive.
+unusual that pip would accept but a person would not expect is refused too: files in Ludus's own package, files that run
+at every start of Python, files that are installed elsewhere (`*.data`), links, and data before or after the archive.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _LOCAL_HEADER: Final = 30
 _ENCRYPTED: Final = 0x1
 _LONGEST_PATH: Final = 400
+_AT_STARTUP: Final = frozenset({"sitecustomize", "usercustomize"})
+"""Modules that Python imports whenever it starts."""
 
 
 @dataclass(frozen=True)
@@ -204,9 +206,13 @@ def _check_path(member: zipfile.ZipInfo) -> None:
     mode = member.external_attr >> 16
     if mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
         raise WheelRefused(f"{ascii(name)} is a link or a device; a wheel holds files only")
-    if len(parts) == 1 and name.endswith(".pth"):
+    first = parts[0].casefold()
+    module = first.partition(".")[0] if len(parts) == 1 and not name.endswith("/") else first
+    if len(parts) == 1 and (first.endswith(".pth") or module in _AT_STARTUP):
         raise WheelRefused(f"{ascii(name)} would run whenever Python starts; leave it out")
-    if parts[0] == "ludus" and len(parts) > 1 and not name.endswith("/"):
+    if first.endswith(".data"):
+        raise WheelRefused(f"{ascii(name)} would be installed outside the package; leave out scripts and data files")
+    if module == "ludus":
         raise WheelRefused(f"{ascii(name)} would change Ludus itself; give your package a name of its own")
 
 
