@@ -155,7 +155,7 @@ from pathlib import Path
 print(sorted(name for name in os.environ if "KEY" in name or "SECRET" in name or "LUDUS" in name))
 print(os.environ["API_KEY"], os.path.exists({str(hub.data)!r}), os.getuid() not in (0, {os.getuid() or -1}))
 print([pid for pid in os.listdir("/proc") if pid.isdigit() and b"pytest" in Path("/proc", pid, "cmdline").read_bytes()])
-for place in ("/environment/lib", "/opt/ludus/0", "/usr", "/etc"):
+for place in ("/environment/lib", "/packages/0", "/usr", "/etc"):
     try: Path(place, "written").write_text(""); print("wrote to", place)
     except OSError: pass
 for line in Path("/proc/self/mountinfo").read_text().splitlines():

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 CreateSandbox = Callable[[SandboxSettings], Awaitable[Sandbox]]
 """Creates a sandbox with these settings."""
 
-_UV: Final = "/opt/installer/uv"
+_UV: Final = "/installer/uv"
 _WHEELS: Final = "/wheels"
 _LINKS: Final = "/links"
 _BLOCK: Final = 1024 * 1024

@@ -17,8 +17,8 @@ PYTHON: Final = os.path.realpath(sys.executable)
 ENVIRONMENT: Final = "/environment"
 """Where an endpoint in a sandbox sees its virtual environment."""
 
-PACKAGES: Final = "/opt/ludus"
-"""Where an endpoint in a sandbox sees the folders of the hub's installation, as `/opt/ludus/0` and so on."""
+PACKAGES: Final = "/packages"
+"""Where an endpoint in a sandbox sees the folders of the hub's installation, as `/packages/0` and so on."""
 
 SITE_PACKAGES: Final = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
 """The folder of packages in a virtual environment."""
