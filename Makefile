@@ -4,7 +4,7 @@
 #   make test-all  set up, run every test: `make test`, then each suite of tests/suites.toml
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo wires test test-all suite check format bench integrations venv peers clean docs generate
+.PHONY: help demo hub wires test test-all suite check format bench integrations venv peers clean docs generate
 .NOTPARALLEL:
 
 # The first Python here that is new enough; `make PYTHON=/path/to/python …` chooses another.
@@ -21,6 +21,7 @@ help:
 	@sed -n 's/^#   //p' Makefile
 	@echo "make suite   list the suites of tests/suites.toml;  make suite NAME=fuzz  runs one"
 	@echo "make check   ruff, formatting, mypy, pyright, import rules, stale generated files"
+	@echo "make hub     start a hub with the built-in library on this machine, and print its address"
 	@echo "make wires   play three environments over every wire with two policies, and compare"
 	@echo "make format  fix what ruff can fix"
 	@echo "make generate  rewrite what is generated: schemas, spec, transcripts, sync client, docs"
@@ -38,6 +39,9 @@ venv:
 
 demo: venv
 	@$(RUN) scripts/demo.py $(ARGS)
+
+hub: venv
+	@$(RUN) -m ludus.cli hub $(ARGS)
 
 wires: venv
 	@$(RUN) scripts/play_wires.py $(ARGS)

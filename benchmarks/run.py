@@ -39,6 +39,8 @@ QUICK = {
     "boxed": ["--quick"],
     "many": ["--active", "512", "--seconds", "10", "--open", "5000"],
     "durability": ["--rounds", "1", "--steps", "5000", "--episodes", "1000", "--kills", "5", "--live", "200"],
+    "hub": ["--environments", "500", "--requests", "70"],
+    "hub_endpoints": ["--quick"],
     "quotas": ["--rounds", "1", "--steps", "5000", "--takes", "200000"],
     "worker_gateway": ["--quick"],
     "ray_workers": ["--quick"],
@@ -328,6 +330,35 @@ def of_ray_workers(found: dict[str, Any]) -> Iterator[Figure]:
             yield Figure(f"CPU of a step on workers placed by Ray, {what}", "≈ local", measured, cell["ratio"] <= 1.1)
 
 
+def of_hub(found: dict[str, Any]) -> Iterator[Figure]:
+    """The catalog of a hub."""
+    for kind in ("sqlite", "postgresql"):
+        if kind not in found:
+            continue
+        what = f"hub over {kind}, catalog and search at {found['environments']:,} packages, p95"
+        slowest = max(found[kind]["kinds"].items(), key=lambda pair: float(pair[1]))
+        measured = f"{found[kind]['p95']:.1f} ms ({slowest[0]} {slowest[1]:.1f} ms)"
+        yield Figure(what, "≤ 15 ms", measured, found[kind]["p95"] <= 15)
+
+
+def of_hub_endpoints(found: dict[str, Any]) -> Iterator[Figure]:
+    """The endpoints of a hub."""
+    bars = found["bars"]
+    step = f"{found['ratio']:.2f}× ({found['direct_us']:.1f} → {found['hub_us'] + found['endpoint_us']:.1f} µs)"
+    yield Figure(
+        "hub endpoint, CPU of a channel step, 64 in flight", f"≤ {bars['ratio']}× direct", step,
+        found["ratio"] <= bars["ratio"],
+    )  # fmt: skip
+    cold, cpu, warm = found["cold_seconds"], found["cold_cpu_seconds"], found["warm_seconds"]
+    met = cold <= bars["cold_seconds"] and cpu <= bars["cold_cpu_seconds"]
+    yield Figure(
+        "hub endpoint, cold start to first observation", "≤ 2 s, ≤ 1.2 s CPU", f"{cold:.2f} s, {cpu:.2f} s", met
+    )
+    yield Figure(
+        "hub endpoint, first observation while it runs", "≤ 20 ms", f"{1e3 * warm:.1f} ms", warm <= bars["warm_seconds"]
+    )
+
+
 def of_quotas(found: dict[str, Any]) -> Iterator[Figure]:
     """What limits of tokens cost."""
     alone, added = found["counting"], found["added"]
@@ -408,6 +439,8 @@ READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "boxed": of_boxed,
     "many": of_many,
     "durability": of_durability,
+    "hub": of_hub,
+    "hub_endpoints": of_hub_endpoints,
     "quotas": of_quotas,
     "worker_gateway": of_workers,
     "moves": of_moves,

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -61,6 +62,15 @@ def test_no_name_of_an_environment_hides_a_class_that_its_files_use(tmp_path: Pa
         scaffold(tmp_path / module)
         source = (tmp_path / module / f"{module}.py").read_text()
         assert f"class {name}Environment(Environment[" in source, name
+
+
+def test_a_project_with_an_owner_has_what_a_hub_needs(ludus: Ludus, tmp_path: Path) -> None:
+    assert ludus("init", "word-play", "--owner", "alice").returncode == 0
+    assert tomllib.loads((tmp_path / "word-play" / "ludus.toml").read_text())["id"] == "alice/word-play"
+    project = tomllib.loads((tmp_path / "word-play" / "pyproject.toml").read_text())["project"]
+    assert project["name"] == "alice-word-play"
+    refused = ludus("init", "other", "--owner", "Alice B")
+    assert (refused.returncode, "--owner" in refused.stderr, (tmp_path / "other").exists()) == (2, True, False)
 
 
 @pytest.mark.parametrize("name", ["Word", "1st", "json", "class", "a b", "ludus"])

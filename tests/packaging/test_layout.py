@@ -15,7 +15,7 @@ ROOTS = ("protocol", "server", "client_sdk", "environments", "trainer")
 PACKAGES = {
     "protocol", "server", "sandbox", "client", "cli", "checks", "conformance", "evaluation", "environments",
     "validation", "testing", "trainer", "rendering", "viewing", "gateway",
-    "integrations", "formats",
+    "integrations", "formats", "hub", "registry",
 }  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def test_changelog_has_a_section_for_what_is_coming() -> None:
 
 UNRELATED = re.compile(
     rb"""(?<![\w.-])(?: ludus\\?\[(?!-)             # extras of a distribution called ludus
-    | install[ ]["'`]?ludus(?![\w.-])            # pip install ludus
+    | install[ ]["'`]?ludus(?![\w./-])           # pip install ludus
     | version\(["']ludus["']\)                   # importlib.metadata
     | pypi\.org/project/ludus(?![\w-]) )""",
     re.VERBOSE,

@@ -120,6 +120,8 @@ def _hint(error: Exception) -> str:
 
     if isinstance(error, e.Unauthenticated) and "endpoint" in error.data:
         return " (give the model's key with --api-key or OPENAI_API_KEY)"
+    if isinstance(error, e.Unauthenticated) and "hub" in error.data:
+        return ""  # the hub's own message names the option
     if isinstance(error, e.Unauthenticated):
         return " (give a token with --token or LUDUS_TOKEN)"
     if isinstance(error, e.LudusError) and error.incident:

@@ -21,7 +21,7 @@ GROUP: Final = "ludus.commands"
 
 EXTRAS: Final = {
     "server": "server", "sandbox": "server", "environments": "environments", "trainer": "trainer",
-    "rendering": "trainer", "gateway": "trainer",
+    "rendering": "trainer", "gateway": "trainer", "hub": "hub", "registry": "registry",
 }  # fmt: skip
 """The extra that installs the dependencies of each subpackage of `ludus` that the base install does not cover."""
 
@@ -58,6 +58,8 @@ def advice(module: str, error: ModuleNotFoundError) -> str:
     from ludus.protocol.distribution import DISTRIBUTION
 
     missing = (error.name or "").partition(".")[0]
+    if "; install it with: " in error.msg:  # of `missing_extra`
+        return f"the package {missing!r} is missing; install it with: {error.msg.rpartition('; install it with: ')[2]}"
     namespace, _, rest = module.partition(".")
     extra = EXTRAS.get(rest.partition(".")[0]) if namespace == "ludus" else None
     if missing == "ludus":

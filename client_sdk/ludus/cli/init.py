@@ -35,10 +35,13 @@ def register(app: typer.Typer) -> None:
 
 def init(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the environment, or a path that ends in it.")],
+    owner: Annotated[
+        str | None, typer.Option(help="Your name on a hub; adds what `ludus publish` needs. `local` on your own hub.")
+    ] = None,
 ) -> None:
     """Write the files of a new environment: a class, tests, a Dockerfile and a README, all of them working."""
     folder = Path(name)
-    written = scaffold(folder)
+    written = scaffold(folder, owner)
     for path in written:
         typer.echo(f"  {path}")
     words = _words(folder.name)
@@ -50,13 +53,20 @@ def init(
         typer.echo(f"Before `docker build`:\n  pip wheel --no-deps --wheel-dir wheels {shlex.quote(source)}")
 
 
-def scaffold(folder: Path) -> list[Path]:
+def scaffold(folder: Path, owner: str | None = None) -> list[Path]:
     """Create `folder`, write the files into it, and return their paths.
 
+    Args:
+        folder: the folder, whose name is that of the environment.
+        owner: the publisher's name on a hub; None for a project that no hub needs to know.
+
     Raises:
-        BadParameter: the folder's name cannot name an environment, or the folder is not empty.
+        BadParameter: the folder's name cannot name an environment, the owner's name is not valid, or the folder is
+            not empty.
     """
     words = _words(folder.name)
+    if owner is not None:
+        words |= _hub_words(owner, words["distribution"])
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise typer.BadParameter(f"{folder} exists and is not empty; choose another name")
     targets = {
@@ -68,6 +78,8 @@ def scaffold(folder: Path) -> list[Path]:
         "wheels/README.md": "wheels",
         ".gitignore": "gitignore",
     }
+    if owner is not None:
+        targets["ludus.toml"] = "ludus"
     templates = files("ludus.cli") / "templates"
     written: list[Path] = []
     for target, template in targets.items():
@@ -77,6 +89,23 @@ def scaffold(folder: Path) -> list[Path]:
         path.write_text(Template(text).substitute(words), encoding="utf-8")
         written.append(path)
     return written
+
+
+def _hub_words(owner: str, name: str) -> dict[str, str]:
+    """Return the forms of the name on a hub.
+
+    Raises:
+        BadParameter: the owner's name is not valid.
+    """
+    from ludus.protocol.registry import OWNER_PATTERN
+
+    if not re.fullmatch(OWNER_PATTERN, owner):
+        raise typer.BadParameter(
+            f"{owner!r} cannot be an owner's name: it takes 2 to 39 lower-case letters and digits, and begins with a "
+            "letter",
+            param_hint="--owner",
+        )
+    return {"package": f"{owner}/{name}", "distribution": f"{owner}-{name}"}
 
 
 def _suggestion(name: str) -> str:

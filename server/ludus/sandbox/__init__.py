@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from ludus.protocol.lazy_names import lazy_names
 from ludus.sandbox.cassettes.settings import Cassette
 from ludus.sandbox.endings import LIMIT_NAMES, LimitName
 from ludus.sandbox.errors import (
@@ -29,9 +32,11 @@ from ludus.sandbox.model import (
     SandboxSettings,
     Snapshot,
 )
-from ludus.sandbox.ports import Port, PortResponse
 from ludus.sandbox.processes import OutputStream, Process, ProcessEnd
 from ludus.sandbox.registry import find_provider
+
+if TYPE_CHECKING:
+    from ludus.sandbox.ports import Port, PortResponse
 
 __all__ = [
     "LIMIT_NAMES",
@@ -67,3 +72,5 @@ __all__ = [
     "VerifierPlace",
     "find_provider",
 ]
+
+__getattr__ = lazy_names(globals(), {"ludus.sandbox.ports": "Port PortResponse"})

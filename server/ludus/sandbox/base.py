@@ -15,12 +15,12 @@ from ludus.sandbox.errors import SandboxFailed, SandboxLimitReached, SandboxUnsu
 from ludus.sandbox.model import Limits, NetworkUse, RunResult, Sandbox, SandboxSettings
 from ludus.sandbox.network.allowlist import Allowlist, proxy_variables
 from ludus.sandbox.network.netns_listener import ADDRESS
-from ludus.sandbox.ports import Port, wait_for_port
 from ludus.sandbox.processes import Process
 
 if TYPE_CHECKING:
     from ludus.sandbox.cassettes.tape import Tape
     from ludus.sandbox.network.proxy import EgressProxy
+    from ludus.sandbox.ports import Port
     from ludus.sandbox.terminal import Terminal
 
 log = logging.getLogger("ludus.sandbox")
@@ -164,6 +164,8 @@ class SandboxBase(Sandbox, ABC):
 
     async def expose(self, port: int, *, seconds: float = 30.0) -> Port:
         """See `Sandbox.expose`."""
+        from ludus.sandbox.ports import wait_for_port  # aiohttp takes 0.1 s, and few environments need it
+
         return await wait_for_port(self.connect, port, seconds)
 
     def _command(

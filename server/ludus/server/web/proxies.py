@@ -38,7 +38,7 @@ _ADDRESS: Final = "ludus.public_address"
 _ROOT: Final = "ludus.path_prefix"
 """The key of the ASGI scope under which the prefix of the server's paths is stored."""
 
-_PREFIX: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
+_PREFIX: Final = re.compile(r"(?:/[A-Za-z0-9._~@!-]+)+")
 _HOST: Final = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _PAIR: Final = re.compile(r'\s*([A-Za-z-]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^\s;,"]*)\s*')
 _SCHEMES: Final = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
@@ -69,7 +69,7 @@ def parse_root_path(text: str) -> str:
     """Return a path prefix as `/part/part`, or an empty string for none.
 
     Raises:
-        ValueError: the text has characters other than letters, digits, `.`, `_`, `~` and `-` between its slashes.
+        ValueError: the text has characters other than letters, digits and `._~@!-` between its slashes.
     """
     path = text.strip().rstrip("/")
     if path and (not _PREFIX.fullmatch(path) or ".." in path.split("/") or "." in path.split("/")):

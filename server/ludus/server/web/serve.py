@@ -68,15 +68,18 @@ def build(
     variables: Mapping[str, str] = os.environ,
     journal: Journal | None = None,
     quotas: Quotas | None = None,
+    tokens: TokenStore | None = None,
 ) -> LudusApp:
     """Return the application for `environments`, with credentials from `settings` and `variables`.
+
+    `tokens` takes the place of the trainer tokens that these name.
 
     Raises:
         ServeError: other machines can reach the address and there are no tokens; the token file or the key is
             unusable; or the settings contradict each other.
         AuthoringError: an environment class has a mistake, or a difficulty file does not fit the served environments.
     """
-    tokens = read_tokens(settings, variables)
+    tokens = tokens if tokens is not None else read_tokens(settings, variables)
     if journal is None:
         journal = journal_of(settings.journal, settings.journal_url, settings.journal_sync, settings.worker)
     try:

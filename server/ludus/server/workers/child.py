@@ -22,17 +22,18 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ludus.protocol.errors import InvalidRequest, LudusError
-from ludus.protocol.heap import settle_heap
+from ludus.protocol.heap import settle_heap, uncollected
 from ludus.server.tasks.loading import load_environments
 from ludus.server.tasks.noisy import all_with_noise
 from ludus.server.web import logs
 from ludus.server.web.guard import refuse
 from ludus.server.web.serve import LudusServer, build, listen, serve_app, uvicorn_config
-from ludus.server.workers.orders import END_PATH, HAND_OVER, LOAD_PATH, Load, Order
+from ludus.server.workers.orders import END_PATH, HAND_OVER, LOAD_PATH, SERVE, Load, Order
 from ludus.server.workers.parent import Answers, follow_parent
 from ludus.server.workers.upstream import GATEWAY_HEADER
 
 if TYPE_CHECKING:
+    from ludus.server.auth import TokenStore
     from ludus.server.runtime.host import EpisodeHost
 
 FENCED: Final = 71
@@ -122,24 +123,37 @@ def main() -> int:
     """Serve until a signal, and return the exit code."""
     said = Answers(int(sys.argv[1]))
     order = Order.model_validate_json(sys.stdin.buffer.readline())
-    orders = follow_parent(order.parent)
+    return serve_order(order, follow_parent(order.parent), said)
+
+
+def serve_order(order: Order, orders: queue.SimpleQueue[Any], said: Answers, tokens: TokenStore | None = None) -> int:
+    """Load the environments of an order, serve them once that is ordered, and return the exit code.
+
+    Args:
+        order: what to serve.
+        orders: the further orders.
+        said: what this process answers.
+        tokens: the trainer tokens, instead of those that the settings name.
+    """
     settings = order.settings
     logs.configure(settings.log_format, settings.log_level)
     try:
-        environments = all_with_noise(load_environments(order.specs), order.noise)
-        app = build(environments, settings)
-        host, lease = app.context.host, Lease(order.lease_seconds)
-        host.on_released = lambda: said.write({"released": True})
-        app.surround(lambda inner: FromGateway(inner, order.secret, host, lease))
-        listener = listen(order.host, 0)
-        port = listener.getsockname()[1]
-        uvicorn_config(app, settings).load()  # imports all that serving needs
-        settle_heap()
+        with uncollected():
+            environments = all_with_noise(load_environments(order.specs), order.noise)
+            app = build(environments, settings, tokens=tokens)
+            host, lease = app.context.host, Lease(order.lease_seconds)
+            host.on_released = lambda: said.write({"released": True})
+            app.surround(lambda inner: FromGateway(inner, order.secret, host, lease))
+            listener = listen(order.host, 0)
+            port = listener.getsockname()[1]
+            uvicorn_config(app, settings).load()  # imports all that serving needs
+            settle_heap()
         if order.takes_over:
             host.takes_over = lambda: _take_over(said, orders)
         else:
             said.write({"loaded": True})
-            orders.get()
+            if orders.get() != SERVE:
+                return 0
 
         def ready(server: LudusServer) -> None:
             said.write({"host": order.host, "port": port, "environments": list(host.catalog)})

@@ -224,19 +224,8 @@ class ClientConnection(RequestReader, asyncio.Protocol):
             self._answer_error(request, error, place, identifier)
 
     def _answer_error(self, request: Request, error: LudusError, place: Place, identifier: Any) -> None:
-        status, headers = error.http_status, error_headers(error)
-        if isinstance(error, EpisodeFailed) and identifier is not None:
-            status = 200
-            body = to_json({"jsonrpc": "2.0", "id": identifier, "error": to_wire(error)})
-        elif isinstance(error, EpisodeFailed) and place is Place.OTHER:
-            status = 404
-            answer: dict[str, Any] = {"detail": "Active environment not found"}
-            if request.has(b"ludus-extension"):
-                answer["ludus"] = to_wire(error)
-            body = to_json(answer)
-        else:
-            body = error_body(self.gateway.without_prefix(request.path), error)
-        self.answer(request, status, body, headers)
+        path = self.gateway.without_prefix(request.path)
+        self.answer(request, *error_answer(request, path, error, place, identifier))
 
     def answer(
         self, request: Request, status: int, body: bytes, headers: dict[str, str] | None = None,
@@ -433,6 +422,29 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         self._tunnel = uplink
         if uplink.closed:
             self.transport.close()
+
+
+def error_answer(
+    request: Request, path: str, error: LudusError, place: Place, identifier: Any
+) -> tuple[int, bytes, dict[str, str]]:
+    """Return the status, the body and the headers by which the transport of a request gives an error.
+
+    Args:
+        request: the request.
+        path: its path, without the prefix under which the server is published.
+        error: the error.
+        place: what the path leads to.
+        identifier: the JSON-RPC id of the request, if it has one.
+    """
+    status, headers = error.http_status, error_headers(error)
+    if isinstance(error, EpisodeFailed) and identifier is not None:
+        return 200, to_json({"jsonrpc": "2.0", "id": identifier, "error": to_wire(error)}), headers
+    if isinstance(error, EpisodeFailed) and place is Place.OTHER:
+        answer: dict[str, Any] = {"detail": "Active environment not found"}
+        if request.has(b"ludus-extension"):
+            answer["ludus"] = to_wire(error)
+        return 404, to_json(answer), headers
+    return status, error_body(path, error), headers
 
 
 def _too_large(limit: int) -> PayloadTooLarge:

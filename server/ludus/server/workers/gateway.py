@@ -82,7 +82,11 @@ class Gateway:
         """Accept clients from now on."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: ClientConnection(self), sock=listener, backlog=BACKLOG)
-        self._sweeper = loop.create_task(self._sweep())
+        self.begin_sweeping()
+
+    def begin_sweeping(self) -> None:
+        """Look after connections from now on, also after those that another server has accepted."""
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
     def stop_accepting(self) -> None:
         """Accept no further clients."""

@@ -50,6 +50,11 @@ def follow_parent(parent: int) -> queue.SimpleQueue[Any]:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(ORPHANED)
+    return read_orders()
+
+
+def read_orders() -> queue.SimpleQueue[Any]:
+    """Return the lines of JSON that arrive on standard input; this process ends when that is closed."""
     kept = os.fdopen(os.dup(0), "rb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)  # environments may read standard input

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Final
@@ -48,6 +49,7 @@ class Worker:
         state: what it is doing.
         host: the address of its process.
         port: the port of its process; 0 while it has none.
+        dial: returns a connected socket to its process, for one in a network of its own; None to connect to the port.
         retiring: whether it gets no new episodes, and ends for good when it has none left.
         queued: how many starts wait in it for a place.
     """
@@ -56,6 +58,7 @@ class Worker:
         self.name = name
         self.state = State.STARTING
         self.host, self.port = "127.0.0.1", 0
+        self.dial: Callable[[], Awaitable[socket.socket]] | None = None
         self.retiring = False
         self.queued = 0
         self._load = 0

@@ -91,17 +91,35 @@ async def connect(pool: Pool, worker: Worker, *, about_episodes: bool = True) ->
         InfrastructureFailed: see `Pool.reach`.
         ShuttingDown: the worker cannot be reached.
     """
-    loop = asyncio.get_running_loop()
     pause = Backoff(_FIRST_PAUSE, _LAST_PAUSE)
     for _ in range(_CONNECT_TRIES):
         await pool.reach(worker, about_episodes=about_episodes)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                _, uplink = await loop.create_connection(lambda: Uplink(worker), worker.host, worker.port)
-                return uplink
+                return await _open(worker)
         except OSError:  # it has just died, and the supervisor does not know yet
             await asyncio.sleep(pause.next())
     raise ShuttingDown(f"worker {worker.name} cannot be reached; send the request again", retryAfter=1.0)
+
+
+async def _open(worker: Worker) -> Uplink:
+    """Return a new connection to a worker.
+
+    Raises:
+        OSError: nothing accepts it.
+    """
+    loop = asyncio.get_running_loop()
+    uplink: Uplink
+    if worker.dial is None:
+        _, uplink = await loop.create_connection(lambda: Uplink(worker), worker.host, worker.port)
+        return uplink
+    connected = await worker.dial()
+    try:
+        _, uplink = await loop.create_connection(lambda: Uplink(worker), sock=connected)
+    except BaseException:
+        connected.close()
+        raise
+    return uplink
 
 
 class Answer:
@@ -181,8 +199,7 @@ async def ask(worker: Worker, method: bytes, target: bytes, headers: Headers, bo
     Raises:
         OSError: the worker cannot be reached, or ended the connection.
     """
-    uplink: Uplink
-    _, uplink = await asyncio.get_running_loop().create_connection(lambda: Uplink(worker), worker.host, worker.port)
+    uplink = await _open(worker)
     answer = _WholeAnswer(to_head=method == b"HEAD")
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

@@ -1,0 +1,184 @@
+"""The hub's catalog at 10,000 environments, over SQLite and PostgreSQL, through a real `ludus hub`.
+
+    python benchmarks/hub.py [--environments 10000] [--requests 1500]
+
+The packages are put into the database through the hub's own code for publishing, with wheels that are only recorded.
+Then a client asks a hub process one request after the other, of six kinds: the first page, a later page, a rare word,
+a frequent word, two words as prefixes, a tag, one package. What counts is the 95th percentile of the time at the
+client, so it includes HTTP on both sides; the best of three rounds, because other programs disturb it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+
+from hubs import HubProcess
+from postgres_server import PostgresServer, programs
+from sqlalchemy import insert
+
+from ludus.hub.database.engine import Database, open_engine, sqlite_url
+from ludus.hub.database.migrate import migrate
+from ludus.hub.database.search import index_package
+from ludus.hub.database.tables import Owner, Package, PackageTag, Version
+from ludus.protocol.registry import EnvironmentEntry, Manifest, PackageSummary
+
+MOST = 15.0
+"""Milliseconds within which 95 of 100 requests must be served."""
+
+WORDS = [f"{start}{middle}{end}" for start in "bcdfgklmnprst" for middle in ("ar", "el", "in", "ov", "um") for end in
+         ("a", "er", "ing", "o", "us")]  # fmt: skip
+TAGS = ["game", "math", "code", "search", "tools", "web", "text", "logic", "science", "planning"]
+
+
+def fill(url: str, count: int) -> None:
+    """Put packages into an empty database."""
+    engine = open_engine(url)
+    migrate(engine)
+    chance = random.Random(0)
+    now = datetime.now(UTC)
+    with Database(engine).writing() as session:
+        owners = [f"owner{number}" for number in range(500)]
+        session.execute(insert(Owner), [{"name": name, "skeleton": name, "created_at": now} for name in owners])
+        for number in range(count):
+            owner = number % len(owners)
+            text = [chance.choice(WORDS) for _ in range(150)]
+            tags = tuple(sorted(chance.sample(TAGS, 2)))
+            name = f"{chance.choice(WORDS)}-{number}"
+            entry = EnvironmentEntry(name="env", source="module:Class", description=" ".join(text[:30]))
+            manifest = Manifest(
+                id=f"{owners[owner]}/{name}", version="1.0.0", description=f"Reward for {' '.join(text[:8])}",
+                tags=tags, environments=(entry,),
+            )  # fmt: skip
+            moment = now - timedelta(seconds=number)
+            summary = PackageSummary(
+                id=manifest.id, version="1.0.0", description=manifest.description, tags=tags, environments=("env",),
+                updated_at=moment,
+            )  # fmt: skip
+            package = Package(
+                owner_id=owner + 1, owner=owners[owner], name=name, skeleton=f"s{number}", latest="1.0.0",
+                distribution=f"{owners[owner]}-{name}", summary=summary.model_dump_json(by_alias=True),
+                created_at=moment, updated_at=moment,
+            )  # fmt: skip
+            session.add(package)
+            session.flush()
+            digest = f"{number:064x}"
+            session.add(
+                Version(
+                    package_id=package.id, version="1.0.0", filename=f"p{number}-1.0.0-py3-none-any.whl", sha256=digest,
+                    size=1, metadata_sha256=digest, requires_python=None, card=" ".join(text), signed=None,
+                    manifest=manifest.model_dump_json(by_alias=True), validation=None, uploaded_by=owners[owner],
+                    uploaded_at=moment, yanked=None,
+                )
+            )  # fmt: skip
+            session.add_all(PackageTag(tag=tag, package_id=package.id) for tag in tags)
+            names = f"{owners[owner]} {name}"
+            index_package(session, package.id, names, tags, manifest.description, " ".join(text))
+    with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        connection.exec_driver_sql("ANALYZE")
+    engine.dispose()
+
+
+def questions(count: int) -> dict[str, list[dict[str, str]]]:
+    """The requests of each kind."""
+    chance = random.Random(1)
+    return {
+        "first page": [{}],
+        "later page": [{"page": str(chance.randint(2, 400))} for _ in range(20)],
+        "rare word": [{"q": str(chance.randrange(count))} for _ in range(20)],
+        "frequent word": [{"q": "reward"}, *({"q": chance.choice(WORDS)} for _ in range(20))],
+        "two prefixes": [{"q": f"{chance.choice(WORDS)[:4]} {chance.choice(WORDS)[:3]}"} for _ in range(20)],
+        "tag": [{"tag": tag} for tag in TAGS],
+    }
+
+
+def measure(hub: HubProcess, kinds: dict[str, list[dict[str, str]]], requests: int) -> dict[str, Any]:
+    """Return the 95th percentiles in milliseconds: of all requests, and of each kind."""
+    times: dict[str, list[float]] = {name: [] for name in (*kinds, "package")}
+    with hub.client() as client:
+
+        def ask(kind: str, path: str, query: dict[str, str] | None = None) -> httpx.Response:
+            began = time.perf_counter()
+            answer = client.get(path, params=query)
+            times[kind].append(1000 * (time.perf_counter() - began))
+            assert answer.status_code == 200, answer.text
+            return answer
+
+        packages = ask("package", "/api/v1/environments").json()["packages"]
+        times["package"].clear()
+        for number in range(requests // (len(kinds) + 1)):
+            for kind, queries in kinds.items():
+                ask(kind, "/api/v1/environments", queries[number % len(queries)])
+            package = packages[number % len(packages)]["id"]
+            ask("package", f"/api/v1/environments/{package}/versions/latest")
+    served = [one for many in times.values() for one in many]
+    return {"p95": p95(served), "kinds": {name: p95(many) for name, many in times.items()}}
+
+
+def p95(times: list[float]) -> float:
+    """Return the 95th percentile."""
+    return sorted(times)[int(0.95 * len(times))]
+
+
+@contextlib.contextmanager
+def databases(folder: Path) -> Iterator[dict[str, str]]:
+    """Yield the URL of an empty database of each kind that is installed."""
+    found = {"sqlite": sqlite_url(folder / "hub.sqlite")}
+    if (where := programs()) is None:
+        yield found
+        return
+    server = PostgresServer(where)
+    server.start()
+    try:
+        yield {**found, "postgresql": server.new_url()}
+    finally:
+        server.close()
+
+
+def main() -> int:
+    """Measure and print; the exit code is 1 when a bar is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--environments", type=int, default=10_000)
+    parser.add_argument("--requests", type=int, default=1500)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    found: dict[str, Any] = {"environments": options.environments}
+    met = True
+    with tempfile.TemporaryDirectory() as name, databases(Path(name)) as urls:
+        for kind, url in urls.items():
+            fill(url, options.environments)
+            hub = HubProcess(Path(name) / kind, "--no-seed", database=url)
+            try:
+                measure(hub, questions(options.environments), 140)
+                rounds = [measure(hub, questions(options.environments), options.requests) for _ in range(3)]
+                found[kind] = one = min(rounds, key=lambda round: float(round["p95"]))
+            finally:
+                hub.stop()
+            good = one["p95"] <= MOST
+            met = met and good
+            print(
+                f"{kind}: {options.environments:,} environments, p95 {one['p95']:.1f} ms (at most {MOST:g}): "
+                f"{'met' if good else 'MISSED'}"
+            )
+            for what, value in one["kinds"].items():
+                print(f"  {what:14} p95 {value:5.1f} ms")
+    if options.json is not None:
+        options.json.write_text(json.dumps(found), encoding="utf-8")
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

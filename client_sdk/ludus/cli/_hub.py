@@ -1,0 +1,25 @@
+"""Options and helpers that the commands for hubs share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from ludus.registry.client import DEFAULT_HUB, HUB_VARIABLE
+
+HubAddress = Annotated[
+    str, typer.Option("--hub", envvar=HUB_VARIABLE, show_envvar=True, metavar="URL", help="Address of the hub.")
+]
+"""The option for the hub."""
+
+HubToken = Annotated[
+    str | None, typer.Option("--token", envvar="LUDUS_HUB_TOKEN", show_envvar=True, help="Token of the hub.")
+]
+"""The option for the token."""
+
+PackageName = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Package of environments on the hub.")]
+"""The argument that names a package."""
+
+DEFAULT: Final = DEFAULT_HUB
+"""The hub where none is named."""

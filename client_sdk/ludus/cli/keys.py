@@ -1,0 +1,121 @@
+"""`ludus keys`: the publisher's own key, and the keys of others that are trusted."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from ludus.cli._common import Json, console, print_json, run, shown
+from ludus.cli._hub import DEFAULT, HubAddress, HubToken
+from ludus.protocol.registry import KeyList
+from ludus.protocol.signing import public_key
+from ludus.registry.client import RegistryClient, normal_address
+from ludus.registry.keys import KEY_FILE, Pins, config_folder, publisher_key
+
+COMMANDS: Final = {"keys": "Show and change publishers' keys."}
+
+keys = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+
+Owner = Annotated[str, typer.Argument(metavar="OWNER", help="Name of the publisher.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(keys, name="keys", help=COMMANDS["keys"])
+
+
+@keys.command("create")
+def create() -> None:
+    """Make the key that you publish with, if there is none, and print its public part."""
+    print_own(create=True)
+
+
+@keys.command("show")
+def show() -> None:
+    """Print the public part of the key that you publish with."""
+    print_own(create=False)
+
+
+def print_own(*, create: bool) -> None:
+    """Print the public part of the own key."""
+    text = public_key(publisher_key(create=create))
+    console.print(shown(text), soft_wrap=True)
+    console.print(shown(f"in {config_folder() / KEY_FILE}; keep a copy of this file in a safe place", "dim"))
+
+
+@keys.command("list")
+def list_pins(as_json: Json = False) -> None:
+    """List the keys of other publishers that you trust."""
+    pins = Pins()
+    found = [
+        {"hub": hub, "owner": owner, "keys": pin.keys, "since": pin.since.isoformat()}
+        for hub, owners in sorted(pins.all().items())
+        for owner, pin in sorted(owners.items())
+    ]
+    if as_json:
+        print_json(found)
+        return
+    for row in found:
+        console.print(
+            shown(f"{row['hub']}  {row['owner']}  {', '.join(row['keys'])}  since {row['since']}"), soft_wrap=True
+        )
+
+
+@keys.command("trust")
+def trust(
+    owner: Owner,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Public key, as ed25519:…=.")],
+    hub: HubAddress = DEFAULT,
+) -> None:
+    """Trust a publisher's key from now on, in place of the one before."""
+    Pins().trust(normal_address(hub), owner, key)
+    console.print(shown(f"{owner} on {hub}: {key} is trusted"), soft_wrap=True)
+
+
+@keys.command("forget")
+def forget(owner: Owner, hub: HubAddress = DEFAULT) -> None:
+    """Forget a publisher's key; the next one that you install with is trusted."""
+    Pins().forget(normal_address(hub), owner)
+    console.print(shown(f"{owner} on {hub}: no key is trusted any more"), soft_wrap=True)
+
+
+@keys.command("published")
+def published(owner: Owner, hub: HubAddress = DEFAULT) -> None:
+    """List the keys that a publisher has on a hub."""
+
+    async def go() -> KeyList:
+        async with RegistryClient(hub) as client:
+            return await client.keys(owner)
+
+    for key in run(go()).keys:
+        console.print(shown(key), soft_wrap=True)
+
+
+@keys.command("register")
+def register_key(owner: Owner, hub: HubAddress = DEFAULT, token: HubToken = None) -> None:
+    """Add your own key to those that an owner's versions may be signed with."""
+
+    async def go() -> KeyList:
+        async with RegistryClient(hub, token) as client:
+            return await client.add_key(owner, public_key(publisher_key(create=True)))
+
+    for key in run(go()).keys:
+        console.print(shown(key), soft_wrap=True)
+
+
+@keys.command("remove")
+def remove_key(
+    owner: Owner,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Public key, as ed25519:…=.")],
+    hub: HubAddress = DEFAULT,
+    token: HubToken = None,
+) -> None:
+    """Remove a key from those that an owner's versions may be signed with."""
+
+    async def go() -> KeyList:
+        async with RegistryClient(hub, token) as client:
+            return await client.remove_key(owner, key)
+
+    for left in run(go()).keys:
+        console.print(shown(left), soft_wrap=True)

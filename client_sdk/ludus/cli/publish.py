@@ -1,0 +1,68 @@
+"""`ludus publish`: put a package of environments on a hub."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from ludus.cli._common import Json, console, errors, print_json, run, shown
+from ludus.cli._hub import DEFAULT, HubAddress, HubToken
+from ludus.protocol.registry import VersionInfo
+from ludus.registry.client import RegistryClient
+from ludus.registry.publishing import prepare
+
+COMMANDS: Final = {"publish": "Publish environments on a hub."}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("publish", help=COMMANDS["publish"])(publish)
+
+
+def publish(
+    folder: Annotated[Path, typer.Argument(help="Folder with ludus.toml and pyproject.toml.")] = Path("."),
+    wheel: Annotated[Path | None, typer.Option("--wheel", help="A wheel that was built of it already.")] = None,
+    isolation: Annotated[
+        bool, typer.Option("--isolation/--no-isolation", help="Build with a backend in an environment of its own.")
+    ] = True,
+    validation: Annotated[bool, typer.Option("--validate/--no-validate", help="Run `ludus validate` before.")] = True,
+    validate_option: Annotated[
+        list[str] | None,
+        typer.Option("--validate-option", help="Option for `ludus validate`, as --validate-option=-n5."),
+    ] = None,
+    hub: HubAddress = DEFAULT,
+    token: HubToken = None,
+    as_json: Json = False,
+) -> None:
+    """Build the wheel, run `ludus validate`, sign, and upload. Nothing is uploaded when a check fails.
+
+    [bold]ludus publish[/bold]
+    [bold]ludus publish my_env --hub https://hub.example.org[/bold]
+    """
+
+    def report(line: str) -> None:
+        errors.print(shown(line, "dim"), soft_wrap=True)
+
+    with tempfile.TemporaryDirectory(prefix="ludus-publish-") as work:
+        prepared = prepare(
+            folder, Path(work), wheel=wheel, isolated=isolation,
+            validation=(validate_option or ()) if validation else None, report=report,
+        )  # fmt: skip
+
+        async def go() -> VersionInfo:
+            async with RegistryClient(hub, token) as client:
+                return await client.publish(
+                    prepared.wheel, prepared.manifest, prepared.card, prepared.signed, prepared.validation
+                )
+
+        report(f"uploading {prepared.wheel.name} ({prepared.signed.statement.size} bytes)")
+        found = run(go())
+    if as_json:
+        print_json(found.model_dump(mode="json", by_alias=True))
+        return
+    console.print(shown(f"Published {found.id} {found.version} on {hub}"), soft_wrap=True)
+    console.print(shown(f"  sha256 {found.sha256}, signed with {prepared.signed.key}"), soft_wrap=True)
+    console.print(shown(f"  ludus install {found.id}@{found.version}"), soft_wrap=True)

@@ -1,0 +1,184 @@
+"""Verify a version of a package, and install it with pip or uv.
+
+What is verified: the publisher's signature covers the version, the wheel's digest, the manifest and the card; the key
+is the one that was pinned for the owner; the wheel that the hub sends has that digest. Only then does the installer
+run, and it gets the digest too: `name @ URL#sha256=…`, which no other index can shadow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from ludus.protocol.errors import Conflict, InvalidParams
+from ludus.protocol.registry import VersionInfo
+from ludus.protocol.registry_errors import DigestMismatch, InstallFailed, SignatureRefused
+from ludus.protocol.signing import check_contents
+from ludus.registry.client import RegistryClient
+from ludus.registry.keys import Pins
+from ludus.registry.lock import LockedPackage
+
+Installer = Literal["auto", "pip", "uv"]
+
+INSTALL_SECONDS: Final = 3600.0
+"""How long the installer may take."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A version that may be installed.
+
+    Attributes:
+        info: the version.
+        package: what is installed.
+        pinned: whether its publisher's key was pinned now, so it was not known before.
+    """
+
+    info: VersionInfo
+    package: LockedPackage
+    pinned: bool
+
+
+def parse_request(text: str) -> tuple[str, str | None]:
+    """Return the id and the version of `owner/name` or `owner/name@version`.
+
+    Raises:
+        InvalidParams: it has another form.
+    """
+    package, at, version = text.partition("@")
+    owner, slash, name = package.partition("/")
+    if not (owner and slash and name) or (at and not version):
+        raise InvalidParams(f"{text!r} is not OWNER/NAME or OWNER/NAME@VERSION")
+    return package, version or None
+
+
+async def verify(client: RegistryClient, request: str, pins: Pins, *, allow_unsigned: bool = False) -> Verified:
+    """Find a version on a hub, and check everything about it.
+
+    Args:
+        client: the hub.
+        request: `owner/name` or `owner/name@version`.
+        pins: the publishers' keys that are trusted.
+        allow_unsigned: whether a version without a signature is accepted.
+
+    Raises:
+        PackageNotFound: there is no such version.
+        SignatureRefused: it is not signed, or its signature is wrong or about something else.
+        KeyChanged: its publisher's key is not the pinned one.
+        DigestMismatch: the wheel that the hub sends is another one.
+        Conflict: all versions are yanked, and none was named.
+    """
+    package, version = parse_request(request)
+    info = await client.version(package, version)
+    if info.yanked is not None and version is None:
+        raise Conflict(
+            f"all versions of {package} are yanked ({info.yanked}); name one to install it: {package}@{info.version}"
+        )
+    check_version(info, package, version)
+    locked = LockedPackage.of(info)
+    if info.signature is None and not allow_unsigned:
+        raise SignatureRefused(
+            f"{package} {info.version} was uploaded without a signature, so nothing shows who made it; "
+            "--allow-unsigned installs it nevertheless"
+        )
+    with tempfile.TemporaryDirectory(prefix="ludus-install-") as folder:
+        await client.download(info, Path(folder))
+    pinned = False
+    if info.signature is not None:
+        pinned = pins.check(client.hub, package.partition("/")[0], info.signature.key)
+    return Verified(info, locked, pinned)
+
+
+def check_version(info: VersionInfo, package: str, version: str | None) -> None:
+    """Check that a hub's answer is about what was asked for, and that its signature covers all of it.
+
+    Raises:
+        SignatureRefused: it is about something else, or the signature does not cover it.
+    """
+    from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        name, number, _, _ = parse_wheel_filename(info.filename)
+        asked = Version(version) if version is not None else number
+    except InvalidWheelFilename:
+        raise SignatureRefused(f"the hub's wheel of {package} is called {info.filename!r}, which is no wheel") from None
+    except InvalidVersion:
+        raise InvalidParams(f"{version!r} is not a version") from None
+    wanted = canonicalize_name(package.replace("/", "-"))
+    right = (
+        info.id == info.manifest.id == package
+        and info.version == info.manifest.version == str(number)
+        and asked == number
+        and info.distribution == name == wanted
+    )
+    if not right:
+        raise SignatureRefused(
+            f"the hub was asked for {package} {version or '(latest)'}, and answers with {info.id} {info.version} in "
+            f"{info.filename}; do not install it"
+        )
+    if info.signature is None:
+        return
+    check_contents(info.signature, info.manifest, info.card)
+    statement = info.signature.statement
+    if (statement.filename, statement.sha256, statement.size) != (info.filename, info.sha256, info.size):
+        raise DigestMismatch(
+            f"the hub offers a wheel of {package} {info.version} with sha256 {info.sha256}, and the publisher signed "
+            f"the one with {statement.sha256}; do not install it"
+        )
+
+
+def installer_command(installer: Installer, python: str) -> list[str]:
+    """Return the command that installs requirements for an interpreter.
+
+    Raises:
+        InstallFailed: the installer is not there.
+    """
+    uv = shutil.which("uv")
+    if uv is None and (Path(sys.executable).parent / "uv").exists():
+        uv = str(Path(sys.executable).parent / "uv")
+    if installer == "pip" or (installer == "auto" and uv is None):
+        return [python, "-m", "pip", "install", "--disable-pip-version-check"]
+    if uv is None:
+        raise InstallFailed("there is no uv on the PATH; install it, or use --installer pip")
+    return [uv, "pip", "install", "--python", python]
+
+
+async def install(
+    packages: Sequence[LockedPackage],
+    *,
+    installer: Installer = "auto",
+    python: str | None = None,
+    options: Sequence[str] = (),
+) -> None:
+    """Install packages with pip or uv, which check their digests.
+
+    Args:
+        packages: what to install.
+        installer: `auto` is uv where there is one.
+        python: the interpreter to install for; by default this one.
+        options: further options of the installer.
+
+    Raises:
+        InstallFailed: the installer failed; what it says is on standard error.
+    """
+    command = [*installer_command(installer, python or sys.executable), *options]
+    command += [package.requirement for package in packages]
+    process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL, stdout=sys.stderr)
+    try:
+        code = await asyncio.wait_for(process.wait(), INSTALL_SECONDS)
+    except TimeoutError:
+        raise InstallFailed(f"{command[0]} did not end within {INSTALL_SECONDS:g} s") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if code:
+        names = ", ".join(f"{package.id} {package.version}" for package in packages)
+        raise InstallFailed(f"{Path(command[0]).name} could not install {names} (exit code {code}); see its message")

@@ -1,0 +1,37 @@
+"""The hub: a registry of environment packages, and a package index that pip, uv and twine use unchanged.
+
+    settings.py      where the hub listens, where its data lies, its limits
+    database/        the tables, their migrations, connections
+    blobs.py         files by their SHA-256 digest
+    registry/        names, wheels, publishing, the catalog
+    index/           the simple repository API and the legacy upload API
+    api.py           the JSON API under /api/v1
+    endpoints/       published environments that run at /e/OWNER/NAME
+    app.py           the application; serve.py runs it, command.py is `ludus hub`
+
+Needs the extra `hub`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ludus.protocol.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from ludus.hub.app import create_hub
+    from ludus.hub.hub import Hub
+    from ludus.hub.registry.catalog import Registry, VersionRecord
+    from ludus.hub.settings import HubLimits, HubSettings
+
+__all__ = ["Hub", "HubLimits", "HubSettings", "Registry", "VersionRecord", "create_hub"]
+
+_MODULES: Final = {
+    "ludus.hub.app": "create_hub",
+    "ludus.hub.hub": "Hub",
+    "ludus.hub.registry.catalog": "Registry VersionRecord",
+    "ludus.hub.settings": "HubLimits HubSettings",
+}
+"""The modules that define the public names, which are imported at first use."""
+
+__getattr__ = lazy_names(globals(), _MODULES)

@@ -1,0 +1,223 @@
+"""The application of a hub.
+
+`create_hub` puts together the JSON API, the package index, health and metrics, and then what the modules of `PARTS`
+add. Such a module has a function `mount(app: FastAPI, hub: Hub) -> None`, and is left out where it does not exist.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final, Literal
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ludus.hub import api
+from ludus.hub.hub import Hub
+from ludus.hub.index import simple, upload
+from ludus.hub.settings import HubSettings
+from ludus.hub.tokens import read_tokens
+from ludus.protocol.distribution import installed_version
+from ludus.protocol.errors import (
+    InternalError,
+    InvalidParams,
+    LudusError,
+    MethodNotFound,
+    NotFound,
+    PayloadTooLarge,
+    to_wire,
+)
+from ludus.protocol.messages import describe_invalid
+from ludus.protocol.registry_errors import KINDS
+from ludus.server.auth import TokenStore
+from ludus.server.web.guard import error_headers
+
+PARTS: Final = ("ludus.hub.endpoints", "ludus.hub.site")
+"""Modules that add to the application, in this order."""
+
+_log = logging.getLogger("ludus.hub")
+
+
+class Health(BaseModel):
+    """Whether the hub answers."""
+
+    status: Literal["ok"] = "ok"
+
+
+def create_hub(settings: HubSettings | None = None, tokens: TokenStore | None = None) -> FastAPI:
+    """Return the application of a hub. Its state has the parts as `app.state.hub`.
+
+    Args:
+        settings: the settings; by default those of a hub on loopback.
+        tokens: the tokens; by default those that the settings and the environment variables name.
+
+    Raises:
+        AuthoringError: others can reach the hub and it has no tokens, or the token file cannot be used.
+        HubUnavailable: the database cannot be used.
+    """
+    settings = settings or HubSettings()
+    hub = Hub(settings, tokens if tokens is not None else read_tokens(settings))
+    app = FastAPI(
+        title="Ludus hub",
+        summary="A registry of reinforcement-learning environments.",
+        version=installed_version(),
+        lifespan=_lifespan,
+        redoc_url=None,
+        docs_url=None,  # that page loads its program from a content-delivery network
+        openapi_url="/api/openapi.json",
+    )
+    app.state.hub = hub
+    app.include_router(api.router(hub))
+    app.include_router(simple.router(hub))
+    app.include_router(upload.router(hub))
+    _add_operation(app, hub)
+    _add_errors(app)
+    for part in PARTS:
+        if importlib.util.find_spec(part) is not None:
+            importlib.import_module(part).mount(app, hub)
+    app.add_middleware(HubGuard, hub=hub)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        app.state.hub.close()
+
+
+def _add_operation(app: FastAPI, hub: Hub) -> None:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(hub))
+
+    @app.get("/health", tags=["Operation"], summary="Whether the hub and its database answer")
+    def health() -> Health:
+        hub.check()
+        return Health()
+
+    @app.get("/metrics", tags=["Operation"], summary="Prometheus metrics", response_class=Response)
+    def metrics(request: Request) -> Response:
+        hub.authenticator.principal(request)
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+
+class _Collector:
+    """The metrics of a hub."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def collect(self) -> list[Metric]:
+        """Return all metric families."""
+        _, packages = self._hub.registry.search(page_size=1)
+        events = CounterMetricFamily("ludus_hub_events", "What the hub has done since it started.", labels=["event"])
+        for name, count in sorted(self._hub.counts.items()):
+            events.add_metric([name], count)
+        return [GaugeMetricFamily("ludus_hub_packages", "Packages in the catalog.", packages), events]
+
+
+# ── errors ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def error_response(error: LudusError) -> Response:
+    """Return an error as the API sends it; `data.kind` names its class."""
+    thing = to_wire(error).model_dump(mode="json", by_alias=True)
+    kinds = (kind.__name__ for kind in type(error).__mro__)
+    thing["data"]["kind"] = next((kind for kind in kinds if kind in KINDS), type(error).__name__)
+    return JSONResponse({"error": thing, "detail": error.message}, error.http_status, headers=error_headers(error))
+
+
+def _add_errors(app: FastAPI) -> None:
+    async def known(request: Request, error: Exception) -> Response:
+        assert isinstance(error, LudusError)
+        app.state.hub.counts[f"refused:{type(error).__name__}"] += 1
+        if error.http_status >= 500:
+            _log.error("%s %s failed: %s", request.method, request.url.path, error.message)
+        return error_response(error)
+
+    async def invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        first: Any = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        return error_response(InvalidParams(f"{place}: {describe_invalid(first)}"))
+
+    async def plain(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        if error.status_code == 405:
+            return error_response(_WrongMethod(f"{request.method} is not possible here"))
+        if error.status_code == 404:
+            return error_response(NotFound("the hub has nothing at this address"))
+        return error_response(InvalidParams(str(error.detail)))
+
+    async def fault(request: Request, error: Exception) -> Response:
+        return error_response(InternalError("the hub failed; its log has the cause"))
+
+    app.add_exception_handler(LudusError, known)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, plain)
+    app.add_exception_handler(Exception, fault)
+
+
+class _WrongMethod(MethodNotFound):
+    """A method that the address does not have."""
+
+    http_status = 405
+
+
+class HubGuard:
+    """ASGI middleware that checks hosts, origins and the sizes of bodies. See `ludus.server.web.guard`.
+
+    Bodies are counted as they arrive and not kept, because uploads go to the disk.
+    """
+
+    def __init__(self, app: ASGIApp, hub: Hub) -> None:
+        self._app = app
+        self._hub = hub
+        self._origins = hub.settings.origins
+        self._most = hub.settings.limits.body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or refuse it."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        error = self._origins.refusal(headers.get(b"host"), headers.get(b"origin"))
+        length = headers.get(b"content-length", b"0")
+        if error is None and (b"%00" in scope.get("raw_path", b"") or b"%00" in scope["query_string"]):
+            error = InvalidParams("the address holds a null character; no name has one")
+        if error is None and not (len(length) < 18 and length.isdigit() and int(length) <= self._most):
+            error = self._too_large()
+        if error is not None:
+            self._hub.counts[f"refused:{type(error).__name__}"] += 1
+            await error_response(error)(scope, receive, send)
+            return
+        received = 0
+
+        async def counting() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self._most:
+                raise self._too_large()
+            return message
+
+        await self._app(scope, counting, send)
+
+    def _too_large(self) -> PayloadTooLarge:
+        return PayloadTooLarge(
+            f"the request is larger than the {self._most} bytes this hub accepts", limit="body_bytes"
+        )

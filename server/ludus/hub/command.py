@@ -1,0 +1,84 @@
+"""The command `ludus hub`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from ludus.server.auth.tokens import TOKEN_FILE_VARIABLE
+
+COMMANDS: Final = {"hub": "Run a hub: publish, find and install environments."}
+"""One line of help for each command, as a literal that the command line reads without importing this module."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("hub")(hub)
+
+
+def hub(
+    host: Annotated[str, typer.Option(help="Address to listen on; any address except loopback needs tokens.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8400,
+    data: Annotated[Path, typer.Option(envvar="LUDUS_HUB_DATA", help="Folder of the hub's data.")] = Path("ludus-hub"),
+    database: Annotated[
+        str | None,
+        typer.Option(
+            envvar="LUDUS_HUB_DATABASE", metavar="URL",
+            help="postgresql://USER@HOST/DATABASE; by default a SQLite file in the data folder.",
+        ),
+    ] = None,
+    public_url: Annotated[
+        str | None, typer.Option(envvar="LUDUS_PUBLIC_URL", help="Address that clients use when a proxy forwards.")
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(envvar=TOKEN_FILE_VARIABLE, help="File of tokens; the name of each is an owner (`ludus token`)."),
+    ] = None,
+    allow_host: Annotated[list[str] | None, typer.Option(help="Additional Host name to accept; repeatable.")] = None,
+    seed: Annotated[bool, typer.Option("--seed/--no-seed", help="Publish the built-in library at startup.")] = True,
+    endpoints: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML file with the settings of endpoints.")
+    ] = None,
+    unsafe_own_packages: Annotated[
+        bool,
+        typer.Option(
+            "--unsafe-own-packages",
+            help="Run packages without a sandbox, with the rights of the hub. Only if all of them are your own.",
+        ),
+    ] = False,
+    log_format: Annotated[str, typer.Option(envvar="LUDUS_LOG_FORMAT", help="console or json.")] = "console",
+    log_level: Annotated[str, typer.Option(envvar="LUDUS_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
+) -> None:  # fmt: skip
+    """Run a hub, until SIGTERM or SIGINT. With nothing configured it has the built-in library and serves this machine.
+
+    [bold]ludus hub[/bold]
+    [bold]ludus hub --host 0.0.0.0 --token-file tokens.json --database postgresql://ludus@db/hub[/bold]
+    """
+    from pydantic import ValidationError
+
+    from ludus.hub.endpoints.settings import read_settings
+    from ludus.hub.settings import HubSettings
+    from ludus.protocol.messages import describe_invalid
+
+    given: dict[str, Any] = {
+        "host": host, "port": port, "data": data, "database_url": database, "public_url": public_url,
+        "token_file": token_file, "allow_hosts": tuple(allow_host or ()), "seed": seed,
+    }  # fmt: skip
+    given["endpoints"] = read_settings(endpoints, unsafe_own_packages=unsafe_own_packages)
+    try:
+        settings = HubSettings(**given)
+    except ValidationError as error:
+        first: Any = error.errors(include_url=False)[0]
+        place = str(first["loc"][-1] if first["loc"] else "database").replace("_url", "").replace("_", "-")
+        raise typer.BadParameter(f"--{place}: {describe_invalid(first)}") from None
+    if log_format not in ("console", "json"):
+        raise typer.BadParameter(f"--log-format: {log_format!r} is not one of 'console' or 'json'")
+    if log_level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
+        raise typer.BadParameter(f"--log-level: {log_level!r} is not one of DEBUG, INFO, WARNING, ERROR")
+    from ludus.hub.serve import run
+
+    raise typer.Exit(run(settings, log_format, log_level.upper()))  # type: ignore[arg-type]

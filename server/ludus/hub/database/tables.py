@@ -1,0 +1,103 @@
+"""The tables of the registry."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import BigInteger, DateTime, ForeignKey, Integer, String, Text, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+BIG_ID = BigInteger().with_variant(Integer, "sqlite")
+"""The type of ids; SQLite counts up only in columns of type INTEGER."""
+
+
+class Table(DeclarativeBase):
+    """The base of all tables."""
+
+
+class Owner(Table):
+    """A person or a group under whose name packages are published."""
+
+    __tablename__ = "owners"
+
+    id: Mapped[int] = mapped_column(BIG_ID, primary_key=True)
+    name: Mapped[str] = mapped_column(String(39), unique=True)
+    skeleton: Mapped[str] = mapped_column(String(39), unique=True)
+    """The name with characters that look alike made equal; see `ludus.hub.registry.names`."""
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+
+class PublisherKey(Table):
+    """A public key with which an owner's versions may be signed."""
+
+    __tablename__ = "publisher_keys"
+
+    owner_id: Mapped[int] = mapped_column(ForeignKey("owners.id"), primary_key=True)
+    key: Mapped[str] = mapped_column(String(60), primary_key=True)
+    added_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+
+class Package(Table):
+    """A package: `owner/name`."""
+
+    __tablename__ = "packages"
+    __table_args__ = (UniqueConstraint("owner_id", "name"), UniqueConstraint("owner_id", "skeleton"))
+
+    id: Mapped[int] = mapped_column(BIG_ID, primary_key=True)
+    owner_id: Mapped[int] = mapped_column(ForeignKey("owners.id"))
+    owner: Mapped[str] = mapped_column(String(39), index=True)
+    name: Mapped[str] = mapped_column(String(60))
+    skeleton: Mapped[str] = mapped_column(String(60))
+    distribution: Mapped[str] = mapped_column(String(100), unique=True)
+    """The normal form of the name that pip installs."""
+    latest: Mapped[str] = mapped_column(String(60), default="")
+    """The version that is meant where none is named."""
+    summary: Mapped[str] = mapped_column(Text, default="")
+    """A `PackageSummary` as JSON, so that a page of the catalog is one query."""
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    updated_at: Mapped[datetime] = mapped_column(DateTime(timezone=True), index=True)
+
+
+class Maintainer(Table):
+    """A principal besides the owner who may publish versions of a package."""
+
+    __tablename__ = "maintainers"
+
+    package_id: Mapped[int] = mapped_column(ForeignKey("packages.id"), primary_key=True)
+    principal: Mapped[str] = mapped_column(String(100), primary_key=True)
+
+
+class PackageTag(Table):
+    """A tag of a package's latest version."""
+
+    __tablename__ = "package_tags"
+
+    tag: Mapped[str] = mapped_column(String(40), primary_key=True)
+    package_id: Mapped[int] = mapped_column(ForeignKey("packages.id"), primary_key=True, index=True)
+
+
+class Version(Table):
+    """A version of a package. Only the columns about yanking ever change."""
+
+    __tablename__ = "versions"
+    __table_args__ = (UniqueConstraint("package_id", "version"),)
+
+    id: Mapped[int] = mapped_column(BIG_ID, primary_key=True)
+    package_id: Mapped[int] = mapped_column(ForeignKey("packages.id"))
+    version: Mapped[str] = mapped_column(String(60))
+    filename: Mapped[str] = mapped_column(String(255), unique=True)
+    sha256: Mapped[str] = mapped_column(String(64), index=True)
+    size: Mapped[int] = mapped_column(BigInteger)
+    metadata_sha256: Mapped[str] = mapped_column(String(64))
+    """The digest of the wheel's METADATA file, which is also kept by itself (PEP 658)."""
+    requires_python: Mapped[str | None] = mapped_column(String(200))
+    manifest: Mapped[str] = mapped_column(Text)
+    """The manifest as JSON."""
+    card: Mapped[str] = mapped_column(Text)
+    signed: Mapped[str | None] = mapped_column(Text)
+    """The signed statement as JSON; null for an upload without a signature."""
+    validation: Mapped[str | None] = mapped_column(Text)
+    uploaded_by: Mapped[str] = mapped_column(String(100))
+    uploaded_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    yanked: Mapped[str | None] = mapped_column(String(500))
+    """Why the version was yanked; null if it was not."""

@@ -1,0 +1,31 @@
+"""Endpoints: published environments that run at `/e/{owner}/{name}[@version]/...`, on demand and each on its own.
+
+proxy.py          the routes: who may use an endpoint, and which gateway gets a request
+exchanges.py      HTTP requests, passed on unread; upgrades.py: channels
+gateways.py       which process gets a request: that of its episode, or the newest version's
+passes.py         how a process learns who sends a request
+pool.py           all endpoints, the limits on them, new versions, idle ones
+servers.py        the server of one release: started on demand, watched, stopped
+processes.py      its processes, each in a sandbox; child.py is the program inside
+environments.py   its virtual environment; installers.py runs the commands that make it
+places.py         what an endpoint sees of this machine
+releases.py       what a release is; settings.py, logs.py, errors.py
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from ludus.hub.hub import Hub
+
+__all__ = ["mount"]
+
+
+def mount(app: FastAPI, hub: Hub) -> None:
+    """Add the endpoints to a hub's application."""
+    from ludus.hub.endpoints.mounting import mount_endpoints  # a process of an endpoint needs none of it
+
+    mount_endpoints(app, hub)

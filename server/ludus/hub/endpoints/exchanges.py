@@ -1,0 +1,334 @@
+"""One HTTP request to an endpoint, passed on to its process, and the answer passed back.
+
+How this works:
+
+* `HttpExchange` is a client of the gateway, as its own connections are (`ludus.server.workers.roles.Client`), so the
+  gateway finds the process in the same way. It only has an ASGI server between itself and the client.
+* Each request has a connection of its own to the process, which ends as the client's connection does, as far as that is
+  known: so the process can tell whether its reply was lost (`ludus.server.web.delivery`). The body is passed on as it
+  arrives, and the answer is read by a parser (`_AnswerReader`) that makes ASGI messages of it; neither is looked into.
+* A side that is slower than the other pauses it: `_HIGH_WATER` bytes of an answer may wait.
+* A client that leaves resets the connection to the process, which then knows that its reply was lost. A process that
+  dies before its answer gives the error of the transport; in the middle of an answer, the client's connection breaks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import httptools
+from starlette.types import Message, Receive, Scope, Send
+
+from ludus.hub.endpoints.gateways import server_of
+from ludus.hub.endpoints.passes import pass_of
+from ludus.protocol.errors import EpisodeFailed, LudusError, PayloadTooLarge, ShuttingDown
+from ludus.server.web.delivery import watch
+from ludus.server.workers import upstream
+from ludus.server.workers.connection import error_answer
+from ludus.server.workers.pool import lost
+from ludus.server.workers.requests import Request
+from ludus.server.workers.routing import Place, place_of, target_of_mcp
+
+if TYPE_CHECKING:
+    from ludus.hub.endpoints.gateways import EndpointGateway
+    from ludus.server.auth.principal import Principal
+    from ludus.server.workers.pool import Worker
+    from ludus.server.workers.roles import Hub
+
+PRIVATE_HEADERS: Final = frozenset({b"authorization", b"x-api-key", b"cookie", b"proxy-authorization"})
+"""Headers of clients that no process of an endpoint gets, because they are credentials of the hub."""
+
+_HIGH_WATER: Final = 256 * 1024
+_OWN_HEADERS: Final = frozenset(
+    {
+        b"connection", b"keep-alive", b"transfer-encoding", b"date", b"server", b"x-content-type-options",
+        b"referrer-policy", b"set-cookie",
+    }
+)  # fmt: skip
+"""Headers of answers that belong to one connection, or that the hub writes itself. An endpoint may not set cookies for
+the hub's address."""
+
+
+class ClientGone(Exception):
+    """The client has left."""
+
+
+class HttpExchange:
+    """One request of a client.
+
+    Args:
+        gateway: the gateway of the endpoint.
+        scope, receive, send: the request.
+        target: its path and query, as the process is to see them.
+        sender: the principal, of whom the process gets a pass; None for a request that needs none.
+    """
+
+    transport: asyncio.Transport
+
+    def __init__(
+        self, gateway: EndpointGateway, scope: Scope, receive: Receive, send: Send, target: bytes,
+        sender: Principal | None,
+    ) -> None:  # fmt: skip
+        self.gateway: Hub = gateway
+        self.peer: str = (scope.get("client") or ("unknown", 0))[0]
+        self.uplinks: dict[str, upstream.Uplink] = {}
+        self._endpoint = gateway
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._request = request = Request()
+        request.method = scope["method"].encode("latin-1")
+        request.target = target
+        request.headers = [
+            (name, value) for name, value in scope["headers"] if name not in PRIVATE_HEADERS and name != b"expect"
+        ]
+        if sender is not None:
+            request.headers.append((b"authorization", f"Bearer {pass_of(gateway.secret, sender)}".encode()))
+        request.complete = not (request.length or request.chunked)
+        self._answered: Message | None = None
+        """The start of an answer that the gateway gave itself."""
+
+    @property
+    def answering(self) -> bool:
+        """Whether the client waits for an answer, which it always does."""
+        return True
+
+    def hold(self, why: str, *, held: bool) -> None:
+        """Do nothing: the body is read when there is room for it."""
+
+    async def run(self) -> None:
+        """Answer the request."""
+        request = self._request
+        place, named = place_of(request.path)
+        identifier: Any = None
+        self._endpoint.counts.requests[place] += 1
+        try:
+            if place is Place.PAGE:
+                await self._endpoint.releases.newest.ensure()
+                await self._endpoint.pages.answer(self, request, named)
+                await self._send_answer()
+                return
+            worker, about_episodes = await self._endpoint.worker_for(self, request, place, named)
+            await self._pass_on(worker, about_episodes=about_episodes)
+        except ClientGone:
+            return
+        except LudusError as error:
+            if isinstance(error, EpisodeFailed) and place in (Place.PLAY, Place.CONTROL):
+                identifier = target_of_mcp(await self.whole(request))[1]
+            self.answer(request, *error_answer(request, request.path, error, place, identifier))
+            await self._send_answer()
+
+    def answer(
+        self, request: Request, status: int, body: bytes, headers: dict[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> None:  # fmt: skip
+        """Answer the request without a worker."""
+        fields = {"content-type": content_type, "content-length": str(len(body)), **(headers or {})}
+        encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields.items()]
+        self._answered = {"type": "http.response.start", "status": status, "headers": encoded, "body": body}
+
+    async def _send_answer(self) -> None:
+        if (start := self._answered) is not None:
+            body = start.pop("body")
+            await self._send(start)
+            await self._send({"type": "http.response.body", "body": body})
+
+    async def whole(self, request: Request) -> bytes:
+        """Return the body of the request, and keep it for being passed on.
+
+        Raises:
+            PayloadTooLarge: the body is larger than an endpoint accepts.
+        """
+        limit = self._endpoint.settings.limits.body_bytes
+        while not request.complete:
+            if (request.length or 0) > limit or request.size > limit:
+                raise PayloadTooLarge(
+                    f"the request is larger than the {limit} bytes this server accepts", limit="body_bytes",
+                    maximum=limit,
+                )  # fmt: skip
+            request.arrived(await self._read())
+        body = b"".join(request.parts)
+        request.parts.clear()
+        if body:
+            request.parts.append(body)
+        return body
+
+    async def _read(self) -> bytes:
+        """Return the next part of the body; empty at its end.
+
+        Raises:
+            ClientGone: the client has left.
+        """
+        while not self._request.complete:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            part: bytes = message.get("body", b"")
+            if not message.get("more_body", False):
+                if part:
+                    self._request.arrived(part)
+                return b""
+            if part:
+                return part
+        return b""
+
+    # ── passing it on ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _pass_on(self, worker: Worker, *, about_episodes: bool) -> None:
+        server = server_of(self._endpoint, worker)
+        server.in_use += 1
+        try:
+            uplink = await upstream.connect(self._endpoint.pool, worker, about_episodes=about_episodes)
+            delivery = watch(self._scope)
+            reader = _AnswerReader(uplink, to_head=self._request.method == b"HEAD")
+            sending = asyncio.ensure_future(self._send_body(uplink))
+            try:
+                whole = await self._pass_back(uplink, reader, sending)
+            finally:
+                sending.cancel()
+                await asyncio.gather(sending, return_exceptions=True)
+            if whole:
+                delivery.sent()
+                self._endpoint.settle(uplink, delivery)
+            elif not reader.began:
+                if about_episodes and await worker.died():
+                    raise lost()
+                raise ShuttingDown("the endpoint's process ended before it answered; try again", retryAfter=1.0)
+        finally:
+            server.in_use -= 1
+
+    async def _send_body(self, uplink: upstream.Uplink) -> None:
+        """Send the request, and wait until the client leaves."""
+        request, room = self._request, asyncio.Event()
+        room.set()
+        uplink.on_room = lambda free: room.set() if free else room.clear()
+        uplink.transport.write(request.head(self._endpoint.introduction(self.peer)))
+        for part in request.parts:
+            uplink.transport.write(request.encoded(part))
+        if request.complete and request.chunked:
+            uplink.transport.write(request.encoded(b""))
+        request.parts.clear()
+        if not request.complete:
+            request.sink = lambda part: uplink.transport.write(request.encoded(part))
+            while not request.complete:
+                await room.wait()
+                part = await self._read()
+                if part or not request.complete:
+                    request.arrived(part)
+        while (await self._receive())["type"] != "http.disconnect":
+            continue
+        raise ClientGone
+
+    async def _pass_back(self, uplink: upstream.Uplink, reader: _AnswerReader, sending: asyncio.Future[None]) -> bool:
+        """Pass the answer on, and return whether it was whole.
+
+        Raises:
+            ClientGone: the client has left.
+        """
+        try:
+            while True:
+                while (message := reader.take()) is not None:
+                    await self._send(message)
+                if reader.complete or uplink.closed:
+                    return reader.complete
+                waiting = asyncio.ensure_future(reader.wait())
+                await asyncio.wait({waiting, sending}, return_when=asyncio.FIRST_COMPLETED)
+                waiting.cancel()
+                if sending.done() and not reader.complete and sending.exception() is not None:
+                    raise ClientGone
+        except BaseException:
+            uplink.reset()
+            raise
+
+
+class _AnswerReader:
+    """Makes ASGI messages of an answer.
+
+    Args:
+        uplink: the connection on which it arrives.
+        to_head: whether it answers a HEAD request.
+    """
+
+    def __init__(self, uplink: upstream.Uplink, *, to_head: bool) -> None:
+        self._uplink = uplink
+        self._to_head = to_head
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._messages: deque[Message] = deque()
+        self._waiting = 0
+        self._changed = asyncio.Event()
+        self._ended = False
+        self._lengths = False
+        self.began = False
+        """Whether any of the answer has arrived."""
+        uplink.sink, uplink.on_lost = self._feed, self._lost
+
+    @property
+    def complete(self) -> bool:
+        """Whether the whole answer has arrived and was taken."""
+        return self._ended and not self._messages
+
+    def take(self) -> Message | None:
+        """Return the next message, if one has arrived."""
+        if not self._messages:
+            return None
+        message = self._messages.popleft()
+        before = self._waiting
+        self._waiting -= len(message.get("body", b""))
+        if before > _HIGH_WATER >= self._waiting and not self._uplink.closed:
+            self._uplink.transport.resume_reading()
+        return message
+
+    async def wait(self) -> None:
+        """Wait until there is another message, or the connection has ended."""
+        self._changed.clear()
+        if not self._messages and not self._uplink.closed:
+            await self._changed.wait()
+
+    def _feed(self, data: bytes) -> None:
+        before = self._waiting
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._uplink.reset()
+        self._changed.set()
+        if before <= _HIGH_WATER < self._waiting and not self._uplink.closed:
+            self._uplink.transport.pause_reading()
+
+    def _lost(self) -> None:
+        if self.began and not self._lengths and not self._ended:  # the end of the connection is that of the answer
+            self._end()
+        self._changed.set()
+
+    def _end(self) -> None:
+        self._ended = True
+        self._messages.append({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header that is passed on."""
+        name = name.lower()
+        self._lengths = self._lengths or name in (b"content-length", b"transfer-encoding")
+        if name not in _OWN_HEADERS:
+            self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """Begin the answer, unless it is an interim one."""
+        status = self._parser.get_status_code()
+        if status >= 200:
+            self.began = True
+            self._messages.append({"type": "http.response.start", "status": status, "headers": self._headers})
+            if self._to_head:
+                self._end()
+        self._headers = []
+
+    def on_body(self, body: bytes) -> None:
+        """Keep a part of the body."""
+        self._waiting += len(body)
+        self._messages.append({"type": "http.response.body", "body": body, "more_body": True})
+
+    def on_message_complete(self) -> None:
+        """Note that the answer is complete, unless it is an interim one."""
+        if self._parser.get_status_code() >= 200 and not self._ended:
+            self._end()

@@ -1,0 +1,261 @@
+"""All endpoints of a hub: which releases run, which one a path leads to, and which are stopped.
+
+How this works: every second, `Endpoints` looks at each server: those that are idle are stopped, and paths without a
+version are led to the newest one, also for channels that are open. A new version gets the new episodes; the server of
+the one before goes on until its episodes have ended, and is then idle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ludus.hub.endpoints.environments import Environments
+from ludus.hub.endpoints.gateways import EndpointGateway, EndpointPool, close_all
+from ludus.hub.endpoints.processes import UNSAFE
+from ludus.hub.endpoints.servers import ReleaseServer, stop_all
+from ludus.protocol.errors import CapacityError, LudusError
+from ludus.protocol.registry_errors import PackageNotFound
+from ludus.sandbox import find_provider
+from ludus.sandbox.errors import SandboxUnavailable
+from ludus.server.web.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from ludus.hub.endpoints.releases import Address, FindRelease, Release
+    from ludus.hub.endpoints.settings import EndpointSettings
+    from ludus.sandbox import SandboxProvider
+
+log = logging.getLogger("ludus.hub.endpoints")
+
+LOOK_SECONDS: Final = 1.0
+"""The time between two looks at all servers."""
+
+RETRY_SECONDS: Final = 5.0
+"""When a client should come back that found no room."""
+
+
+class Endpoint:
+    """The gateways and servers of one package.
+
+    Args:
+        id: `owner/name`.
+        settings: the settings of the server that clients see.
+    """
+
+    def __init__(self, id: str, settings: ServerSettings) -> None:
+        self.id = id
+        self.secret = secrets.token_hex(16)
+        self.servers: dict[str, ReleaseServer] = {}
+        self.newest: EndpointGateway | None = None
+        """The gateway of the path without a version."""
+        self.pinned: dict[str, EndpointGateway] = {}
+        """The gateways of the paths with a version."""
+        self._settings = settings
+
+    def gateways(self) -> list[EndpointGateway]:
+        """Return all of its gateways."""
+        return [*self.pinned.values(), *([self.newest] if self.newest is not None else [])]
+
+    def gateway(self, server: ReleaseServer, *, pinned: bool) -> EndpointGateway:
+        """Return the gateway of a release, or that of the newest one, which this release is now."""
+        version = server.release.version
+        if pinned:
+            if version not in self.pinned:
+                self.pinned[version] = self._open(server)
+            return self.pinned[version]
+        if self.newest is None:
+            self.newest = self._open(server)
+            for other in self.servers.values():
+                self.newest.releases.add(other)
+        self.newest.releases.add(server)
+        self.newest.releases.newest = server
+        return self.newest
+
+    def _open(self, server: ReleaseServer) -> EndpointGateway:
+        gateway = EndpointGateway(EndpointPool(server), self._settings, self.secret)
+        gateway.begin_sweeping()
+        return gateway
+
+
+class Endpoints:
+    """Runs published releases on demand.
+
+    Args:
+        find: finds releases in the registry.
+        folder: where virtual environments lie.
+        settings: the settings.
+    """
+
+    def __init__(self, find: FindRelease, folder: Path, settings: EndpointSettings) -> None:
+        self.settings = settings
+        self._find = find
+        self._folder = folder
+        self._endpoints: dict[str, Endpoint] = {}
+        self._provider: SandboxProvider | None = None
+        self._environments: Environments | None = None
+        self._opening = asyncio.Lock()
+        self._starting = asyncio.Semaphore(settings.limits.starting)
+        self._watching: asyncio.Task[None] | None = None
+        self._stopping: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def gateway(self, address: Address) -> EndpointGateway:
+        """Return the gateway of a path.
+
+        Raises:
+            PackageNotFound: the registry has no such package or version.
+            EndpointRefused: it may not run here.
+            SandboxUnavailable: this machine has no sandbox to run it in.
+        """
+        release = await self._release(address.owner, address.name, address.version)
+        await self._open()
+        endpoint = self._endpoints.get(release.id)
+        if endpoint is None:
+            endpoint = self._endpoints[release.id] = Endpoint(release.id, self._client_settings())
+        return endpoint.gateway(self._server(endpoint, release), pinned=address.version is not None)
+
+    def server(self, owner: str, name: str, version: str) -> ReleaseServer | None:
+        """Return the server of a release; None if nothing has asked for it yet."""
+        endpoint = self._endpoints.get(f"{owner}/{name}")
+        return endpoint.servers.get(version) if endpoint is not None else None
+
+    def servers(self) -> list[ReleaseServer]:
+        """Return the servers of all releases that anything has asked for."""
+        return [server for endpoint in self._endpoints.values() for server in endpoint.servers.values()]
+
+    async def close(self) -> None:
+        """Stop everything, and close all connections."""
+        self._closed = True
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        await close_all([gateway for endpoint in self._endpoints.values() for gateway in endpoint.gateways()])
+        await stop_all(self.servers())
+        if self._stopping:
+            await asyncio.wait(self._stopping)
+        if self._provider is not None:
+            await self._provider.aclose()
+
+    # ── releases ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _release(self, owner: str, name: str, version: str | None) -> Release:
+        endpoint = self._endpoints.get(f"{owner}/{name}")
+        if version is not None and endpoint is not None and version in endpoint.servers:
+            return endpoint.servers[version].release  # a version never changes
+        return await asyncio.to_thread(self._find, owner, name, version)
+
+    def _server(self, endpoint: Endpoint, release: Release) -> ReleaseServer:
+        server = endpoint.servers.get(release.version)
+        if server is None:
+            assert self._environments is not None
+            assert self._provider is not None
+            server = endpoint.servers[release.version] = ReleaseServer(
+                release, self.settings, self._environments, self._provider.create, endpoint.secret, self._admit,
+                self._starting,
+            )  # fmt: skip
+            if endpoint.newest is not None:
+                endpoint.newest.releases.add(server)
+        return server
+
+    def _client_settings(self) -> ServerSettings:
+        return ServerSettings(port=0, allow_hosts=("*",), limits=self.settings.limits.server)
+
+    async def _open(self) -> None:
+        """Open the sandbox provider, at the first request that needs it.
+
+        Raises:
+            SandboxUnavailable: this machine has no sandbox, and the operator has not allowed to do without.
+        """
+        async with self._opening:
+            if self._provider is not None:
+                return
+            name = UNSAFE if self.settings.unsafe_own_packages else self.settings.sandbox
+            if name == UNSAFE and not self.settings.unsafe_own_packages:
+                raise SandboxUnavailable(
+                    f"this hub runs no package without a sandbox; the setting `unsafe_own_packages` allows {UNSAFE} "
+                    "for a hub whose packages are all the operator's own"
+                )
+            self.settings = self.settings.model_copy(update={"sandbox": name})
+            provider = find_provider(name)
+            try:
+                await provider.open()
+            except BaseException:
+                await provider.aclose()
+                raise
+            self._provider = provider
+            create = provider.create if name != UNSAFE else None
+            self._environments = Environments(self._folder, self.settings, create)
+            await asyncio.to_thread(self._environments.open)
+            self._watching = asyncio.get_running_loop().create_task(self._watch())
+
+    # ── limits ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _admit(self, server: ReleaseServer) -> None:
+        """Make room for one more server, if there is none by stopping the one that was unused for longest.
+
+        Raises:
+            CapacityError: all are in use, or the hub is stopping.
+        """
+        if self._closed:
+            raise CapacityError("the hub is stopping", retryAfter=RETRY_SECONDS)
+        limits, owner = self.settings.limits, server.release.owner
+        running = [one for one in self.servers() if one.running and one is not server]
+        own = [one for one in running if one.release.owner == owner]
+        for found, most, limit in (
+            (own, limits.running_of_owner, "running_of_owner"),
+            (running, limits.running, "running"),
+        ):
+            if len(found) >= most and not self._stop_one(found):
+                whose = f"of {owner} " if limit == "running_of_owner" else ""
+                raise CapacityError(
+                    f"{most} endpoints {whose}run and are all in use; try again", limit=limit, retryAfter=RETRY_SECONDS
+                )
+
+    def _stop_one(self, servers: list[ReleaseServer]) -> bool:
+        unused = [one for one in servers if one.unused and one.worker.up]
+        if not unused:
+            return False
+        self._stop_soon(min(unused, key=lambda one: one.used_at))
+        return True
+
+    def _stop_soon(self, server: ReleaseServer) -> None:
+        log.info("stopping the endpoint %s, which is not used", server.release.title)
+        task = asyncio.get_running_loop().create_task(server.stop())
+        self._stopping.add(task)
+        task.add_done_callback(self._stopping.discard)
+
+    # ── looking after them ─────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            for endpoint in list(self._endpoints.values()):
+                try:
+                    await self._look_at(endpoint)
+                except LudusError as error:
+                    log.warning("looking at the endpoint %s failed: %s", endpoint.id, error.message)
+                except Exception:
+                    log.exception("looking at the endpoint %s failed", endpoint.id)
+
+    async def _look_at(self, endpoint: Endpoint) -> None:
+        newest = endpoint.newest
+        if newest is not None and newest.connected:
+            owner, _, name = endpoint.id.partition("/")
+            with contextlib.suppress(PackageNotFound):
+                release = await self._release(owner, name, None)
+                endpoint.gateway(self._server(endpoint, release), pinned=False)
+        for server in list(endpoint.servers.values()):
+            if server.look(wanted=self._is_wanted(endpoint, server)):
+                self._stop_soon(server)
+
+    def _is_wanted(self, endpoint: Endpoint, server: ReleaseServer) -> bool:
+        """Return whether channels are open over which it gets new episodes."""
+        name, pinned = server.worker.name, endpoint.pinned.get(server.release.version)
+        newest = endpoint.newest
+        if newest is not None and newest.releases.newest is server and name in newest.connected:
+            return True
+        return pinned is not None and name in pinned.connected

@@ -1,0 +1,154 @@
+"""The routes of endpoints: `/e/{owner}/{name}[@version]/...`.
+
+Below this path an endpoint is a Ludus server with all of its transports: MCP at `/mcp`, episodes for agents at
+`/play/...`, ORS, and the channel at `/channel`. `/logs` is the hub's own: what the endpoint has written, for its owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from ludus.hub.endpoints.exchanges import HttpExchange
+from ludus.hub.endpoints.releases import Address, parse_address
+from ludus.protocol.errors import Forbidden, LudusError, NotFound
+from ludus.protocol.methods import Scope as TokenScope
+from ludus.server.web.guard import error_body, error_headers
+from ludus.server.workers.routing import Place, place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ludus.hub.endpoints.gateways import EndpointGateway
+    from ludus.hub.endpoints.pool import Endpoints
+    from ludus.server.auth.principal import Principal
+    from ludus.server.web.guard import Origins
+    from ludus.server.workers.upstream import Headers
+
+LOGS: Final = "/logs"
+"""The path of an endpoint's log, below the endpoint."""
+
+_OPEN_PAGES: Final = frozenset({"/health", "/ready"})
+
+
+class EndpointRoutes:
+    """The ASGI application of all endpoints.
+
+    Args:
+        endpoints: the endpoints.
+        principal: returns the principal of a request, or raises `Unauthenticated`.
+        may_read_logs: returns whether a principal may read the logs of an owner's package; it may block.
+        origins: the hosts and pages that may open channels; other requests were checked before.
+    """
+
+    def __init__(
+        self, endpoints: Endpoints, principal: Callable[[Request], Principal],
+        may_read_logs: Callable[[Principal, str, str], bool], origins: Origins,
+    ) -> None:  # fmt: skip
+        self._endpoints = endpoints
+        self._principal = principal
+        self._may_read_logs = may_read_logs
+        self._origins = origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "websocket":  # the hub's own server hands these over before
+            await receive()
+            await send({"type": "websocket.close", "code": 1011, "reason": "this HTTP server cannot pass channels on"})
+            return
+        raw: bytes = scope.get("raw_path") or scope["path"].encode()
+        try:
+            address, target = _split(raw, scope.get("query_string", b""))
+            if address.rest == LOGS:
+                await (await self._logs(Request(scope), address))(scope, receive, send)
+                return
+            sender = None if _is_open(address) else self._principal(Request(_with_bearer(scope)))
+            gateway = await self._endpoints.gateway(address)
+        except LudusError as error:
+            await _error(unquote(raw.decode("latin-1")), error)(scope, receive, send)
+            return
+        await HttpExchange(gateway, scope, receive, send, target, sender).run()
+
+    async def find_channel(self, target: bytes, headers: Headers) -> tuple[EndpointGateway, bytes, Principal]:
+        """Return the gateway of an upgrade, the path below the endpoint, and the sender.
+
+        Args:
+            target: the path and query of the upgrade.
+            headers: its headers.
+
+        Raises:
+            LudusError: there is no such endpoint, or the client may not use it.
+        """
+        raw, _, query = target.partition(b"?")
+        fields = dict(headers)
+        refusal = self._origins.refusal(fields.get(b"host"), fields.get(b"origin"))
+        if refusal is not None:
+            raise refusal
+        address, below = _split(raw, query)
+        sender = self._principal(Request(_with_bearer({"type": "http", "headers": list(headers)})))
+        return await self._endpoints.gateway(address), below, sender
+
+    async def _logs(self, request: Request, address: Address) -> Response:
+        """Return the log of an endpoint as text; with `?follow=1`, also what it goes on to write."""
+        principal = self._principal(Request(_with_bearer(request.scope)))
+        if not await asyncio.to_thread(self._may_read_logs, principal, address.owner, address.name):
+            raise Forbidden(f"only the owners of {address.owner}/{address.name} may read its logs")
+        gateway = await self._endpoints.gateway(address)
+        ring = gateway.releases.newest.ring
+        follow = request.query_params.get("follow", "") in ("1", "true")
+
+        async def lines() -> AsyncIterator[bytes]:
+            async for line in ring.follow(on=follow):
+                yield line.encode("utf-8", "replace") + b"\n"
+
+        return StreamingResponse(lines(), media_type="text/plain; charset=utf-8", headers={"cache-control": "no-store"})
+
+
+def _split(raw: bytes, query: bytes) -> tuple[Address, bytes]:
+    """Return the address of a path, and the path and query below the endpoint.
+
+    Raises:
+        NotFound: the path leads to no endpoint.
+    """
+    parts = raw.split(b"/", 4)
+    path = "/".join(unquote(part.decode("latin-1")) for part in parts[:4])
+    below = b"/" + parts[4] if len(parts) > 4 else b""
+    address = parse_address(path)
+    if address is None or address.rest:
+        raise NotFound("no endpoint has this address; it is /e/OWNER/NAME or /e/OWNER/NAME@VERSION, and what follows")
+    target = (below or b"/") + (b"?" + query if query else b"")
+    return address._replace(rest=unquote(below.decode("latin-1"))), target
+
+
+def _is_open(address: Address) -> bool:
+    """Return whether a path needs no token: an agent's endpoint, whose URL is its credential, or a health check."""
+    return place_of(address.rest)[0] is Place.PLAY or address.rest in _OPEN_PAGES
+
+
+def _with_bearer(scope: Any) -> Any:
+    """Return the scope with the token of `X-API-Key`, as ORS clients send it, where all others have theirs."""
+    headers = dict(scope["headers"])
+    if b"authorization" in headers or b"x-api-key" not in headers:
+        return scope
+    return {**scope, "headers": [*scope["headers"], (b"authorization", b"Bearer " + headers[b"x-api-key"])]}
+
+
+def _error(path: str, error: LudusError) -> Response:
+    address = parse_address(path)
+    body = error_body(address.rest if address is not None else path, error)
+    return Response(body, error.http_status, headers=error_headers(error), media_type="application/json")
+
+
+def may_read_logs(owners: Callable[[str, str], tuple[str, ...]]) -> Callable[[Principal, str, str], bool]:
+    """Return a check of whether a principal may read logs: the owners of a package, and the operator.
+
+    Args:
+        owners: returns the owners of a package.
+    """
+    return lambda principal, owner, name: principal.may(TokenScope.ADMIN) or principal.name in owners(owner, name)

@@ -1,0 +1,269 @@
+"""The server of one release: started by its first request, watched, replaced when it dies, stopped when it is idle.
+
+How this works:
+
+* `ReleaseServer.ensure` is what every request waits for that needs a server. It makes the virtual environment, and
+  hands the worker to a `Tender`, which is the gateway's own: it checks the process's health, kills one that does not
+  answer, and starts the next one with growing pauses.
+* A process that cannot start, or that ends too often soon after its start, ends the attempt. Until `retry_seconds` are
+  over, requests then get the reason with the end of the log; after that, a request tries again.
+* A server that has had no request and no running episode for `idle_seconds` is stopped; the next request starts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from ludus.hub.endpoints.errors import EndpointFailed, EndpointRefused, InstallRefused
+from ludus.hub.endpoints.logs import LogRing
+from ludus.hub.endpoints.processes import EndpointLauncher, GivenUp
+from ludus.protocol.backoff import Backoff
+from ludus.protocol.errors import LudusError, ShuttingDown
+from ludus.server.web.settings import ServerSettings
+from ludus.server.workers.orders import Order
+from ludus.server.workers.pool import Pool, State, Worker
+from ludus.server.workers.tending import LONG_LIFE_SECONDS, Tender
+
+if TYPE_CHECKING:
+    from ludus.hub.endpoints.environments import CreateSandbox, Environments
+    from ludus.hub.endpoints.releases import Release
+    from ludus.hub.endpoints.settings import EndpointSettings
+
+log = logging.getLogger("ludus.hub.endpoints")
+
+_TAIL_LINES: Final = 20
+_LONGEST_RETRY: Final = 600.0
+
+
+class ReleaseServer:
+    """The server of one release.
+
+    Args:
+        release: the release.
+        settings: the settings of the endpoints.
+        environments: makes its virtual environment.
+        create: creates sandboxes.
+        secret: what the gateway proves itself with.
+        admit: makes room for it among the servers that run, or raises a `CapacityError`.
+        starting: limits how many servers start at one time.
+
+    Attributes:
+        worker: what the gateway knows of it.
+        ring: what its processes have written.
+        in_use: how many requests it has.
+        used_at: when it was last used, on the event loop's clock.
+    """
+
+    def __init__(
+        self, release: Release, settings: EndpointSettings, environments: Environments, create: CreateSandbox,
+        secret: str, admit: Callable[[ReleaseServer], None], starting: asyncio.Semaphore,
+    ) -> None:  # fmt: skip
+        self.release = release
+        self.worker = Worker(release.worker)
+        self.ring = LogRing(settings.limits.log_bytes)
+        self.in_use = 0
+        self.used_at = asyncio.get_running_loop().time()
+        self._settings = settings
+        self._environments = environments
+        self._create = create
+        self._secret = secret
+        self._admit = admit
+        self._starting = starting
+        self._launcher: EndpointLauncher | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._tender: Tender | None = None
+        self._ending = False
+        """Whether it is being stopped."""
+        self._up_since = 0.0
+        self._failure: LudusError | None = None
+        self._retry_at = 0.0
+        self._retries = self._new_retries()
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs, starts, or is between two processes."""
+        return self._running is not None and not self._running.done()
+
+    @property
+    def has_lost_episodes(self) -> bool:
+        """Whether a process of it has died since it was started, and the next one does not serve yet."""
+        if not self.running or self.worker.up or self._ending or self._tender is None:
+            return False
+        return bool(self._tender.environments)
+
+    @property
+    def unused(self) -> bool:
+        """Whether it has no request and no episode that has not ended."""
+        return not self.in_use and not self.worker.load
+
+    @property
+    def has_spare(self) -> bool:
+        """Whether another process is ready to take over."""
+        return self._launcher is not None and self._launcher.has_spare
+
+    async def ensure(self) -> None:
+        """Start it if it does not run, and wait until it serves.
+
+        Raises:
+            EndpointRefused: it may not run here.
+            InstallRefused: it cannot be installed.
+            EndpointFailed: it does not start.
+            CapacityError: too many other endpoints run.
+            ShuttingDown: it takes longer than a request may wait.
+        """
+        loop = asyncio.get_running_loop()
+        self.used_at = loop.time()
+        limits = self._settings.limits
+        installed = self._environments.folder_of(self.release).is_dir()
+        seconds = limits.start_seconds + (0 if installed else limits.install_seconds)
+        try:
+            async with asyncio.timeout(seconds):
+                while not self.worker.up:
+                    if not self.running:
+                        self._begin()
+                    await self._up_or_ended()
+                    if not self.running:
+                        self._raise_failure()
+        except TimeoutError:
+            raise ShuttingDown(
+                f"{self.release.title} is not ready after {seconds:g} s; try again", retryAfter=5.0
+            ) from None
+
+    async def _up_or_ended(self) -> None:
+        """Wait until it serves, or the run has ended."""
+        assert self._running is not None
+        up = asyncio.ensure_future(self.worker.wait_up(float("inf")))
+        try:
+            await asyncio.wait({up, self._running}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            up.cancel()
+            await asyncio.gather(up, return_exceptions=True)
+
+    def look(self, *, wanted: bool) -> bool:
+        """Note what it is doing, and return whether it is idle and should be stopped.
+
+        Args:
+            wanted: whether it has connections that wait for nothing, but may have requests soon.
+        """
+        now = asyncio.get_running_loop().time()
+        if not self.running:
+            return False
+        if self.worker.up:
+            self._up_since = self._up_since or now
+            if now - self._up_since > LONG_LIFE_SECONDS and self._launcher is not None:
+                self._launcher.note_long_life()
+                self._retries = self._new_retries()
+        else:
+            self._up_since = 0.0
+        if not self.unused or wanted or not self.worker.up:
+            self.used_at = now
+        if self._launcher is not None and self._settings.spares and self.worker.up and self.worker.load:
+            self._launcher.keep_spare(self._order())
+        return now - self.used_at > self._settings.idle_seconds
+
+    async def stop(self) -> None:
+        """Stop it, if it runs, and wait until nothing of it is left."""
+        running = self._running
+        if running is not None and not running.done():
+            self._ending = True
+            self.worker.become(State.STOPPING)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    # ── one run ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _begin(self) -> None:
+        if asyncio.get_running_loop().time() < self._retry_at:
+            self._raise_failure()
+        self._check()
+        self._admit(self)
+        self._failure = None
+        self._ending = False
+        self._up_since = 0.0
+        self.worker.become(State.STARTING)
+        self._running = asyncio.get_running_loop().create_task(self._run())
+
+    def _check(self) -> None:
+        if not self.release.signed:
+            raise EndpointRefused(
+                f"{self.release.title} was uploaded without a signature, so it does not run here: publish it with "
+                "`ludus publish`, which signs it"
+            )
+
+    async def _run(self) -> None:
+        """Install it and keep it running, until it fails or this is canceled."""
+        try:
+            async with self._starting:
+                folder = await self._environments.get(self.release)
+            launcher = self._launcher = EndpointLauncher(
+                self.release, folder, self.worker, self._settings, self._create, self.ring
+            )
+            try:
+                await self._tend(launcher)
+            finally:
+                await asyncio.shield(asyncio.ensure_future(launcher.close()))
+        except (InstallRefused, EndpointFailed) as error:
+            self._fail(error)
+        except GivenUp as error:
+            self._fail(self._failed(str(error)))
+        except Exception as error:
+            log.exception("the endpoint %s failed", self.release.title)
+            self._fail(self._failed(f"the hub could not run it ({type(error).__name__}); its log has the cause"))
+        finally:
+            self._launcher = self._tender = None
+            self.worker.become(State.STARTING)
+
+    async def _tend(self, launcher: EndpointLauncher) -> None:
+        settings = self._server_settings()
+        tender = self._tender = Tender(
+            self.worker, Pool([], durable=False), launcher, self._order, settings, f"{self._secret} ".encode()
+        )
+        try:
+            await tender.run()
+        finally:
+            await asyncio.shield(asyncio.ensure_future(tender.stop()))
+        if tender.failed.done():
+            raise self._failed(tender.failed.result())
+
+    def _raise_failure(self) -> None:
+        """Raise the error with which the last run ended, if it did, with the time that is left until the next one."""
+        if (error := self._failure) is not None:
+            left = self._retry_at - asyncio.get_running_loop().time()
+            facts = {**error.data, "kind": type(error).__name__, "retryAfter": max(0.0, round(left, 1))}
+            raise type(error)(error.message, **facts)
+
+    def _new_retries(self) -> Backoff:
+        first = self._settings.retry_seconds
+        return Backoff(first, max(_LONGEST_RETRY, first))
+
+    def _fail(self, error: LudusError) -> None:
+        log.warning("%s", error.message)
+        self._failure = error
+        self._retry_at = asyncio.get_running_loop().time() + self._retries.next()
+
+    def _failed(self, why: str) -> EndpointFailed:
+        tail = self.ring.tail(_TAIL_LINES)
+        message = f"{self.release.title} does not run: {why}"
+        return EndpointFailed(f"{message}. The end of its log:\n{tail}" if tail else message)
+
+    def _order(self) -> Order:
+        return Order(specs=list(self.release.specs), noise=[], settings=self._server_settings(), secret=self._secret)
+
+    def _server_settings(self) -> ServerSettings:
+        return ServerSettings(
+            port=0, worker=self.worker.name, root_path=self.release.path, allow_hosts=("*",),
+            limits=self._settings.limits.server, unresponsive_seconds=self._settings.unresponsive_seconds,
+            shutdown_seconds=2.0,
+        )  # fmt: skip
+
+
+async def stop_all(servers: list[ReleaseServer]) -> None:
+    """Stop servers at the same time, and wait for that also when this is canceled."""
+    stopping = asyncio.ensure_future(asyncio.gather(*(server.stop() for server in servers)))
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.shield(stopping)
+    await stopping

@@ -1,0 +1,1 @@
+"""The registry: names, wheels, publishing and the catalog."""

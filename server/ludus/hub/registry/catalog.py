@@ -1,0 +1,278 @@
+"""What the registry holds, for everything that only reads it: the API, the package index, the site, the endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from packaging.version import Version as ParsedVersion
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from ludus.hub.blobs import Blobs
+from ludus.hub.database.engine import Database
+from ludus.hub.database.search import matching
+from ludus.hub.database.tables import Maintainer, Owner, Package, PublisherKey, Version
+from ludus.protocol.messages import did_you_mean
+from ludus.protocol.registry import (
+    PAGE_SIZE,
+    EnvironmentEntry,
+    Manifest,
+    PackageSummary,
+    Signed,
+    ValidationSummary,
+    VersionSummary,
+)
+from ludus.protocol.registry_errors import PackageNotFound
+
+LATEST = "latest"
+"""The word for the version that is meant where none is named."""
+
+
+@dataclass(frozen=True)
+class VersionRecord:
+    """One version of a package.
+
+    Attributes:
+        id: `owner/name`.
+        version: its version, in the normal form of PEP 440.
+        distribution: the name that pip installs.
+        manifest: what the package says about itself.
+        card: its Markdown, as uploaded; not safe to show without sanitizing it.
+        filename: the wheel's file name.
+        sha256: the wheel's digest.
+        size: the wheel's size in bytes.
+        metadata_sha256: the digest of the wheel's METADATA.
+        requires_python: the versions of Python that it runs on.
+        signature: the signed statement; None for an upload without a signature.
+        validation: the outcome of `ludus validate` on the publisher's machine, if it was sent.
+        yanked: why the version was yanked; None if it was not.
+        uploaded_at: when it was published.
+        uploaded_by: the principal that published it.
+        wheel: where the wheel lies on the disk. Its name there is its digest and not `filename`.
+    """
+
+    id: str
+    version: str
+    distribution: str
+    manifest: Manifest
+    card: str
+    filename: str
+    sha256: str
+    size: int
+    metadata_sha256: str
+    requires_python: str | None
+    signature: Signed | None
+    validation: ValidationSummary | None
+    yanked: str | None
+    uploaded_at: datetime
+    uploaded_by: str
+    wheel: Path
+
+    @property
+    def signed(self) -> bool:
+        """Whether a publisher has signed it."""
+        return self.signature is not None
+
+    @property
+    def publisher_key(self) -> str | None:
+        """The key with which it was signed."""
+        return self.signature.key if self.signature is not None else None
+
+    @property
+    def environments(self) -> tuple[EnvironmentEntry, ...]:
+        """Its environments."""
+        return self.manifest.environments
+
+    @property
+    def specs(self) -> tuple[str, ...]:
+        """The environments' classes as `ludus serve` takes them, such as `package.module:Class`."""
+        return tuple(entry.source for entry in self.manifest.environments)
+
+
+class Registry:
+    """Reads the registry. All methods block, and any thread may call them.
+
+    Args:
+        database: the hub's database.
+        blobs: the hub's files.
+    """
+
+    def __init__(self, database: Database, blobs: Blobs) -> None:
+        self._database = database
+        self._blobs = blobs
+
+    def search(
+        self, text: str = "", tags: Sequence[str] = (), page: int = 1, page_size: int = PAGE_SIZE
+    ) -> tuple[list[PackageSummary], int]:
+        """Return one page of the packages that have all words of a text and all tags, and the number of all of them.
+
+        Args:
+            text: words; each is a prefix. Without any, the packages that were updated last come first.
+            tags: tags that a package must have.
+            page: the number of the page, from 1.
+            page_size: the packages of a page.
+        """
+        with self._database.reading() as session:
+            rows, total = matching(session, text, tags, (page - 1) * page_size, page_size)
+        return [PackageSummary.model_validate_json(row) for row in rows], total
+
+    def environment(self, owner: str, name: str) -> PackageSummary:
+        """Return a package as the catalog shows it.
+
+        Raises:
+            PackageNotFound: there is no such package.
+        """
+        with self._database.reading() as session:
+            return PackageSummary.model_validate_json(find_package(session, owner, name).summary)
+
+    def version(self, owner: str, name: str, version: str | None = None) -> VersionRecord:
+        """Return a version of a package; by default the latest one.
+
+        Raises:
+            PackageNotFound: there is no such package or version.
+        """
+        with self._database.reading() as session:
+            package = find_package(session, owner, name)
+            wanted = package.latest if version in (None, LATEST) else str(version)
+            row = find_version(session, package, wanted)
+            return self._record(package, row)
+
+    def versions(self, owner: str, name: str) -> list[VersionSummary]:
+        """Return all versions of a package, the newest first.
+
+        Raises:
+            PackageNotFound: there is no such package.
+        """
+        with self._database.reading() as session:
+            package = find_package(session, owner, name)
+            rows = session.scalars(select(Version).where(Version.package_id == package.id)).all()
+        ordered = sorted(rows, key=lambda row: ParsedVersion(row.version), reverse=True)
+        return [summary_of_version(row) for row in ordered]
+
+    def owners(self, owner: str, name: str) -> tuple[str, ...]:
+        """Return who may publish versions of a package: its owner, then the others by name.
+
+        Raises:
+            PackageNotFound: there is no such package.
+        """
+        with self._database.reading() as session:
+            package = find_package(session, owner, name)
+            others = select(Maintainer.principal).where(Maintainer.package_id == package.id)
+            return (owner, *sorted(session.scalars(others)))
+
+    def keys(self, owner: str) -> tuple[str, ...]:
+        """Return the public keys of an owner, the oldest first; none for an owner that is not known."""
+        with self._database.reading() as session:
+            query = select(PublisherKey.key).join(Owner).where(Owner.name == owner).order_by(PublisherKey.added_at)
+            return tuple(session.scalars(query))
+
+    def projects(self, owner: str | None = None) -> list[str]:
+        """Return the distributions of the package index, of one owner or of all."""
+        query = select(Package.distribution).where(Package.latest != "").order_by(Package.distribution)
+        if owner is not None:
+            query = query.where(Package.owner == owner)
+        with self._database.reading() as session:
+            return list(session.scalars(query))
+
+    def files(self, distribution: str, owner: str | None = None) -> list[Version]:
+        """Return the versions of a distribution, the oldest first.
+
+        Raises:
+            PackageNotFound: the index of this owner, or of all, has no such distribution.
+        """
+        query = select(Version).join(Package, Package.id == Version.package_id)
+        query = query.where(Package.distribution == distribution)
+        if owner is not None:
+            query = query.where(Package.owner == owner)
+        with self._database.reading() as session:
+            rows = list(session.scalars(query))
+        if not rows:
+            raise PackageNotFound(f"this index has no distribution {distribution[:100]!r}")
+        return sorted(rows, key=lambda row: ParsedVersion(row.version))
+
+    def file(self, sha256: str, filename: str) -> Version:
+        """Return the version with this wheel.
+
+        Raises:
+            PackageNotFound: no version has such a wheel.
+        """
+        query = select(Version).where(Version.sha256 == sha256, Version.filename == filename)
+        with self._database.reading() as session:
+            row = session.scalars(query).first()
+        if row is None:
+            raise PackageNotFound("no version has a file of this name and digest")
+        return row
+
+    def _record(self, package: Package, row: Version) -> VersionRecord:
+        return VersionRecord(
+            id=f"{package.owner}/{package.name}",
+            version=row.version,
+            distribution=package.distribution,
+            manifest=Manifest.model_validate_json(row.manifest),
+            card=row.card,
+            filename=row.filename,
+            sha256=row.sha256,
+            size=row.size,
+            metadata_sha256=row.metadata_sha256,
+            requires_python=row.requires_python,
+            signature=Signed.model_validate_json(row.signed) if row.signed else None,
+            validation=ValidationSummary.model_validate_json(row.validation) if row.validation else None,
+            yanked=row.yanked,
+            uploaded_at=aware(row.uploaded_at),
+            uploaded_by=row.uploaded_by,
+            wheel=self._blobs.path(row.sha256),
+        )
+
+
+def find_package(session: Session, owner: str, name: str, *, lock: bool = False) -> Package:
+    """Return the row of a package.
+
+    Raises:
+        PackageNotFound: there is no such package; the message suggests the nearest one of the owner.
+    """
+    query = select(Package).where(Package.owner == owner, Package.name == name, Package.latest != "")
+    found = session.scalars(query.with_for_update() if lock else query).first()
+    if found is None:
+        known = session.scalars(select(Package.name).where(Package.owner == owner).limit(1000)).all()
+        near = did_you_mean(name, known)
+        raise PackageNotFound(f"there is no environment {f'{owner}/{name}'[:120]!r} on this hub{near}")
+    return found
+
+
+def find_version(session: Session, package: Package, version: str) -> Version:
+    """Return the row of a version.
+
+    Raises:
+        PackageNotFound: there is no such version; the message names the latest one.
+    """
+    query = select(Version).where(Version.package_id == package.id, Version.version == normal_version(version))
+    found = session.scalars(query).first()
+    if found is None:
+        raise PackageNotFound(
+            f"{package.owner}/{package.name} has no version {version[:60]!r}; the latest is {package.latest}"
+        )
+    return found
+
+
+def normal_version(version: str) -> str:
+    """Return a version in the normal form of PEP 440; what is no version stays as it is."""
+    try:
+        return str(ParsedVersion(version)) if len(version) <= 60 else version
+    except ValueError:
+        return version
+
+
+def summary_of_version(row: Version) -> VersionSummary:
+    """Return a version as one line of a list."""
+    return VersionSummary(
+        version=row.version, filename=row.filename, sha256=row.sha256, size=row.size, signed=row.signed is not None,
+        uploaded_at=aware(row.uploaded_at), uploaded_by=row.uploaded_by, yanked=row.yanked,
+    )  # fmt: skip
+
+
+def aware(moment: datetime) -> datetime:
+    """Return a time of the database with its zone, which SQLite does not keep."""
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

@@ -1,0 +1,194 @@
+"""Who may publish what: owners, maintainers of packages, and publishers' keys."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from sqlalchemy import delete, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from ludus.hub.database.engine import Database
+from ludus.hub.database.tables import Maintainer, Owner, Package, PublisherKey
+from ludus.hub.registry.catalog import find_package
+from ludus.hub.registry.names import check_owner, skeleton
+from ludus.protocol.errors import Conflict, Forbidden
+from ludus.protocol.methods import Scope
+from ludus.protocol.registry_errors import NameRefused, PackageNotFound, SignatureRefused
+from ludus.server.auth.principal import Principal
+
+MAINTAINERS: Final = 100
+"""The most maintainers of a package."""
+
+KEYS: Final = 20
+"""The most keys of an owner."""
+
+
+def authorize(session: Session, principal: Principal, owner: str, name: str | None = None) -> None:
+    """Check that a principal may publish for an owner, or versions of one package.
+
+    Raises:
+        Forbidden: it may not.
+    """
+    if principal.name == owner or principal.may(Scope.ADMIN):
+        return
+    if name is not None:
+        query = select(Maintainer).join(Package, Package.id == Maintainer.package_id)
+        query = query.where(Package.owner == owner, Package.name == name, Maintainer.principal == principal.name)
+        if session.scalars(query).first() is not None:
+            return
+    what = f"{owner}/{name}" if name is not None else f"for {owner}"
+    raise Forbidden(
+        f"{principal.name!r} may not publish {what}: publish under your own name, or have {owner!r} add you with "
+        "`ludus owners`"
+    )
+
+
+def ensure_owner(session: Session, owner: str, now: datetime) -> Owner:
+    """Return the locked row of an owner, and make it if there is none.
+
+    Raises:
+        NameRefused: the name looks like that of another owner.
+    """
+    similar = select(Owner).where(Owner.skeleton == skeleton(owner)).with_for_update()
+    found = session.scalars(similar).first()
+    if found is None:
+        found = Owner(name=owner, skeleton=skeleton(owner), created_at=now)
+        session.add(found)
+        session.flush()
+    elif found.name != owner:
+        raise NameRefused(f"the owner's name {owner!r} looks like {found.name!r}, which exists; choose another one")
+    return found
+
+
+def ensure_package(session: Session, owner: Owner, name: str, distribution: str, now: datetime) -> Package:
+    """Return the locked row of a package, and make it if there is none.
+
+    Raises:
+        NameRefused: the name looks like that of another package of the owner.
+    """
+    similar = select(Package).where(Package.owner_id == owner.id, Package.skeleton == skeleton(name)).with_for_update()
+    found = session.scalars(similar).first()
+    if found is None:
+        found = Package(
+            owner_id=owner.id, owner=owner.name, name=name, skeleton=skeleton(name), distribution=distribution,
+            created_at=now, updated_at=now, latest="", summary="",
+        )  # fmt: skip
+        session.add(found)
+        session.flush()
+    elif found.name != name:
+        raise NameRefused(
+            f"{owner.name}/{name} looks like {owner.name}/{found.name}, which exists; choose another name, or publish "
+            "a version of that one"
+        )
+    return found
+
+
+def check_key(session: Session, owner: Owner, key: str, now: datetime) -> None:
+    """Check that a key is one of an owner's. The first key of an owner without any is added.
+
+    Raises:
+        SignatureRefused: the owner has other keys.
+    """
+    known = set(session.scalars(select(PublisherKey.key).where(PublisherKey.owner_id == owner.id)))
+    if not known:
+        session.add(PublisherKey(owner_id=owner.id, key=key, added_at=now))
+        session.flush()
+    elif key not in known:
+        raise SignatureRefused(
+            f"the key {key} is not one of {owner.name!r}'s; add it first with `ludus keys register {owner.name}`"
+        )
+
+
+class Ownership:
+    """Changes maintainers and keys. All methods block, and any thread may call them.
+
+    Args:
+        database: the hub's database.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, principal: Principal, owner: str, name: str, other: str) -> None:
+        """Let another principal publish versions of a package.
+
+        Raises:
+            Forbidden: the principal is not the owner.
+            NameRefused: the other's name cannot be one.
+            PackageNotFound: there is no such package.
+            Conflict: the package has too many maintainers.
+        """
+        check_owner(other)
+        with self._database.writing() as session:
+            package = self._locked(session, principal, owner, name)
+            known = set(session.scalars(select(Maintainer.principal).where(Maintainer.package_id == package.id)))
+            if other == owner or other in known:
+                return
+            if len(known) >= MAINTAINERS:
+                raise Conflict(f"{owner}/{name} has {MAINTAINERS} owners already; remove one first")
+            session.add(Maintainer(package_id=package.id, principal=other))
+
+    def remove(self, principal: Principal, owner: str, name: str, other: str) -> None:
+        """Take that right away again.
+
+        Raises:
+            Forbidden: the principal is not the owner.
+            PackageNotFound: there is no such package, or the other is not among its owners.
+            Conflict: the other is the owner whose name the package has.
+        """
+        with self._database.writing() as session:
+            package = self._locked(session, principal, owner, name)
+            if other == owner:
+                raise Conflict(f"{owner}/{name} belongs to {owner!r}, who cannot be removed")
+            gone = delete(Maintainer).where(Maintainer.package_id == package.id, Maintainer.principal == other)
+            removed = session.execute(gone.returning(Maintainer.principal)).first()
+            if removed is None:
+                raise PackageNotFound(f"{other[:60]!r} is not among the owners of {owner}/{name}")
+
+    def _locked(self, session: Session, principal: Principal, owner: str, name: str) -> Package:
+        package = find_package(session, owner, name, lock=True)
+        authorize(session, principal, owner)
+        return package
+
+    def add_key(self, principal: Principal, owner: str, key: str) -> None:
+        """Add a key with which an owner's versions may be signed.
+
+        Raises:
+            Forbidden: the principal is not the owner.
+            NameRefused: the owner's name cannot be one, or looks like another one.
+            Conflict: the owner has too many keys, or another request adds one now.
+        """
+        check_owner(owner)
+        now = datetime.now(UTC)
+        try:
+            with self._database.writing() as session:
+                authorize(session, principal, owner)
+                row = ensure_owner(session, owner, now)
+                known = set(session.scalars(select(PublisherKey.key).where(PublisherKey.owner_id == row.id)))
+                if key in known:
+                    return
+                if len(known) >= KEYS:
+                    raise Conflict(f"{owner!r} has {KEYS} keys already; remove one first")
+                session.add(PublisherKey(owner_id=row.id, key=key, added_at=now))
+        except IntegrityError:
+            raise Conflict(f"another request changes the keys of {owner!r} now; try again") from None
+
+    def remove_key(self, principal: Principal, owner: str, key: str) -> None:
+        """Remove a key. Versions that were signed with it stay.
+
+        Raises:
+            Forbidden: the principal is not the owner.
+            PackageNotFound: the owner has no such key.
+            Conflict: it is the last one, without which any key would be accepted.
+        """
+        with self._database.writing() as session:
+            authorize(session, principal, owner)
+            row = session.scalars(select(Owner).where(Owner.name == owner).with_for_update()).first()
+            known = set(session.scalars(select(PublisherKey.key).where(PublisherKey.owner_id == row.id))) if row else ()
+            if row is None or key not in known:
+                raise PackageNotFound(f"{owner[:60]!r} has no such key")
+            if len(known) == 1:
+                raise Conflict(f"this is the only key of {owner!r}; add another one before you remove it")
+            session.execute(delete(PublisherKey).where(PublisherKey.owner_id == row.id, PublisherKey.key == key))

@@ -1,0 +1,158 @@
+"""The built-in library as packages of the hub: `ludus/guess-number`, `ludus/countdown` and `ludus/wordle`.
+
+Their wheels are made here, without a network: a module that names the class, and a dependency on exactly this version
+of Ludus, which has the code. They are signed with the hub's own key, which is made when the hub first starts. Files of
+the archives have a fixed time, so one version of Ludus always makes the same wheels.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import io
+import logging
+import os
+import textwrap
+import zipfile
+from pathlib import Path
+from typing import Final
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from ludus.hub.hub import Hub
+from ludus.hub.registry.publishing import Upload
+from ludus.protocol.distribution import DISTRIBUTION, installed_version
+from ludus.protocol.errors import LudusError
+from ludus.protocol.methods import Scope
+from ludus.protocol.registry import DESCRIPTION_LENGTH, EnvironmentEntry, Manifest, Statement
+from ludus.protocol.registry_errors import PackageNotFound
+from ludus.protocol.signing import digest_of, sign, text_digest
+from ludus.server.auth.principal import Principal
+from ludus.server.tasks.catalog import Catalog
+from ludus.server.tasks.loading import load_environment
+
+OWNER: Final = "ludus"
+"""The owner of the built-in packages."""
+
+LIBRARY: Final = {
+    "guess_number": ("game", "search", "single-player"),
+    "countdown": ("arithmetic", "math", "single-player"),
+    "wordle": ("game", "words", "single-player"),
+}
+"""The tags of each environment of the built-in library that the hub publishes."""
+
+KEY_FILE: Final = "hub-key.pem"
+"""The hub's own key in the data folder."""
+
+_log = logging.getLogger("ludus.hub")
+_TIME: Final = (2020, 1, 1, 0, 0, 0)
+
+
+def seed(hub: Hub) -> list[str]:
+    """Publish the built-in library as far as this version of it is not there, and return the ids of what was added.
+
+    What cannot be published is logged, and the hub starts without it: for example, if the data folder with the hub's
+    key was lost, and the database still has the packages that were signed with it.
+    """
+    added = []
+    version = installed_version()
+    key = hub_key(hub.settings.data / KEY_FILE)
+    for name, tags in LIBRARY.items():
+        package = f"{OWNER}/{name.replace('_', '-')}"
+        try:
+            with contextlib.suppress(PackageNotFound):
+                hub.registry.version(OWNER, name.replace("_", "-"), version)
+                continue
+            publish_built_in(hub, name, tags, version, key)
+        except LudusError as error:
+            _log.warning("the built-in package %s was not published: %s", package, error.message)
+        else:
+            added.append(package)
+    return added
+
+
+def hub_key(path: Path) -> Ed25519PrivateKey:
+    """Return the hub's own key, and make it when there is none."""
+    with contextlib.suppress(FileExistsError):
+        made = Ed25519PrivateKey.generate().private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        draft = path.with_name(f"{path.name}.{os.getpid()}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(made)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(draft, path)
+        finally:
+            draft.unlink()
+    key = serialization.load_pem_private_key(path.read_bytes(), None)
+    assert isinstance(key, Ed25519PrivateKey)
+    return key
+
+
+def publish_built_in(hub: Hub, name: str, tags: tuple[str, ...], version: str, key: Ed25519PrivateKey) -> None:
+    """Publish one environment of the built-in library."""
+    cls = load_environment(name)
+    info = next(iter(Catalog([cls]).values())).info
+    module = f"ludus_{name}"
+    entry = EnvironmentEntry(
+        name=name, source=f"{module}:{cls.__name__}", version=info.version, description=info.description,
+        splits=info.splits, tools=info.tools, reward_range=info.reward_range, seedable=info.seedable,
+        gradable=info.gradable, forkable=info.forkable, group_scoring=info.group_scoring, durability=cls.durable,
+    )  # fmt: skip
+    lines = info.description.strip().splitlines() or [name]
+    manifest = Manifest(
+        id=f"{OWNER}/{name.replace('_', '-')}", version=version,
+        description=textwrap.shorten(lines[0], DESCRIPTION_LENGTH, placeholder=" …"),
+        license="Apache-2.0", tags=tags, environments=(entry,),
+    )  # fmt: skip
+    card = f"# {name.replace('_', ' ').capitalize()}\n\n{info.description}\n\nThis environment is part of Ludus.\n"
+    filename, wheel = built_in_wheel(name, f"{cls.__module__}:{cls.__name__}", manifest)
+    with hub.blobs.receiving(len(wheel)) as incoming:
+        incoming.write(wheel)
+        statement = Statement(
+            id=manifest.id, version=version, filename=filename, sha256=incoming.sha256, size=len(wheel),
+            manifest_sha256=digest_of(manifest), card_sha256=text_digest(card),
+        )  # fmt: skip
+        upload = Upload(incoming, filename, manifest, card, sign(statement, key))
+        hub.publisher.publish(Principal(OWNER, frozenset({Scope.ADMIN})), upload)
+
+
+def built_in_wheel(name: str, source: str, manifest: Manifest) -> tuple[str, bytes]:
+    """Return the file name and the bytes of the wheel of one environment of the built-in library.
+
+    Args:
+        name: the environment's name.
+        source: its class, as `module:Class`.
+        manifest: the package's manifest.
+    """
+    module, _, cls = source.partition(":")
+    stem = f"{OWNER}_{name}-{manifest.version}"
+    metadata = (
+        f"Metadata-Version: 2.4\nName: {OWNER}-{name.replace('_', '-')}\nVersion: {manifest.version}\n"
+        f"Summary: {manifest.description}\nLicense-Expression: {manifest.license}\nRequires-Python: >=3.11\n"
+        f"Requires-Dist: {DISTRIBUTION}[environments]=={manifest.version}\n"
+    )
+    files = {
+        f"{OWNER}_{name}.py": f'"""{manifest.description}"""\n\nfrom {module} import {cls}\n\n__all__ = ["{cls}"]\n',
+        f"{stem}.dist-info/METADATA": metadata,
+        f"{stem}.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: ludus\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{stem}.dist-info/entry_points.txt": f"[ludus.environments]\n{name} = {OWNER}_{name}:{cls}\n",
+    }
+    record = "".join(f"{path},sha256={_digest(text)},{len(text.encode())}\n" for path, text in files.items())
+    files[f"{stem}.dist-info/RECORD"] = f"{record}{stem}.dist-info/RECORD,,\n"
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, text in files.items():
+            member = zipfile.ZipInfo(path, _TIME)
+            member.external_attr = 0o644 << 16
+            archive.writestr(member, text)
+    return f"{stem}-py3-none-any.whl", buffer.getvalue()
+
+
+def _digest(text: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")

@@ -1,0 +1,90 @@
+"""The settings of a hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from ludus.hub.endpoints.settings import EndpointSettings
+from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
+from ludus.server.web.proxies import parse_public_url
+from ludus.server.web.settings import is_loopback
+
+MEGABYTE = 1024 * 1024
+
+
+class HubLimits(BaseModel):
+    """The limits on uploads. Sizes are in bytes, times in seconds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    wheel_bytes: int = Field(default=100 * MEGABYTE, ge=1024)
+    """The largest wheel."""
+    unpacked_bytes: int = Field(default=500 * MEGABYTE, ge=1024)
+    """The most bytes of all files of a wheel together, unpacked."""
+    wheel_files: int = Field(default=10_000, ge=1)
+    """The most files of a wheel."""
+    compression_ratio: int = Field(default=200, ge=2)
+    """How many times its compressed size a file above 1 MiB may have."""
+    manifest_bytes: int = Field(default=MEGABYTE, ge=1024)
+    """The largest manifest."""
+    card_bytes: int = Field(default=256 * 1024, ge=1024)
+    """The largest card."""
+    validation_bytes: int = Field(default=2 * MEGABYTE, ge=1024)
+    """The largest validation report."""
+    uploads: int = Field(default=32, ge=1)
+    """The most uploads that are received at one time; others wait."""
+    upload_seconds: float = Field(default=300.0, gt=0)
+    """The most seconds for one upload to arrive, and for waiting before that."""
+
+    @property
+    def body_bytes(self) -> int:
+        """The largest request."""
+        return self.wheel_bytes + self.manifest_bytes + self.card_bytes + self.validation_bytes + MEGABYTE
+
+
+class HubSettings(BaseModel):
+    """The settings of a hub: where it listens, where its data lies, and its limits."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    host: str = "127.0.0.1"
+    """The address to listen on; every address except loopback needs tokens."""
+    port: int = Field(default=8400, ge=0, le=65535)
+    """The port; 0 takes a free one."""
+    data: Path = Path("ludus-hub")
+    """The folder of the wheels, of the hub's own key, and of the SQLite database."""
+    database_url: str | None = Field(default=None, repr=False)
+    """`postgresql://USER@HOST/DATABASE`, or `sqlite:///FILE`; by default a SQLite file in the data folder."""
+    public_url: Annotated[str, AfterValidator(parse_public_url)] | None = None
+    """The address that clients use when a proxy forwards to the hub."""
+    token_file: Path | None = None
+    """The file of tokens; a token's name is the owner for whom it may publish."""
+    allow_hosts: tuple[str, ...] = ()
+    """Additional `Host` names to accept; a hub that is not on loopback accepts any."""
+    seed: bool = True
+    """Whether the hub publishes the built-in library in itself when it starts."""
+    limits: HubLimits = HubLimits()
+    endpoints: EndpointSettings = EndpointSettings()
+    """How published environments run."""
+
+    @model_validator(mode="after")
+    def _known_database(self) -> Self:
+        url = self.database_url
+        if url is not None and not url.startswith(("postgresql://", "postgres://", "sqlite:///")):
+            raise ValueError("the database must be postgresql://USER@HOST/DATABASE or sqlite:///FILE")
+        return self
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether only this machine can reach the hub."""
+        return is_loopback(self.host)
+
+    @property
+    def origins(self) -> Origins:
+        """The `Host` and `Origin` headers to accept."""
+        if not self.on_loopback and not self.allow_hosts:
+            return Origins(hosts=None, pages=(self.public_url.rstrip("/"),) if self.public_url else ())
+        return Origins(hosts=(*LOOPBACK_HOSTS, *self.allow_hosts))
