@@ -42,7 +42,9 @@ def upgrade() -> None:
         # Only the index is searched, so the documents are kept out of line, and ranking reads few pages.
         op.execute("ALTER TABLE package_search ALTER COLUMN document SET STORAGE EXTERNAL")
         op.execute("ALTER TABLE package_search ALTER COLUMN head SET STORAGE MAIN")
-        op.execute("CREATE INDEX package_search_document ON package_search USING gin (document)")
+        op.execute(
+            "CREATE INDEX package_search_document ON package_search USING gin (document) WITH (fastupdate = off)"
+        )
 
 
 def _create_packages() -> None:
