@@ -17,7 +17,8 @@ from ludus.hub.site.markdown import card_html
 from ludus.hub.site.rendering import HEADERS
 from ludus.hub.site.site import Site, short_text
 from ludus.hub.site.usage import snippets
-from ludus.protocol.registry import EnvironmentEntry, ToolSpec, VersionSummary
+from ludus.protocol.episodes import ToolSpec
+from ludus.protocol.registry import EnvironmentEntry, VersionSummary
 
 SHOWN_VERSIONS: Final = 20
 """The most versions in the list of a page."""

@@ -1,8 +1,8 @@
 """Episodes that people play by hand.
 
-How this works: each play is one task that runs the client's agent loop (`run_episode`) with a `Person` as its policy. So
-the hub is an ordinary client of the environment's server, and what it records is a trajectory like any other. The loop
-asks the person for a turn; the pages show the conversation so far, which holds no rewards, and hand the action over.
+How this works: each play is one task that runs the client's agent loop (`run_episode`) with a person as its policy. So
+the hub is an ordinary client of the environment's server, and it records a trajectory like any other. The loop asks the
+person for a turn; the pages show the conversation so far, which holds no rewards, and hand the action over.
 The credential of the episode stays in this process. A play ends with its episode, when its person waits for too long,
 gives up, or when the hub stops; its trajectory is then kept for a while.
 """
@@ -156,7 +156,8 @@ class Play:
         self._changed.set()
         try:
             async with asyncio.timeout(self._limits.idle_seconds):
-                return await action
+                chosen: PolicyResult = await action
+                return chosen
         except TimeoutError:
             self._action = None
             return Turn((), stopped="time_limit")

@@ -1,7 +1,7 @@
 """The files of trajectories that people keep on the hub, each owner's in a folder of its own.
 
-A kept file is the JSON lines as they came, and an index: one summary and one position for each line. So a page reads one
-line and not the file. Files are written under a temporary name first.
+A kept file is the JSON lines as they came, and an index: one summary and one position for each line. So a page reads
+one line and not the file. Files are written under a temporary name first.
 """
 
 from __future__ import annotations
