@@ -30,7 +30,7 @@ def guess(browser: httpx.Client, address: str, shown: Page, **entries: str) -> h
 def won(browser: httpx.Client) -> tuple[str, Page]:
     """Play guess-number to its end by binary search."""
     address, shown = start(browser, "ludus/guess-number", "guess_number/train", "0")
-    low, high = (int(number.replace(",", "")) for number in re.findall(r"between (\d+) and (\d+)", shown.text)[0])
+    low, high = (int(number.replace(",", "")) for number in re.findall(r"from (\d+) to (\d+)", shown.text)[0])
     for _ in range(12):
         if "The episode has ended" in shown.text:
             break
@@ -39,7 +39,7 @@ def won(browser: httpx.Client) -> tuple[str, Page]:
         shown = as_page(guess(browser, address, shown, number=str(number)))
         assert shown.text.count(str(number)) > before
         last = shown.text.rsplit("answer of guess", 1)[-1].lower()
-        low, high = (number + 1, high) if "higher" in last or "too low" in last else (low, number - 1)
+        low, high = (number + 1, high) if "is higher" in last else (low, number - 1)
     return address, shown
 
 
