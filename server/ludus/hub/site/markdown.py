@@ -15,6 +15,8 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markupsafe import Markup
 
+from ludus.protocol.text import printable
+
 SHOWN_CHARACTERS: Final = 12_000
 """The most characters of a card that a page shows."""
 
@@ -35,7 +37,7 @@ _SCHEMES: Final = frozenset({"http", "https", "mailto"})
 
 def card_html(card: str) -> tuple[Markup, bool]:
     """Return the beginning of a card as safe HTML, and whether something was left out."""
-    shown, is_cut = _beginning(card)
+    shown, is_cut = _beginning(printable(card))
     return _render(shown), is_cut
 
 

@@ -23,12 +23,11 @@ POLICY: Final = (
 
 HEADERS: Final[Mapping[str, str]] = {
     "content-security-policy": POLICY,
-    "x-content-type-options": "nosniff",
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-store",
 }
-"""The headers of every page."""
+"""The headers of every page, besides those that the hub's server sends with all answers."""
 
 FILES: Final = {
     "site.css": "text/css; charset=utf-8",
@@ -60,7 +59,6 @@ class StaticFile:
         headers = {
             "cache-control": "public, max-age=31536000, immutable",
             "vary": "accept-encoding",
-            "x-content-type-options": "nosniff",
         }
         if "gzip" not in request.headers.get("accept-encoding", ""):
             return Response(self._data, media_type=self._media_type, headers=headers)
