@@ -39,9 +39,11 @@ def problems() -> list[str]:
     return []
 
 
-def opened(chromium: Any, site: SiteHub, problems: list[str], theme: str = "light", width: int = 1100) -> Any:
+def opened(
+    chromium: Any, site: SiteHub, problems: list[str], theme: str = "light", width: int = 1100, bypass_csp: bool = False
+) -> Any:
     context = chromium.new_context(
-        base_url=site.url, color_scheme=theme, viewport={"width": width, "height": 900}, bypass_csp=bool(AXE),
+        base_url=site.url, color_scheme=theme, viewport={"width": width, "height": 900}, bypass_csp=bypass_csp
     )  # fmt: skip
     page = context.new_page()
     page.set_default_timeout(20_000)
@@ -108,7 +110,7 @@ PATHS = ("/", "/ludus/wordle", "/ludus/wordle/versions/0.1.0/diff", "/ludus/word
 def test_a_page_is_accessible_and_fits_a_narrow_screen(
     chromium: Any, site: SiteHub, problems: list[str], theme: str, path: str
 ) -> None:
-    page = opened(chromium, site, problems, theme, width=420)
+    page = opened(chromium, site, problems, theme, width=420, bypass_csp=bool(AXE))
     page.goto(path)
     page.evaluate("() => document.querySelectorAll('details').forEach(one => one.open = true)")
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 420

@@ -38,7 +38,7 @@ PACKAGE: Final = "/{owner}/{name}"
 Handler = Callable[[Request, Any], Awaitable[Response]]
 
 ABSENT: Final = "There is nothing at this address, or it is not yours to see. Check the spelling, or search for it."
-"""The message for what is absent and for what is private: nobody learns which of the two it is."""
+"""The message for what is absent and for what is private, so that a stranger cannot tell which of the two it is."""
 
 FAULT: Final = "The hub failed. Its log has the cause; try again in a while."
 """The message for a fault of the hub."""
