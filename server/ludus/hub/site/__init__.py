@@ -1,0 +1,29 @@
+"""The site of a hub: server-rendered pages that work without JavaScript.
+
+mounting.py          the routes, and error pages in place of JSON for browsers
+rendering.py         templates, static files, and the headers of every page
+visitors.py          who looks at a page: cookies, sign-in with a token, protection of forms
+markdown.py          cards as safe HTML
+catalog_pages.py     the catalog; facets.py: its filters
+environment_pages.py one environment; usage.py: how to use it; differences.py: what changed between versions
+play_pages.py        an episode played by hand; plays.py: the episodes in progress; forms.py: forms of tools' schemas
+rollout_pages.py     trajectories of a file; rollouts.py: the kept files
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from ludus.hub.hub import Hub
+
+__all__ = ["mount"]
+
+
+def mount(app: FastAPI, hub: Hub) -> None:
+    """Add the site to a hub's application."""
+    from ludus.hub.site.mounting import mount_site
+
+    mount_site(app, hub)

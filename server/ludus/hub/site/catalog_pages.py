@@ -1,0 +1,51 @@
+"""The catalog: search, filters and pages."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ludus.hub.site.facets import DURABILITIES, Facets
+from ludus.hub.site.site import Site, short_text, whole_number
+from ludus.protocol.errors import InvalidParams
+from ludus.protocol.registry import PAGE_SIZE
+
+MOST_TAGS = 10
+"""The most tags of one search."""
+
+
+class CatalogPages:
+    """The pages of the catalog."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._facets = Facets(site.hub.registry, site.hub.database)
+
+    def catalog(self, request: Request) -> Response:
+        """Return one page of the catalog."""
+        text = short_text(request, "q")
+        owner = short_text(request, "owner", 40)
+        durability = short_text(request, "durability", 20)
+        if durability and durability not in DURABILITIES:
+            raise InvalidParams(f"'durability' in the address must be one of {', '.join(DURABILITIES)}")
+        tags = list(dict.fromkeys(tag for tag in request.query_params.getlist("tag") if tag))
+        if len(tags) > MOST_TAGS or any(len(tag) > 40 for tag in tags):
+            raise InvalidParams(f"'tag' in the address may occur {MOST_TAGS} times, with 40 characters each")
+        number = whole_number(request, "page", 1)
+        found, total = self._facets.search(text, tags, owner, durability, number)
+        common = self._facets.tags()
+        return self._site.page(
+            request, "catalog.html", query=text, owner=owner, durability=durability, chosen=tags,
+            tags=[*(tag for tag in tags if tag not in common), *common], durabilities=DURABILITIES, packages=found,
+            total=total, page=number, pages=max(1, -(-total // PAGE_SIZE)),
+            link=lambda page: "/?" + urlencode(_query(text, owner, durability, tags, page)),
+            tag_link=lambda tag: "/?" + urlencode({"tag": tag}),
+        )  # fmt: skip
+
+
+def _query(text: str, owner: str, durability: str, tags: list[str], page: int) -> list[tuple[str, str]]:
+    """Return the parameters of a search that are set."""
+    fields = [("q", text), ("owner", owner), ("durability", durability), *(("tag", tag) for tag in tags)]
+    return [(name, value) for name, value in fields if value] + ([("page", str(page))] if page > 1 else [])

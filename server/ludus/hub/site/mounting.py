@@ -1,0 +1,168 @@
+"""Adds the site to the hub's application: its routes, and error pages in place of JSON for browsers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ludus.hub.site.catalog_pages import CatalogPages
+from ludus.hub.site.environment_pages import EnvironmentPages
+from ludus.hub.site.play_pages import PlayPages
+from ludus.hub.site.plays import Plays
+from ludus.hub.site.rendering import Renderer
+from ludus.hub.site.rollout_pages import RolloutPages
+from ludus.hub.site.rollouts import Rollouts
+from ludus.hub.site.sign_in_pages import SignInPages
+from ludus.hub.site.site import Site, see
+from ludus.protocol.errors import LudusError, MethodNotFound, NotFound, Unauthenticated
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from ludus.hub.hub import Hub
+
+ROLLOUTS: Final = "rollouts"
+"""The folder of kept rollouts in the hub's data folder."""
+
+PACKAGE: Final = "/{owner}/{name}"
+"""The path of a package."""
+
+Handler = Callable[[Request, Any], Awaitable[Response]]
+
+ABSENT: Final = "There is nothing at this address, or it is not yours to see. Check the spelling, or search for it."
+"""The message for what is absent and for what is private, so that a stranger cannot tell which of the two it is."""
+
+FAULT: Final = "The hub failed. Its log has the cause; try again in a while."
+"""The message for a fault of the hub."""
+
+_MACHINES: Final = ("/api/", "/index/", "/files/", "/e/", "/health", "/metrics")
+"""Paths whose errors are always JSON."""
+
+
+def mount_site(app: FastAPI, hub: Hub) -> None:
+    """Add the site. Its routes come after all others, because `/{owner}/{name}` matches many paths.
+
+    The state of the application gets `play_address`, which returns where a version runs; tests and other parts may
+    replace it.
+    """
+    renderer = Renderer()
+    app.state.play_address = own_endpoint
+    site = Site(hub, renderer, lambda *where: app.state.play_address(*where))
+    catalog, environments, sign_in = CatalogPages(site), EnvironmentPages(site), SignInPages(site)
+
+    def static_file(request: Request) -> Response:
+        found = renderer.file(request)
+        if found is None:
+            raise NotFound("there is no such file")
+        return found
+
+    version = f"{PACKAGE}/versions/{{version}}"
+    app.router.routes += [
+        Route("/static/{digest}/{name}", static_file),
+        Route("/", catalog.catalog),
+        Route("/login", sign_in.form),
+        Route("/login", sign_in.sign_in, methods=["POST"]),
+        Route("/logout", sign_in.sign_out, methods=["POST"]),
+        Route(PACKAGE, environments.environment),
+        Route(version, environments.environment),
+        Route(f"{version}/card", environments.card),
+        Route(f"{version}/diff", environments.difference),
+    ]
+    _add_play_and_rollouts(app, site)
+    _add_error_pages(app, site)
+
+
+def _add_play_and_rollouts(app: FastAPI, site: Site) -> None:
+    """Add the pages to play and to look at rollouts, and stop all plays when the application ends."""
+    plays, rollouts = Plays(), Rollouts(site.hub.settings.data / ROLLOUTS)
+    play, viewer = PlayPages(site, plays, rollouts), RolloutPages(site, rollouts)
+    app.state.plays = plays
+    start, one = "/{owner}/{name}/play", "/{owner}/{name}/play/{play}"
+    file, line = "/rollouts/{file}", "/rollouts/{file}/{line:int}"
+    routes = [
+        Route("/rollouts", viewer.overview),
+        Route("/rollouts", viewer.upload, methods=["POST"]),
+        Route("/rollouts/compare", viewer.compare),
+        Route(file, viewer.file),
+        Route(f"{file}/remove", viewer.remove, methods=["POST"]),
+        Route(f"{file}/download", viewer.download),
+        Route(line, viewer.episode),
+        Route(f"{line}/images/{{image:int}}", viewer.image),
+        Route(start, play.choose),
+        Route(start, play.start, methods=["POST"]),
+        Route(one, play.play),
+        Route(one, play.act, methods=["POST"]),
+        Route(f"{one}/images/{{image:int}}", play.image),
+        Route(f"{one}/demonstration", play.demonstration),
+        Route(f"{one}/keep", play.keep, methods=["POST"]),
+    ]
+    before = next(place for place, route in enumerate(app.router.routes) if getattr(route, "path", "") == PACKAGE)
+    app.router.routes[before:before] = routes
+    entered = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[Any]:
+        async with entered(app) as state:
+            try:
+                yield state
+            finally:
+                await plays.close()
+
+    app.router.lifespan_context = lifespan
+
+
+def own_endpoint(request: Request, owner: str, name: str, version: str) -> str | None:
+    """Return where this hub runs a version, for requests from the hub itself; None if it runs none."""
+    server = request.scope.get("server")
+    if getattr(request.app.state, "endpoints", None) is None or server is None or server[1] is None:
+        return None
+    host = f"[{server[0]}]" if ":" in server[0] else server[0]
+    return f"http://{host}:{server[1]}/e/{owner}/{name}@{version}"
+
+
+def _add_error_pages(app: FastAPI, site: Site) -> None:
+    """Answer browsers with pages where the API answers with JSON."""
+    for kind in (LudusError, RequestValidationError, HTTPException, Exception):
+        handler: Any = app.exception_handlers[kind]
+        app.add_exception_handler(kind, _for_browsers(handler, site))
+
+
+def _for_browsers(handler: Handler, site: Site) -> Handler:
+    async def answer(request: Request, error: Any) -> Response:
+        response = await handler(request, error)
+        if not wants_page(request):
+            return response
+        if isinstance(error, Unauthenticated) and request.method == "GET":
+            return see("/login?" + urlencode({"next": request.url.path}))
+        return error_page(site, request, response.status_code, error)
+
+    return answer
+
+
+def wants_page(request: Request) -> bool:
+    """Return whether a request is a browser's, for a page."""
+    is_machine = request.url.path.startswith(_MACHINES)
+    return not is_machine and "text/html" in request.headers.get("accept", "")
+
+
+def error_page(site: Site, request: Request, status: int, error: Exception) -> Response:
+    """Return the page of an error, which says no more than a stranger may know."""
+    if isinstance(error, MethodNotFound) or status == 405:
+        title, message = "This is not possible here", "The page does not take this kind of request. Go back to it."
+    elif status == 404:
+        title, message = "Nothing here", ABSENT
+    elif status >= 500 and not isinstance(error, LudusError):
+        title, message = "Something broke", FAULT
+    elif isinstance(error, LudusError):
+        title, message = ("Not now" if status >= 500 else "This did not work"), error.message
+    else:
+        title, message = "This did not work", "The request is not one that this page takes."
+    return site.page(request, "error.html", status=status, title=title, message=message)

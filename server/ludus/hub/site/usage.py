@@ -1,0 +1,105 @@
+"""How to use a version: snippets to copy, each complete and true for this hub."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from ludus.hub.registry.catalog import VersionRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """One way to use an environment.
+
+    Attributes:
+        title: what it is for.
+        language: the language of the code, as a word.
+        code: the code.
+        note: what else to know; may be empty.
+    """
+
+    title: str
+    language: str
+    code: str
+    note: str = ""
+
+
+def snippets(record: VersionRecord, hub_url: str, file_url: str, endpoint: str | None) -> list[Snippet]:
+    """Return the snippets of a version.
+
+    Args:
+        record: the version.
+        hub_url: the address of the hub.
+        file_url: the address of the wheel.
+        endpoint: the base URL where the version runs; None if the hub runs no environments.
+    """
+    requirement = f"{record.distribution} @ {file_url}#sha256={record.sha256}"
+    unsigned = "" if record.signed else " --allow-unsigned"
+    found = [
+        Snippet(
+            "ludus install", "shell", f"ludus install {record.id}@{record.version} --hub {hub_url}{unsigned}",
+            "Checks the publisher's signature." if record.signed else "This version has no signature to check.",
+        ),
+        Snippet("pip", "shell", f'pip install "{requirement}"', "Checks the digest of the wheel, not who made it."),
+        Snippet("uv", "shell", f'uv pip install "{requirement}"', "Checks the digest of the wheel, not who made it."),
+    ]  # fmt: skip
+    entry = record.environments[0]
+    split = next((one.name for one in entry.splits if one.type == "train"), "train")
+    serve, url, note = f"ludus serve {entry.source}\n", "http://127.0.0.1:8000", "Install it first."
+    if endpoint is not None:
+        serve, url, note = "", endpoint, "A hub with tokens needs yours in LUDUS_TOKEN."
+    comment = f"# {serve}" if serve else ""
+    return [
+        *found,
+        Snippet("Python client", "python", comment + _client(entry.name, split, url), note),
+        Snippet("MCP host", "json", _host(entry.name, entry.source, endpoint), "For the configuration of an MCP host."),
+        Snippet("TRL", "python", comment + _trl(entry.name, split, url), f"{note} Needs TRL and a model."),
+        Snippet("ludus train", "shell", _train(entry.name, split, url, serve), note),
+    ]
+
+
+def _client(name: str, split: str, url: str) -> str:
+    return (
+        "import asyncio\n\nfrom ludus.client import connect\n\n\n"
+        "async def main() -> None:\n"
+        f'    async with connect("{url}") as client:\n'
+        f"        async with client.environment({json.dumps(name)}).episode(split={json.dumps(split)}) as episode:\n"
+        "            print(episode.prompt)\n"
+        "            print([tool.name for tool in episode.tools])\n\n\n"
+        "asyncio.run(main())\n"
+    )
+
+
+def _host(name: str, source: str, endpoint: str | None) -> str:
+    if endpoint is not None:
+        server: dict[str, object] = {"type": "http", "url": f"{endpoint}/mcp"}
+    else:
+        server = {"command": "ludus", "args": ["serve", source, "--stdio", "--environment", name, "--play-only"]}
+    return json.dumps({"mcpServers": {name: server}}, indent=2) + "\n"
+
+
+def _trl(name: str, split: str, url: str) -> str:
+    return (
+        "from datasets import Dataset\nfrom trl import GRPOConfig, GRPOTrainer\n\n"
+        "from ludus.client import ServerAddress\n"
+        "from ludus.integrations.trl import outcome_reward, rows\n"
+        "from ludus.integrations.trl_rollout import LudusRollout\n\n"
+        f"tasks = rows(ServerAddress({json.dumps(url)}), {json.dumps(name)}, {json.dumps(split)}, n=256, seed=1)\n"
+        "trainer = GRPOTrainer(\n"
+        '    model="Qwen/Qwen3-0.6B",\n'
+        '    args=GRPOConfig(output_dir="grpo-ludus", num_generations=8, report_to="none"),\n'
+        "    reward_funcs=[outcome_reward],\n"
+        "    train_dataset=Dataset.from_list(tasks),\n"
+        "    rollout_func=LudusRollout(max_turns=8),\n"
+        ")\n"
+        "trainer.train()\n"
+    )
+
+
+def _train(name: str, split: str, url: str, serve: str) -> str:
+    start = f"{serve.rstrip()} &\n" if serve else ""
+    return (
+        f"{start}cat > run.toml <<'END'\n[[environments]]\nurl = \"{url}\"\nname = {json.dumps(name)}\n"
+        f"split = {json.dumps(split)}\nEND\nludus train run.toml --model.path=Qwen/Qwen3-0.6B --output=runs/first\n"
+    )
