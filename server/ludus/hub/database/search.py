@@ -30,6 +30,16 @@ def words(value: str, most: int = BODY_WORDS) -> list[str]:
     return [match.group()[:40].lower() for _, match in zip(range(most), _WORD.finditer(value), strict=False)]
 
 
+def owner_tag(owner: str) -> str:
+    """Return the tag that all packages of an owner have."""
+    return f"owner:{owner}"
+
+
+def durability_tag(kind: str) -> str:
+    """Return the tag of packages with an environment of this durability."""
+    return f"durability:{kind}"
+
+
 def index_package(
     session: Session, package_id: int, name: str, tags: Sequence[str], description: str, body: str
 ) -> None:

@@ -68,11 +68,15 @@ class Maintainer(Table):
 
 
 class PackageTag(Table):
-    """A tag of a package's latest version."""
+    """A tag of a package's latest version.
+
+    Besides the publisher's, which have no colon, there are `owner:NAME` and `durability:KIND`, by which the catalog
+    filters.
+    """
 
     __tablename__ = "package_tags"
 
-    tag: Mapped[str] = mapped_column(String(40), primary_key=True)
+    tag: Mapped[str] = mapped_column(String(60), primary_key=True)
     package_id: Mapped[int] = mapped_column(ForeignKey("packages.id"), primary_key=True, index=True)
 
 

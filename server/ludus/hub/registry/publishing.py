@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 
 from ludus.hub.blobs import Blobs, Incoming
 from ludus.hub.database.engine import Database
-from ludus.hub.database.search import index_package
+from ludus.hub.database.search import durability_tag, index_package, owner_tag
 from ludus.hub.database.tables import Package, PackageTag, Version
 from ludus.hub.registry.catalog import aware, find_package, find_version
 from ludus.hub.registry.names import distribution_name, id_of_distribution, split_id
@@ -261,7 +261,9 @@ def _refresh(session: Session, package: Package) -> None:
     package.summary = summary.model_dump_json(by_alias=True)
     package.updated_at = max(row.uploaded_at for row in rows if row.uploaded_at is not None)
     session.execute(delete(PackageTag).where(PackageTag.package_id == package.id))
-    session.add_all(PackageTag(tag=tag, package_id=package.id) for tag in dict.fromkeys(manifest.tags))
+    kinds = sorted({str(entry.durability) for entry in manifest.environments if entry.durability is not None})
+    tags = dict.fromkeys([*manifest.tags, owner_tag(package.owner), *map(durability_tag, kinds)])
+    session.add_all(PackageTag(tag=tag, package_id=package.id) for tag in tags)
     body = " ".join([*summary.environments, *summary.tools, *(one.description for one in manifest.environments)])
     names = f"{package.owner} {package.name}"
     index_package(session, package.id, names, manifest.tags, manifest.description, f"{body} {latest.card}")

@@ -70,7 +70,7 @@ def _create_packages() -> None:
     )
     op.create_table(
         "package_tags",
-        sa.Column("tag", sa.String(40), primary_key=True),
+        sa.Column("tag", sa.String(60), primary_key=True),
         sa.Column("package_id", BIG_ID, sa.ForeignKey("packages.id"), primary_key=True, index=True),
     )
 
