@@ -32,15 +32,16 @@ from sqlalchemy import insert
 
 from ludus.hub.database.engine import Database, open_engine, sqlite_url
 from ludus.hub.database.migrate import migrate
-from ludus.hub.database.search import index_package
+from ludus.hub.database.search import durability_tag, index_package, owner_tag
 from ludus.hub.database.tables import Owner, Package, PackageTag, Version
-from ludus.protocol.registry import EnvironmentEntry, Manifest, PackageSummary
+from ludus.protocol.registry import Durability, EnvironmentEntry, Manifest, PackageSummary
 
 MOST = 15.0
 """Milliseconds within which 95 of 100 requests must be served."""
 
 WORDS = [f"{start}{middle}{end}" for start in "bcdfgklmnprst" for middle in ("ar", "el", "in", "ov", "um") for end in
          ("a", "er", "ing", "o", "us")]  # fmt: skip
+DURABILITIES: tuple[Durability, ...] = ("replay", "snapshot", "none")
 TAGS = ["game", "math", "code", "search", "tools", "web", "text", "logic", "science", "planning"]
 
 
@@ -58,7 +59,10 @@ def fill(url: str, count: int) -> None:
             text = [chance.choice(WORDS) for _ in range(150)]
             tags = tuple(sorted(chance.sample(TAGS, 2)))
             name = f"{chance.choice(WORDS)}-{number}"
-            entry = EnvironmentEntry(name="env", source="module:Class", description=" ".join(text[:30]))
+            durability = DURABILITIES[number % len(DURABILITIES)]
+            entry = EnvironmentEntry(
+                name="env", source="module:Class", description=" ".join(text[:30]), durability=durability
+            )
             manifest = Manifest(
                 id=f"{owners[owner]}/{name}", version="1.0.0", description=f"Reward for {' '.join(text[:8])}",
                 tags=tags, environments=(entry,),
@@ -84,7 +88,8 @@ def fill(url: str, count: int) -> None:
                     uploaded_at=moment, yanked=None,
                 )
             )  # fmt: skip
-            session.add_all(PackageTag(tag=tag, package_id=package.id) for tag in tags)
+            marks = (*tags, owner_tag(owners[owner]), durability_tag(durability))
+            session.add_all(PackageTag(tag=tag, package_id=package.id) for tag in marks)
             names = f"{owners[owner]} {name}"
             index_package(session, package.id, names, tags, manifest.description, " ".join(text))
     with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:

@@ -40,6 +40,7 @@ QUICK = {
     "many": ["--active", "512", "--seconds", "10", "--open", "5000"],
     "durability": ["--rounds", "1", "--steps", "5000", "--episodes", "1000", "--kills", "5", "--live", "200"],
     "hub": ["--environments", "500", "--requests", "70"],
+    "hub_site": ["--environments", "50", "--requests", "5"],
     "hub_endpoints": ["--quick"],
     "quotas": ["--rounds", "1", "--steps", "5000", "--takes", "200000"],
     "worker_gateway": ["--quick"],
@@ -341,6 +342,15 @@ def of_hub(found: dict[str, Any]) -> Iterator[Figure]:
         yield Figure(what, "≤ 15 ms", measured, found[kind]["p95"] <= 15)
 
 
+def of_hub_site(found: dict[str, Any]) -> Iterator[Figure]:
+    """The pages of a hub."""
+    for kind in ("sqlite", "postgresql"):
+        if kind in found:
+            slowest, time = max(found[kind].items(), key=lambda pair: float(pair[1]))
+            what = f"hub over {kind}, the slowest page at {found['environments']:,} packages, p95"
+            yield Figure(what, "≤ 30 ms", f"{time:.1f} ms ({slowest})", time <= 30)
+
+
 def of_hub_endpoints(found: dict[str, Any]) -> Iterator[Figure]:
     """The endpoints of a hub."""
     bars = found["bars"]
@@ -440,6 +450,7 @@ READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "many": of_many,
     "durability": of_durability,
     "hub": of_hub,
+    "hub_site": of_hub_site,
     "hub_endpoints": of_hub_endpoints,
     "quotas": of_quotas,
     "worker_gateway": of_workers,
