@@ -371,7 +371,8 @@ async def test_rows_of_the_loop_and_of_the_thread_keep_their_order_and_the_log_i
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync: Sync, slow: float
 ) -> None:
     monkeypatch.setattr(sqlite_journal, "SLOW_SECONDS", slow)
-    monkeypatch.setattr(sqlite_journal, "CHECKPOINT_BYTES", 64 * 1024)
+    for sync in ("normal", "full"):
+        monkeypatch.setitem(sqlite_journal.CHECKPOINT_BYTES, sync, 64 * 1024)
     journal = SqliteJournal(tmp_path / "j.db", sync)
     entries = [Ended(f"e{number}", EndReason.COMPLETED, "x" * 1000) for number in range(2000)]
     for entry in entries:

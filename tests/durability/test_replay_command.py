@@ -215,7 +215,7 @@ async def test_journals_are_listed_and_filtered(served: Process, tmp_path: Path)
 async def test_a_copy_is_whole_while_a_server_writes_and_overwrites_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_journal, "CHECKPOINT_BYTES", 200_000)
+    monkeypatch.setitem(sqlite_journal.CHECKPOINT_BYTES, "normal", 2_000_000)
     path = tmp_path / "j.db"
     reading = asyncio.create_task(asyncio.to_thread(_read_often, path))
     journal = SqliteJournal(path)

@@ -27,7 +27,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         source,
         symlinks=True,
         ignore=shutil.ignore_patterns(
-            ".git", ".venv*", ".peers", ".*_cache", "__pycache__", "node_modules", "out", "runs", "site"
+            ".git", ".venv*", ".peers", ".*_cache", "__pycache__", "node_modules", "out", "runs"
         ),
     )
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(source)]

@@ -278,10 +278,8 @@ class Episode:
 
     def log(self, entries: Iterable[RewardEntry]) -> None:
         """Add entries to the reward log."""
-        if self.entries is None:
-            self.entries = [*entries]
-        else:
-            self.entries += entries
+        self.entries = [] if self.entries is None else self.entries
+        self.entries += entries
 
     def end(self, reason: EndReason) -> None:
         """Set the end reason and the status it implies."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -27,8 +28,8 @@ from ludus.server.runtime.journal import JournalUnusable
 VERSION: Final = 1
 """The version of the file's format."""
 
-ATTEMPTS: Final = 20
-"""How often a copy is tried. Each new attempt means that the server has overwritten its log in the meantime."""
+PATIENCE_SECONDS: Final = 10.0
+"""How long a copy is tried. Each new attempt means that the server has overwritten its log in the meantime."""
 
 _HEADER_BYTES: Final = 32
 
@@ -65,7 +66,8 @@ def unreadable(path: Path, seq: int, error: ValueError) -> JournalUnusable:
 def _copied(path: Path, folder: Path) -> Path:
     """Return a whole copy of a journal's file, with its log next to it."""
     copy, log = folder / "journal.db", path.with_name(path.name + "-wal")
-    for _ in range(ATTEMPTS):
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < give_up:
         before = _state(path, log)
         shutil.copyfile(path, copy)
         copied_log = copy.with_name(copy.name + "-wal")

@@ -47,10 +47,11 @@ RETRY_SECONDS: Final = 0.2
 SLOW_SECONDS: Final = 0.002
 """If a commit took longer than this, the next one is made by the thread."""
 
-CHECKPOINT_BYTES: Final = 4 * 1024 * 1024
+CHECKPOINT_BYTES: Final[dict[Sync, int]] = {"normal": 16 * 1024 * 1024, "full": 4 * 1024 * 1024}
 """After so many bytes, they are copied from SQLite's log into its file, and the log is written from its begin again.
 
-An fsync of a log that grows takes twice the CPU time, because the file system has to write its size, too.
+An fsync of a log that grows takes twice the CPU time, because the file system has to write its size, too. While the log
+is overwritten, a copy of the journal has to be made again, so it is longer where nothing is gained.
 """
 
 KEY_BYTES: Final = 32
@@ -211,7 +212,7 @@ class SqliteJournal(RowJournal):
 
     def _tidy(self) -> bool:
         """Let the thread copy the log or drop a part of the garbage, if that is due; return whether it is."""
-        if self._since_checkpoint < CHECKPOINT_BYTES:
+        if self._since_checkpoint < CHECKPOINT_BYTES[self._sync]:
             return super()._tidy()
         self._since_checkpoint = 0
         self._give(0, self._checkpoint)

@@ -79,7 +79,6 @@ class OnEnd(Protocol):
         self, episode: Episode, reason: EndReason, failure: EpisodeFailed | None, last: StepRecord | None = None
     ) -> None:
         """End the episode; `last` is the record that ended it."""
-        ...
 
 
 @dataclass(slots=True)
@@ -417,8 +416,7 @@ class StepRunner:
         episode.used = self._loop.time()
         if episode.active is not None and record in episode.active:
             episode.active.remove(record)
-            if not episode.active:
-                episode.active = None
+            episode.active = episode.active or None
         journal = episode.journal
         if journal is not None:
             self._write(journal, episode, record, outcome)
@@ -572,7 +570,9 @@ def _log_rewards(
     if result.reward is not None:
         source = "grade" if record.tool is None else "step"
         entries.insert(0, RewardEntry(step=record.number, source=source, reward=result.reward))
-    episode.log(entries)
+    if episode.entries is None:
+        episode.entries = []
+    episode.entries += entries
     if not record.turn_rewards:
         return result, tuple(entries)
     return result.model_copy(update={"reward": total(entry.reward for entry in entries)}), tuple(entries)
