@@ -22,7 +22,7 @@ from ludus.protocol.errors import EpisodeEnded, EpisodeNotFound, InfrastructureF
 from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL
 from ludus.protocol.workers import worker_of, worker_of_session
 
-WIRES = pytest.mark.parametrize("wire", ["channel", "mcp"])
+WIRES = pytest.mark.parametrize("wire", ["channel", pytest.param("mcp", marks=pytest.mark.suite("workers"))])
 ALL_WIRES = pytest.mark.parametrize("wire", ["channel", "mcp", "ors"])
 LOST = (InfrastructureFailed, EpisodeNotFound)
 """How a client learns that an episode is lost: while its worker is dead, and from the next process."""
