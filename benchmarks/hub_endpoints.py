@@ -13,17 +13,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
 import contextlib
-import hashlib
-import io
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -57,6 +53,8 @@ IDLE_SECONDS: Final = 1.0
 
 def wheel() -> tuple[str, bytes]:
     """The file name and the bytes of the package's wheel."""
+    from ludus.hub.seed import pack_wheel
+
     stem = "ada_echo-1.0.0"
     files = {
         "ada_echo.py": SOURCE,
@@ -64,16 +62,7 @@ def wheel() -> tuple[str, bytes]:
         f"{stem}.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: bench\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{stem}.dist-info/entry_points.txt": "[ludus.environments]\necho = ada_echo:Echo\n",
     }
-    record = ""
-    for path, text in files.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
-        record += f"{path},sha256={digest},{len(text.encode())}\n"
-    files[f"{stem}.dist-info/RECORD"] = f"{record}{stem}.dist-info/RECORD,,\n"
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for path, text in files.items():
-            archive.writestr(path, text)
-    return f"{stem}-py3-none-any.whl", buffer.getvalue()
+    return f"{stem}-py3-none-any.whl", pack_wheel(stem, files)
 
 
 def serve_hub(folder: Path) -> None:

@@ -351,6 +351,37 @@ async def test_a_process_that_may_not_take_over_leaves_no_instance_behind(store:
         assert await call(first, episode, 2) == "2", "the first one goes on"
 
 
+@pytest.mark.parametrize("rounds", [0, 1])
+async def test_a_journal_that_cannot_be_read_to_its_end_is_read_again_when_it_is_free(
+    store: Store, monkeypatch: pytest.MonkeyPatch, rounds: int, notes: list[str]
+) -> None:
+    monkeypatch.setattr(head_start, "SHORT_SECONDS", 0.0)
+    monkeypatch.setattr(head_start, "SHORTER", 1e9)
+    async with new_host(store) as first:
+        episodes = [await start(first) for _ in range(3)]
+        for episode in episodes:
+            await call(first, episode, 1)
+        second = new_host(store)
+        journal: Any = second.journal
+        read, number = journal._rows_of_other, itertools.count()
+
+        def break_off(after: int) -> Iterator[Any]:
+            if next(number) < rounds:
+                yield from read(after)
+                return
+            yield from itertools.islice(read(0), 2)
+            raise OSError("planted")
+
+        async def take_over() -> None:
+            assert notes.count("teardown") == 3 * rounds, "what was rebuilt is torn down"
+            first.release()
+
+        monkeypatch.setattr(journal, "_rows_of_other", break_off)
+        second.takes_over = take_over
+        async with second:
+            assert [await call(second, episode, 2) for episode in episodes] == ["2", "2", "2"]
+
+
 async def test_rounds_go_on_while_they_become_shorter(
     store: Store, monkeypatch: pytest.MonkeyPatch, notes: list[str]
 ) -> None:

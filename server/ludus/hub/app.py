@@ -96,7 +96,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        app.state.hub.close()
+        await app.state.hub.close()
 
 
 def _add_operation(app: FastAPI, hub: Hub) -> None:

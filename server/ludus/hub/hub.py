@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Final
 
 from fastapi import Request
@@ -53,6 +55,7 @@ class Hub:
         self.ownership = Ownership(self.database)
         self.authenticator = Authenticator(tokens)
         self.counts: Counter[str] = Counter()
+        self._at_end: list[Callable[[], Awaitable[None]]] = []
 
     def base_url(self, request: Request) -> str:
         """Return the address of the hub for a client, without a slash at its end."""
@@ -92,6 +95,13 @@ class Hub:
         with self.database.reading() as session:
             session.execute(text("SELECT 1"))
 
-    def close(self) -> None:
-        """Close all connections to the database."""
-        self.database.close()
+    def at_end(self, end: Callable[[], Awaitable[None]]) -> None:
+        """Call something when the hub stops, before what was given earlier."""
+        self._at_end.append(end)
+
+    async def close(self) -> None:
+        """End all parts, the last one first, and close all connections to the database."""
+        async with AsyncExitStack() as stack:
+            stack.callback(self.database.close)
+            for end in self._at_end:
+                stack.push_async_callback(end)

@@ -15,6 +15,7 @@ import logging
 import os
 import textwrap
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -143,15 +144,25 @@ def built_in_wheel(name: str, source: str, manifest: Manifest) -> tuple[str, byt
         f"{stem}.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: ludus\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{stem}.dist-info/entry_points.txt": f"[ludus.environments]\n{name} = {OWNER}_{name}:{cls}\n",
     }
-    record = "".join(f"{path},sha256={_digest(text)},{len(text.encode())}\n" for path, text in files.items())
-    files[f"{stem}.dist-info/RECORD"] = f"{record}{stem}.dist-info/RECORD,,\n"
+    return f"{stem}-py3-none-any.whl", pack_wheel(stem, files)
+
+
+def pack_wheel(stem: str, files: Mapping[str, str]) -> bytes:
+    """Return a wheel with some files, and their RECORD.
+
+    Args:
+        stem: the distribution and the version, as in the file's name.
+        files: the texts of the files, by path.
+    """
+    rows = [f"{path},sha256={_digest(text)},{len(text.encode())}" for path, text in files.items()]
+    record = f"{stem}.dist-info/RECORD"
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, text in files.items():
+        for path, text in {**files, record: "\n".join([*rows, f"{record},,", ""])}.items():
             member = zipfile.ZipInfo(path, _TIME)
             member.external_attr = 0o644 << 16
             archive.writestr(member, text)
-    return f"{stem}-py3-none-any.whl", buffer.getvalue()
+    return buffer.getvalue()
 
 
 def _digest(text: str) -> str:

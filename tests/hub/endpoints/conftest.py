@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-import io
 import os
-import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -21,6 +17,7 @@ from ludus.hub.endpoints.pool import Endpoints
 from ludus.hub.endpoints.servers import ReleaseServer
 from ludus.hub.endpoints.settings import EndpointLimits, EndpointSettings
 from ludus.hub.registry.publishing import Upload
+from ludus.hub.seed import pack_wheel
 from ludus.hub.serve import HubServer
 from ludus.hub.settings import HubSettings
 from ludus.protocol.methods import Scope
@@ -88,16 +85,7 @@ def wheel_of(
         f"{stem}.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{stem}.dist-info/entry_points.txt": f"[ludus.environments]\n{name} = ada_{name}:{cls}\n",
     }
-    record = ""
-    for path, text in files.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
-        record += f"{path},sha256={digest},{len(text.encode())}\n"
-    files[f"{stem}.dist-info/RECORD"] = f"{record}{stem}.dist-info/RECORD,,\n"
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for path, text in files.items():
-            archive.writestr(path, text)
-    return f"{stem}-py3-none-any.whl", buffer.getvalue()
+    return f"{stem}-py3-none-any.whl", pack_wheel(stem, files)
 
 
 class EndpointHub:

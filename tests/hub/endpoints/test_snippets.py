@@ -82,7 +82,7 @@ async def test_trl_gets_the_tasks_of_the_endpoint(hub: Any) -> None:
     compile(code, "snippet", "exec")
     for imported in ("from ludus.integrations.trl import outcome_reward, rows", "reward_funcs=[outcome_reward]"):
         assert imported in code
-    assert inspect.isfunction(outcome_reward)
+    assert list(inspect.signature(outcome_reward).parameters)[0] == "completions", "as TRL calls it"
     call = f'rows(ServerAddress("{hub.address()}"), "counter", "train", n=256, seed=1)'
     assert call in code
     found = await asyncio.to_thread(eval, call, {"rows": rows, "ServerAddress": ServerAddress})

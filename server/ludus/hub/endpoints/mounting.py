@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.routing import Mount
 
@@ -36,14 +34,4 @@ def mount_endpoints(app: FastAPI, hub: Hub) -> None:
     )
     app.state.endpoints, app.state.channels = endpoints, routes.find_channel
     app.router.routes.append(Mount("/e", app=routes))
-    entered = app.router.lifespan_context
-
-    @asynccontextmanager
-    async def lifespan(app: Any) -> AsyncIterator[Any]:
-        async with entered(app) as state:
-            try:
-                yield state
-            finally:
-                await endpoints.close()
-
-    app.router.lifespan_context = lifespan
+    hub.at_end(endpoints.close)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
@@ -106,17 +105,7 @@ def _add_play_and_rollouts(app: FastAPI, site: Site) -> None:
     ]
     before = next(place for place, route in enumerate(app.router.routes) if getattr(route, "path", "") == PACKAGE)
     app.router.routes[before:before] = routes
-    entered = app.router.lifespan_context
-
-    @asynccontextmanager
-    async def lifespan(app: Any) -> AsyncIterator[Any]:
-        async with entered(app) as state:
-            try:
-                yield state
-            finally:
-                await plays.close()
-
-    app.router.lifespan_context = lifespan
+    site.hub.at_end(plays.close)
 
 
 def own_endpoint(request: Request, owner: str, name: str, version: str) -> str | None:

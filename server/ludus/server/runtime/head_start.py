@@ -93,6 +93,7 @@ class HeadStart:
                 self.histories.add(await asyncio.to_thread(list, journal.peek()))
             except (LudusError, OSError) as error:
                 log.info("no episode is rebuilt before the journal is free: %s", error)
+                await self.forget()
                 return
             turns = asyncio.Semaphore(AT_ONCE)
             await asyncio.gather(
@@ -112,8 +113,14 @@ class HeadStart:
         if history.ended is None and history.settled_calls() < begun.calls:
             return None
         del self._begun[history.started.episode]
-        begun.episode.retired = None if history.ended is None else begun.episode.retired
+        if history.ended is None:
+            begun.episode.retired = None
         return begun
+
+    async def forget(self) -> None:
+        """Forget all that was read, and tear down what was rebuilt of it."""
+        self.histories = Histories()
+        await self.discard()
 
     async def discard(self) -> None:
         """Tear down the episodes that were not taken."""

@@ -263,6 +263,8 @@ class Journal(Protocol):
     def peek(self) -> Iterable[Stored]:
         """Return what a process that still writes has appended since this was called last, oldest first.
 
+        If it fails, all is returned again, by the next call or by `stored`.
+
         Raises:
             AuthoringError: it cannot be read.
             OSError: likewise.

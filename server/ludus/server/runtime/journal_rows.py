@@ -120,11 +120,17 @@ class RowJournal(ABC):
     def peek(self) -> Iterator[Stored]:
         """Yield what another process, which still writes, has appended since this was called last, oldest first.
 
+        If it fails, all is yielded again, by the next call or by `stored`.
+
         Raises:
             JournalUnusable: it cannot be read.
             OSError: likewise.
         """
-        yield from self._decoded(self._rows_of_other(self._read))
+        try:
+            yield from self._decoded(self._rows_of_other(self._read))
+        except BaseException:
+            self._forget_read()  # who asked may not have got all of it
+            raise
 
     def keeps_what_was_peeked(self) -> bool:
         """Return whether the rows that `peek` read are unchanged; otherwise `stored` yields all.
@@ -136,7 +142,7 @@ class RowJournal(ABC):
         """
         if self._bytes_of_rows(self._read) == self._read_bytes:
             return True
-        self._garbage, self._read, self._read_bytes, self._read_sizes = Garbage(), 0, 0, Counter()
+        self._forget_read()
         return False
 
     def stored(self) -> Iterator[Stored]:
@@ -163,6 +169,9 @@ class RowJournal(ABC):
         if self.sizes is not None:
             self.sizes.update({episode: size for episode, size in self._read_sizes.items() if episode in kept})
         self._read_sizes.clear()
+
+    def _forget_read(self) -> None:
+        self._garbage, self._read, self._read_bytes, self._read_sizes = Garbage(), 0, 0, Counter()
 
     def _decoded(self, rows: Iterable[Row]) -> Iterator[Stored]:
         """Yield the entries of rows, and note what they mean."""

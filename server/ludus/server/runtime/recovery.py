@@ -36,7 +36,7 @@ from ludus.protocol.rewards import RewardEntry
 from ludus.protocol.text import replace_surrogates
 from ludus.server.runtime.episode import Episode
 from ludus.server.runtime.head_start import HeadStart
-from ludus.server.runtime.histories import Histories, History, record_of
+from ludus.server.runtime.histories import History, record_of
 from ludus.server.runtime.idempotency import IdempotencyCache
 from ludus.server.runtime.journal import Ended, Journal, Scored
 from ludus.server.runtime.repeating import Departed, rebuild, repeat
@@ -133,8 +133,7 @@ class Recovery:
             AuthoringError: the journal cannot be read.
         """
         if not journal.keeps_what_was_peeked():
-            await self.head_start.discard()
-            self.head_start.histories = Histories()
+            await self.head_start.forget()
         read = self.head_start.histories
         with uncollected():
             read.add(journal.stored())

@@ -46,7 +46,7 @@ def copied_rows(path: Path, after: int = 0) -> Iterator[tuple[int, float, bytes]
     """
     if not path.is_file():
         raise JournalUnusable(f"there is no journal {path}; `ludus serve --journal FILE` writes one")
-    with tempfile.TemporaryDirectory(prefix="ludus-replay-") as folder:
+    with tempfile.TemporaryDirectory(prefix="ludus-journal-") as folder:
         copy = _copied(path, Path(folder))
         try:
             with closing(sqlite3.connect(copy, isolation_level=None)) as database:
