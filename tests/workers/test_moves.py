@@ -169,12 +169,13 @@ async def cut_moves(server: WorkersServer, cuts: int, seed: int, wire: Any) -> i
     return acknowledged.total()
 
 
-@pytest.mark.suite("workers")
+@pytest.mark.suite("moves")
 @pytest.mark.parametrize("wire", ["channel", "mcp", "ors"])
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
+@pytest.mark.parametrize("seed", range(17))
 async def test_moves_that_are_cut_at_random_points_lose_no_step_and_run_none_twice(
-    launch: Any, store: str, wire: Any, request: pytest.FixtureRequest
+    launch: Any, seed: int, store: str, wire: Any, request: pytest.FixtureRequest
 ) -> None:
     journal = True if store == "sqlite" else request.getfixturevalue("database").name
     server: WorkersServer = await launch(journal=journal, specs=SPECS)
-    assert await cut_moves(server, 10, 7, wire) > 10
+    assert await cut_moves(server, 10, seed, wire) > 10
