@@ -8,6 +8,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from ludus.hub.endpoints.settings import EndpointSettings
+from ludus.hub.results.limits import ResultLimits
 from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
 from ludus.server.web.proxies import parse_public_url
 from ludus.server.web.settings import is_loopback
@@ -69,6 +70,7 @@ class HubSettings(BaseModel):
     limits: HubLimits = HubLimits()
     endpoints: EndpointSettings = EndpointSettings()
     """How published environments run."""
+    results: ResultLimits = ResultLimits()
 
     @model_validator(mode="after")
     def _known_database(self) -> Self:

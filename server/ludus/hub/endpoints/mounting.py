@@ -30,7 +30,7 @@ def mount_endpoints(app: FastAPI, hub: Hub) -> None:
 
     endpoints = Endpoints(find, hub.settings.data / FOLDER, hub.settings.endpoints)
     routes = EndpointRoutes(
-        endpoints, hub.authenticator.principal, may_read_logs(hub.registry.owners), hub.settings.origins
+        endpoints, hub.authenticator.principal, may_read_logs(hub.registry.owners), hub.settings.origins, hub.runner
     )
     app.state.endpoints, app.state.channels = endpoints, routes.find_channel
     app.router.routes.append(Mount("/e", app=routes))

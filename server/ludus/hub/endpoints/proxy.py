@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ludus.hub.endpoints.gateways import EndpointGateway
     from ludus.hub.endpoints.pool import Endpoints
+    from ludus.hub.endpoints.runner import Runner
     from ludus.server.auth.principal import Principal
     from ludus.server.web.guard import Origins
     from ludus.server.workers.upstream import Headers
@@ -45,14 +46,16 @@ class EndpointRoutes:
         principal: returns the principal of a request, or raises `Unauthenticated`.
         may_read_logs: returns whether a principal may read the logs of an owner's package; it may block.
         origins: the hosts and pages that may open channels; other requests were checked before.
+        runner: the hub's own principal.
     """
 
     def __init__(
         self, endpoints: Endpoints, principal: Callable[[Request], Principal],
-        may_read_logs: Callable[[Principal, str, str], bool], origins: Origins,
+        may_read_logs: Callable[[Principal, str, str], bool], origins: Origins, runner: Runner,
     ) -> None:  # fmt: skip
         self._endpoints = endpoints
-        self._principal = principal
+        self._principal = runner.recognizing(principal)
+        self._runner = runner
         self._may_read_logs = may_read_logs
         self._origins = origins
 
@@ -73,7 +76,8 @@ class EndpointRoutes:
         except LudusError as error:
             await _error(unquote(raw.decode("latin-1")), error)(scope, receive, send)
             return
-        await HttpExchange(gateway, scope, receive, send, target, sender).run()
+        known = self._runner.at_endpoint(sender) if sender is not None else None
+        await HttpExchange(gateway, scope, receive, send, target, known).run()
 
     async def find_channel(self, target: bytes, headers: Headers) -> tuple[EndpointGateway, bytes, Principal]:
         """Return the gateway of an upgrade, the path below the endpoint, and the sender.
@@ -92,7 +96,7 @@ class EndpointRoutes:
             raise refusal
         address, below = _split(raw, query)
         sender = self._principal(Request(_with_bearer({"type": "http", "headers": list(headers)})))
-        return await self._endpoints.gateway(address), below, sender
+        return await self._endpoints.gateway(address), below, self._runner.at_endpoint(sender)
 
     async def _logs(self, request: Request, address: Address) -> Response:
         """Return the log of an endpoint as text; with `?follow=1`, also what it goes on to write."""
