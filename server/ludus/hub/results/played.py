@@ -129,7 +129,7 @@ class PlayedRuns:
         return await _call(self._store.run, key)
 
     async def next_episode(self, principal: Principal, key: str, address: str, public: str) -> NextEpisode:
-        """Start the next episode of a run.
+        """Start the next episode of a run. There is no ticket when all have been given out, and when the run has ended.
 
         Args:
             principal: the account.
@@ -139,11 +139,12 @@ class PlayedRuns:
 
         Raises:
             NotFound, Forbidden: there is no such run, or it is another account's.
-            Conflict: it has ended.
             CapacityError: too many of its episodes are open, or the endpoint is full.
             InfrastructureFailed: episodes break at their start.
         """
-        run = await self._open_run(principal, key)
+        run = await self._own_run(principal, key)
+        if not self._is_open(run):
+            return NextEpisode(ticket=None, waiting=0, open=0)
         client = self._client(key, address)
         for _ in range(STARTS):
             if len(client.episodes) + client.starting >= self._limits.open_episodes:
@@ -164,11 +165,12 @@ class PlayedRuns:
 
     async def tickets(self, principal: Principal, key: str, public: str) -> OpenTickets:
         """Return the open episodes of a run, for a player who comes back."""
-        run = await self._open_run(principal, key)
-        client = self._clients.get(key)
-        live = [one for one in client.episodes.values() if not one.is_done] if client is not None else []
-        assert client is not None or not live
-        return OpenTickets(tickets=tuple(self._ticket(run, client, one, public) for one in live if client is not None))
+        run = await self._own_run(principal, key)
+        client = self._clients.get(key) if self._is_open(run) else None
+        if client is None:
+            return OpenTickets(tickets=())
+        live = [one for one in client.episodes.values() if not one.is_done]
+        return OpenTickets(tickets=tuple(self._ticket(run, client, one, public) for one in live))
 
     async def end_episode(self, principal: Principal, key: str, place: int, params: EndEpisodeParams) -> EpisodeEnd:
         """Read the end of an episode, which is closed if it still runs, and write its row.
@@ -310,11 +312,8 @@ class PlayedRuns:
             raise e.Forbidden(f"the run {key} is of {run.by!r}, not of {principal.name!r}")
         return run
 
-    async def _open_run(self, principal: Principal, key: str) -> RunInfo:
-        run = await self._own_run(principal, key)
-        if run.state != "open" or (run.deadline is not None and run.deadline <= self.now()):
-            raise e.Conflict(f"the run {key} has ended")
-        return run
+    def _is_open(self, run: RunInfo) -> bool:
+        return run.state == "open" and (run.deadline is None or run.deadline > self.now())
 
     def _client(self, key: str, address: str) -> RunClient:
         if key not in self._clients:

@@ -236,7 +236,7 @@ class ResultStore:
         with self._database.reading() as session:
             run, _ = _find(session, key)
             query = select(ResultEpisode.state, func.count()).where(ResultEpisode.run_id == run.id)
-            return dict(session.execute(query.group_by(ResultEpisode.state)).tuples().all())
+            return {state: count for state, count in session.execute(query.group_by(ResultEpisode.state))}
 
     def release(self, key: str, place: int, *, is_rerun: bool) -> bool:
         """Put an open episode back, and return whether it was done.
@@ -398,7 +398,7 @@ class ResultStore:
                 .offset((page - 1) * LOG_LINES)
                 .limit(LOG_LINES)
             )
-            return [_log_entry(line, run, board) for line, run, board in session.execute(query).tuples()], total
+            return [_log_entry(line, run, board) for line, run, board in session.execute(query)], total
 
     def _ensure_board(self, new: NewRun) -> None:
         key = new.board
