@@ -11,9 +11,9 @@ from alembic.runtime.migration import MigrationContext
 from postgres_server import PostgresServer
 from sqlalchemy import Engine, inspect
 
+from ludus.hub.database import result_tables  # noqa: F401  # its tables belong to the schema, too
 from ludus.hub.database.engine import open_engine, sqlite_url
 from ludus.hub.database.migrate import migrate
-from ludus.hub.database import result_tables  # noqa: F401  # its tables belong to the schema, too
 from ludus.hub.database.tables import Table
 
 

@@ -352,6 +352,8 @@ class Board(BoardKey):
 
     sha256: Digest
     rows: tuple[BoardRow, ...] = ()
+    lines: Whole = 0
+    """The number of all rows, of which a summary has the first ones only."""
     open_runs: Whole = 0
     """The number of registered runs that have not ended."""
     removed_runs: Whole = 0

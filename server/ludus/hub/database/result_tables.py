@@ -25,6 +25,8 @@ class ResultBoard(Table):
     level: Mapped[str] = mapped_column(String(10))
     document: Mapped[str] = mapped_column(Text)
     """A `Board` as JSON, replaced with every change of its runs, so that a page is one query."""
+    summary: Mapped[str] = mapped_column(Text)
+    """The same with its first rows only, for the environment's page."""
 
 
 class ResultRun(Table):

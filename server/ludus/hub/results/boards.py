@@ -20,6 +20,9 @@ from ludus.protocol.results import Board, BoardRow, RunFigures
 MOST_RUNS: Final = 200
 """The most keys of runs that a line names."""
 
+SUMMARY_ROWS: Final = 8
+"""The number of rows in a board's summary."""
+
 
 def board_of(row: ResultBoard, runs: Sequence[ResultRun]) -> Board:
     """Return a board.
@@ -40,11 +43,18 @@ def board_of(row: ResultBoard, runs: Sequence[ResultRun]) -> Board:
     return Board(
         package=row.package, version=row.version, environment=row.environment, split=row.split,
         level="played" if row.level == "played" else "reported",
-        sha256=row.sha256, rows=tuple(sorted(lines, key=lambda line: -line.mean.value)),
+        sha256=row.sha256, lines=len(lines), rows=tuple(sorted(lines, key=lambda line: -line.mean.value)),
         open_runs=sum(run.state == "open" for run in runs),
         removed_runs=sum(run.removed_at is not None for run in runs), reward_range=common,
         difficulty=difficulty(added(sums.values())),
     )  # fmt: skip
+
+
+def write_board(row: ResultBoard, runs: Sequence[ResultRun]) -> None:
+    """Replace the documents of a board by what its runs lead to."""
+    board = board_of(row, runs)
+    row.document = board.model_dump_json(by_alias=True)
+    row.summary = board.model_copy(update={"rows": board.rows[:SUMMARY_ROWS]}).model_dump_json(by_alias=True)
 
 
 def range_of(run: ResultRun) -> Interval | None:

@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from ludus.hub.database.engine import Database
 from ludus.hub.database.result_tables import ResultBoard, ResultEpisode, ResultLogLine, ResultRun
 from ludus.hub.registry.catalog import aware
-from ludus.hub.results.boards import board_of, range_of
+from ludus.hub.results.boards import range_of, write_board
 from ludus.hub.results.limits import ResultLimits
 from ludus.protocol.errors import CapacityError, Conflict, Forbidden, NotFound
 from ludus.protocol.receipts import SignedReceipt
@@ -201,13 +201,13 @@ class ResultStore:
         with self._database.reading() as session:
             return _find(session, key)[0].receipt
 
-    def rows(self, key: str, page: int | None = None) -> tuple[list[RunEpisode], int]:
+    def rows(self, key: str, page: int | None = None, size: int = PAGE_ROWS) -> tuple[list[RunEpisode], int]:
         """Return the rows of a run in order of their places, one page of them or all, and their number."""
         with self._database.reading() as session:
             run, _ = _find(session, key)
             query = select(ResultEpisode).where(ResultEpisode.run_id == run.id).order_by(ResultEpisode.place)
             if page is not None:
-                query = query.offset((page - 1) * PAGE_ROWS).limit(PAGE_ROWS)
+                query = query.offset((page - 1) * size).limit(size)
             lowest = lowest_value(range_of(run))
             return [_public(row, lowest) for row in session.scalars(query)], run.tasks * run.samples
 
@@ -344,11 +344,11 @@ class ResultStore:
             return Board.model_validate_json(found.document) if found is not None else None
 
     def boards(self, package: str, version: str) -> list[Board]:
-        """Return the boards of a version, by environment, split and level."""
+        """Return the summaries of a version's boards, by environment, split and level."""
         with self._database.reading() as session:
-            query = select(ResultBoard.document).where(ResultBoard.package == package, ResultBoard.version == version)
+            query = select(ResultBoard.summary).where(ResultBoard.package == package, ResultBoard.version == version)
             order = (ResultBoard.environment, ResultBoard.split, ResultBoard.level)
-            return [Board.model_validate_json(one) for one in session.scalars(query.order_by(*order)) if one]
+            return [Board.model_validate_json(one) for one in session.scalars(query.order_by(*order))]
 
     def remove(self, key: str, by: str, reason: str, now: datetime, *, is_moderator: bool) -> None:
         """Take a run off its board. It stays known, with the reason.
@@ -409,9 +409,9 @@ class ResultStore:
             with self._database.writing() as session:
                 made = ResultBoard(
                     package=key.package, version=key.version, sha256=new.sha256, environment=key.environment,
-                    split=key.split, level=key.level, document="",
+                    split=key.split, level=key.level,
                 )  # fmt: skip
-                made.document = board_of(made, ()).model_dump_json(by_alias=True)
+                write_board(made, ())
                 session.add(made)
         except IntegrityError:
             return  # another request has made it meanwhile
@@ -419,7 +419,7 @@ class ResultStore:
 
 def _rebuild(session: Session, board: ResultBoard) -> None:
     query = select(ResultRun).where(ResultRun.board_id == board.id).order_by(ResultRun.id)
-    board.document = board_of(board, session.scalars(query).all()).model_dump_json(by_alias=True)
+    write_board(board, session.scalars(query).all())
 
 
 def _board(session: Session, key: BoardKey, *, lock: bool = False) -> ResultBoard | None:

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ludus.hub.registry.catalog import VersionRecord
+from ludus.hub.site.board_pages import environment_results
 from ludus.hub.site.differences import changes
 from ludus.hub.site.markdown import card_html
 from ludus.hub.site.rendering import HEADERS
@@ -61,6 +62,7 @@ class EnvironmentPages:
                 record, hub_url, self._site.hub.file_url(request, record.sha256, record.filename), endpoint
             ),
             reports=list(_reports(record)), owners=registry.owners(owner, name),
+            results=environment_results(request.app.state.results, record.id, record.version),
         )  # fmt: skip
 
     def difference(self, request: Request) -> Response:

@@ -25,6 +25,7 @@ def upgrade() -> None:
         sa.Column("split", sa.String(300), nullable=False),
         sa.Column("level", sa.String(10), nullable=False),
         sa.Column("document", sa.Text, nullable=False),
+        sa.Column("summary", sa.Text, nullable=False),
         sa.UniqueConstraint("package", "version", "environment", "split", "level"),
     )
     _create_runs()
