@@ -64,6 +64,8 @@ class SiteHub:
 
     url: str
     data: Path
+    server: str = ""
+    """The address of the server at which the environments run, if a test needs it."""
 
 
 def as_page(answer: httpx.Response, status: int = 200) -> Page:

@@ -45,7 +45,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteHub]:
         support = Path(__file__).parents[2] / "support" / "hub_sites.py"
         hub, url = started([sys.executable, str(support), str(folder / "data"), where], " at ", folder / "hub.log")
         try:
-            yield SiteHub(url, folder / "data")
+            yield SiteHub(url, folder / "data", where)
         finally:
             stopped(hub)
     finally:

@@ -80,6 +80,17 @@ def test_a_wrong_entry_is_shown_again_with_its_problem_and_changes_nothing(brows
     assert "This is needed." in missing.text
 
 
+def test_a_person_acts_at_the_agent_endpoint_like_any_agent(browser: httpx.Client, site: SiteHub) -> None:
+    def requests() -> float:
+        lines = httpx.get(f"{site.server}/metrics").text.splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith('ludus_requests_total{wire="play"}'))
+
+    address, shown = start(browser, "ludus/wordle", "wordle/train", "3")
+    before = requests()
+    guess(browser, address, shown, word="crane")
+    assert requests() == before + 1
+
+
 def test_a_form_sent_twice_acts_once(browser: httpx.Client) -> None:
     address, shown = start(browser, "ludus/wordle", "wordle/train", "2")
     once = as_page(guess(browser, address, shown, word="crane"))

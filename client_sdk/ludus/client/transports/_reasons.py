@@ -26,8 +26,12 @@ _DOING: Final = {
     "episodes/close": "closing an episode",
     "groups/score": "scoring a group",
     "outcomes/report": "reporting outcomes",
+    "discover": "reading the server's settings",
+    "call": "calling a tool",
+    "list": "reading what the agent endpoint offers",
+    "get": "reading the prompt",
 }
-"""Descriptions of the methods for error messages, by the method's name without the vendor's prefix."""
+"""Descriptions of the methods for error messages, by the name after the first slash: the extension's and MCP's own."""
 
 
 def doing(method: str) -> str:

@@ -1,10 +1,12 @@
 """Episodes that people play by hand.
 
-How this works: each play is one task that runs the client's agent loop (`run_episode`) with a person as its policy. So
-the hub is an ordinary client of the environment's server, and it records a trajectory like any other. The loop asks the
-person for a turn; the pages show the conversation so far, which holds no rewards, and hand the action over.
-The credential of the episode stays in this process. A play ends with its episode, when its person waits for too long,
-gives up, or when the hub stops; its trajectory is then kept for a while.
+How this works: each play is one task. As a trainer it starts the episode; then it runs the client's agent loop
+(`run_episode`) at the episode's agent endpoint, with a person as its policy. So a person sees and does exactly what an
+agent can, and what the pages show while the episode runs cannot hold a reward. The loop asks the person for a turn; the
+pages show the conversation so far and hand the action over.
+After the play, the trainer's side closes the episode and adds the rewards to the trajectory. The credentials of
+the episode stay in this process. A play ends with its episode, when its person waits for too long, gives up, or when
+the hub stops; its trajectory is then kept for a while.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ludus.client import connect
+from ludus.client.agent_endpoint import open_agent_endpoint, with_rewards
 from ludus.client.agent_loop import Harness, run_episode
 from ludus.client.policies.base import Conversation, PolicyResult, Turn
 from ludus.protocol.actions import Answer, Call
-from ludus.protocol.errors import CapacityError, InternalError, LudusError, NotFound
+from ludus.protocol.errors import CapacityError, InternalError, LudusError, NotFound, Unsupported
 from ludus.protocol.trajectory import Trajectory
 
 _log = logging.getLogger("ludus.hub.site")
@@ -147,7 +150,13 @@ class Play:
                     episode = await environment.start(split=target.split, index=target.index)
             except TimeoutError:
                 raise InternalError(f"the environment did not start within {limits.start_seconds:g} s") from None
-            return await run_episode(episode, _Person(self._ask), harness=harness, version=version)
+            async with episode:
+                if episode.play_url is None:
+                    raise Unsupported("this environment's server has no agent endpoints, at which a person could play")
+                async with open_agent_endpoint(episode.play_url, task=episode.task) as agent:
+                    played = await run_episode(agent, _Person(self._ask), harness=harness, version=version)
+                info = await episode.close()
+                return with_rewards(played, info, (await episode.rewards()).entries)
 
     async def _ask(self, conversation: Conversation) -> PolicyResult:
         """Wait for the person's action."""

@@ -11,6 +11,7 @@ from mcp import MCPError
 from ludus.protocol.content import Content, Message, TextBlock
 from ludus.protocol.episodes import StepResult, ToolSpec
 from ludus.protocol.errors import EpisodeEnded, EpisodeFailed, EpisodeNotFound, LudusError, to_wire
+from ludus.protocol.notices import NOT_CALLED, end_notice, failure_notice
 
 UNKNOWN_EPISODE: Final = (
     "This server does not know this episode: it was started on another server, or this one has been restarted or has "
@@ -72,7 +73,7 @@ def observation(result: StepResult, tool: str) -> dict[str, Any]:
     if not content and error is not None:
         content.append({"type": "text", "text": error.message})
     if result.end_reason is not None:
-        content.append({"type": "text", "text": f"This episode is over ({result.end_reason})."})
+        content.append({"type": "text", "text": end_notice(result.end_reason)})
     return tool_result(content, is_error=error is not None)
 
 
@@ -89,15 +90,11 @@ def refused(error: LudusError, *, ran_here: bool = False) -> dict[str, Any]:
         MCPError: the error does not concern the state of the episode.
     """
     if isinstance(error, EpisodeEnded):
-        reason = error.data.get("endReason")
-        return text_result(
-            f"This episode is over{f' ({reason})' if reason else ''}. No tool was called.", is_error=True
-        )
+        return text_result(end_notice(error.data.get("endReason"), called=False), is_error=True)
     if isinstance(error, EpisodeNotFound):
-        return text_result(f"{unknown_episode(ran_here)} No tool was called.", is_error=True)
+        return text_result(f"{unknown_episode(ran_here)} {NOT_CALLED}", is_error=True)
     if isinstance(error, EpisodeFailed):
-        incident = f" Incident {error.incident} is in the server's log." if error.incident else ""
-        return text_result(f"The environment failed, so this episode is over.{incident}", is_error=True)
+        return text_result(failure_notice(error.incident), is_error=True)
     raise mcp_error(error) from None
 
 
