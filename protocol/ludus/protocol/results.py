@@ -269,6 +269,8 @@ class Submission(WireModel):
     sha256: Digest
     """The digest of the wheel that was evaluated."""
     environment: Name
+    environment_version: Annotated[str, StringConstraints(max_length=100)] = ""
+    """The version that the environment's class has declared to the evaluation; empty if it declares none."""
     split: Name
     samples: Annotated[int, Field(ge=1, le=SUBMISSION_EPISODES)]
     """The number of episodes of each task."""

@@ -6,6 +6,7 @@ from starlette.requests import Request
 
 from ludus.hub.hub import Hub
 from ludus.hub.registry.catalog import VersionRecord
+from ludus.protocol.errors import Conflict, Forbidden
 from ludus.protocol.methods import Scope
 from ludus.protocol.results import RunInfo
 from ludus.server.auth.principal import Principal
@@ -45,6 +46,23 @@ class Access:
         """Return whether a principal may publish versions of a package."""
         owner, _, name = record.id.partition("/")
         return principal.name in self._hub.registry.owners(owner, name)
+
+    def check_rollouts(self, request: Request, principal: Principal, run: RunInfo) -> None:
+        """Check that a principal may upload the trajectories of a run.
+
+        Raises:
+            Forbidden: the run is another account's.
+            Conflict: the run was played here, or its split is a test split, whose tasks stay unpublished.
+        """
+        owner, _, name = run.package.partition("/")
+        record = self.version(request, owner, name, run.version)
+        if run.by != principal.name:
+            raise Forbidden(f"the run {run.key} is of {run.by!r}, not of {principal.name!r}")
+        splits = [split for one in record.environments if one.name == run.environment for split in one.splits]
+        if any(split.name == run.split and split.type == "test" for split in splits):
+            raise Conflict(f"{run.split!r} is a test split: trajectories would publish its tasks")
+        if run.level != "reported":
+            raise Conflict(f"the run {run.key} was played on this hub; only reported runs take trajectories")
 
     def check_run(self, request: Request, run: RunInfo) -> RunInfo:
         """Return a run if the sender of a request may see its package.

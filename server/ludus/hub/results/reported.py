@@ -84,6 +84,11 @@ def _check_version(record: VersionRecord, upload: Submission) -> EnvironmentEntr
     if entry is None:
         near = did_you_mean(upload.environment, names)
         raise EnvironmentNotFound(f"{title} has no environment {upload.environment[:100]!r}{near}")
+    ours, theirs = entry.version, upload.environment_version
+    if ours and theirs and ours != theirs:
+        raise DigestMismatch(
+            f"these results are of version {theirs!r} of {entry.name}, and the wheel of {title} has version {ours!r}"
+        )
     splits = {split.name: split.count for split in entry.splits}
     if splits and upload.split not in splits:
         near = did_you_mean(upload.split, list(splits))

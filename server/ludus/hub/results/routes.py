@@ -1,19 +1,22 @@
 """The JSON API of results, under /api/v1.
 
-GET  /environments/{owner}/{name}/versions/{version}/boards                      BoardList
-GET  /environments/{owner}/{name}/versions/{version}/board?environment=&split=&level=   Board
-POST /environments/{owner}/{name}/versions/{version}/results                     Submission → RunInfo (reported)
-POST /environments/{owner}/{name}/versions/{version}/runs                        RunParams → RunInfo (played)
-GET  /runs/{run}                   RunInfo
-GET  /runs/{run}/rows?page=        RunEpisodes, once the run has ended
-GET  /runs/{run}/receipt           Receipt
-POST /runs/{run}/episodes          NextEpisode: starts the next episode of a played run
-GET  /runs/{run}/episodes          OpenTickets
-POST /runs/{run}/episodes/{place}/end   EndEpisodeParams → EpisodeEnd
-POST /runs/{run}/end               RunInfo
-POST /runs/{run}/remove            RemoveParams → RunInfo
-GET  /results/log?page=            ResultsLog
-GET  /results/key                  the hub's public key
+    GET  /environments/{owner}/{name}/versions/{version}/boards                      BoardList
+    GET  /environments/{owner}/{name}/versions/{version}/board?environment=&split=&level=   Board
+    POST /environments/{owner}/{name}/versions/{version}/results                     Submission → RunInfo (reported)
+    POST /environments/{owner}/{name}/versions/{version}/runs                        RunParams → RunInfo (played)
+    GET  /runs/{run}                   RunInfo
+    GET  /runs/{run}/rows?page=        RunEpisodes, once the run has ended
+    GET  /runs/{run}/receipt           Receipt
+    POST /runs/{run}/episodes          NextEpisode: starts the next episode of a played run
+    GET  /runs/{run}/episodes          OpenTickets
+    POST /runs/{run}/episodes/{place}/end   EndEpisodeParams → EpisodeEnd
+    POST /runs/{run}/end               RunInfo
+    POST /runs/{run}/rollouts          trajectories of a reported run; GET returns them
+    POST /runs/{run}/remove            RemoveParams → RunInfo
+    GET  /results/log?page=            ResultsLog
+    GET  /results/key                  the hub's public key
+
+The rewards of a played run are shown when it has ended.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from typing import Annotated, Final, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import FileResponse
 from pydantic import BaseModel, ValidationError
 
 from ludus.hub.hub import Hub
@@ -30,6 +34,7 @@ from ludus.hub.results.access import Access
 from ludus.hub.results.limits import ResultLimits
 from ludus.hub.results.played import PlayedRuns
 from ludus.hub.results.reported import submit
+from ludus.hub.results.rollouts import RunRollouts
 from ludus.hub.results.store import Conclude, ResultStore
 from ludus.protocol._model import WireModel
 from ludus.protocol.bounds import check_json
@@ -57,6 +62,9 @@ M = TypeVar("M", bound=WireModel)
 
 SMALL_BODY: Final = 64 * 1024
 """The largest request that is not an upload, in bytes."""
+
+ROLLOUTS: Final = "run-rollouts"
+"""The folder of uploaded trajectories in the hub's data folder."""
 
 VERSION: Final = "/environments/{owner}/{name}/versions/{version}"
 
@@ -92,6 +100,7 @@ class ResultRoutes:
         self._conclude = conclude
         self._play_address = play_address
         self._key = key
+        self._rollouts = RunRollouts(hub.settings.data / ROLLOUTS)
         self._limits: ResultLimits = hub.settings.results
 
     def router(self) -> APIRouter:
@@ -182,6 +191,25 @@ class ResultRoutes:
             response.status_code = 201 if is_new else 200
             self._hub.counts["results:reported"] += is_new
             return info
+
+        @routes.post("/runs/{run}/rollouts", tags=["Results"], summary="Upload the trajectories of a reported run")
+        async def add_rollouts(request: Request, run: str) -> RunInfo:
+            principal = await run_in_threadpool(access.submitter, request)
+            info = await run_in_threadpool(self._store.run, run)
+            await run_in_threadpool(access.check_rollouts, request, principal, info)
+            digest = await self._rollouts.receive(request.stream())
+            await run_in_threadpool(self._store.set_rollouts, run, digest)
+            return await run_in_threadpool(self._store.run, run)
+
+        @routes.get("/runs/{run}/rollouts", tags=["Results"], summary="Download the uploaded trajectories of a run")
+        def rollouts(request: Request, run: str) -> FileResponse:
+            info = access.check_run(request, self._store.run(run))
+            digest = self._store.rollouts(run)
+            if digest is None or info.removal is not None:
+                raise NotFound(f"the run {run[:40]} has no uploaded trajectories")
+            return FileResponse(
+                self._rollouts.path(digest), media_type="application/x-ndjson", filename=f"{info.key}.jsonl"
+            )
 
         @routes.post("/runs/{run}/remove", tags=["Results"], summary="Take a run off its board")
         async def remove(request: Request, run: str) -> RunInfo:

@@ -386,6 +386,11 @@ class ResultStore:
         with self._database.writing() as session:
             _find(session, key, lock=True)[0].rollouts = digest
 
+    def rollouts(self, key: str) -> str | None:
+        """Return the digest of the uploaded trajectories of a run; None if there are none."""
+        with self._database.reading() as session:
+            return _find(session, key)[0].rollouts
+
     def log(self, page: int) -> tuple[list[LogEntry], int]:
         """Return one page of the log, the newest line first, and the number of all lines."""
         with self._database.reading() as session:
