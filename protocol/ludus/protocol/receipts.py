@@ -14,7 +14,7 @@ import base64
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -129,6 +129,30 @@ def verify_receipt(signed: SignedReceipt, rows: Sequence[RunEpisode], key: str |
     _check_signature(signed)
     _check_rows(signed.statement, rows)
     _check_drawing(signed.statement, rows)
+
+
+def describe_receipt(signed: SignedReceipt, *, key_is_known: bool) -> Iterator[str]:
+    """Yield lines that say what a receipt that holds proves, and what it does not.
+
+    Args:
+        signed: a receipt that was verified.
+        key_is_known: whether its key was compared with one known from elsewhere.
+    """
+    one = signed.statement
+    ends = ", ".join(f"{count} {end}" for end, count in sorted(one.ends.items()))
+    yield f"The receipt of the run {one.run} holds."
+    yield f"  {one.package} {one.version} (wheel {one.sha256}), {one.environment} / {one.split}"
+    yield f"  {one.tasks} tasks × {one.samples} episodes: {ends}"
+    yield f"  mean {one.mean:.6g}"
+    yield f"  declared: model {one.declared.model}, harness {one.declared.harness}, by the account {one.by}"
+    yield f"  signed with {signed.key}"
+    yield "It proves, as far as you trust the hub:"
+    yield "  the mean is that of these rows, and no row was changed, dropped or added since the hub signed;"
+    yield "  tasks and seeds follow from a secret that was fixed before the run."
+    yield "It does not prove:"
+    yield "  who or what chose the actions; the identity of the model; that the harness had no help."
+    if not key_is_known:
+        yield "  that this is the hub's key: compare it with the hub's own, or give it with --key."
 
 
 def _check_signature(signed: SignedReceipt) -> None:

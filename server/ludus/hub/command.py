@@ -15,10 +15,35 @@ COMMANDS: Final = {"hub": "Run a hub: publish, find and install environments."}
 
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
-    app.command("hub")(hub)
+    group = typer.Typer(invoke_without_command=True, rich_markup_mode="rich")
+    group.callback(invoke_without_command=True)(hub)
+    group.command("verify")(verify)
+    app.add_typer(group, name="hub", help=COMMANDS["hub"])
+
+
+def verify(
+    receipt: Annotated[Path, typer.Argument(metavar="RECEIPT", help="File with the receipt of a played run.")],
+    rows: Annotated[
+        Path | None, typer.Option("--rows", metavar="FILE", help="File with the rows, in place of the receipt's own.")
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="The hub's public key, as you know it (ed25519:…).")] = None,
+) -> None:
+    """Check a receipt of a played run without the hub, and say what it proves.
+
+    [bold]curl -o receipt.json https://hub.example.org/api/v1/runs/RUN/receipt[/bold]
+    [bold]ludus hub verify receipt.json --key ed25519:…[/bold]
+    """
+    from ludus.protocol.receipts import describe_receipt, verify_receipt
+    from ludus.registry.results import read_receipt, read_rows
+
+    found = read_receipt(receipt)
+    verify_receipt(found, found.episodes if rows is None else read_rows(rows), key)
+    for line in describe_receipt(found, key_is_known=key is not None):
+        typer.echo(line)
 
 
 def hub(
+    context: typer.Context,
     host: Annotated[str, typer.Option(help="Address to listen on; any address except loopback needs tokens.")] = (
         "127.0.0.1"
     ),
@@ -58,6 +83,8 @@ def hub(
     [bold]ludus hub[/bold]
     [bold]ludus hub --host 0.0.0.0 --token-file tokens.json --database postgresql://ludus@db/hub[/bold]
     """
+    if context.invoked_subcommand is not None:
+        return
     from pydantic import ValidationError
 
     from ludus.hub.endpoints.settings import read_settings

@@ -50,10 +50,8 @@ def bar_chart(title: str, bars: Sequence[Bar], low: float, high: float) -> Marku
             f'width="{round(abs(x(bar.value) - x(0.0 if low < 0 else low)), 1)}" height="12" rx="3"/>'
         )
         if bar.low is not None and bar.high is not None:
-            parts.append(
-                f'<path class="whisker" d="M{x(bar.low)} {y + 9}H{x(bar.high)}M{x(bar.low)} {y + 5}v8'
-                f'M{x(bar.high)} {y + 5}v8"/>'
-            )
+            drawn = f"M{x(bar.low)} {y + 9}H{x(bar.high)}M{x(bar.low)} {y + 5}v8M{x(bar.high)} {y + 5}v8"
+            parts.append(f'<path class="halo" d="{drawn}"/><path class="whisker" d="{drawn}"/>')
         parts.append(f'<text x="{LABEL + room + 6}" y="{y + 13}">{bar.value:.3g}</text>')
     return _svg(title, "".join(parts), len(bars) * LINE + 6)
 
