@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,13 +25,12 @@ from ludus.protocol.errors import InfrastructureFailed
 from ludus.protocol.methods import Scope
 from ludus.protocol.registry import EnvironmentEntry
 from ludus.server import Environment, Private, Result, Task, tool
-from ludus.server.auth import TokenStore
 from ludus.server.auth.principal import Principal
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 
 OWNER = "ada"
-BROKEN: set[str] = set()
-"""Tasks whose tool `look` finds a broken machine once."""
+BROKEN: Counter[str] = Counter()
+"""How many times the tool `look` finds a broken machine, by task."""
 
 
 class Lock(Task):
@@ -54,8 +55,8 @@ class Locks(Environment[Lock]):
     @tool
     def look(self) -> str:
         """Look at the lock."""
-        if self.task.id in BROKEN:
-            BROKEN.discard(self.task.id)
+        if BROKEN[self.task.id] > 0:
+            BROKEN[self.task.id] -= 1
             raise InfrastructureFailed("the machine is gone")
         return "It is a lock."
 
@@ -81,17 +82,6 @@ class Debts(Locks):
         return Result("It turns.", reward=1.0 if number == self.task.code else -1.0)
 
 
-class Freezing(Locks):
-    """Says how the total is computed when a step pays before the end."""
-
-    reward_range = (0.0, 5.0)
-
-    @tool
-    def earn(self) -> Result:
-        """Earn something on the way."""
-        return Result("more", reward=1.0)
-
-
 def entry(cls: type[Environment[Any]], name: str, package: str) -> EnvironmentEntry:
     splits = tuple(
         SplitInfo(name=one, type="test" if one == "test" else "train", count=len(tasks))  # type: ignore[arg-type]
@@ -102,17 +92,7 @@ def entry(cls: type[Environment[Any]], name: str, package: str) -> EnvironmentEn
     )
 
 
-CLASSES: dict[str, type[Environment[Any]]] = {"locks": Locks, "debts": Debts, "freezing": Freezing}
-
-
-@dataclass
-class Clock:
-    """Time that a test moves on."""
-
-    seconds: float = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
+CLASSES: dict[str, type[Environment[Any]]] = {"locks": Locks, "debts": Debts}
 
 
 @dataclass
@@ -126,6 +106,8 @@ class ResultsHub:
     limits: ResultLimits = field(default_factory=lambda: ResultLimits(sweep_seconds=3600.0))
     url: str = ""
     tokens: dict[str, str] = field(default_factory=dict)
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    """The versions whose address was asked for."""
     _server: HubServer | None = None
     _serving: asyncio.Task[None] | None = None
     app: Any = None
@@ -144,7 +126,12 @@ class ResultsHub:
             results=self.limits,
         )  # fmt: skip
         self.app = create_hub(settings)
-        self.app.state.play_address = lambda *where: self.address
+
+        def play_address(request: Any, owner: str, name: str, version: str) -> str:
+            self.asked.append((f"{owner}/{name}", version))
+            return self.address
+
+        self.app.state.play_address = play_address
         up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._server = HubServer(self.app, settings, up.set_result)
         self._serving = asyncio.create_task(self._server.serve())
@@ -228,6 +215,12 @@ class Player:
             number = int(str(getattr(text.content, "text", "")).rstrip(".").rpartition("-")[2]) % 10
             await agent.call_tool("turn", {"number": number if right else number + 1})
 
+    async def call(self, ticket: dict[str, Any], tool: str, **arguments: Any) -> None:
+        """Call a tool of an episode, whatever comes of it."""
+        with contextlib.suppress(Exception):
+            async with McpClient(ticket["playUrl"]) as agent:
+                await agent.call_tool(tool, arguments)
+
     async def info(self) -> dict[str, Any]:
         """The run as it is now."""
         found: dict[str, Any] = (await self.client.get(f"/api/v1/runs/{self.key}")).json()
@@ -240,15 +233,23 @@ class Player:
         return answer.json()["episodes"]  # type: ignore[no-any-return]
 
 
+async def board_of(hub: ResultsHub, package: str, level: str = "played", **key: str) -> dict[str, Any]:
+    """Return a board."""
+    query = {"environment": "locks", "split": "test", "level": level, **key}
+    version = query.pop("version", "1.0.0")
+    async with hub.client(None) as client:
+        answer = await client.get(f"/api/v1/environments/{package}/versions/{version}/board", params=query)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
 def run_params(
     environment: str = "locks", split: str = "test", tasks: int = 3, samples: int = 1, model: str = "m",
     harness: str = "h 1", **declared: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """The body of a registration."""
+    """Return the body of a registration."""
     return {
         "environment": environment, "split": split, "tasks": tasks, "samples": samples,
         "declared": {"model": model, "harness": harness, **declared},
     }  # fmt: skip
-
-
-__all__ = ["BROKEN", "CLASSES", "OWNER", "Clock", "Player", "ResultsHub", "TokenStore", "run_params"]
