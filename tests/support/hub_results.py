@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ import httpx
 from hubs import KEY, WheelParts, release
 from mcp import Client as McpClient
 
+from ludus.client.agent_endpoint import open_agent_endpoint
 from ludus.hub.app import create_hub
 from ludus.hub.registry.publishing import Upload
 from ludus.hub.results.limits import ResultLimits
@@ -21,7 +23,7 @@ from ludus.hub.results.store import ResultStore
 from ludus.hub.serve import HubServer
 from ludus.hub.settings import HubSettings
 from ludus.protocol.episodes import SplitInfo
-from ludus.protocol.errors import InfrastructureFailed
+from ludus.protocol.errors import InfrastructureFailed, LudusError
 from ludus.protocol.methods import Scope
 from ludus.protocol.registry import EnvironmentEntry
 from ludus.server import Environment, Private, Result, Task, tool
@@ -210,16 +212,14 @@ class Player:
 
     async def act(self, ticket: dict[str, Any], *, right: bool) -> None:
         """Turn the lock of an episode."""
-        async with McpClient(ticket["playUrl"]) as agent:
-            text = (await agent.get_prompt(next(iter((await agent.list_prompts()).prompts)).name)).messages[0]
-            number = int(str(getattr(text.content, "text", "")).rstrip(".").rpartition("-")[2]) % 10
-            await agent.call_tool("turn", {"number": number if right else number + 1})
+        async with open_agent_endpoint(ticket["playUrl"]) as episode:
+            await episode.call("turn", number=answer_of(str(episode.prompt[0].content), right=right))
 
     async def call(self, ticket: dict[str, Any], tool: str, **arguments: Any) -> None:
         """Call a tool of an episode, whatever comes of it."""
-        with contextlib.suppress(Exception):
-            async with McpClient(ticket["playUrl"]) as agent:
-                await agent.call_tool(tool, arguments)
+        with contextlib.suppress(LudusError):
+            async with open_agent_endpoint(ticket["playUrl"], reconnect_seconds=0.1) as episode:
+                await episode.call(tool, **arguments)
 
     async def info(self) -> dict[str, Any]:
         """The run as it is now."""
@@ -242,6 +242,22 @@ async def board_of(hub: ResultsHub, package: str, level: str = "played", **key: 
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
+
+
+async def act_as_stock_client(ticket: dict[str, Any], *, right: bool) -> list[str]:
+    """Turn the lock of an episode with a stock MCP client, and return what it was told."""
+    async with McpClient(ticket["playUrl"]) as agent:
+        prompt = (await agent.list_prompts()).prompts[0].name
+        asked = str((await agent.get_prompt(prompt)).messages[0].content)
+        result = await agent.call_tool("turn", {"number": answer_of(asked, right=right)})
+        return [asked, str(result.model_dump(mode="json"))]
+
+
+def answer_of(prompt: str, *, right: bool) -> int:
+    """Return the number of a lock, or a wrong one."""
+    found = re.search(r"(?:lock|train)-(\d+)", prompt)
+    assert found is not None, prompt
+    return (int(found[1]) + (0 if right else 1)) % 10
 
 
 def run_params(
