@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from pydantic import ValidationError
@@ -132,7 +133,7 @@ def read_rows(path: Path) -> tuple[RunEpisode, ...]:
     """
     data = _read(path)
     try:
-        if data.lstrip()[:1] == b"{" and b"\n" not in data.strip():
+        if _has_episodes(data):
             return RunEpisodes.model_validate_json(data).episodes
         return tuple(RunEpisode.model_validate_json(line) for line in data.splitlines() if line.strip())
     except ValidationError as error:
@@ -146,6 +147,14 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise NotFound(f"cannot read {path}: {error.strerror}") from None
+
+
+def _has_episodes(data: bytes) -> bool:
+    try:
+        whole: Any = json.loads(data)
+    except ValueError:
+        return False
+    return isinstance(whole, dict) and "episodes" in whole
 
 
 def _invalid(path: Path, what: str, error: ValidationError) -> ParseError:
