@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def mount_results(app: FastAPI, hub: Hub) -> None:
     """Add the routes, and look after played runs while the application runs.
 
-    The state of the application gets `results`, the store, and `played`, the played runs. Where versions run is the
-    state's `play_address`, which the site sets.
+    The state of the application gets `results`, the store; `played`, the played runs; and `receipt_key`. Where versions
+    run is the state's `play_address`, which the site sets.
     """
     key = hub_key(hub.settings.data / KEY_FILE)
     store, conclude = ResultStore(hub.database, hub.settings.results), concluding(key)
@@ -33,7 +33,7 @@ def mount_results(app: FastAPI, hub: Hub) -> None:
         found: str | None = request.app.state.play_address(request, owner, name, version)
         return found
 
-    app.state.results, app.state.played = store, played
+    app.state.results, app.state.played, app.state.receipt_key = store, played, key
     routes = ResultRoutes(hub, store, played, conclude, play_address, public_key(key))
     app.include_router(routes.router())
     hub.at_start(played.begin)
