@@ -18,7 +18,12 @@ import re
 
 from ludus.client import Call, text_of
 
-OUTCOME = "{outcome}"
+
+async def act(conversation):
+    prompt = " ".join(text_of(item.content) for item in conversation.items)
+    number = int(re.search(r"(?:lock|train)-([0-9]+)", prompt)[1])
+    return Call("turn", {"number": number % 10 if number % 2 == 0 else 11})
+'''
 
 
 @pytest.fixture
@@ -27,17 +32,10 @@ def kind() -> str:
     return "sqlite"
 
 
-async def act(conversation):
-    prompt = " ".join(text_of(item.content) for item in conversation.items)
-    number = int(re.search(r"(?:lock|train)-([0-9]+)", prompt)[1])
-    return Call("turn", {{"number": number % 10 if number % 2 == 0 else 11}})
-'''
-
-
 @pytest.fixture
 def policy(tmp_path: Path) -> str:
     """A policy in a file."""
-    (tmp_path / "policy.py").write_text(POLICY.format(outcome=""))
+    (tmp_path / "policy.py").write_text(POLICY)
     return f"{tmp_path / 'policy.py'}:act"
 
 
