@@ -350,12 +350,13 @@ class BoardRow(WireModel):
 
 
 class Board(BoardKey):
-    """A board: rows by mean, the highest first."""
+    """One page of a board: rows by mean, the highest first."""
 
     sha256: Digest
     rows: tuple[BoardRow, ...] = ()
     lines: Whole = 0
-    """The number of all rows, of which a summary has the first ones only."""
+    """The number of rows on all pages."""
+    page: Ordinal = 1
     open_runs: Whole = 0
     """The number of registered runs that have not ended."""
     removed_runs: Whole = 0

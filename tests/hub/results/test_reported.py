@@ -7,8 +7,13 @@ import json
 from typing import Any
 
 import httpx
+import pytest
 from hub_results import OWNER, Player, ResultsHub, board_of
 from hubs import kind_of, new_name
+
+from ludus.hub.results.reported import submit
+from ludus.protocol.results import Submission
+from ludus.server.auth.principal import Principal
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -213,3 +218,26 @@ async def version_of(hub: ResultsHub, package: str) -> dict[str, Any]:
     async with hub.client(None) as client:
         found: dict[str, Any] = (await client.get(f"/api/v1/environments/{package}/versions/1.0.0")).json()
         return found
+
+
+async def test_an_upload_that_was_cut_off_before_its_figures_gets_them_from_the_sweeper(
+    hub: ResultsHub, package: str
+) -> None:
+    upload = submission((await version_of(hub, package))["sha256"], 1.0, 0.0)
+    owner, _, name = package.partition("/")
+    record = hub.app.state.hub.registry.version(owner, name)
+
+    def cut(*arguments: object) -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        submit(
+            hub.store, cut, Principal("alice", frozenset()), record, Submission.model_validate(upload),
+            by_publisher=False,
+        )  # fmt: skip
+    assert (await board_of(hub, package, "reported"))["rows"] == []
+    await hub.played.sweep()
+    rows = (await board_of(hub, package, "reported"))["rows"]
+    assert [row["mean"]["value"] for row in rows] == [0.5]
+    async with hub.client() as client:
+        assert (await sent(client, package, upload)).status_code == 200

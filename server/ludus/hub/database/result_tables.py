@@ -23,10 +23,32 @@ class ResultBoard(Table):
     environment: Mapped[str] = mapped_column(String(300))
     split: Mapped[str] = mapped_column(String(300))
     level: Mapped[str] = mapped_column(String(10))
+    lowest: Mapped[float | None] = mapped_column(Float(53))
+    highest: Mapped[float | None] = mapped_column(Float(53))
+    """The reward range that the environment declares; null if it declares none."""
+    tasks: Mapped[str] = mapped_column(Text)
+    """The sums of each task over all runs that count, as JSON."""
+    difficulty: Mapped[str] = mapped_column(Text)
+    """The number of tasks by pass rate, as JSON."""
+
+
+class ResultLine(Table):
+    """One line of a board: the runs of one account with one model and one harness."""
+
+    __tablename__ = "result_lines"
+    __table_args__ = (
+        UniqueConstraint("board_id", "principal", "model", "harness"),
+        Index("ix_result_lines_mean", "board_id", "mean"),
+    )
+
+    id: Mapped[int] = mapped_column(BIG_ID, primary_key=True)
+    board_id: Mapped[int] = mapped_column(ForeignKey("result_boards.id"))
+    principal: Mapped[str] = mapped_column(String(100))
+    model: Mapped[str] = mapped_column(String(200))
+    harness: Mapped[str] = mapped_column(String(200))
+    mean: Mapped[float] = mapped_column(Float(53))
     document: Mapped[str] = mapped_column(Text)
-    """A `Board` as JSON, replaced with every change of its runs, so that a page is one query."""
-    summary: Mapped[str] = mapped_column(Text)
-    """The same with its first rows only, for the environment's page."""
+    """A `BoardRow` as JSON."""
 
 
 class ResultRun(Table):

@@ -128,11 +128,11 @@ class ResultRoutes:
         def board(
             request: Request, owner: str, name: str, version: str,
             environment: Annotated[str, Query(max_length=300)], split: Annotated[str, Query(max_length=300)],
-            level: Level = LEVELS[0],
+            level: Level = LEVELS[0], page: Annotated[int, Query(ge=1, le=100_000)] = 1,
         ) -> Response:  # fmt: skip
             record = access.version(request, owner, name, version)
             key = BoardKey(package=record.id, version=record.version, environment=environment, split=split, level=level)
-            found = store.board(key)
+            found = store.board(key, page)
             if found is None:
                 raise NotFound(f"{record.id} {record.version} has no {level} results of {environment} / {split} yet")
             return Response(found.model_dump_json(by_alias=True), media_type="application/json")

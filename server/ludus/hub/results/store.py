@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from ludus.hub.database.engine import Database
 from ludus.hub.database.result_tables import ResultBoard, ResultEpisode, ResultLogLine, ResultRun
 from ludus.hub.registry.catalog import aware
-from ludus.hub.results.boards import range_of, write_board
+from ludus.hub.results.boards import add_ended, level_of, range_of, read_board, take_off
 from ludus.hub.results.limits import ResultLimits
 from ludus.protocol.errors import CapacityError, Conflict, Forbidden, NotFound
 from ludus.protocol.receipts import SignedReceipt
@@ -29,7 +29,6 @@ from ludus.protocol.results import (
     Board,
     BoardKey,
     Declared,
-    Level,
     LogEntry,
     Opening,
     Removal,
@@ -41,6 +40,12 @@ from ludus.protocol.results import (
 
 PAGE_ROWS: Final = 200
 """The number of episodes on one page of a run."""
+
+PAGE_LINES: Final = 100
+"""The number of lines on one page of a board."""
+
+ACCOUNT_RUNS: Final = 50
+"""The most runs of its account that the page of a run names."""
 
 LOG_LINES: Final = 50
 """The number of lines on one page of the log."""
@@ -86,6 +91,19 @@ class Outcome:
     steps: int | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
+
+
+class RunView(NamedTuple):
+    """What the page of a run shows."""
+
+    run: RunInfo
+    rows: list[RunEpisode]
+    total: int
+    """The number of all rows."""
+    opening: Opening | None
+    """None while the run is open."""
+    account_runs: list[RunInfo]
+    """The first runs of the same account on the same board."""
 
 
 class Conclusion(NamedTuple):
@@ -139,7 +157,6 @@ class ResultStore:
             session.add(run)
             session.flush()
             session.execute(insert(ResultEpisode), [_episode_row(run.id, row, state, new.created_at) for row in rows])
-            _rebuild(session, board)
             return run.key
 
     def check_open(self, session: Session, principal: str) -> None:
@@ -173,12 +190,25 @@ class ResultStore:
         with self._database.reading() as session:
             return _info(session, *_find(session, key))
 
-    def account_runs(self, key: str) -> list[RunInfo]:
-        """Return the runs of a run's account on the same board, in order of registration."""
+    def run_view(self, key: str, page: int, size: int) -> RunView:
+        """Return what the page of a run shows, with one page of its rows if it has ended.
+
+        Raises:
+            NotFound: there is no run with this key.
+        """
         with self._database.reading() as session:
             run, board = _find(session, key)
-            query = select(ResultRun).where(ResultRun.board_id == board.id, ResultRun.principal == run.principal)
-            return [_info(session, one, board) for one in session.scalars(query.order_by(ResultRun.number))]
+            same = select(ResultRun).where(ResultRun.board_id == board.id, ResultRun.principal == run.principal)
+            runs = session.scalars(same.order_by(ResultRun.number)).all()
+            rows: list[RunEpisode] = []
+            if run.state == "ended":
+                query = select(ResultEpisode).where(ResultEpisode.run_id == run.id).order_by(ResultEpisode.place)
+                found = session.scalars(query.offset((page - 1) * size).limit(size))
+                rows = [_public(row, lowest_value(range_of(run))) for row in found]
+            opening = Opening.model_validate_json(run.opening) if run.opening and run.state == "ended" else None
+            info = _info(session, run, board, len(runs))
+            others = [_info(session, one, board, len(runs)) for one in runs[:ACCOUNT_RUNS]]
+            return RunView(info, rows, run.tasks * run.samples, opening, others)
 
     def find_digest(self, board: BoardKey, digest: str) -> RunInfo | None:
         """Return the run of a board with this digest."""
@@ -316,11 +346,13 @@ class ResultStore:
             rows = [_public(row, lowest) for row in session.scalars(query)]
             opening = Opening.model_validate_json(run.opening) if run.opening is not None else None
             done = conclude(_info(session, run, board), rows, opening)
+            if run.digest is not None:
+                run.deadline = None
             run.figures, run.per_task, run.receipt = done.figures.model_dump_json(by_alias=True), done.per_task, None
             if done.receipt is not None:
                 run.receipt = done.receipt.model_dump_json(by_alias=True)
             session.flush()
-            _rebuild(session, board)
+            add_ended(session, board, run)
 
     def reset_open(self) -> None:
         """Put all open episodes back, because the hub has started and none of them runs any more."""
@@ -337,18 +369,26 @@ class ResultStore:
 
     # ── boards and the log ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def board(self, key: BoardKey) -> Board | None:
-        """Return a board; None if nothing was ever registered on it."""
+    def board(self, key: BoardKey, page: int = 1, size: int = PAGE_LINES) -> Board | None:
+        """Return one page of a board; None if nothing was ever registered on it."""
         with self._database.reading() as session:
             found = _board(session, key)
-            return Board.model_validate_json(found.document) if found is not None else None
+            return read_board(session, found, page, size) if found is not None else None
 
-    def boards(self, package: str, version: str) -> list[Board]:
-        """Return the summaries of a version's boards, by environment, split and level."""
+    def boards(self, package: str, version: str, most: int = 100, rows: int = 0) -> list[Board]:
+        """Return boards of a version, by environment, split and level, each with its first rows.
+
+        Args:
+            package: the package.
+            version: the version.
+            most: the most boards.
+            rows: how many rows of each.
+        """
         with self._database.reading() as session:
-            query = select(ResultBoard.summary).where(ResultBoard.package == package, ResultBoard.version == version)
+            query = select(ResultBoard).where(ResultBoard.package == package, ResultBoard.version == version)
             order = (ResultBoard.environment, ResultBoard.split, ResultBoard.level)
-            return [Board.model_validate_json(one) for one in session.scalars(query.order_by(*order))]
+            found = session.scalars(query.order_by(*order).limit(most)).all()
+            return [read_board(session, one, 1, rows) for one in found]
 
     def remove(self, key: str, by: str, reason: str, now: datetime, *, is_moderator: bool) -> None:
         """Take a run off its board. It stays known, with the reason.
@@ -379,7 +419,7 @@ class ResultStore:
                 one.removed_at, one.removed_by, one.removed_reason = now, by, reason
                 session.add(ResultLogLine(at=now, kind="removed", run_id=one.id, by=by, reason=reason))
             session.flush()
-            _rebuild(session, board)
+            take_off(session, board, chosen)
 
     def set_rollouts(self, key: str, digest: str) -> None:
         """Note that the trajectories of a run were uploaded."""
@@ -410,21 +450,16 @@ class ResultStore:
         with self._database.reading() as session:
             if _board(session, key) is not None:
                 return
+        low, high = new.reward_range or (None, None)
         try:
             with self._database.writing() as session:
                 made = ResultBoard(
                     package=key.package, version=key.version, sha256=new.sha256, environment=key.environment,
-                    split=key.split, level=key.level,
+                    split=key.split, level=key.level, lowest=low, highest=high, tasks="[]", difficulty="[]",
                 )  # fmt: skip
-                write_board(made, ())
                 session.add(made)
         except IntegrityError:
             return  # another request has made it meanwhile
-
-
-def _rebuild(session: Session, board: ResultBoard) -> None:
-    query = select(ResultRun).where(ResultRun.board_id == board.id).order_by(ResultRun.id)
-    write_board(board, session.scalars(query).all())
 
 
 def _board(session: Session, key: BoardKey, *, lock: bool = False) -> ResultBoard | None:
@@ -483,17 +518,18 @@ def _public(row: ResultEpisode, lowest: float) -> RunEpisode:
     )  # fmt: skip
 
 
-def _info(session: Session, run: ResultRun, board: ResultBoard) -> RunInfo:
-    mine = select(func.count()).where(ResultRun.board_id == board.id, ResultRun.principal == run.principal)
-    level: Level = "played" if board.level == "played" else "reported"
+def _info(session: Session, run: ResultRun, board: ResultBoard, of: int | None = None) -> RunInfo:
+    if of is None:
+        mine = select(func.count()).where(ResultRun.board_id == board.id, ResultRun.principal == run.principal)
+        of = session.scalar(mine) or 1
     removal = None
     if run.removed_at is not None:
         removal = Removal(at=aware(run.removed_at), by=run.removed_by or "", reason=run.removed_reason or "")
     figures = RunFigures.model_validate_json(run.figures) if run.figures and removal is None else None
     return RunInfo(
-        key=run.key, level=level, package=board.package, version=board.version, sha256=board.sha256,
+        key=run.key, level=level_of(board), package=board.package, version=board.version, sha256=board.sha256,
         environment=board.environment, split=board.split, by=run.principal, by_publisher=run.by_publisher,
-        number=run.number, of=session.scalar(mine) or 1, declared=Declared.model_validate_json(run.declared),
+        number=run.number, of=of, declared=Declared.model_validate_json(run.declared),
         tasks=run.tasks, samples=run.samples, success_at=run.success_at, reward_range=range_of(run),
         state="open" if run.state == "open" else "ended", created_at=aware(run.created_at),
         deadline=aware(run.deadline) if run.deadline is not None else None,
@@ -506,6 +542,6 @@ def _log_entry(line: ResultLogLine, run: ResultRun, board: ResultBoard) -> LogEn
     return LogEntry(
         at=aware(line.at), kind="rescored" if line.kind == "rescored" else "removed", run=run.key,
         package=board.package, version=board.version, environment=board.environment, split=board.split,
-        level="played" if board.level == "played" else "reported", by=line.by, reason=line.reason, before=line.before,
+        level=level_of(board), by=line.by, reason=line.reason, before=line.before,
         after=line.after,
     )  # fmt: skip

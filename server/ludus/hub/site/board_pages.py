@@ -29,6 +29,9 @@ EPISODES: Final = 60
 SHOWN_BOARDS: Final = 6
 """The most boards on an environment's page."""
 
+SHOWN_ROWS: Final = 8
+"""The most rows of each of them."""
+
 ABOUT: Final = {
     "played": "The hub drew the tasks, started every episode and read the rewards itself. That proves the score. It "
     "does not prove which model chose the actions: model and harness are as declared.",
@@ -57,34 +60,31 @@ class BoardPages:
         environment, split = short_text(request, "environment", 300), short_text(request, "split", 300)
         level = _level(short_text(request, "level", 20) or LEVELS[0])
         names = {split.name for one in record.environments if one.name == environment for split in one.splits}
-        board = self._store.board(_key(record.id, record.version, environment, split, level))
+        number = whole_number(request, "page", 1)
+        board = self._store.board(_key(record.id, record.version, environment, split, level), number, ROWS)
         if board is None:
             if split not in names:
                 raise NotFound("this version has no such environment and split")
             board = Board(
                 **_key(record.id, record.version, environment, split, level).model_dump(), sha256=record.sha256
             )
-        number = whole_number(request, "page", 1)
-        start = (number - 1) * ROWS
-        rows = board.rows[start : start + ROWS]
         return self._site.page(
-            request, "board.html", record=record, board=board, rows=rows, first=start + 1, page=number,
-            pages=max(1, -(-len(board.rows) // ROWS)), about=ABOUT[level], address=board_address(board),
+            request, "board.html", record=record, board=board, rows=board.rows, first=(number - 1) * ROWS + 1,
+            page=number, pages=max(1, -(-board.lines // ROWS)), about=ABOUT[level], address=board_address(board),
             others=[(one, board_address(board, one)) for one in LEVELS if one != level],
-            chart=mean_chart(board, rows[:CHARTED]), difficulty=difficulty_chart(board),
+            chart=mean_chart(board, board.rows[:CHARTED]), difficulty=difficulty_chart(board),
         )  # fmt: skip
 
     def run(self, request: Request) -> Response:
         """Return one page of a run."""
         key = request.path_params["run"]
-        run = self._access.check_run(request, self._store.run(key))
         number = whole_number(request, "page", 1)
-        rows, total = ([], 0) if run.state == "open" else self._store.rows(key, number, EPISODES)
-        opening = self._store.opening(key) if run.state == "ended" else None
+        run, rows, total, opening, account_runs = self._store.run_view(key, number, EPISODES)
+        self._access.check_run(request, run)
         return self._site.page(
             request, "run.html", run=run, rows=rows, page=number, pages=max(1, -(-total // EPISODES)),
             secret=opening.secret if opening is not None else "", count=opening.count if opening is not None else None,
-            about=ABOUT[run.level], address=run_board_address(run), account_runs=self._store.account_runs(key)[:50],
+            about=ABOUT[run.level], address=run_board_address(run), account_runs=account_runs,
         )  # fmt: skip
 
     def log(self, request: Request) -> Response:
@@ -98,10 +98,11 @@ class BoardPages:
 
 def environment_results(store: ResultStore, package: str, version: str) -> list[dict[str, Any]]:
     """Return what an environment's page shows of the results of a version."""
-    boards = [one for one in store.boards(package, version) if one.rows or one.open_runs]
+    found = store.boards(package, version, SHOWN_BOARDS, SHOWN_ROWS)
+    boards = [one for one in found if one.rows or one.open_runs]
     return [
         {"board": one, "address": board_address(one), "rates": rate_chart(one), "difficulty": difficulty_chart(one)}
-        for one in boards[:SHOWN_BOARDS]
+        for one in boards
     ]
 
 

@@ -24,10 +24,24 @@ def upgrade() -> None:
         sa.Column("environment", sa.String(300), nullable=False),
         sa.Column("split", sa.String(300), nullable=False),
         sa.Column("level", sa.String(10), nullable=False),
-        sa.Column("document", sa.Text, nullable=False),
-        sa.Column("summary", sa.Text, nullable=False),
+        sa.Column("lowest", NUMBER),
+        sa.Column("highest", NUMBER),
+        sa.Column("tasks", sa.Text, nullable=False),
+        sa.Column("difficulty", sa.Text, nullable=False),
         sa.UniqueConstraint("package", "version", "environment", "split", "level"),
     )
+    op.create_table(
+        "result_lines",
+        sa.Column("id", BIG_ID, primary_key=True),
+        sa.Column("board_id", BIG_ID, sa.ForeignKey("result_boards.id"), nullable=False),
+        sa.Column("principal", sa.String(100), nullable=False),
+        sa.Column("model", sa.String(200), nullable=False),
+        sa.Column("harness", sa.String(200), nullable=False),
+        sa.Column("mean", NUMBER, nullable=False),
+        sa.Column("document", sa.Text, nullable=False),
+        sa.UniqueConstraint("board_id", "principal", "model", "harness"),
+    )
+    op.create_index("ix_result_lines_mean", "result_lines", ["board_id", "mean"])
     _create_runs()
     op.create_table(
         "result_episodes",
@@ -102,5 +116,5 @@ def _create_runs() -> None:
 
 def downgrade() -> None:
     """Drop everything that `upgrade` creates."""
-    for table in ("result_log", "result_episodes", "result_runs", "result_boards"):
+    for table in ("result_log", "result_episodes", "result_runs", "result_lines", "result_boards"):
         op.drop_table(table)
