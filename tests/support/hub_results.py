@@ -245,7 +245,7 @@ async def board_of(hub: ResultsHub, package: str, level: str = "played", **key: 
 
 
 async def act_as_stock_client(ticket: dict[str, Any], *, right: bool) -> list[str]:
-    """Turn the lock of an episode with a stock MCP client, and return what it was told."""
+    """Turn the lock of an episode with a stock MCP client, and return what it saw."""
     async with McpClient(ticket["playUrl"]) as agent:
         prompt = (await agent.list_prompts()).prompts[0].name
         asked = str((await agent.get_prompt(prompt)).messages[0].content)

@@ -105,7 +105,7 @@ class NextEpisode(WireModel):
     ticket: EpisodeTicket | None
     """Null if all episodes have been given out."""
     waiting: Whole
-    """The number of episodes that nobody has begun."""
+    """The number of episodes that no player has begun."""
     open: Whole
     """The number of episodes that are being played. One that breaks may come back as a waiting one."""
 

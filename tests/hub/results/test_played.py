@@ -9,8 +9,10 @@ import pytest
 from hub_results import BROKEN, Player, ResultsHub, act_as_stock_client, board_of, run_params
 from hubs import kind_of
 
+from ludus.hub.results.limits import ResultLimits
+from ludus.hub.results.rollouts import FILE_BYTES
 from ludus.protocol.drawing import draw_seed, draw_tasks
-from ludus.protocol.results import Opening
+from ludus.protocol.results import SUBMISSION_EPISODES, Opening
 from ludus.protocol.signing import digest_of
 
 
@@ -253,3 +255,11 @@ async def test_a_yanked_version_is_not_played_and_its_boards_stay(hub: ResultsHu
         assert kind_of(answer) == "Conflict"
         assert "wrong answers" in answer.text
     assert len((await board_of(hub, package))["rows"]) == 1
+
+
+def test_the_limits_are_those_of_the_docs() -> None:
+    limits = ResultLimits()
+    assert (limits.open_runs, limits.runs_of_board, limits.run_episodes, limits.open_episodes) == (4, 200, 2_000, 16)
+    assert (limits.run_seconds, limits.episode_seconds) == (24 * 3600, 3600)
+    assert (limits.attempts, limits.reruns_share) == (3, 0.1)
+    assert (SUBMISSION_EPISODES, limits.submission_bytes, FILE_BYTES) == (5_000, 4 << 20, 32 << 20)
