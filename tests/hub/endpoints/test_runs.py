@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import pytest
@@ -21,6 +21,7 @@ from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 pytestmark = pytest.mark.timeout(120)
 
 PARAMS = {"environment": "counter", "split": "train", "tasks": 1, "declared": {"model": "m"}}
+WIRES: tuple[Literal["channel", "mcp"], ...] = ("channel", "mcp")
 EVERYTHING = ("tasks:read", "episodes:run", "rewards:read", "splits:*")
 
 
@@ -46,8 +47,9 @@ async def test_a_player_with_all_rights_reaches_an_episode_of_its_run_at_the_pla
         episode = episode_in(ticket["playUrl"])
         key = "a" * 20
         for token, _ in made.values():
-            for wire in ("channel", "mcp"):
-                async with connect(hub.address(version="1.0.0"), token=token, wire=wire) as other:  # type: ignore[arg-type]
+            for wire in WIRES:
+                async with connect(hub.address(version="1.0.0"), token=token, wire=wire) as other:
+                    request: Any = other._session.wire.request
                     own = await other.environment("counter").start(index=0)
                     assert (await own.call("add", number=1)).reward is not None
                     for method, params in (
@@ -59,7 +61,7 @@ async def test_a_player_with_all_rights_reaches_an_episode_of_its_run_at_the_pla
                         (STEP, make(StepParams, episode=episode, step=1, tool="add", arguments={"number": 9}, key=key)),
                     ):
                         with pytest.raises(EpisodeNotFound):
-                            await other._session.wire.request(method, params)  # type: ignore[arg-type]
+                            await request(method, params)
         async with open_agent_endpoint(ticket["playUrl"]) as agent:
             result = await agent.call("add", number=3)
             assert result.reward is None

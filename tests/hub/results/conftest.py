@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_results import CLASSES, OWNER, ResultsHub
 from hubs import new_name
 from postgres_server import PostgresServer
+from results_hub import CLASSES, OWNER, ResultsHub
 
 StartHub = Callable[..., Awaitable[ResultsHub]]
 

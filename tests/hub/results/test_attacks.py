@@ -6,8 +6,8 @@ from typing import Any
 
 import httpx
 import pytest
-from hub_results import BROKEN, OWNER, Player, ResultsHub, board_of
 from hubs import kind_of
+from results_hub import BROKEN, OWNER, Player, ResultsHub, board_of
 
 
 async def whole_run(client: httpx.AsyncClient, package: str, right: int, **params: Any) -> Player:

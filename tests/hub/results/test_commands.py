@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hub_results import ResultsHub, board_of
+from results_hub import ResultsHub, board_of
 
 POLICY = '''
 """Opens the locks with an even number."""

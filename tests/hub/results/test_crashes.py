@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from hub_results import Player
+from results_hub import Player
 
 from ludus.client.agent_endpoint import open_agent_endpoint
 from ludus.environments.guess_number import GuessNumber

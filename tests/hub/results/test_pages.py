@@ -6,8 +6,8 @@ from typing import Any
 
 import httpx
 import pytest
-from hub_results import Player, ResultsHub
 from hub_sites import Page, as_page
+from results_hub import Player, ResultsHub
 
 from ludus.hub.results.receipts import concluding
 from ludus.hub.results.reported import submit

@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hub_results import BROKEN, Player, ResultsHub, act_as_stock_client, board_of, run_params
 from hubs import kind_of
+from results_hub import BROKEN, Player, ResultsHub, act_as_stock_client, board_of, run_params
 
 from ludus.hub.results.limits import ResultLimits
 from ludus.hub.results.rollouts import FILE_BYTES
@@ -222,7 +222,7 @@ async def test_limits_name_themselves(start_hub: Any) -> None:
         assert (answer.status_code, answer.json()["error"]["data"]["limit"]) == (429, "runs_of_board")
 
 
-REFUSED = {
+REFUSED: dict[str, list[dict[str, Any]]] = {
     "EnvironmentNotFound": [{"environment": "nope"}],
     "SplitNotFound": [{"split": "nope"}],
     "InvalidParams": [
@@ -236,7 +236,7 @@ async def test_a_run_that_cannot_be_played_is_refused(hub: ResultsHub, package: 
     async with hub.client() as client:
         for kind, many in REFUSED.items():
             for params in many:
-                answer = await client.post(where, json=run_params(**params))  # type: ignore[arg-type]
+                answer = await client.post(where, json=run_params(**params))
                 assert kind_of(answer) == kind, (params, answer.text)
         assert kind_of(await client.post(where, json={**run_params(), "by": "bob"})) == "InvalidParams"
         assert kind_of(await client.post(where, content=b"nonsense")) == "InvalidParams"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hub_results import Player, ResultsHub
+from results_hub import Player, ResultsHub
 
 from ludus.protocol.drawing import draw_seed
 from ludus.protocol.receipts import (
@@ -117,7 +117,7 @@ CHANGES: dict[str, tuple[Callable[[Receipt], Receipt], str]] = {
 }  # fmt: skip
 
 
-def test_a_receipt_holds_and_other_keys_are_told_apart() -> None:
+def test_a_receipt_holds_and_other_keys_are_refused() -> None:
     receipt = receipt_of()
     verify_receipt(receipt, receipt.episodes, public_key(KEY))
     with pytest.raises(ReceiptRefused, match="which is not the hub's key"):

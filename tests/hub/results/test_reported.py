@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx
 import pytest
-from hub_results import OWNER, Player, ResultsHub, board_of
 from hubs import kind_of, new_name
+from results_hub import OWNER, Player, ResultsHub, board_of
 
 from ludus.hub.results.reported import submit
 from ludus.protocol.results import Submission
