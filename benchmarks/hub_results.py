@@ -142,6 +142,7 @@ def measure(hub: HubProcess, filler: Filler, requests: int) -> tuple[dict[str, f
     with hub.client() as client:
         for what, address in pages(filler).items():
             times = []
+            answer = client.get(address, headers={"accept": "text/html"})
             for _ in range(requests):
                 began = time.perf_counter()
                 answer = client.get(address, headers={"accept": "text/html"})

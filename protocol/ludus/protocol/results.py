@@ -305,7 +305,7 @@ class Submission(WireModel):
 
 
 class RemoveParams(WireModel):
-    """Why a run is taken off its board."""
+    """Why a run is taken off its board, or scored again."""
 
     reason: Annotated[
         str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True, pattern=r"^[^\x00-\x1f\x7f]+$")

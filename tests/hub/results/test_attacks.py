@@ -8,6 +8,10 @@ import httpx
 import pytest
 from hubs import kind_of
 from results_hub import BROKEN, OWNER, Player, ResultsHub, board_of
+from sqlalchemy import update
+
+from ludus.hub.database.result_tables import ResultEpisode
+from ludus.protocol.receipts import Receipt, verify_receipt
 
 
 async def whole_run(client: httpx.AsyncClient, package: str, right: int, **params: Any) -> Player:
@@ -152,3 +156,20 @@ async def test_nothing_at_the_play_url_closes_forks_or_reads_rewards(hub: Result
                     assert "reward" not in answer.text.replace("episodes/rewards", "")
         await player.act(ticket, right=True)
         assert await player.end(ticket) == "completed"
+
+
+async def test_only_the_operator_scores_again_and_the_log_has_both_means(hub: ResultsHub, package: str) -> None:
+    async with hub.client() as client, hub.client("root") as root:
+        player = await whole_run(client, package, 2)
+        where, reason = f"/api/v1/runs/{player.key}/rescore", {"reason": "other rules"}
+        assert kind_of(await client.post(where, json=reason)) == "Forbidden"
+        with hub.app.state.hub.database.writing() as session:
+            session.execute(update(ResultEpisode).values(value=1.0))  # as an earlier version could have counted
+        assert (await root.post(where, json=reason)).json()["figures"]["mean"]["value"] == 0.5
+        entry = (await client.get("/api/v1/results/log")).json()["entries"][0]
+        assert (entry["kind"], entry["run"], entry["by"], entry["after"]) == ("rescored", player.key, "root", 0.5)
+        receipt = Receipt.model_validate((await client.get(f"/api/v1/runs/{player.key}/receipt")).json())
+        verify_receipt(receipt, receipt.episodes)
+        opened = await Player.register(client, package)
+        assert kind_of(await root.post(f"/api/v1/runs/{opened.key}/rescore", json=reason)) == "Conflict"
+    assert [row["mean"]["value"] for row in (await board_of(hub, package))["rows"]] == [0.5]

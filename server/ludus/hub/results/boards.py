@@ -41,8 +41,8 @@ def add_ended(session: Session, board: ResultBoard, run: ResultRun) -> None:
     _write_line(session, board, run.principal, run.model, run.harness)
 
 
-def take_off(session: Session, board: ResultBoard, runs: Sequence[ResultRun]) -> None:
-    """Count a board again without runs that were removed now."""
+def count_again(session: Session, board: ResultBoard, runs: Sequence[ResultRun]) -> None:
+    """Count a board again after runs were removed or scored again."""
     left = select(ResultRun.per_task).where(
         ResultRun.board_id == board.id, ResultRun.figures.is_not(None), ResultRun.removed_at.is_(None)
     )

@@ -13,6 +13,7 @@
     POST /runs/{run}/end               RunInfo
     POST /runs/{run}/rollouts          trajectories of a reported run; GET returns them
     POST /runs/{run}/remove            RemoveParams → RunInfo
+    POST /runs/{run}/rescore           RemoveParams → RunInfo
     GET  /results/log?page=            ResultsLog
     GET  /results/key                  the hub's public key
 
@@ -38,7 +39,7 @@ from ludus.hub.results.rollouts import RunRollouts
 from ludus.hub.results.store import Conclude, ResultStore
 from ludus.protocol._model import WireModel
 from ludus.protocol.bounds import check_json
-from ludus.protocol.errors import Conflict, InvalidParams, NotFound, PayloadTooLarge, Unsupported
+from ludus.protocol.errors import Conflict, Forbidden, InvalidParams, NotFound, PayloadTooLarge, Unsupported
 from ludus.protocol.messages import describe_invalid
 from ludus.protocol.receipts import Receipt, SignedReceipt
 from ludus.protocol.results import (
@@ -223,6 +224,16 @@ class ResultRoutes:
                 return self._store.run(run)
 
             return await run_in_threadpool(take_off)
+
+        @routes.post("/runs/{run}/rescore", tags=["Results"], summary="Score an ended run again, as the operator")
+        async def rescore(request: Request, run: str) -> RunInfo:
+            principal = await run_in_threadpool(access.submitter, request)
+            sent = await body_of(request, RemoveParams)
+            if not access.is_moderator(principal):
+                raise Forbidden("only the operator of the hub may score runs again")
+            now = self._played.now()
+            await run_in_threadpool(self._store.rescore, run, principal.name, sent.reason, now, self._conclude)
+            return await run_in_threadpool(self._store.run, run)
 
     def _add_playing(self, routes: APIRouter) -> None:
         access, played, store = self._access, self._played, self._store

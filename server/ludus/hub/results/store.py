@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from ludus.hub.database.engine import Database
 from ludus.hub.database.result_tables import ResultBoard, ResultEpisode, ResultLogLine, ResultRun
 from ludus.hub.registry.catalog import aware
-from ludus.hub.results.boards import add_ended, level_of, range_of, read_board, take_off
+from ludus.hub.results.boards import add_ended, count_again, level_of, range_of, read_board
 from ludus.hub.results.limits import ResultLimits
 from ludus.protocol.errors import CapacityError, Conflict, Forbidden, NotFound
 from ludus.protocol.receipts import SignedReceipt
@@ -35,6 +35,7 @@ from ludus.protocol.results import (
     RunEpisode,
     RunFigures,
     RunInfo,
+    counted_value,
     lowest_value,
 )
 
@@ -342,16 +343,9 @@ class ResultStore:
             session.execute(missing.where(ResultEpisode.attempts == 0).values(end=NOT_BEGUN, **ended))
             session.execute(missing.where(ResultEpisode.attempts > 0).values(end=missing_end, **ended))
             run.state, run.ended_at = "ended", now
-            query = select(ResultEpisode).where(ResultEpisode.run_id == run.id).order_by(ResultEpisode.place)
-            rows = [_public(row, lowest) for row in session.scalars(query)]
-            opening = Opening.model_validate_json(run.opening) if run.opening is not None else None
-            done = conclude(_info(session, run, board), rows, opening)
             if run.digest is not None:
                 run.deadline = None
-            run.figures, run.per_task, run.receipt = done.figures.model_dump_json(by_alias=True), done.per_task, None
-            if done.receipt is not None:
-                run.receipt = done.receipt.model_dump_json(by_alias=True)
-            session.flush()
+            _conclude(session, run, board, conclude)
             add_ended(session, board, run)
 
     def reset_open(self) -> None:
@@ -419,7 +413,30 @@ class ResultStore:
                 one.removed_at, one.removed_by, one.removed_reason = now, by, reason
                 session.add(ResultLogLine(at=now, kind="removed", run_id=one.id, by=by, reason=reason))
             session.flush()
-            take_off(session, board, chosen)
+            count_again(session, board, chosen)
+
+    def rescore(self, key: str, by: str, reason: str, now: datetime, conclude: Conclude) -> None:
+        """Compute what the rows of an ended run count again, by the rules of this version, and log both means.
+
+        Raises:
+            Conflict: the run is open, or was removed.
+        """
+        with self._database.writing() as session:
+            run, board = _locked(session, key)
+            if run.state == "open" or run.removed_at is not None or run.figures is None:
+                raise Conflict(f"the run {key} is open or removed, so it has no score")
+            before = RunFigures.model_validate_json(run.figures).mean.value
+            query = select(ResultEpisode).where(ResultEpisode.run_id == run.id)
+            for row in session.scalars(query):
+                row.value = counted_value(row.reward, row.end or "", range_of(run))
+            session.flush()
+            done = _conclude(session, run, board, conclude)
+            after = done.figures.mean.value
+            session.add(
+                ResultLogLine(at=now, kind="rescored", run_id=run.id, by=by, reason=reason, before=before, after=after)
+            )
+            session.flush()
+            count_again(session, board, [run])
 
     def set_rollouts(self, key: str, digest: str) -> None:
         """Note that the trajectories of a run were uploaded."""
@@ -460,6 +477,19 @@ class ResultStore:
                 session.add(made)
         except IntegrityError:
             return  # another request has made it meanwhile
+
+
+def _conclude(session: Session, run: ResultRun, board: ResultBoard, conclude: Conclude) -> Conclusion:
+    """Write what the rows of a run lead to."""
+    query = select(ResultEpisode).where(ResultEpisode.run_id == run.id).order_by(ResultEpisode.place)
+    rows = [_public(row, lowest_value(range_of(run))) for row in session.scalars(query)]
+    opening = Opening.model_validate_json(run.opening) if run.opening is not None else None
+    done = conclude(_info(session, run, board), rows, opening)
+    run.figures, run.per_task, run.receipt = done.figures.model_dump_json(by_alias=True), done.per_task, None
+    if done.receipt is not None:
+        run.receipt = done.receipt.model_dump_json(by_alias=True)
+    session.flush()
+    return done
 
 
 def _board(session: Session, key: BoardKey, *, lock: bool = False) -> ResultBoard | None:
