@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import select
 import signal
@@ -116,8 +117,10 @@ logging.StreamHandler.emit = slow
 
 
 def test_what_the_environments_code_raised_is_shown_though_the_log_comes_later(
-    invoke: Invoke, world: Path, tmp_path: Path
+    invoke: Invoke, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # `validate` imports the file here, too: without this, each error of all later tests would be written slowly.
+    monkeypatch.setattr(logging.StreamHandler, "emit", logging.StreamHandler.emit)
     slow = tmp_path / "slow.py"
     slow.write_text(SLOW_LOG + world.read_text())
     _, _, error = invoke("run", f"{slow}:Sums", "--policy", f"{world}:crasher", "-n", 2)

@@ -85,7 +85,7 @@ def pages(site: Path) -> dict[str, Loads]:
     return found
 
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("site")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("site"), pytest.mark.suite("site")]
 
 
 def test_no_page_loads_anything_from_elsewhere(site: Path, pages: dict[str, Loads]) -> None:

@@ -11,10 +11,13 @@ import pytest
 from hubs import HubProcess, WheelParts, kind_of, publish, release, twine_form, upload
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from suite_selection import selected_suites
 
 from ludus.hub.registry.wheels import read_wheel
 from ludus.hub.settings import HubLimits
 from ludus.protocol.registry_errors import WheelRefused
+
+THOROUGH = "hub" in selected_suites()
 
 WHEEL = WheelParts("alice-coin").pack()
 NAME = WheelParts("alice-coin").filename
@@ -46,7 +49,8 @@ def mutated(seed: int) -> bytes:
     return bytes(data)
 
 
-@settings(max_examples=1500)
+@pytest.mark.suite("hub", sample=True)
+@settings(max_examples=1500 if THOROUGH else 200)
 @given(seed=st.integers(0, 2**32))
 def test_a_damaged_wheel_is_read_the_same_or_refused(seed: int, place: Path) -> None:
     place.write_bytes(mutated(seed))
@@ -57,7 +61,8 @@ def test_a_damaged_wheel_is_read_the_same_or_refused(seed: int, place: Path) -> 
     assert (facts.distribution, facts.version, set(facts.sources)) == ("alice-coin", "1.0.0", {"toss"})
 
 
-@settings(max_examples=60)
+@pytest.mark.suite("hub", sample=True)
+@settings(max_examples=200 if THOROUGH else 15)
 @given(seed=st.integers(0, 2**32))
 def test_a_hub_refuses_damaged_wheels_over_both_ways_of_upload(seed: int, plain_hub: HubProcess) -> None:
     one = release("fuzz/coin", wheel=mutated(seed), filename=NAME.replace("alice", "fuzz"))
@@ -76,7 +81,8 @@ VALUES = st.recursive(
 FIELDS = ("id", "version", "description", "license", "tags", "environments", "secrets", "network", "provenance")
 
 
-@settings(max_examples=150)
+@pytest.mark.suite("hub", sample=True)
+@settings(max_examples=500 if THOROUGH else 25)
 @given(changes=st.dictionaries(st.sampled_from(FIELDS) | TEXT, VALUES, min_size=1, max_size=3))
 def test_a_hub_answers_manifests_of_any_shape(changes: dict[str, object], plain_hub: HubProcess) -> None:
     one = release("fuzz/coin")
@@ -88,7 +94,8 @@ def test_a_hub_answers_manifests_of_any_shape(changes: dict[str, object], plain_
     assert answer.status_code == 201 or kind_of(answer) in ("ManifestRefused", "SignatureRefused")
 
 
-@settings(max_examples=150)
+@pytest.mark.suite("hub", sample=True)
+@settings(max_examples=500 if THOROUGH else 25)
 @given(
     changes=st.dictionaries(st.sampled_from(sorted(twine_form(release("a1/b")))) | TEXT, TEXT, min_size=1, max_size=3)
 )
@@ -100,7 +107,8 @@ def test_a_hub_answers_forms_of_any_shape(changes: dict[str, str], plain_hub: Hu
         assert answer.status_code == 200 or kind_of(answer) in ("UploadRefused", "DigestMismatch", "NameRefused")
 
 
-@settings(max_examples=150)
+@pytest.mark.suite("hub", sample=True)
+@settings(max_examples=500 if THOROUGH else 25)
 @given(body=st.binary(max_size=300), boundary=st.from_regex(r"[a-zA-Z0-9]{1,20}", fullmatch=True))
 def test_a_hub_answers_bodies_of_any_bytes(body: bytes, boundary: str, plain_hub: HubProcess) -> None:
     kind = {"content-type": f"multipart/form-data; boundary={boundary}"}

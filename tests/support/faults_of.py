@@ -28,17 +28,29 @@ def planted(module: str) -> dict[str, str]:
     return found
 
 
+def sampled(module: str, most: int) -> list[Any]:
+    """Return the faulty classes of a module as parameters; all after the first `most` are in the suite `validation`."""
+    others = (pytest.param(name, marks=pytest.mark.suite("validation")) for name in list(planted(module))[most:])
+    return [*list(planted(module))[:most], *others]
+
+
 def with_all_checks(module: str) -> list[Any]:
     """Return the faulty classes of a module as parameters; all but the first are in the suite `validation`."""
-    first, *others = planted(module)
-    return [first, *(pytest.param(name, marks=pytest.mark.suite("validation")) for name in others)]
+    return sampled(module, 1)
 
 
 @cache
-def reports_of_own_check(module: str) -> dict[str, Report]:
-    """Return the report on each class of a module, faulty or sound, by the one check that it was written for."""
+def reports_of_own_check(module: str, most: int | None = None) -> dict[str, Report]:
+    """Return the report on each class of a module, faulty or sound, by the one check that it was written for.
+
+    Args:
+        module: the module.
+        most: how many classes are looked at outside of the suite `validation`; None for all.
+    """
     loaded = importlib.import_module(module)
     kinds: dict[str, str] = {**loaded.FAULTS, **getattr(loaded, "SOUND", {})}
+    if most is not None and "validation" not in selected_suites():
+        kinds = dict(list(kinds.items())[:most])
     only = {snake_case(name): {kind, *_NEEDED.get(kind, ())} for name, kind in kinds.items()}
     return _validate(module, tuple(kinds), replace(QUICK, secrets={"KEY": "abcdefghijkl"}), only)
 
@@ -55,10 +67,10 @@ def _validate(module: str, names: tuple[str, ...], settings: Settings, only: Any
     return {name: found[snake_case(name)] for name in names}
 
 
-def assert_found(module: str, name: str) -> None:
-    """Assert that its own check finds a fault, with a message and evidence."""
+def assert_found(module: str, name: str, most: int | None = None) -> None:
+    """Assert that its own check finds a fault, with a message and evidence; see `reports_of_own_check`."""
     kind = planted(module)[name]
-    report = reports_of_own_check(module)[name]
+    report = reports_of_own_check(module, most)[name]
     found = {finding.kind: finding for finding in report.findings}
     assert list(found) == [kind], [verdict.detail for verdict in report.verdicts]
     assert found[kind].message

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
@@ -25,6 +26,24 @@ WIRES = pytest.mark.parametrize("wire", ["channel", "mcp", "ors"])
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.fixture(scope="module", params=[True, False], ids=["journal", "no journal"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkersServer]:
+    """A server with journals, and one without, which the tests share."""
+    shared = WorkersServer(tmp_path_factory.mktemp("workers"), journal=request.param)
+    try:
+        asyncio.run(shared.start())
+        yield shared
+    finally:
+        asyncio.run(shared.end())
+
+
+@pytest.fixture
+async def idle_server(launch: Any) -> WorkersServer:
+    """A server on which no episode has ever run, for what depends on their number."""
+    fresh: WorkersServer = await launch(journal=False)
+    return fresh
+
+
 def worker(episode: Episode) -> str | None:
     """The worker that an episode's id names."""
     return worker_of(episode.id) or worker_of_session(episode.id)
@@ -37,9 +56,9 @@ async def total(episode: Episode, number: int) -> str:
 
 @WIRES
 async def test_starts_are_spread_over_the_workers_and_episodes_keep_their_state(
-    server: WorkersServer, wire: Any
+    idle_server: WorkersServer, wire: Any
 ) -> None:
-    async with connect(server.url, wire=wire) as client:
+    async with connect(idle_server.url, wire=wire) as client:
         ledger = client.environment("ledger")
         episodes = await asyncio.gather(*(ledger.start(index=index % 5, seed=index) for index in range(20)))
         counts = Counter(map(worker, episodes))
@@ -53,8 +72,8 @@ async def test_starts_are_spread_over_the_workers_and_episodes_keep_their_state(
 
 
 @WIRES
-async def test_the_next_episode_goes_to_the_worker_with_fewer(server: WorkersServer, wire: Any) -> None:
-    async with connect(server.url, wire=wire) as client:
+async def test_the_next_episode_goes_to_the_worker_with_fewer(idle_server: WorkersServer, wire: Any) -> None:
+    async with connect(idle_server.url, wire=wire) as client:
         ledger = client.environment("ledger")
         first = [await ledger.start(index=0) for _ in range(4)]
         gone = [one for one in first if worker(one) == "w0"]
@@ -81,11 +100,11 @@ async def test_a_group_and_its_forks_are_on_one_worker(server: WorkersServer, wi
 
 @pytest.mark.parametrize("wire", ["channel", "mcp"])
 async def test_a_start_under_a_key_that_was_used_reaches_the_worker_that_had_it(
-    server: WorkersServer, wire: Any
+    idle_server: WorkersServer, wire: Any
 ) -> None:
     ids = set()
     for turn in range(3):
-        async with connect(server.url, wire=wire) as client:  # a connection of its own
+        async with connect(idle_server.url, wire=wire) as client:  # a connection of its own
             ledger = client.environment("ledger")
             members = [await ledger.start(index=1, seed=5, join=GroupMember("key", 4, place)) for place in range(4)]
             ids.add(tuple(one.id for one in members))
@@ -152,10 +171,10 @@ class Foreign:
 
 @pytest.mark.requirement("CHAN-24")
 async def test_one_array_for_episodes_of_both_workers_is_answered_completely_and_in_order(
-    server: WorkersServer,
+    idle_server: WorkersServer,
 ) -> None:
     async with aiohttp.ClientSession() as session:
-        async with session.ws_connect(f"{server.url}/channel", protocols=(CHANNEL_SUBPROTOCOL,)) as socket:
+        async with session.ws_connect(f"{idle_server.url}/channel", protocols=(CHANNEL_SUBPROTOCOL,)) as socket:
             foreign = Foreign(socket)
             start = {"environment": "ledger", "split": "train", "index": 0}
             started = await foreign.ask(*(("episodes/start", {**start, "key": f"k{place}"}) for place in range(8)))
@@ -195,8 +214,8 @@ async def test_the_upgrade_says_where_the_channel_of_each_worker_is(server: Work
         assert refused.value.status == 400
 
 
-async def test_plain_ors_requests_play_in_sessions_of_both_kinds_of_ids(server: WorkersServer) -> None:
-    async with aiohttp.ClientSession(server.url) as session:
+async def test_plain_ors_requests_play_in_sessions_of_both_kinds_of_ids(idle_server: WorkersServer) -> None:
+    async with aiohttp.ClientSession(idle_server.url) as session:
 
         async def post(path: str, sid: str = "", **body: Any) -> tuple[int, Any]:
             headers = {"X-Session-ID": sid, "Accept": "application/json"} if sid else {"Accept": "application/json"}
@@ -253,10 +272,10 @@ async def requests_over_mcp(session: aiohttp.ClientSession) -> float:
 
 
 @pytest.mark.parametrize("wire", ["channel", "mcp"])
-async def test_a_report_of_outcomes_reaches_every_worker(server: WorkersServer, wire: Any) -> None:
+async def test_a_report_of_outcomes_reaches_every_worker(idle_server: WorkersServer, wire: Any) -> None:
     counts = []
     for number in range(1, 7):
-        async with connect(server.url, wire=wire) as client:
+        async with connect(idle_server.url, wire=wire) as client:
             params = ReportOutcomesParams(
                 environment="ledger",
                 split="train",
@@ -265,14 +284,14 @@ async def test_a_report_of_outcomes_reaches_every_worker(server: WorkersServer, 
             )
             counts.append((await client._session.wire.request(REPORT_OUTCOMES, params)).recorded)
         if wire == "channel":  # the others get it while the answer is on its way
-            async with asyncio.timeout(60), aiohttp.ClientSession(server.url) as session:
+            async with asyncio.timeout(60), aiohttp.ClientSession(idle_server.url) as session:
                 while await requests_over_mcp(session) < number:  # noqa: ASYNC110 - in another process
                     await asyncio.sleep(0.02)
     assert counts == [1, 2, 3, 4, 5, 6]
 
 
-async def test_pages_answer_for_all_workers(server: WorkersServer) -> None:
-    async with connect(server.url) as client, aiohttp.ClientSession(server.url) as session:
+async def test_pages_answer_for_all_workers(idle_server: WorkersServer) -> None:
+    async with connect(idle_server.url) as client, aiohttp.ClientSession(idle_server.url) as session:
         episodes = [await client.environment("ledger").start(index=0) for _ in range(4)]
         assert (await (await session.get("/health")).json()) == {"status": "ok"}
         ready = await (await session.get("/ready")).json()

@@ -116,7 +116,10 @@ async def total(episode: Episode, number: int) -> int:
     return int(text_of((await episode.call("add", number=number)).content).split()[0])
 
 
-@pytest.mark.parametrize("journal", [True, False], ids=["journal", "no journal"])
+@pytest.mark.parametrize(
+    "journal",
+    [pytest.param(True, id="journal"), pytest.param(False, id="no journal", marks=pytest.mark.suite("workers"))],
+)
 async def test_workers_come_and_go_with_the_episodes_and_lose_none(launch: Any, journal: bool) -> None:
     server: WorkersServer = await launch("--workers", "1-2", *FAST, journal=journal)
     async with connect(server.url) as client:
