@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hubs import new_name
 from postgres_server import PostgresServer
 from results_hub import CLASSES, OWNER, ResultsHub
 
+Kind = Literal["sqlite", "postgres"]
 StartHub = Callable[..., Awaitable[ResultsHub]]
+
+
+@pytest.fixture(scope="session", params=["sqlite", pytest.param("postgres", marks=pytest.mark.suite("hub"))])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    """The database of the hub. The plain run has both for reported results, and SQLite for the rest."""
+    return request.param  # type: ignore[no-any-return]
 
 
 @pytest.fixture

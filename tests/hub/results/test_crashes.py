@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from results_hub import Player
 
 from ludus.client.agent_endpoint import open_agent_endpoint
@@ -51,6 +52,7 @@ async def act(player: Player, *, whole: bool) -> dict[str, Any]:
     return ticket
 
 
+@pytest.mark.suite("hub")
 async def test_rows_of_a_killed_hub_stay_and_the_run_goes_on_to_its_end(serve: Any, tmp_path: Path) -> None:
     ludus = await serve(GuessNumber)
     process, url = start(tmp_path / "data", ludus.url)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -15,7 +15,14 @@ from ludus.hub.results.reported import submit
 from ludus.protocol.results import Submission
 from ludus.server.auth.principal import Principal
 
+DATABASES: Final = ("sqlite", "postgres")
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+
+
+@pytest.fixture(params=DATABASES)
+def kind(request: pytest.FixtureRequest) -> str:
+    """The database of the hub: both, in the plain run too."""
+    return request.param  # type: ignore[no-any-return]
 
 
 def episode(sample: int = 0, reward: float | None = 1.0, end: str = "completed", **more: Any) -> dict[str, Any]:
