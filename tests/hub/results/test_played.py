@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -263,3 +264,21 @@ def test_the_limits_are_those_of_the_docs() -> None:
     assert (limits.run_seconds, limits.episode_seconds) == (24 * 3600, 3600)
     assert (limits.attempts, limits.reruns_share) == (3, 0.1)
     assert (SUBMISSION_EPISODES, limits.submission_bytes, FILE_BYTES) == (5_000, 4 << 20, 32 << 20)
+
+
+async def test_requests_for_episodes_that_meet_the_end_of_the_run_find_none_left(hub: ResultsHub, package: str) -> None:
+    async with hub.client() as client:
+        for _ in range(5):
+            player = await Player.register(client, package, tasks=2)
+            tickets = [await player.next(), await player.next()]
+            for ticket in tickets:
+                assert ticket is not None
+                await player.act(ticket, right=True)
+
+            async def end_and_ask(one: dict[str, Any], run: Player = player) -> list[Any]:
+                await run.end(one)
+                return [await run.next(), await run.next()]
+
+            left = await asyncio.gather(*(end_and_ask(one) for one in tickets if one is not None))
+            assert left == [[None, None], [None, None]]
+            assert (await player.info())["figures"]["ends"] == {"completed": 2}

@@ -245,16 +245,15 @@ class ResultStore:
     # ── episodes of open runs ──────────────────────────────────────────────────────────────────────────────────────
 
     def claim(self, key: str, now: datetime) -> Claim | None:
-        """Give out the next waiting episode of an open run; None if there is none.
+        """Give out the next waiting episode of a run; None if there is none, or the run has ended meanwhile.
 
         Raises:
             NotFound: there is no such run.
-            Conflict: the run has ended.
         """
         with self._database.writing() as session:
             run, _ = _find(session, key, lock=True)
             if run.state != "open":
-                raise Conflict(f"the run {key} has ended")
+                return None
             query = select(ResultEpisode).where(ResultEpisode.run_id == run.id, ResultEpisode.state == "waiting")
             row = session.scalars(query.order_by(ResultEpisode.place).limit(1)).first()
             if row is None:
