@@ -157,9 +157,11 @@ async def _play(
             started = await client.run(resume)
         else:
             started = await _register(client, package, spec, harness, params)
+            again = f"after an interruption, go on with --resume {started.key}"
             many = f"{started.tasks} tasks × {started.samples}"
             errors.print(shown(f"registered: {hub.rstrip('/')}/runs/{started.key} ({many}, run {started.number} of "
                                f"{started.of} of {started.by} on this board)"), soft_wrap=True)  # fmt: skip
+            errors.print(shown(again, "dim"), soft_wrap=True)
         return await play_run(
             client, started, policy, concurrency=concurrency, harness=limits, writer=writer, on_episode=report
         )

@@ -10,13 +10,16 @@ from ludus.client import Policy, TrajectoryWriter
 from ludus.client.agent_endpoint import open_agent_endpoint
 from ludus.client.agent_loop import Harness, run_episode
 from ludus.protocol.episodes import TaskRow
-from ludus.protocol.errors import CapacityError, LudusError
+from ludus.protocol.errors import CapacityError, EveryAttemptFailed, LudusError
 from ludus.protocol.results import EndEpisodeParams, EpisodeTicket, RunInfo
 from ludus.protocol.trajectory import Trajectory
 from ludus.registry.results import ResultsClient
 
 PAUSE_SECONDS: Final = 5.0
 """How long to wait before asking again while the hub has no room."""
+
+SAME_FAILURES: Final = 3
+"""After this many failures of the policy in a row, or as many as there are episodes at one time, playing stops."""
 
 CONCURRENCY: Final = 4
 """The default number of episodes at one time."""
@@ -51,14 +54,17 @@ async def play_run(
         on_episode: called after each episode.
 
     Raises:
+        EveryAttemptFailed: the policy fails again and again; the run stays open.
         RequestError: the hub refuses, or the policy is set up wrongly.
         TransportError: the hub cannot be reached. The run goes on until its deadline: call this again.
     """
     for ticket in (await client.open_episodes(run.key)).tickets:
         await client.end_episode(run.key, ticket.place, EndEpisodeParams())
     stop = asyncio.Event()
+    failures = 0
 
     async def work() -> None:
+        nonlocal failures
         while not stop.is_set():
             ticket = await _next(client, run.key, stop)
             if ticket is None:
@@ -69,6 +75,14 @@ async def play_run(
                 writer.write(played.trajectory)
             if on_episode is not None:
                 on_episode(played)
+            failure = played.trajectory.failure
+            failures = failures + 1 if failure is not None and played.end is not None else 0
+            if failure is not None and failures >= max(SAME_FAILURES, concurrency):
+                raise EveryAttemptFailed(
+                    f"stopped early, because {failures} episodes in a row failed on this side, and each of them counts "
+                    f"with the lowest reward: {failure.error}: {failure.message}. The run {run.key} is open until its "
+                    "deadline, and can be resumed"
+                )
 
     async with asyncio.TaskGroup() as group:
         for _ in range(min(concurrency, run.tasks * run.samples)):

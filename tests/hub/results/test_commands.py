@@ -110,6 +110,23 @@ async def test_an_evaluation_is_uploaded_only_if_asked_and_says_what_it_uploads(
     assert (code, f"/runs/{key}" in said, "not: conversations" in said) == (0, True, True)
 
 
+async def test_a_policy_that_fails_again_and_again_stops_and_leaves_the_run_open(
+    hub: ResultsHub, package: str, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.py").write_text("async def act(conversation):\n    raise RuntimeError('no model today')\n")
+    code, _, said = await ludus(
+        hub, "eval", "play", package, "--env", "locks", "--model", f"{tmp_path / 'broken.py'}:act", "--tasks", "30",
+        "--concurrency", "1",
+    )  # fmt: skip
+    assert code == 5, said
+    assert "no model today" in said
+    key = re.findall(r"--resume ([A-Za-z0-9_-]{22})", said)[0]
+    async with hub.client() as client:
+        assert (await client.get(f"/api/v1/runs/{key}")).json()["state"] == "open"
+    counts = hub.store.counts(key)
+    assert counts == {"ended": 3, "waiting": 27}
+
+
 @pytest.mark.suite("hub")
 async def test_what_cannot_be_submitted_is_refused_in_words(
     hub: ResultsHub, package: str, policy: str, tmp_path: Path
