@@ -127,7 +127,6 @@ class RunClient:
             CapacityError: the endpoint is full.
             LudusError: the episode cannot be started.
         """
-        self.starting += 1
         try:
             async with asyncio.timeout(self._seconds):
                 started = await self.client.environment(environment).start(
@@ -135,8 +134,6 @@ class RunClient:
                 )
         except TimeoutError:
             raise e.InfrastructureFailed(f"the episode did not start within {self._seconds:g} s") from None
-        finally:
-            self.starting -= 1
         live = LiveEpisode(claim.place, started, self._clock())
         self.episodes[claim.place] = live
         return live

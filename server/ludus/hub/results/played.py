@@ -152,11 +152,11 @@ class PlayedRuns:
                     f"{self._limits.open_episodes} episodes of this run are open: end one first",
                     limit="open_episodes", retryAfter=5.0,
                 )  # fmt: skip
-            claim = await _call(self._store.claim, key, self.now())
+            client.starting += 1  # before anything is awaited, so that requests at one time do not exceed the limit
+            # The episode is started even if the player has gone: it then waits among the open ones.
+            claim, live = await asyncio.shield(asyncio.create_task(self._claim_and_start(client, run)))
             if claim is None:
                 return await self._none_left(key)
-            # The episode is started even if the player has gone: it then waits among the open ones.
-            live = await asyncio.shield(asyncio.create_task(self._start(client, run, claim)))
             if live is not None:
                 counts = await _call(self._store.counts, key)
                 ticket = self._ticket(run, client, live, public)
@@ -180,15 +180,13 @@ class PlayedRuns:
             Conflict: the episode has not been started.
         """
         run = await self._own_run(principal, key)
-        state, end = await _call(self._store.episode_state, key, place)
         client = self._clients.get(key)
         live = client.episodes.get(place) if client is not None else None
-        if state == "ended":
-            return EpisodeEnd(place=place, end=end)
-        if client is None or live is None:
-            raise e.Conflict(f"the episode {place} is not being played; ask for the next one")
-        await self._settle(run, client, live, close=True, declared=params)
+        if client is not None and live is not None:
+            await self._settle(run, client, live, close=True, declared=params)
         state, end = await _call(self._store.episode_state, key, place)
+        if live is None and state != "ended":  # what has ended was perhaps settled by the sweeper
+            raise e.Conflict(f"the episode {place} is not being played; ask for the next one")
         await self._finish_if_done(key)
         return EpisodeEnd(place=place, end=end if state == "ended" else None)
 
@@ -235,6 +233,14 @@ class PlayedRuns:
                 _log.warning("looking after played runs failed: %s", error.message)
             except Exception:
                 _log.exception("looking after played runs failed")
+
+    async def _claim_and_start(self, client: RunClient, run: RunInfo) -> tuple[Claim | None, LiveEpisode | None]:
+        """Give out the next row and start its episode. There is no claim if no row waits."""
+        try:
+            claim = await _call(self._store.claim, run.key, self.now())
+            return claim, await self._start(client, run, claim) if claim is not None else None
+        finally:
+            client.starting -= 1
 
     async def _start(self, client: RunClient, run: RunInfo, claim: Claim) -> LiveEpisode | None:
         """Start a claimed episode; None if it broke, so that its row waits again or has ended.
