@@ -284,3 +284,15 @@ async def test_requests_for_episodes_that_meet_the_end_of_the_run_find_none_left
             left = await asyncio.gather(*(end_and_ask(one) for one in tickets if one is not None))
             assert left == [[None, None], [None, None]]
             assert (await player.info())["figures"]["ends"] == {"completed": 2}
+
+
+async def test_registrations_at_one_time_do_not_exceed_the_limit_on_open_runs(start_hub: Any) -> None:
+    hub: ResultsHub = await start_hub(open_runs=2)
+    hub.publish("ada/crowded")
+    where = "/api/v1/environments/ada/crowded/versions/1.0.0/runs"
+    async with hub.client() as client:
+        bodies = [
+            run_params(environment=name, split=split) for name in ("locks", "debts") for split in ("train", "test")
+        ]
+        answers = await asyncio.gather(*(client.post(where, json=body) for body in bodies * 2))
+    assert sorted(one.status_code for one in answers) == [201, 201, *[429] * 6]
