@@ -87,4 +87,4 @@ class HubSettings(BaseModel):
         """The `Host` and `Origin` headers to accept."""
         if not self.on_loopback and not self.allow_hosts:
             return Origins(hosts=None, pages=(self.public_url.rstrip("/"),) if self.public_url else ())
-        return Origins(hosts=(*LOOPBACK_HOSTS, *self.allow_hosts))
+        return Origins(hosts=(*LOOPBACK_HOSTS, f"*.{self.endpoints.domain}", *self.allow_hosts))

@@ -1,6 +1,7 @@
 """Endpoints: published environments that run at `/e/{owner}/{name}[@version]/...`, on demand and each on its own.
 
 proxy.py          the routes: who may use an endpoint, and which gateway gets a request
+hosts.py          host names of endpoints, for clients that ignore a path
 exchanges.py      HTTP requests, passed on unread; upgrades.py: channels
 gateways.py       which process gets a request: that of its episode, or the newest version's
 passes.py         how a process learns who sends a request

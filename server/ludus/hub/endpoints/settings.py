@@ -5,9 +5,9 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.messages import describe_invalid
@@ -81,6 +81,8 @@ class EndpointSettings(BaseModel):
     """How long an endpoint that was given up answers with its error, before a request starts it again."""
     unresponsive_seconds: float = Field(default=10.0, gt=0)
     """How long a process may leave a health check unanswered before it is killed and replaced."""
+    domain: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)*$")] = "localhost"
+    """The domain below which each endpoint has a host name of its own, `NAME.OWNER.DOMAIN`."""
     limits: EndpointLimits = EndpointLimits()
 
 
