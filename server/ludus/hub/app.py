@@ -25,6 +25,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ludus.hub import api
+from ludus.hub.discovery.paths import any_page_may_read
 from ludus.hub.hub import Hub
 from ludus.hub.index import simple, upload
 from ludus.hub.settings import HubSettings
@@ -44,7 +45,7 @@ from ludus.protocol.registry_errors import KINDS
 from ludus.server.auth import TokenStore
 from ludus.server.web.guard import error_headers
 
-PARTS: Final = ("ludus.hub.endpoints", "ludus.hub.site")
+PARTS: Final = ("ludus.hub.discovery", "ludus.hub.endpoints", "ludus.hub.site")
 """Modules that add to the application, in this order."""
 
 _log = logging.getLogger("ludus.hub")
@@ -188,6 +189,7 @@ class HubGuard:
         self._hub = hub
         self._origins = hub.settings.origins
         self._most = hub.settings.limits.body_bytes
+        self._public = not hub.settings.on_loopback
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or refuse it."""
@@ -195,7 +197,10 @@ class HubGuard:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        error = self._origins.refusal(headers.get(b"host"), headers.get(b"origin"))
+        origin = headers.get(b"origin")
+        if self._public and scope["type"] == "http" and any_page_may_read(scope["method"], scope["path"]):
+            origin = None  # the specification asks for it; on loopback it would show a page what runs on this machine
+        error = self._origins.refusal(headers.get(b"host"), origin)
         length = headers.get(b"content-length", b"0")
         if error is None and (b"%00" in scope.get("raw_path", b"") or b"%00" in scope["query_string"]):
             error = InvalidParams("the address holds a null character; no name has one")

@@ -81,7 +81,7 @@ class PackageTag(Table):
 
 
 class Version(Table):
-    """A version of a package. Only the columns about yanking ever change."""
+    """A version of a package. Only `yanked` and `changed_at` ever change."""
 
     __tablename__ = "versions"
     __table_args__ = (UniqueConstraint("package_id", "version"),)
@@ -105,3 +105,7 @@ class Version(Table):
     uploaded_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     yanked: Mapped[str | None] = mapped_column(String(500))
     """Why the version was yanked; null if it was not."""
+    changed_at: Mapped[datetime] = mapped_column(
+        DateTime(timezone=True), index=True, server_default="1970-01-01 00:00:00.000000"
+    )
+    """When it was published, yanked, or became or ceased to be the latest."""

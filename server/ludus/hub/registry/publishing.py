@@ -166,10 +166,11 @@ class Publisher:
                 validation=upload.validation.model_dump_json(by_alias=True) if upload.validation else None,
                 uploaded_by=principal.name,
                 uploaded_at=now,
+                changed_at=now,
             )
         )
         session.flush()
-        _refresh(session, package)
+        _refresh(session, package, now)
 
     def yank(self, principal: Principal, owner: str, name: str, version: str, reason: str | None) -> None:
         """Yank a version for a reason, so that it is installed only where it is pinned; without one, undo that.
@@ -181,9 +182,12 @@ class Publisher:
         with self._database.writing() as session:
             package = find_package(session, owner, name, lock=True)
             authorize(session, principal, owner, name)
-            find_version(session, package, version).yanked = reason
+            now = datetime.now(UTC)
+            row = find_version(session, package, version)
+            if row.yanked != reason:
+                row.yanked, row.changed_at = reason, now
             session.flush()
-            _refresh(session, package)
+            _refresh(session, package, now)
 
 
 def check_manifest(manifest: Manifest, facts: WheelFacts) -> None:
@@ -251,10 +255,14 @@ def _check_same(existing: Version, upload: Upload) -> None:
         )
 
 
-def _refresh(session: Session, package: Package) -> None:
+def _refresh(session: Session, package: Package, now: datetime) -> None:
     """Choose the latest version again, and update what the catalog shows of the package."""
     rows = session.scalars(select(Version).where(Version.package_id == package.id)).all()
     latest = max(rows, key=_preference)
+    if package.latest != latest.version:
+        for row in rows:
+            if row.version in (package.latest, latest.version):
+                row.changed_at = now
     manifest = Manifest.model_validate_json(latest.manifest)
     summary = _summary(manifest, latest)
     package.latest = latest.version
