@@ -26,7 +26,7 @@ import httpx
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
-from hubs import HubProcess
+from hubs import KEY, HubProcess
 from postgres_server import PostgresServer, programs
 from sqlalchemy import insert
 
@@ -34,7 +34,8 @@ from ludus.hub.database.engine import Database, open_engine, sqlite_url
 from ludus.hub.database.migrate import migrate
 from ludus.hub.database.search import durability_tag, index_package, owner_tag
 from ludus.hub.database.tables import Owner, Package, PackageTag, Version
-from ludus.protocol.registry import Durability, EnvironmentEntry, Manifest, PackageSummary
+from ludus.protocol.registry import Durability, EnvironmentEntry, Manifest, PackageSummary, Statement
+from ludus.protocol.signing import digest_of, sign, text_digest
 
 MOST = 15.0
 """Milliseconds within which 95 of 100 requests must be served."""
@@ -79,13 +80,18 @@ def fill(url: str, count: int) -> None:
             )  # fmt: skip
             session.add(package)
             session.flush()
-            digest = f"{number:064x}"
+            digest, filename = f"{number:064x}", f"p{number}-1.0.0-py3-none-any.whl"
+            statement = Statement(
+                id=manifest.id, version="1.0.0", filename=filename, sha256=digest, size=1,
+                manifest_sha256=digest_of(manifest), card_sha256=text_digest(" ".join(text)),
+            )  # fmt: skip
             session.add(
                 Version(
-                    package_id=package.id, version="1.0.0", filename=f"p{number}-1.0.0-py3-none-any.whl", sha256=digest,
-                    size=1, metadata_sha256=digest, requires_python=None, card=" ".join(text), signed=None,
+                    package_id=package.id, version="1.0.0", filename=filename, sha256=digest,
+                    size=1, metadata_sha256=digest, requires_python=None, card=" ".join(text),
+                    signed=sign(statement, KEY).model_dump_json(by_alias=True),
                     manifest=manifest.model_dump_json(by_alias=True), validation=None, uploaded_by=owners[owner],
-                    uploaded_at=moment, yanked=None,
+                    uploaded_at=moment, changed_at=moment, yanked=None,
                 )
             )  # fmt: skip
             marks = (*tags, owner_tag(owners[owner]), durability_tag(durability))
@@ -132,6 +138,30 @@ def measure(hub: HubProcess, kinds: dict[str, list[dict[str, str]]], requests: i
             ask("package", f"/api/v1/environments/{package}/versions/latest")
     served = [one for many in times.values() for one in many]
     return {"p95": p95(served), "kinds": {name: p95(many) for name, many in times.items()}}
+
+
+def measure_discovery(hub: HubProcess, requests: int) -> dict[str, float]:
+    """Return the 95th percentiles in milliseconds of what MCP clients ask for."""
+    times: dict[str, list[float]] = {}
+    with hub.client() as client:
+
+        def ask(kind: str, path: str, **params: str) -> Any:
+            began = time.perf_counter()
+            answer = client.get(path, params=params)
+            times.setdefault(kind, []).append(1000 * (time.perf_counter() - began))
+            assert answer.status_code == 200, answer.text
+            return answer.json()
+
+        since, cursor = (datetime.now(UTC) - timedelta(hours=1)).isoformat(), ""
+        for number in range(requests // 5):
+            page = ask("registry page", "/v0.1/servers", cursor=cursor)
+            cursor = page["metadata"].get("nextCursor", "")
+            ask("registry search", "/v0.1/servers", search=f"-{number}", version="latest")
+            ask("registry changes", "/v0.1/servers", updated_since=since)
+            ask("server card", f"/e/{page['servers'][number % len(page['servers'])]['server']['title']}/mcp/server-card")
+            if number % 10 == 0:
+                ask("ai catalog", "/.well-known/ai-catalog.json")
+    return {kind: p95(many) for kind, many in times.items()}
 
 
 def p95(times: list[float]) -> float:
@@ -186,7 +216,10 @@ def main() -> int:
             f"{'met' if good else 'MISSED'}"
         )
         for what, value in one["kinds"].items():
-            print(f"  {what:14} p95 {value:5.1f} ms")
+            print(f"  {what:16} p95 {value:5.1f} ms")
+        one["discovery"] = measure_discovery(hub, options.requests)
+        for what, value in one["discovery"].items():
+            print(f"  {what:16} p95 {value:5.1f} ms")
     if options.json is not None:
         options.json.write_text(json.dumps(found), encoding="utf-8")
     return 0 if met else 1
