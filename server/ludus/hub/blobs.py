@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from ludus.protocol.errors import PayloadTooLarge
-from ludus.protocol.registry_errors import DigestMismatch
+from ludus.protocol.registry_errors import BlobMissing, DigestMismatch
 
 CHUNK_BYTES: Final = 1024 * 1024
 """How much of a file is read at once."""
@@ -130,6 +130,33 @@ class Blobs:
         if not _DIGEST.fullmatch(digest):
             raise DigestMismatch(f"{digest[:80]!r} is not a SHA-256 digest: it takes 64 digits of 0-9 and a-f")
         return self._folder / digest[:2] / digest
+
+    def size_of(self, digest: str) -> int:
+        """Return the size of a file in bytes.
+
+        Raises:
+            BlobMissing: there is no file with this digest.
+        """
+        try:
+            return self.path(digest).stat().st_size
+        except FileNotFoundError:
+            raise BlobMissing(f"the hub has lost the file {digest}; restore it from a backup") from None
+
+    def read(self, digest: str) -> Iterator[bytes]:
+        """Yield the content of a file in pieces.
+
+        Raises:
+            BlobMissing: there is no file with this digest.
+        """
+        self.size_of(digest)
+        with self.path(digest).open("rb") as file:
+            while piece := file.read(CHUNK_BYTES):
+                yield piece
+
+    def digests(self) -> Iterator[str]:
+        """Yield the digests of all files, in order."""
+        for folder in sorted(self._folder.glob("[0-9a-f][0-9a-f]")):
+            yield from sorted(file.name for file in folder.iterdir() if _DIGEST.fullmatch(file.name))
 
     def sweep(self) -> int:
         """Remove temporary files that are older than `STALE_SECONDS`, and return their number."""

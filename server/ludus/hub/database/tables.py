@@ -1,4 +1,7 @@
-"""The tables of the registry."""
+"""The tables of the registry.
+
+Columns with `info={"blob": True}` hold digests of blobs; backups and checks follow them.
+"""
 
 from __future__ import annotations
 
@@ -90,9 +93,9 @@ class Version(Table):
     package_id: Mapped[int] = mapped_column(ForeignKey("packages.id"))
     version: Mapped[str] = mapped_column(String(60))
     filename: Mapped[str] = mapped_column(String(255), unique=True)
-    sha256: Mapped[str] = mapped_column(String(64), index=True)
+    sha256: Mapped[str] = mapped_column(String(64), index=True, info={"blob": True})
     size: Mapped[int] = mapped_column(BigInteger)
-    metadata_sha256: Mapped[str] = mapped_column(String(64))
+    metadata_sha256: Mapped[str] = mapped_column(String(64), info={"blob": True})
     """The digest of the wheel's METADATA file, which is also kept by itself (PEP 658)."""
     requires_python: Mapped[str | None] = mapped_column(String(200))
     manifest: Mapped[str] = mapped_column(Text)

@@ -29,6 +29,7 @@ CATALOG_ENTRIES: Final = 10_000
 MOST_VERSIONS: Final = 1_000
 """The most versions in one answer about a package, the newest ones."""
 
+_SEPARATORS: Final = re.compile(r"[-_.]+")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _BY_NAME: Final = re.compile(r"n:([a-z0-9-]{1,100}):([0-9A-Za-z.!]{1,60})")
 _BY_TIME: Final = re.compile(r"t:([0-9]{1,17}):([0-9]{1,18})")
@@ -202,9 +203,10 @@ def _cursor(row: Row[Any], *, by_name: bool) -> str:
 
 def _holds(needle: Needle) -> ColumnElement[bool]:
     name = Package.owner + "." + Package.name
-    return name.startswith(needle.text, autoescape=True) if needle.at_start else name.contains(
-        needle.text, autoescape=True
-    )
+    exact = name.startswith if needle.at_start else name.contains
+    # The index of distributions, whose names have dashes only, excludes most packages without reading them.
+    near = Package.distribution.contains(_SEPARATORS.sub("-", needle.text), autoescape=True)
+    return and_(near, exact(needle.text, autoescape=True))
 
 
 def _listed(row: Row[Any]) -> ListedVersion:

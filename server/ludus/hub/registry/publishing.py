@@ -272,9 +272,19 @@ def _refresh(session: Session, package: Package, now: datetime) -> None:
     kinds = sorted({str(entry.durability) for entry in manifest.environments if entry.durability is not None})
     tags = dict.fromkeys([*manifest.tags, owner_tag(package.owner), *map(durability_tag, kinds)])
     session.add_all(PackageTag(tag=tag, package_id=package.id) for tag in tags)
-    body = " ".join([*summary.environments, *summary.tools, *(one.description for one in manifest.environments)])
-    names = f"{package.owner} {package.name}"
-    index_package(session, package.id, names, manifest.tags, manifest.description, f"{body} {latest.card}")
+    session.flush()
+    index_latest(session, package)
+
+
+def index_latest(session: Session, package: Package) -> None:
+    """Put the latest version of a package into the search index."""
+    latest = find_version(session, package, package.latest)
+    manifest = Manifest.model_validate_json(latest.manifest)
+    tools = dict.fromkeys(tool.name for entry in manifest.environments for tool in entry.tools)
+    names = [entry.name for entry in manifest.environments]
+    body = " ".join([*names, *tools, *(one.description for one in manifest.environments)])
+    text = f"{body} {latest.card}"
+    index_package(session, package.id, f"{package.owner} {package.name}", manifest.tags, manifest.description, text)
 
 
 def _preference(row: Version) -> tuple[bool, bool, ParsedVersion]:
