@@ -158,7 +158,9 @@ def measure_discovery(hub: HubProcess, requests: int) -> dict[str, float]:
             cursor = page["metadata"].get("nextCursor", "")
             ask("registry search", "/v0.1/servers", search=f"-{number}", version="latest")
             ask("registry changes", "/v0.1/servers", updated_since=since)
-            ask("server card", f"/e/{page['servers'][number % len(page['servers'])]['server']['title']}/mcp/server-card")
+            ask(
+                "server card", f"/e/{page['servers'][number % len(page['servers'])]['server']['title']}/mcp/server-card"
+            )
             ask("ai catalog", "/.well-known/ai-catalog.json")
     return {kind: p95(many) for kind, many in times.items()}
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 import typer.core
 
-from ludus.hub.operation.commands import backup, check, restore
+from ludus.hub.operation.commands import BlobsUrl, backup, check, restore
 from ludus.server.auth.tokens import TOKEN_FILE_VARIABLE
 
 COMMANDS: Final = {"hub": "Run a hub: publish, find and install environments."}
@@ -52,6 +52,7 @@ def hub(
             help="postgresql://USER@HOST/DATABASE; by default a SQLite file in the data folder.",
         ),
     ] = None,
+    blobs: BlobsUrl = None,
     public_url: Annotated[
         str | None, typer.Option(envvar="LUDUS_PUBLIC_URL", help="Address that clients use when a proxy forwards.")
     ] = None,
@@ -86,7 +87,7 @@ def hub(
     from ludus.protocol.messages import describe_invalid
 
     given: dict[str, Any] = {
-        "host": host, "port": port, "data": data, "database_url": database, "public_url": public_url,
+        "host": host, "port": port, "data": data, "database_url": database, "blobs": blobs, "public_url": public_url,
         "token_file": token_file, "allow_hosts": tuple(allow_host or ()), "seed": seed,
     }  # fmt: skip
     given["endpoints"] = read_settings(endpoints, unsafe_own_packages=unsafe_own_packages)

@@ -10,7 +10,6 @@ from typing import Final
 from fastapi import Request
 from sqlalchemy import text
 
-from ludus.hub.blobs import Blobs
 from ludus.hub.database.engine import Database, open_engine, sqlite_url
 from ludus.hub.database.migrate import migrate
 from ludus.hub.registry.catalog import Registry, VersionRecord
@@ -46,7 +45,7 @@ class Hub:
     def __init__(self, settings: HubSettings, tokens: TokenStore | None) -> None:
         self.settings = settings
         settings.data.mkdir(parents=True, exist_ok=True)
-        self.blobs = Blobs(settings.data / "blobs")
+        self.blobs = settings.open_blobs()
         self.blobs.sweep()
         self.database = Database(open_engine(settings.database_url or sqlite_url(settings.data / DATABASE_FILE)))
         migrate(self.database.engine)

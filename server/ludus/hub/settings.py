@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from ludus.hub.blobs import BlobStore
 from ludus.hub.endpoints.settings import EndpointSettings
+from ludus.hub.object_store import open_blobs
 from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
 from ludus.server.web.proxies import parse_public_url
 from ludus.server.web.settings import is_loopback
@@ -58,6 +61,13 @@ class HubSettings(BaseModel):
     """The folder of the wheels, of the hub's own key, and of the SQLite database."""
     database_url: str | None = Field(default=None, repr=False)
     """`postgresql://USER@HOST/DATABASE`, or `sqlite:///FILE`; by default a SQLite file in the data folder."""
+    blobs: str | None = None
+    """`s3://BUCKET/PREFIX` for wheels in an object store, whose credentials are in the usual environment variables; by
+    default they lie in the data folder."""
+    blob_cache_bytes: int = Field(default=2048 * MEGABYTE, ge=0)
+    """The most bytes of files from an object store that are kept in the data folder and are not in use."""
+    blob_seconds: float = Field(default=120.0, gt=0)
+    """How long a request to an object store may take."""
     public_url: Annotated[str, AfterValidator(parse_public_url)] | None = None
     """The address that clients use when a proxy forwards to the hub."""
     token_file: Path | None = None
@@ -76,6 +86,22 @@ class HubSettings(BaseModel):
         if url is not None and not url.startswith(("postgresql://", "postgres://", "sqlite:///")):
             raise ValueError("the database must be postgresql://USER@HOST/DATABASE or sqlite:///FILE")
         return self
+
+    @model_validator(mode="after")
+    def _known_blobs(self) -> Self:
+        if self.blobs is not None and not re.fullmatch(
+            r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]*)?", self.blobs
+        ):
+            raise ValueError("--blobs must be s3://BUCKET or s3://BUCKET/PREFIX")
+        return self
+
+    def open_blobs(self) -> BlobStore:
+        """Return the store of wheels.
+
+        Raises:
+            AuthoringError: the object store's address cannot be used.
+        """
+        return open_blobs(self.data, self.blobs, self.blob_cache_bytes, self.blob_seconds)
 
     @property
     def on_loopback(self) -> bool:

@@ -101,7 +101,11 @@ def test_the_registry_finds_a_server_by_its_encoded_name(client: httpx.Client) -
 def test_what_is_absent_is_a_404_of_the_registry(client: httpx.Client) -> None:
     name = new_name()
     published(client, release(f"alice/{name}"))
-    for where in (f"localhost%2Falice.{name}x/versions", f"com.example%2Falice.{name}/versions", "localhost%2F/versions"):
+    for where in (
+        f"localhost%2Falice.{name}x/versions",
+        f"com.example%2Falice.{name}/versions",
+        "localhost%2F/versions",
+    ):
         answer = client.get(f"{LIST}/{where}")
         assert answer.status_code == 404
         if "error" in answer.json() and isinstance(answer.json()["error"], str):
@@ -131,7 +135,14 @@ def test_a_search_finds_parts_of_names_in_any_case(client: httpx.Client) -> None
     one = release(f"{owner}/{name}-words.v2", parts=None)
     published(client, one)
     mine = [f"{named(one)}@1.0.0"]
-    for text in (name, name.upper(), f"{owner}.{name}", f"{name}-words.v", f"host/{owner}.", f"LOCALHOST/{owner}.{name}"):
+    for text in (
+        name,
+        name.upper(),
+        f"{owner}.{name}",
+        f"{name}-words.v",
+        f"host/{owner}.",
+        f"LOCALHOST/{owner}.{name}",
+    ):
         assert labels(servers(client, search=text)) == mine, text
     for text in (f"{name}_words", f"{name}%", f"x/{owner}", f"localhost/{name}", f"{owner}/{name}"):
         assert servers(client, search=text) == [], text
@@ -271,7 +282,9 @@ def test_a_public_hub_names_itself_whatever_host_a_client_claims(public_hub: Hub
         remote = card.json()["remotes"][0]
         assert remote["url"] == "https://hub.example.org/rl/e/alice/coin/mcp"
         assert [(one["name"], one["isSecret"]) for one in remote["headers"]] == [("Authorization", True)]
-        check(card.json(), {**json.loads((SCHEMAS / "server-card.schema.json").read_text()), "$ref": "#/$defs/ServerCard"})
+        check(
+            card.json(), {**json.loads((SCHEMAS / "server-card.schema.json").read_text()), "$ref": "#/$defs/ServerCard"}
+        )
         assert catalog.json()["entries"][0]["identifier"] == "urn:air:hub.example.org:mcp:alice.coin"
 
 

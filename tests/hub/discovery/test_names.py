@@ -12,7 +12,11 @@ from ludus.protocol.errors import InvalidRequest
     ("address", "name", "urn"),
     [
         ("https://hub.example.org", "org.example.hub/alice.my-env", "urn:air:hub.example.org:mcp:alice.my-env"),
-        ("https://Hub.Example.org.:8443/rl", "org.example.hub/alice.my-env", "urn:air:hub.example.org:mcp:alice.my-env"),
+        (
+            "https://Hub.Example.org.:8443/rl",
+            "org.example.hub/alice.my-env",
+            "urn:air:hub.example.org:mcp:alice.my-env",
+        ),
         ("http://127.0.0.1:8400", "localhost/alice.my-env", "urn:air:localhost:mcp:alice.my-env"),
         ("http://[::1]:8400", "localhost/alice.my-env", "urn:air:localhost:mcp:alice.my-env"),
         ("http://10.1.2.3", "arpa.in-addr.10.1.2.3/alice.my-env", "urn:air:3.2.1.10.in-addr.arpa:mcp:alice.my-env"),

@@ -20,9 +20,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def database(
-    request: pytest.FixtureRequest, kind: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Database]:
+def database(request: pytest.FixtureRequest, kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     """A database with 3,000 signed versions."""
     if kind == "sqlite":
         url = sqlite_url(tmp_path_factory.mktemp("paging") / "hub.sqlite")
@@ -36,7 +34,8 @@ def database(
     with database.writing() as session:
         session.execute(insert(Owner), {"id": 1, "name": "ada", "skeleton": "ada", "created_at": START})
         session.execute(insert(Package), [
-            {"id": number + 1, "owner_id": 1, "owner": f"ada{number // 10}", "name": f"p{number}", "skeleton": f"p{number}",
+            {"id": number + 1, "owner_id": 1, "owner": f"ada{number // 10}", "name": f"p{number}",
+             "skeleton": f"p{number}",
              "distribution": f"ada-p{number:05d}", "latest": "1.0.0", "summary": "{}", "created_at": when,
              "updated_at": when} for number, when in enumerate(times)
         ])  # fmt: skip

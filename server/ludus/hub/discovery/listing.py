@@ -8,7 +8,6 @@ new to it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -191,7 +190,7 @@ def _after_time(query: Select[Any], cursor: str | None, since: datetime) -> Sele
 
 def _wrong_cursor(cursor: str) -> InvalidParams:
     return InvalidParams(
-        f"cursor: {cursor[:80]!r} is not one for this list; use the nextCursor of the page before, with the same filters"
+        f"cursor: {cursor[:80]!r} is not one for this list; use the nextCursor of the page before with the same filters"
     )
 
 

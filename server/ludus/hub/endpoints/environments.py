@@ -24,7 +24,8 @@ import shutil
 import sys
 import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import replace
 from email.parser import HeaderParser
 from importlib.metadata import distribution
 from pathlib import Path
@@ -37,6 +38,7 @@ from ludus.hub.endpoints.errors import InstallRefused
 from ludus.hub.endpoints.installers import HostInstaller, Installer, SandboxInstaller
 from ludus.hub.endpoints.places import PYTHON, SITE_PACKAGES, hub_packages, shown_packages
 from ludus.protocol.distribution import DISTRIBUTION, installed_version
+from ludus.protocol.registry_errors import HubUnavailable
 from ludus.sandbox import Limits, Sandbox, SandboxSettings
 from ludus.sandbox.errors import SandboxFailed
 from ludus.sandbox.stale import OWNER, is_alive
@@ -47,6 +49,9 @@ if TYPE_CHECKING:
 
 CreateSandbox = Callable[[SandboxSettings], Awaitable[Sandbox]]
 """Creates a sandbox with these settings."""
+
+Wheels = Callable[[str], AbstractContextManager[Path]]
+"""Returns a context in which the wheel with a digest lies on this machine."""
 
 _UV: Final = "/installer/uv"
 _WHEELS: Final = "/wheels"
@@ -61,9 +66,13 @@ class Environments:
         folder: where they lie.
         settings: the settings of the endpoints.
         create: creates sandboxes; None to install without one.
+        wheels: returns a context in which the wheel with a digest lies on this machine; None if it does in any case.
     """
 
-    def __init__(self, folder: Path, settings: EndpointSettings, create: CreateSandbox | None) -> None:
+    def __init__(
+        self, folder: Path, settings: EndpointSettings, create: CreateSandbox | None, wheels: Wheels | None = None
+    ) -> None:
+        self._wheels = wheels
         self._folder = folder
         self._settings = settings
         self._create = create
@@ -108,6 +117,24 @@ class Environments:
         return folder
 
     async def _make(self, release: Release, folder: Path) -> None:
+        if self._wheels is None:
+            await self._make_from(release, folder)
+            return
+        held = self._wheels(release.sha256)
+        entering = asyncio.ensure_future(asyncio.to_thread(held.__enter__))
+        try:
+            wheel = await asyncio.shield(entering)
+        except asyncio.CancelledError:
+            entering.add_done_callback(lambda done: done.exception() or held.__exit__(None, None, None))
+            raise
+        except HubUnavailable as error:
+            raise InstallRefused(f"its wheel cannot be read: {error.message}") from None
+        try:
+            await self._make_from(replace(release, wheel=wheel), folder)
+        finally:
+            held.__exit__(None, None, None)
+
+    async def _make_from(self, release: Release, folder: Path) -> None:
         await asyncio.to_thread(_check_wheel, release)
         draft = self._folder / f".{OWNER}-{secrets.token_hex(4)}"
         draft.mkdir()

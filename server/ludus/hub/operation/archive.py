@@ -71,7 +71,7 @@ class ArchiveWriter:
     """
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._tar = tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT)  # noqa: SIM115 - see `finish`
+        self._tar = tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT)
         self._members: dict[str, Member] = {}
 
     def add(self, name: str, size: int, pieces: Iterable[bytes], mode: int = 0o600) -> str:

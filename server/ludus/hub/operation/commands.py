@@ -17,6 +17,13 @@ DatabaseUrl = Annotated[
         help="postgresql://USER@HOST/DATABASE; by default a SQLite file in the data folder.",
     ),
 ]  # fmt: skip
+BlobsUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--blobs", envvar="LUDUS_HUB_BLOBS", metavar="URL",
+        help="s3://BUCKET/PREFIX for wheels in an object store; by default they lie in the data folder.",
+    ),
+]  # fmt: skip
 DATA = Path("ludus-hub")
 
 
@@ -24,6 +31,7 @@ def backup(
     target: Annotated[Path, typer.Argument(metavar="FILE|FOLDER", help="New file, or a folder to make one in.")],
     data: Data = DATA,
     database: DatabaseUrl = None,
+    blobs: BlobsUrl = None,
 ) -> None:
     """Write database and files of a hub, which may run, into one file.
 
@@ -32,7 +40,7 @@ def backup(
     from ludus.hub.operation.backup import write_backup
     from ludus.hub.operation.parts import open_parts
 
-    with open_parts(data, database) as parts:
+    with open_parts(data, database, blobs) as parts:
         path, index = write_backup(parts, target)
     rows = sum(index.tables.values())
     typer.echo(f"Wrote {path}: {rows} rows of {len(index.tables)} tables, {len(index.members)} members")
@@ -42,15 +50,16 @@ def restore(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="Backup.", exists=True, dir_okay=False)],
     data: Data = DATA,
     database: DatabaseUrl = None,
+    blobs: BlobsUrl = None,
 ) -> None:
     """Fill an empty hub from a backup, over the same database or another one.
 
     [bold]ludus hub restore ludus-hub-20260101T000000Z.tar --database postgresql://ludus@db/hub[/bold]
     """
-    from ludus.hub.operation.restore import restore_backup
     from ludus.hub.operation.parts import open_parts
+    from ludus.hub.operation.restore import restore_backup
 
-    with open_parts(data, database, new=True) as parts:
+    with open_parts(data, database, blobs, new=True) as parts:
         index = restore_backup(parts, source)
     typer.echo(f"Restored {sum(index.tables.values())} rows and {len(index.members)} members into {data}")
 
@@ -58,6 +67,7 @@ def restore(
 def check(
     data: Data = DATA,
     database: DatabaseUrl = None,
+    blobs: BlobsUrl = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Check digests and signatures of everything that a hub keeps; the exit code is 1 if something is wrong.
@@ -67,7 +77,7 @@ def check(
     from ludus.hub.operation.check import check_hub
     from ludus.hub.operation.parts import open_parts
 
-    with open_parts(data, database) as parts:
+    with open_parts(data, database, blobs) as parts:
         report = check_hub(parts)
     if as_json:
         typer.echo(json.dumps({"ok": report.ok, **asdict(report)}))

@@ -19,7 +19,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from ludus.hub.blobs import Blobs, Incoming
+from ludus.hub.blobs import BlobStore, Incoming
 from ludus.hub.database.engine import Database
 from ludus.hub.database.search import durability_tag, index_package, owner_tag
 from ludus.hub.database.tables import Package, PackageTag, Version
@@ -75,7 +75,7 @@ class Publisher:
         limits: the limits on wheels.
     """
 
-    def __init__(self, database: Database, blobs: Blobs, limits: HubLimits) -> None:
+    def __init__(self, database: Database, blobs: BlobStore, limits: HubLimits) -> None:
         self._database = database
         self._blobs = blobs
         self._limits = limits
