@@ -142,7 +142,11 @@ def test_a_backup_during_publishing_is_of_one_moment(source: Source, tmp_path: P
     before, meanwhile = release(f"carol/{new_name()}"), release(f"carol/{new_name()}")
     with source.hub.client() as client, open_parts(source.hub.data, source.database) as parts:
         published(client, before)
-        blobs = WatchedBlobs(source.hub.data / "blobs", lambda: published(client, meanwhile) and None)
+
+        def publish_meanwhile() -> None:
+            published(client, meanwhile)
+
+        blobs = WatchedBlobs(source.hub.data / "blobs", publish_meanwhile)
         backup, _ = write_backup(replace(parts, blobs=blobs), tmp_path)
         assert client.get(f"/api/v1/environments/{meanwhile.manifest.id}").status_code == 200
     assert [backup] == list(tmp_path.glob("ludus-hub-*.tar"))

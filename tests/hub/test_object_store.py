@@ -110,7 +110,12 @@ def test_many_that_want_one_file_read_it_once(blobs: S3Blobs, monkeypatch: pytes
     digest = blobs.put(b"content")
     reads: list[str] = []
     read = blobs.read
-    monkeypatch.setattr(blobs, "read", lambda digest: reads.append(digest) or read(digest))
+
+    def counted(digest: str) -> Iterator[bytes]:
+        reads.append(digest)
+        return read(digest)
+
+    monkeypatch.setattr(blobs, "read", counted)
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(lambda _: content(blobs, digest), range(16))) == {b"content"}
     assert reads == [digest]

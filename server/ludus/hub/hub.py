@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fastapi import Request
 from sqlalchemy import text
@@ -19,6 +19,9 @@ from ludus.hub.settings import HubSettings
 from ludus.hub.tokens import Authenticator
 from ludus.protocol.registry import VersionInfo
 from ludus.server.auth import TokenStore
+
+if TYPE_CHECKING:
+    from ludus.hub.metrics import Times
 
 DATABASE_FILE: Final = "hub.sqlite"
 """The name of the SQLite database in the data folder."""
@@ -40,6 +43,7 @@ class Hub:
         ownership: changes maintainers and keys.
         authenticator: finds the principal of a request.
         counts: events for the metrics, by name.
+        requests: the times of requests, by route and status; see `ludus.hub.metrics`.
     """
 
     def __init__(self, settings: HubSettings, tokens: TokenStore | None) -> None:
@@ -54,6 +58,7 @@ class Hub:
         self.ownership = Ownership(self.database)
         self.authenticator = Authenticator(tokens)
         self.counts: Counter[str] = Counter()
+        self.requests: dict[tuple[str, str], Times] = {}
         self._at_end: list[Callable[[], Awaitable[None]]] = []
 
     def base_url(self, request: Request) -> str:

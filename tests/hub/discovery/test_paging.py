@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from postgres_server import PostgresServer
@@ -84,7 +85,7 @@ class Work:
         return total
 
 
-def _instructions(raw: object, statement: str, parameters: object) -> int:
+def _instructions(raw: Any, statement: str, parameters: object) -> int:
     count = 0
 
     def tick() -> int:
@@ -92,16 +93,16 @@ def _instructions(raw: object, statement: str, parameters: object) -> int:
         count += 1
         return 0
 
-    raw.set_progress_handler(tick, 1)  # type: ignore[attr-defined]
-    raw.execute(statement, parameters).fetchall()  # type: ignore[attr-defined]
-    raw.set_progress_handler(None, 0)  # type: ignore[attr-defined]
+    raw.set_progress_handler(tick, 1)
+    raw.execute(statement, parameters).fetchall()
+    raw.set_progress_handler(None, 0)
     return count
 
 
-def _rows(plan: dict[str, object]) -> int:
+def _rows(plan: dict[str, Any]) -> int:
     """Return the rows that all steps of a plan of PostgreSQL have read, those that a filter dropped included."""
-    own = (float(plan["Actual Rows"]) + float(plan.get("Rows Removed by Filter", 0))) * float(plan["Actual Loops"])  # type: ignore[arg-type]
-    return int(own) + sum(_rows(one) for one in plan.get("Plans", []))  # type: ignore[attr-defined]
+    own = (plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)) * plan["Actual Loops"]
+    return int(own) + sum(_rows(one) for one in plan.get("Plans", []))
 
 
 PER_ROW = 60

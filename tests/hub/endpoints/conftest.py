@@ -91,9 +91,11 @@ def wheel_of(
 class EndpointHub:
     """A hub that serves; packages of the owner `ada` are published directly into its registry."""
 
-    def __init__(self, folder: Path, settings: EndpointSettings, tokens: TokenStore | None) -> None:
+    def __init__(
+        self, folder: Path, settings: EndpointSettings, tokens: TokenStore | None, blobs: str | None = None
+    ) -> None:
         self.data = folder / "hub"
-        self.app = create_hub(HubSettings(data=self.data, port=0, seed=False, endpoints=settings), tokens)
+        self.app = create_hub(HubSettings(data=self.data, port=0, seed=False, endpoints=settings, blobs=blobs), tokens)
         self.url = ""
         self._serving: asyncio.Task[None] | None = None
         self._server: HubServer | None = None
@@ -201,10 +203,11 @@ async def start_hub(tmp_path: Path) -> AsyncIterator[StartHub]:
     async with AsyncExitStack() as stack:
 
         async def start(
-            *, limits: dict[str, Any] | None = None, tokens: TokenStore | None = None, **settings: Any
-        ) -> EndpointHub:
+            *, limits: dict[str, Any] | None = None, tokens: TokenStore | None = None, blobs: str | None = None,
+            **settings: Any,
+        ) -> EndpointHub:  # fmt: skip
             given = EndpointSettings(limits=EndpointLimits(**(limits or {})), **{"spares": False, **settings})
-            hub = EndpointHub(tmp_path, given, tokens)
+            hub = EndpointHub(tmp_path, given, tokens, blobs)
             stack.push_async_callback(hub.stop)
             await hub.start()
             return hub

@@ -258,3 +258,17 @@ async def test_a_large_answer_passes_whole(hub: Any) -> None:
         episode = await client.environment("counter").start(index=0)
         large = await episode.call("run", code="print('x' * 900_000)")
         assert len(text_of(large.content)) >= 900_000
+
+
+async def test_metrics_count_endpoints_by_state(start_hub: Any) -> None:
+    hub = await start_hub()
+    await hub.publish()
+    await hub.publish("broken", source="raise SystemExit('no')")
+    async with aiohttp.ClientSession() as session:
+        for name in ("counter", "broken"):
+            async with session.get(hub.address(name) + "/health") as answer:
+                await answer.read()
+        async with session.get(hub.url + "/metrics") as answer:
+            text = await answer.text()
+    for state, count in (("ready", 1), ("failed", 1), ("starting", 0), ("stopped", 0)):
+        assert f'ludus_hub_endpoints{{state="{state}"}} {count}.0' in text

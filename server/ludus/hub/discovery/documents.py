@@ -100,7 +100,7 @@ class Documents:
         remote: dict[str, Any] = {"type": "streamable-http", "url": address}
         if self._token:
             remote["headers"] = [_AUTHORIZATION]
-        found = {
+        found: dict[str, Any] = {
             "name": self.names.server(listed.id),
             "title": listed.id,
             "description": manifest.description.strip() or DESCRIPTION,

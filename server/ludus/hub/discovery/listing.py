@@ -156,7 +156,7 @@ class Listing:
 
 
 def _versions() -> Select[Any]:
-    return (
+    query: Select[Any] = (
         select(
             Package.owner, Package.name, Package.distribution, Package.latest, Version.id, Version.version,
             Version.manifest, Version.yanked, Version.uploaded_at, Version.changed_at,
@@ -164,6 +164,7 @@ def _versions() -> Select[Any]:
         .join(Version, Version.package_id == Package.id)
         .where(Version.signed.is_not(None))
     )  # fmt: skip
+    return query
 
 
 def _after_name(query: Select[Any], cursor: str | None) -> Select[Any]:

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from ludus.hub.endpoints.errors import EndpointFailed, EndpointRefused, InstallRefused
 from ludus.hub.endpoints.logs import LogRing
@@ -87,6 +87,15 @@ class ReleaseServer:
     def running(self) -> bool:
         """Whether it runs, starts, or is between two processes."""
         return self._running is not None and not self._running.done()
+
+    @property
+    def state(self) -> Literal["ready", "starting", "failed", "stopped"]:
+        """What it is doing, for metrics; `failed` until a request tries it again."""
+        if self.worker.up:
+            return "ready"
+        if self.running:
+            return "starting"
+        return "failed" if self._failure is not None else "stopped"
 
     @property
     def has_lost_episodes(self) -> bool:

@@ -115,9 +115,8 @@ def _check_versions(connection: Connection, report: CheckReport) -> None:
         Package.latest != "",
         ~select(Version.id).where(Version.package_id == Package.id, Version.version == Package.latest).exists(),
     )
-    for row in connection.execute(lost):
-        message = f"the latest version {row.latest} does not exist"
-        report.problems.append(Problem("catalog", f"{row.owner}/{row.name}", message))
+    for owner, name, latest in connection.execute(lost):
+        report.problems.append(Problem("catalog", f"{owner}/{name}", f"the latest version {latest} does not exist"))
 
 
 def _check_same(signed: Signed, stored: tuple[str, str, int]) -> None:
