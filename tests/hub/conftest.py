@@ -1,4 +1,4 @@
-"""Hubs over SQLite and PostgreSQL, and over an object store, shared by the tests of a run; each test uses names of its own."""
+"""Hubs over SQLite, PostgreSQL and an object store, shared by the tests of a run; each test uses names of its own."""
 
 from __future__ import annotations
 

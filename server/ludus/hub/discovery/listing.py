@@ -155,8 +155,8 @@ class Listing:
         return aware(last) if last is not None else _EPOCH
 
 
-def _versions() -> Select[Any]:
-    query: Select[Any] = (
+def _versions() -> Select[*tuple[Any, ...]]:
+    return (
         select(
             Package.owner, Package.name, Package.distribution, Package.latest, Version.id, Version.version,
             Version.manifest, Version.yanked, Version.uploaded_at, Version.changed_at,
@@ -164,10 +164,9 @@ def _versions() -> Select[Any]:
         .join(Version, Version.package_id == Package.id)
         .where(Version.signed.is_not(None))
     )  # fmt: skip
-    return query
 
 
-def _after_name(query: Select[Any], cursor: str | None) -> Select[Any]:
+def _after_name(query: Select[*tuple[Any, ...]], cursor: str | None) -> Select[*tuple[Any, ...]]:
     if cursor is None:
         return query
     found = _BY_NAME.fullmatch(cursor)
@@ -178,7 +177,7 @@ def _after_name(query: Select[Any], cursor: str | None) -> Select[Any]:
     return query.where(Package.distribution >= distribution, later)
 
 
-def _after_time(query: Select[Any], cursor: str | None, since: datetime) -> Select[Any]:
+def _after_time(query: Select[*tuple[Any, ...]], cursor: str | None, since: datetime) -> Select[*tuple[Any, ...]]:
     if cursor is None:
         return query.where(Version.changed_at > since)
     found = _BY_TIME.fullmatch(cursor)
@@ -195,7 +194,7 @@ def _wrong_cursor(cursor: str) -> InvalidParams:
     )
 
 
-def _cursor(row: Row[Any], *, by_name: bool) -> str:
+def _cursor(row: Row[*tuple[Any, ...]], *, by_name: bool) -> str:
     if by_name:
         return f"n:{row.distribution}:{row.version}"
     return f"t:{(aware(row.changed_at) - _EPOCH) // timedelta(microseconds=1)}:{row.id}"
@@ -209,7 +208,7 @@ def _holds(needle: Needle) -> ColumnElement[bool]:
     return and_(near, exact(needle.text, autoescape=True))
 
 
-def _listed(row: Row[Any]) -> ListedVersion:
+def _listed(row: Row[*tuple[Any, ...]]) -> ListedVersion:
     return ListedVersion(
         id=f"{row.owner}/{row.name}",
         version=row.version,
