@@ -65,7 +65,7 @@ class ObjectStore:
         return f"s3://{name}/wheels"
 
     def change(self, blobs: str, digest: str, data: bytes | None) -> None:
-        """Replace an object, or delete it, as somebody with access to the bucket would."""
+        """Replace an object, or delete it, as a user with access to the bucket could."""
         bucket, _, prefix = blobs.removeprefix("s3://").partition("/")
         store = S3Store(
             bucket, prefix=prefix, endpoint=self.url, client_options={"allow_http": True}, region="us-east-1",

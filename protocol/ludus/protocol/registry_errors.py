@@ -112,7 +112,8 @@ KINDS: Final[Mapping[str, type[LudusError]]] = {
     kind.__name__: kind
     for kind in (
         NameRefused, ManifestRefused, WheelRefused, UploadRefused, DigestMismatch, SignatureRefused, PackageNotFound,
-        VersionConflict, HubUnavailable, BlobMissing, Forbidden, InvalidParams, PayloadTooLarge, Unauthenticated, CapacityError,
+        VersionConflict, HubUnavailable, BlobMissing, Forbidden, InvalidParams, PayloadTooLarge, Unauthenticated,
+        CapacityError,
     )
 }  # fmt: skip
 """The classes that a hub may send, by name."""

@@ -1,7 +1,7 @@
 """The metrics and traces of a hub.
 
 `Observer` times every request and counts it by route, which is a pattern such as `/{owner}/{name}` and never a path
-that somebody chose; with OpenTelemetry's variables set, it also makes a span of each. `HubMetrics` collects these and
+that a client chose; with OpenTelemetry's variables set, it also makes a span of each. `HubMetrics` collects these and
 what the parts of the hub count, on request. Names are like those of servers (`ludus.server.web.metrics`): base units,
 and `_total` for counters.
 """

@@ -3,7 +3,7 @@
 How this works: an upload is received into a local file, so that its digest is known, and then put under
 `{prefix}/{first two digits}/{digest}` on the condition that nothing is there (`If-None-Match`), so no object is ever
 replaced. Whatever is served or installed is first read into the cache, compared with its digest on the way, and only
-then used: an object that somebody has changed is refused, and never reaches a client. Files in the cache that were
+then used: an object that was changed is refused, and never reaches a client. Files in the cache that were
 unused for longest are removed beyond its size, but none that is in use.
 
 Credentials come from the usual environment variables only (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`,
