@@ -9,6 +9,7 @@ servers.py        the server of one release: started on demand, watched, stopped
 processes.py      its processes, each in a sandbox; child.py is the program inside
 environments.py   its virtual environment; installers.py runs the commands that make it
 places.py         what an endpoint sees of this machine
+resources.py      the memory and disk that a release gets
 releases.py       what a release is; settings.py, logs.py, errors.py
 """
 

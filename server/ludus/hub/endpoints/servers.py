@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from ludus.hub.endpoints.errors import EndpointFailed, EndpointRefused, InstallRefused
 from ludus.hub.endpoints.logs import LogRing
 from ludus.hub.endpoints.processes import EndpointLauncher, GivenUp
+from ludus.hub.endpoints.resources import grant
 from ludus.protocol.backoff import Backoff
 from ludus.protocol.errors import LudusError, ShuttingDown
 from ludus.server.web.settings import ServerSettings
@@ -202,6 +203,7 @@ class ReleaseServer:
                 f"{self.release.title} was uploaded without a signature, so it does not run here: publish it with "
                 "`ludus publish`, which signs it"
             )
+        grant(self.release, self._settings.limits)
 
     async def _run(self) -> None:
         """Install it and keep it running, until it fails or this is canceled."""

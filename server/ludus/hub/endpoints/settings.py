@@ -29,10 +29,16 @@ class EndpointLimits(BaseModel):
     """Endpoints that start at one time; others wait."""
     memory: int = Field(default=1024 * MEGABYTE, ge=64 * MEGABYTE)
     """Memory of all processes of an endpoint together, its files included."""
+    most_memory: int = Field(default=2048 * MEGABYTE, ge=64 * MEGABYTE)
+    """The most memory that a package may ask for in its manifest (`resources.memory_mb`)."""
     processes: int = Field(default=128, ge=16)
     """Processes and threads of an endpoint."""
     disk: int = Field(default=256 * MEGABYTE, ge=MEGABYTE)
     """Files that an endpoint writes, those in /tmp included. They lie in memory and end with its process."""
+    most_disk: int = Field(default=1024 * MEGABYTE, ge=MEGABYTE)
+    """The most disk that a package may ask for (`resources.disk_mb`)."""
+    most_cpus: float = Field(default=4.0, gt=0)
+    """The most CPUs that a package may ask for (`resources.cpus`). What it then uses is not limited."""
     file_size: int = Field(default=128 * MEGABYTE, ge=1024)
     """The largest file that an endpoint writes."""
     traffic: int = Field(default=4096 * MEGABYTE, ge=0)
