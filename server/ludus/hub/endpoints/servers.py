@@ -208,15 +208,16 @@ class ReleaseServer:
     async def _run(self) -> None:
         """Install it and keep it running, until it fails or this is canceled."""
         try:
-            async with self._starting:
-                folder = await self._environments.get(self.release)
-            launcher = self._launcher = EndpointLauncher(
-                self.release, folder, self.worker, self._settings, self._create, self.ring
-            )
-            try:
-                await self._tend(launcher)
-            finally:
-                await asyncio.shield(asyncio.ensure_future(launcher.close()))
+            async with contextlib.AsyncExitStack() as stack:
+                async with self._starting:
+                    folder = await stack.enter_async_context(self._environments.using(self.release))
+                launcher = self._launcher = EndpointLauncher(
+                    self.release, folder, self.worker, self._settings, self._create, self.ring
+                )
+                try:
+                    await self._tend(launcher)
+                finally:
+                    await asyncio.shield(asyncio.ensure_future(launcher.close()))
         except (InstallRefused, EndpointFailed) as error:
             self._fail(error)
         except GivenUp as error:

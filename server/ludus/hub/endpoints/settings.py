@@ -49,6 +49,10 @@ class EndpointLimits(BaseModel):
     """How long the installation of one version may take."""
     install_bytes: int = Field(default=1024 * MEGABYTE, ge=MEGABYTE)
     """The size of a version's virtual environment; it lies in memory while it is made."""
+    environments: int = Field(default=100, ge=1)
+    """Virtual environments that are kept; beyond it, those unused for longest are removed, and none that is in use."""
+    environments_bytes: int = Field(default=20_480 * MEGABYTE, ge=0)
+    """The same, of all of them together."""
     installing: int = Field(default=2, ge=1)
     """Versions that are installed at one time; others wait."""
     start_seconds: float = Field(default=60.0, gt=0)
