@@ -17,6 +17,8 @@ from ludus.server.web.settings import is_loopback
 
 MEGABYTE = 1024 * 1024
 
+_BLOBS = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]*)?")
+
 
 class HubLimits(BaseModel):
     """The limits on uploads. Sizes are in bytes, times in seconds."""
@@ -48,6 +50,17 @@ class HubLimits(BaseModel):
         return self.wheel_bytes + self.manifest_bytes + self.card_bytes + self.validation_bytes + MEGABYTE
 
 
+def parse_blobs_url(text: str) -> str:
+    """Return the address of an object store.
+
+    Raises:
+        ValueError: it has another form than `s3://BUCKET` or `s3://BUCKET/PREFIX`.
+    """
+    if not _BLOBS.fullmatch(text):
+        raise ValueError(f"{text!r} is no object store; write it like s3://BUCKET or s3://BUCKET/PREFIX")
+    return text
+
+
 class HubSettings(BaseModel):
     """The settings of a hub: where it listens, where its data lies, and its limits."""
 
@@ -61,7 +74,7 @@ class HubSettings(BaseModel):
     """The folder of the wheels, of the hub's own key, and of the SQLite database."""
     database_url: str | None = Field(default=None, repr=False)
     """`postgresql://USER@HOST/DATABASE`, or `sqlite:///FILE`; by default a SQLite file in the data folder."""
-    blobs: str | None = None
+    blobs: Annotated[str, AfterValidator(parse_blobs_url)] | None = None
     """`s3://BUCKET/PREFIX` for wheels in an object store, whose credentials are in the usual environment variables; by
     default they lie in the data folder."""
     blob_cache_bytes: int = Field(default=2048 * MEGABYTE, ge=0)
@@ -85,14 +98,6 @@ class HubSettings(BaseModel):
         url = self.database_url
         if url is not None and not url.startswith(("postgresql://", "postgres://", "sqlite:///")):
             raise ValueError("the database must be postgresql://USER@HOST/DATABASE or sqlite:///FILE")
-        return self
-
-    @model_validator(mode="after")
-    def _known_blobs(self) -> Self:
-        if self.blobs is not None and not re.fullmatch(
-            r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]*)?", self.blobs
-        ):
-            raise ValueError("--blobs must be s3://BUCKET or s3://BUCKET/PREFIX")
         return self
 
     def open_blobs(self) -> BlobStore:

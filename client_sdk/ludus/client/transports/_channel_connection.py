@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import unquote
 
@@ -250,7 +250,7 @@ class ChannelConnection:
                 return await self._open()
             except aiohttp.WSServerHandshakeError as error:
                 self.refused_with = None if self.connected_before else error.status
-                shown = error.headers or {}
+                shown: Mapping[str, str] = error.headers or {}
                 cause: Exception = self._refusal(
                     error.status, retry_after(shown), unquote(shown.get(REFUSAL_HEADER, ""), errors="replace")
                 )

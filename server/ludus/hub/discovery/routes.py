@@ -135,7 +135,7 @@ class DiscoveryPages:
                 return error.response
             tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
             shared = self._hub.settings.public_url is not None
-            headers = {**_CORS, "etag": tag, "x-content-type-options": "nosniff"}
+            headers = {**_CORS, "etag": tag}
             headers["cache-control"] = f"public, max-age={FRESH_SECONDS}" if shared else "no-cache"
             if tag in [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]:
                 return Response(status_code=304, headers=headers)
