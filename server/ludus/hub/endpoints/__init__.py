@@ -8,8 +8,10 @@ passes.py         how a process learns who sends a request
 pool.py           all endpoints, the limits on them, new versions, idle ones
 servers.py        the server of one release: started on demand, watched, stopped
 processes.py      its processes, each in a sandbox; child.py is the program inside
-environments.py   its virtual environment; installers.py runs the commands that make it
+environments.py   its virtual environment; installers.py runs the commands that make it, and
+                  removal.py removes those that are not used
 places.py         what an endpoint sees of this machine
+resources.py      the memory and disk that a release gets
 releases.py       what a release is; settings.py, logs.py, errors.py
 """
 

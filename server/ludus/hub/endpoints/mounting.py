@@ -29,7 +29,7 @@ def mount_endpoints(app: FastAPI, hub: Hub) -> None:
     def find(owner: str, name: str, version: str | None) -> Release:
         return release_of(hub.registry.version(owner, name, version))
 
-    endpoints = Endpoints(find, hub.settings.data / FOLDER, hub.settings.endpoints)
+    endpoints = Endpoints(find, hub.settings.data / FOLDER, hub.settings.endpoints, hub.blobs.local)
     domain = hub.settings.endpoints.domain
     routes = EndpointRoutes(
         endpoints, hub.authenticator.principal, may_read_logs(hub.registry.owners), hub.settings.origins, domain

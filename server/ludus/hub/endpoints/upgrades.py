@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ludus.hub.endpoints.exchanges import PRIVATE_HEADERS
 from ludus.hub.endpoints.passes import pass_of
 from ludus.protocol.errors import InternalError, LudusError
-from ludus.server.web.guard import error_body, error_headers
+from ludus.server.web.guard import error_body, refusal_headers
 from ludus.server.workers.connection import ClientConnection
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def channels_of(find: FindGateway) -> type[asyncio.Protocol]:
 
         def _refuse(self, error: LudusError) -> None:
             body, status = error_body("/channel", error), error.http_status
-            fields = {"content-type": "application/json", "connection": "close", **error_headers(error)}
+            fields = {"content-type": "application/json", "connection": "close", **refusal_headers(error)}
             lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
             head = f"HTTP/1.1 {status} {_REASONS.get(status, 'Refused')}\r\n{lines}content-length: {len(body)}\r\n\r\n"
             self._transport.write(head.encode("latin-1") + body)
