@@ -1,4 +1,4 @@
-"""Hubs over SQLite and PostgreSQL, shared by the tests of a run; each test uses names of its own."""
+"""Hubs over SQLite, PostgreSQL and an object store, shared by the tests of a run; each test uses names of its own."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Literal
 import httpx
 import pytest
 from hubs import HubProcess
+from object_stores import ObjectStore
 from postgres_server import PostgresServer
 
-DATABASES = ("sqlite", "postgres")
-Kind = Literal["sqlite", "postgres"]
+DATABASES = ("sqlite", "postgres", pytest.param("s3", marks=pytest.mark.suite("hub")))
+Kind = Literal["sqlite", "postgres", "s3"]
+"""Where a hub keeps what it has; `s3` is SQLite, with wheels in an object store."""
 
 
 @pytest.fixture(scope="session", params=DATABASES)
@@ -23,16 +25,31 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 @pytest.fixture(scope="session")
 def database_url(request: pytest.FixtureRequest, kind: Kind) -> str | None:
     """An empty database; None for the SQLite file in the data folder."""
-    if kind == "sqlite":
+    if kind != "postgres":
         return None
     server: PostgresServer = request.getfixturevalue("postgres")
     return server.new_url()
 
 
 @pytest.fixture(scope="session")
-def hub(database_url: str | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """An S3 object store."""
+    store = ObjectStore(tmp_path_factory.mktemp("store"))
+    yield store
+    store.stop()
+
+
+@pytest.fixture(scope="session")
+def hub(
+    request: pytest.FixtureRequest, kind: Kind, database_url: str | None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[HubProcess]:
     """An open hub with the built-in library."""
-    process = HubProcess(tmp_path_factory.mktemp("hub") / "data", database=database_url)
+    options, variables = [], None
+    if kind == "s3":
+        store: ObjectStore = request.getfixturevalue("object_store")
+        options, variables = ["--blobs", store.new_bucket()], store.variables
+    data = tmp_path_factory.mktemp("hub") / "data"
+    process = HubProcess(data, *options, database=database_url, variables=variables)
     yield process
     assert process.stop() == 0
 

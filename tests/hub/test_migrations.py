@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from postgres_server import PostgresServer
-from sqlalchemy import Engine, inspect
+from sqlalchemy import Engine, MetaData, inspect, select, text
 
 from ludus.hub.database import result_tables  # noqa: F401  # its tables belong to the schema, too
 from ludus.hub.database.engine import open_engine, sqlite_url
-from ludus.hub.database.migrate import migrate
+from ludus.hub.database.migrate import MIGRATIONS, migrate
 from ludus.hub.database.tables import Table
 
 
@@ -60,3 +61,66 @@ def test_hubs_that_start_at_once_migrate_once(url: str) -> None:
     assert set(Table.metadata.tables) < tables(engines[0])
     for engine in engines:
         engine.dispose()
+
+
+def revisions() -> list[str]:
+    script = ScriptDirectory(str(MIGRATIONS))
+    return [revision.revision for revision in reversed(list(script.walk_revisions()))]
+
+
+def fill(engine: Engine) -> None:
+    """Put a row into each table of the registry, at the first revision."""
+    with engine.execution_options(ludus_writes=True).begin() as connection:
+        for statement in (
+            "INSERT INTO owners (id, name, skeleton, created_at) VALUES (1, 'ada', 'ada', :now)",
+            "INSERT INTO publisher_keys (owner_id, key, added_at) VALUES (1, 'ed25519:x', :now)",
+            "INSERT INTO packages (id, owner_id, owner, name, skeleton, distribution, latest, summary, created_at, "
+            "updated_at) VALUES (1, 1, 'ada', 'maze', 'maze', 'ada-maze', '1.0.0', '{}', :now, :now)",
+            "INSERT INTO maintainers (package_id, principal) VALUES (1, 'bob')",
+            "INSERT INTO package_tags (tag, package_id) VALUES ('game', 1)",
+            "INSERT INTO versions (id, package_id, version, filename, sha256, size, metadata_sha256, manifest, card, "
+            "uploaded_by, uploaded_at) VALUES (1, 1, '1.0.0', 'w', 's', 9, 'm', '{}', 'card', 'ada', :now)",
+        ):
+            connection.execute(text(statement), {"now": "2026-01-02 03:04:05.000006"})
+
+
+def rows(engine: Engine) -> dict[str, list[dict[str, object]]]:
+    """Return the rows of all tables except those of the search index."""
+    metadata = MetaData()
+    metadata.reflect(engine)
+    with engine.connect() as connection:
+        return {
+            table.name: [dict(row) for row in connection.execute(select(table)).mappings()]
+            for table in metadata.sorted_tables
+            if not table.name.startswith(("package_search", "alembic_version"))
+        }
+
+
+def test_data_survives_every_revision_up_and_down(url: str) -> None:
+    engine = open_engine(url)
+    steps = revisions()
+    migrate(engine, steps[0])
+    fill(engine)
+    seen = {steps[0]: rows(engine)}
+    for revision in steps[1:]:
+        migrate(engine, revision)
+        seen[revision] = rows(engine)
+        for table, before in seen[steps[0]].items():
+            after = [{name: row[name] for name in before[0]} for row in seen[revision][table]]
+            assert after == before, f"{revision} changed {table}"
+    for revision in reversed(steps[:-1]):
+        migrate(engine, revision)
+        assert rows(engine) == seen[revision], f"going back to {revision}"
+    migrate(engine)
+    assert rows(engine) == seen[steps[-1]]
+    engine.dispose()
+
+
+def test_versions_of_before_have_changed_when_they_were_uploaded(url: str) -> None:
+    engine = open_engine(url)
+    migrate(engine, "0001")
+    fill(engine)
+    migrate(engine)
+    (row,) = rows(engine)["versions"]
+    assert row["changed_at"] == row["uploaded_at"]
+    engine.dispose()

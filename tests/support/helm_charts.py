@@ -14,11 +14,11 @@ Objects = dict[tuple[str, str], dict[str, Any]]
 """Objects of Kubernetes, by kind and name."""
 
 
-def render(values: dict[str, Any] | None = None, name: str = "lab") -> Objects:
+def render(values: dict[str, Any] | None = None, name: str = "lab", chart_folder: Path = CHART) -> Objects:
     """Render the chart, after checking the values against its schema; skip the test if the package is missing."""
     helm = pytest.importorskip("helm_python.chart", reason="helm-python-sdk is not installed")
     objects: Objects = {}
-    with helm.Chart.load(CHART) as chart:
+    with helm.Chart.load(chart_folder) as chart:
         chart.validate_schema(chart.merge_values(values or {}))
         for path, text in chart.render(values or {}, name=name, namespace="rl").items():
             if path.endswith(".yaml"):

@@ -28,6 +28,10 @@ CHANNEL_SUBPROTOCOL: Final = "ludus.channel.v0.2"
 MAX_FRAME_HEADER: Final = "Ludus-Max-Frame"
 """The header of the channel's upgrade response that states the largest frame the server accepts, in bytes."""
 
+REFUSAL_HEADER: Final = "Ludus-Refusal"
+"""The header in which a gateway says why it refuses the upgrade to a channel, percent-encoded: clients of WebSockets
+read no body of such an answer."""
+
 STEP_META_KEY: Final = "dev.ludus/step"
 """The `_meta` key of an MCP `tools/call` under which a client may number and key its step: `{"step": n, "key": …}`.
 (MCP's grammar for `_meta` keys allows one slash, so it cannot begin with the extension's identifier.)"""

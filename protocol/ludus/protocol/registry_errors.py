@@ -11,7 +11,8 @@
     ├── PackageNotFound       (NotFound) no such package, or no such version
     └── VersionConflict       (Conflict) the version exists with other content
     ServerError
-    └── HubUnavailable        the hub's database or disk cannot be used now
+    └── HubUnavailable        the hub's database, disk or object store cannot be used now
+        └── BlobMissing       a file that the hub has lost, or that is not what it was
     AuthoringError
     └── PublishFailed         raised by clients only: the package cannot be published as it is
     LudusError
@@ -90,9 +91,13 @@ class VersionConflict(Conflict):
 
 
 class HubUnavailable(ServerError):
-    """The hub's database or disk cannot be used now."""
+    """The hub's database, disk or object store cannot be used now."""
 
     http_status = 503
+
+
+class BlobMissing(HubUnavailable):
+    """A file that the hub has lost, or that is not what it was; its operator must restore it."""
 
 
 class PublishFailed(AuthoringError):
@@ -107,7 +112,8 @@ KINDS: Final[Mapping[str, type[LudusError]]] = {
     kind.__name__: kind
     for kind in (
         NameRefused, ManifestRefused, WheelRefused, UploadRefused, DigestMismatch, SignatureRefused, PackageNotFound,
-        VersionConflict, HubUnavailable, Forbidden, InvalidParams, PayloadTooLarge, Unauthenticated, CapacityError,
+        VersionConflict, HubUnavailable, BlobMissing, Forbidden, InvalidParams, PayloadTooLarge, Unauthenticated,
+        CapacityError,
     )
 }  # fmt: skip
 """The classes that a hub may send, by name."""

@@ -115,6 +115,7 @@ def _add_publishing(routes: APIRouter, hub: Hub) -> None:
             upload = _upload(form, f"{owner}/{name}", hub)
             await run_in_threadpool(hub.publisher.publish, principal, upload)
         hub.counts["published"] += 1
+        hub.counts["published_bytes"] += upload.wheel.size
         record = await run_in_threadpool(hub.registry.version, owner, name, upload.manifest.version)
         return hub.version_info(request, record)
 

@@ -16,8 +16,6 @@ from typing import Any, Final, Literal
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
@@ -25,8 +23,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ludus.hub import api
+from ludus.hub.discovery.paths import any_page_may_read
 from ludus.hub.hub import Hub
 from ludus.hub.index import simple, upload
+from ludus.hub.metrics import HubMetrics, Observer
 from ludus.hub.settings import HubSettings
 from ludus.hub.tokens import read_tokens
 from ludus.protocol.distribution import installed_version
@@ -44,7 +44,7 @@ from ludus.protocol.registry_errors import KINDS
 from ludus.server.auth import TokenStore
 from ludus.server.web.guard import error_headers
 
-PARTS: Final = ("ludus.hub.endpoints", "ludus.hub.results", "ludus.hub.site")
+PARTS: Final = ("ludus.hub.discovery", "ludus.hub.endpoints", "ludus.hub.results", "ludus.hub.site")
 """Modules that add to the application, in this order."""
 
 _log = logging.getLogger("ludus.hub")
@@ -77,6 +77,8 @@ def create_hub(settings: HubSettings | None = None, tokens: TokenStore | None = 
         redoc_url=None,
         docs_url=None,  # that page loads its program from a content-delivery network
         openapi_url="/api/openapi.json",
+        # FastAPI's spans hold raw paths, and a play path is a credential. `ludus.hub.metrics` uses routes.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False},
     )
     app.state.hub = hub
     app.include_router(api.router(hub))
@@ -88,6 +90,7 @@ def create_hub(settings: HubSettings | None = None, tokens: TokenStore | None = 
         if importlib.util.find_spec(part) is not None:
             importlib.import_module(part).mount(app, hub)
     app.add_middleware(HubGuard, hub=hub)
+    app.add_middleware(Observer, hub=hub, routes=app)
     return app
 
 
@@ -101,8 +104,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _add_operation(app: FastAPI, hub: Hub) -> None:
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(hub))
+    collected = HubMetrics(hub, app)
 
     @app.get("/health", tags=["Operation"], summary="Whether the hub and its database answer")
     def health() -> Health:
@@ -112,22 +114,7 @@ def _add_operation(app: FastAPI, hub: Hub) -> None:
     @app.get("/metrics", tags=["Operation"], summary="Prometheus metrics", response_class=Response)
     def metrics(request: Request) -> Response:
         hub.authenticator.principal(request)
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
-
-
-class _Collector:
-    """The metrics of a hub."""
-
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
-
-    def collect(self) -> list[Metric]:
-        """Return all metric families."""
-        _, packages = self._hub.registry.search(page_size=1)
-        events = CounterMetricFamily("ludus_hub_events", "What the hub has done since it started.", labels=["event"])
-        for name, count in sorted(self._hub.counts.items()):
-            events.add_metric([name], count)
-        return [GaugeMetricFamily("ludus_hub_packages", "Packages in the catalog.", packages), events]
+        return Response(collected.render(), media_type=CONTENT_TYPE_LATEST)
 
 
 # ── errors ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -189,6 +176,7 @@ class HubGuard:
         self._hub = hub
         self._origins = hub.settings.origins
         self._most = hub.settings.limits.body_bytes
+        self._public = not hub.settings.on_loopback
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or refuse it."""
@@ -196,7 +184,10 @@ class HubGuard:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        error = self._origins.refusal(headers.get(b"host"), headers.get(b"origin"))
+        origin = headers.get(b"origin")
+        if self._public and scope["type"] == "http" and any_page_may_read(scope["method"], scope["path"]):
+            origin = None  # the specification asks for it; on loopback it would show a page what runs on this machine
+        error = self._origins.refusal(headers.get(b"host"), origin)
         length = headers.get(b"content-length", b"0")
         if error is None and (b"%00" in scope.get("raw_path", b"") or b"%00" in scope["query_string"]):
             error = InvalidParams("the address holds a null character; no name has one")

@@ -1,6 +1,7 @@
-"""Files by their SHA-256 digest: written once, never changed.
+"""Files by their SHA-256 digest: written once, never changed. They lie in a folder, or in an object store.
 
-A file is written under a temporary name, flushed to the disk, and then linked to its final name, which fails if that
+`BlobStore` is what the hub uses; `Blobs` is a folder, and `ludus.hub.object_store.S3Blobs` a bucket. In a folder, a
+file is written under a temporary name, flushed to the disk, and then linked to its final name, which fails if that
 exists. So a reader never sees a part of a file, whenever the process dies; what it leaves under a temporary name is
 removed by `sweep`.
 """
@@ -13,13 +14,14 @@ import os
 import re
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
 from ludus.protocol.errors import PayloadTooLarge
-from ludus.protocol.registry_errors import DigestMismatch
+from ludus.protocol.registry_errors import BlobMissing, DigestMismatch
 
 CHUNK_BYTES: Final = 1024 * 1024
 """How much of a file is read at once."""
@@ -75,16 +77,15 @@ class Incoming:
         self.path.unlink(missing_ok=True)
 
 
-class Blobs:
-    """A folder of files by digest.
+class BlobStore(ABC):
+    """Files by digest. All methods block, and any thread may call them.
 
     Args:
-        folder: the folder, which is created.
+        incoming: the folder for files that are being received, which is created.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._incoming = folder / "incoming"
+    def __init__(self, incoming: Path) -> None:
+        self._incoming = incoming
         self._incoming.mkdir(parents=True, exist_ok=True)
 
     @contextmanager
@@ -96,18 +97,99 @@ class Blobs:
         finally:
             incoming.close()
 
-    def keep(self, incoming: Incoming) -> str:
-        """Put a received file under its digest, and return the digest. A file that is there stays as it is."""
-        incoming.flush()
-        digest = incoming.sha256
-        self._link(incoming.path, digest)
-        return digest
-
     def put(self, data: bytes) -> str:
         """Put bytes under their digest, and return the digest."""
         with self.receiving(len(data)) as incoming:
             incoming.write(data)
             return self.keep(incoming)
+
+    def sweep(self) -> int:
+        """Remove temporary files that are older than `STALE_SECONDS`, and return their number."""
+        stale = [file for file in self._incoming.iterdir() if time.time() - file.stat().st_mtime > STALE_SECONDS]
+        for file in stale:
+            file.unlink(missing_ok=True)
+        return len(stale)
+
+    @abstractmethod
+    def keep(self, incoming: Incoming) -> str:
+        """Put a received file under its digest, and return the digest. A file that is there stays as it is.
+
+        Raises:
+            HubUnavailable: the object store cannot be used.
+        """
+
+    @abstractmethod
+    def path(self, digest: str) -> Path:
+        """Return where the file with a digest lies on this machine, or would lie once it was used.
+
+        Raises:
+            DigestMismatch: `digest` is not 64 hexadecimal digits.
+        """
+
+    @abstractmethod
+    def local(self, digest: str) -> AbstractContextManager[Path]:
+        """Return a context in which the file with a digest lies on this machine.
+
+        Raises:
+            BlobMissing: there is no file with this digest, or it is not what it was.
+            HubUnavailable: the object store cannot be used.
+        """
+
+    @abstractmethod
+    def size_of(self, digest: str) -> int:
+        """Return the size of a file in bytes.
+
+        Raises:
+            BlobMissing: there is no file with this digest.
+            HubUnavailable: the object store cannot be used.
+        """
+
+    @abstractmethod
+    def read(self, digest: str) -> Iterator[bytes]:
+        """Yield the content of a file in pieces, without comparing it with its digest.
+
+        Raises:
+            BlobMissing: there is no file with this digest.
+            HubUnavailable: the object store cannot be used.
+        """
+
+    @abstractmethod
+    def digests(self) -> Iterator[str]:
+        """Yield the digests of all files.
+
+        Raises:
+            HubUnavailable: the object store cannot be used.
+        """
+
+
+def check_digest(digest: str) -> str:
+    """Return a digest that has the form of one.
+
+    Raises:
+        DigestMismatch: it has another form.
+    """
+    if not _DIGEST.fullmatch(digest):
+        raise DigestMismatch(f"{digest[:80]!r} is not a SHA-256 digest: it takes 64 digits of 0-9 and a-f")
+    return digest
+
+
+class Blobs(BlobStore):
+    """A folder of files by digest.
+
+    Args:
+        folder: the folder, which is created.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / "incoming")
+        self._folder = folder
+
+    def keep(self, incoming: Incoming) -> str:
+        """Put a received file under its digest, and return the digest."""
+        incoming.flush()
+        digest = incoming.sha256
+        self._link(incoming.path, digest)
+        return digest
 
     def _link(self, source: Path, digest: str) -> None:
         target = self.path(digest)
@@ -127,13 +209,29 @@ class Blobs:
         Raises:
             DigestMismatch: `digest` is not 64 hexadecimal digits.
         """
-        if not _DIGEST.fullmatch(digest):
-            raise DigestMismatch(f"{digest[:80]!r} is not a SHA-256 digest: it takes 64 digits of 0-9 and a-f")
-        return self._folder / digest[:2] / digest
+        return self._folder / check_digest(digest)[:2] / digest
 
-    def sweep(self) -> int:
-        """Remove temporary files that are older than `STALE_SECONDS`, and return their number."""
-        stale = [file for file in self._incoming.iterdir() if time.time() - file.stat().st_mtime > STALE_SECONDS]
-        for file in stale:
-            file.unlink(missing_ok=True)
-        return len(stale)
+    @contextmanager
+    def local(self, digest: str) -> Iterator[Path]:
+        """Yield where a file lies; nothing removes it."""
+        self.size_of(digest)
+        yield self.path(digest)
+
+    def size_of(self, digest: str) -> int:
+        """Return the size of a file in bytes."""
+        try:
+            return self.path(digest).stat().st_size
+        except FileNotFoundError:
+            raise BlobMissing(f"the hub has lost the file {digest}; restore it from a backup") from None
+
+    def read(self, digest: str) -> Iterator[bytes]:
+        """Yield the content of a file in pieces."""
+        self.size_of(digest)
+        with self.path(digest).open("rb") as file:
+            while piece := file.read(CHUNK_BYTES):
+                yield piece
+
+    def digests(self) -> Iterator[str]:
+        """Yield the digests of all files."""
+        for folder in sorted(self._folder.glob("[0-9a-f][0-9a-f]")):
+            yield from sorted(file.name for file in folder.iterdir() if _DIGEST.fullmatch(file.name))

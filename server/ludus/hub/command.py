@@ -1,4 +1,4 @@
-"""The command `ludus hub`."""
+"""The command `ludus hub`, and those below it. Without the name of one, it runs a hub."""
 
 from __future__ import annotations
 
@@ -6,19 +6,31 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
+import typer.core
 
+from ludus.hub.operation.commands import BlobsUrl, backup, check, restore
 from ludus.server.auth.tokens import TOKEN_FILE_VARIABLE
 
 COMMANDS: Final = {"hub": "Run a hub: publish, find and install environments."}
 """One line of help for each command, as a literal that the command line reads without importing this module."""
 
 
+class _Group(typer.core.TyperGroup):
+    """Commands of which `run` is meant where none is named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Put `run` in front of arguments that name no command."""
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+hub_group = typer.Typer(cls=_Group, rich_markup_mode="rich")
+
+
 def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    group = typer.Typer(invoke_without_command=True, rich_markup_mode="rich")
-    group.callback(invoke_without_command=True)(hub)
-    group.command("verify")(verify)
-    app.add_typer(group, name="hub", help=COMMANDS["hub"])
+    """Add the commands to `app`."""
+    app.add_typer(hub_group, name="hub", help=COMMANDS["hub"])
 
 
 def verify(
@@ -42,8 +54,14 @@ def verify(
         typer.echo(line)
 
 
+hub_group.command("backup")(backup)
+hub_group.command("restore")(restore)
+hub_group.command("check")(check)
+hub_group.command("verify")(verify)
+
+
+@hub_group.command("run")
 def hub(
-    context: typer.Context,
     host: Annotated[str, typer.Option(help="Address to listen on; any address except loopback needs tokens.")] = (
         "127.0.0.1"
     ),
@@ -56,6 +74,7 @@ def hub(
             help="postgresql://USER@HOST/DATABASE; by default a SQLite file in the data folder.",
         ),
     ] = None,
+    blobs: BlobsUrl = None,
     public_url: Annotated[
         str | None, typer.Option(envvar="LUDUS_PUBLIC_URL", help="Address that clients use when a proxy forwards.")
     ] = None,
@@ -83,8 +102,6 @@ def hub(
     [bold]ludus hub[/bold]
     [bold]ludus hub --host 0.0.0.0 --token-file tokens.json --database postgresql://ludus@db/hub[/bold]
     """
-    if context.invoked_subcommand is not None:
-        return
     from pydantic import ValidationError
 
     from ludus.hub.endpoints.settings import read_settings
@@ -92,7 +109,7 @@ def hub(
     from ludus.protocol.messages import describe_invalid
 
     given: dict[str, Any] = {
-        "host": host, "port": port, "data": data, "database_url": database, "public_url": public_url,
+        "host": host, "port": port, "data": data, "database_url": database, "blobs": blobs, "public_url": public_url,
         "token_file": token_file, "allow_hosts": tuple(allow_host or ()), "seed": seed,
     }  # fmt: skip
     given["endpoints"] = read_settings(endpoints, unsafe_own_packages=unsafe_own_packages)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fastapi import Request
 from sqlalchemy import text
 
-from ludus.hub.blobs import Blobs
 from ludus.hub.database.engine import Database, open_engine, sqlite_url
 from ludus.hub.database.migrate import migrate
 from ludus.hub.endpoints.runner import Runner
@@ -21,6 +20,9 @@ from ludus.hub.settings import HubSettings
 from ludus.hub.tokens import Authenticator
 from ludus.protocol.registry import VersionInfo
 from ludus.server.auth import TokenStore
+
+if TYPE_CHECKING:
+    from ludus.hub.metrics import Times
 
 DATABASE_FILE: Final = "hub.sqlite"
 """The name of the SQLite database in the data folder."""
@@ -43,12 +45,13 @@ class Hub:
         authenticator: finds the principal of a request.
         runner: the hub's own credential at its endpoints.
         counts: events for the metrics, by name.
+        requests: the times of requests, by route and status; see `ludus.hub.metrics`.
     """
 
     def __init__(self, settings: HubSettings, tokens: TokenStore | None) -> None:
         self.settings = settings
         settings.data.mkdir(parents=True, exist_ok=True)
-        self.blobs = Blobs(settings.data / "blobs")
+        self.blobs = settings.open_blobs()
         self.blobs.sweep()
         self.database = Database(open_engine(settings.database_url or sqlite_url(settings.data / DATABASE_FILE)))
         migrate(self.database.engine)
@@ -58,6 +61,7 @@ class Hub:
         self.authenticator = Authenticator(tokens)
         self.runner = Runner()
         self.counts: Counter[str] = Counter()
+        self.requests: dict[tuple[str, str], Times] = {}
         self._at_start: list[Callable[[], Awaitable[None]]] = []
         self._at_end: list[Callable[[], Awaitable[None]]] = []
 

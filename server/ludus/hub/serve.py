@@ -13,7 +13,6 @@ from collections.abc import Callable, Generator
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from ludus.hub.app import create_hub
 from ludus.hub.endpoints.upgrades import channels_of
@@ -44,7 +43,7 @@ class HubServer(uvicorn.Server):
                 host=settings.host,
                 port=settings.port,
                 http=BoundedHttpProtocol,
-                ws=channels_of(app.state.channels, WebSocketsSansIOProtocol),
+                ws=channels_of(app.state.channels),
                 lifespan="on",
                 log_config=None,
                 access_log=False,

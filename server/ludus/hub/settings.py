@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from ludus.hub.blobs import BlobStore
 from ludus.hub.endpoints.settings import EndpointSettings
+from ludus.hub.object_store import open_blobs
 from ludus.hub.results.limits import ResultLimits
 from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
 from ludus.server.web.proxies import parse_public_url
 from ludus.server.web.settings import is_loopback
 
 MEGABYTE = 1024 * 1024
+
+_BLOBS = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]*)?")
 
 
 class HubLimits(BaseModel):
@@ -46,6 +51,17 @@ class HubLimits(BaseModel):
         return self.wheel_bytes + self.manifest_bytes + self.card_bytes + self.validation_bytes + MEGABYTE
 
 
+def parse_blobs_url(text: str) -> str:
+    """Return the address of an object store.
+
+    Raises:
+        ValueError: it has another form than `s3://BUCKET` or `s3://BUCKET/PREFIX`.
+    """
+    if not _BLOBS.fullmatch(text):
+        raise ValueError(f"{text!r} is no object store; write it like s3://BUCKET or s3://BUCKET/PREFIX")
+    return text
+
+
 class HubSettings(BaseModel):
     """The settings of a hub: where it listens, where its data lies, and its limits."""
 
@@ -59,6 +75,13 @@ class HubSettings(BaseModel):
     """The folder of the wheels, of the hub's own key, and of the SQLite database."""
     database_url: str | None = Field(default=None, repr=False)
     """`postgresql://USER@HOST/DATABASE`, or `sqlite:///FILE`; by default a SQLite file in the data folder."""
+    blobs: Annotated[str, AfterValidator(parse_blobs_url)] | None = None
+    """`s3://BUCKET/PREFIX` for wheels in an object store, whose credentials are in the usual environment variables; by
+    default they lie in the data folder."""
+    blob_cache_bytes: int = Field(default=2048 * MEGABYTE, ge=0)
+    """The most bytes of files from an object store that are kept in the data folder and are not in use."""
+    blob_seconds: float = Field(default=120.0, gt=0)
+    """How long a request to an object store may take."""
     public_url: Annotated[str, AfterValidator(parse_public_url)] | None = None
     """The address that clients use when a proxy forwards to the hub."""
     token_file: Path | None = None
@@ -79,6 +102,14 @@ class HubSettings(BaseModel):
             raise ValueError("the database must be postgresql://USER@HOST/DATABASE or sqlite:///FILE")
         return self
 
+    def open_blobs(self) -> BlobStore:
+        """Return the store of wheels.
+
+        Raises:
+            AuthoringError: the object store's address cannot be used.
+        """
+        return open_blobs(self.data, self.blobs, self.blob_cache_bytes, self.blob_seconds)
+
     @property
     def on_loopback(self) -> bool:
         """Whether only this machine can reach the hub."""
@@ -89,4 +120,4 @@ class HubSettings(BaseModel):
         """The `Host` and `Origin` headers to accept."""
         if not self.on_loopback and not self.allow_hosts:
             return Origins(hosts=None, pages=(self.public_url.rstrip("/"),) if self.public_url else ())
-        return Origins(hosts=(*LOOPBACK_HOSTS, *self.allow_hosts))
+        return Origins(hosts=(*LOOPBACK_HOSTS, f"*.{self.endpoints.domain}", *self.allow_hosts))

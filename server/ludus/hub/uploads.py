@@ -15,7 +15,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
-from ludus.hub.blobs import Blobs, Incoming
+from ludus.hub.blobs import BlobStore, Incoming
 from ludus.hub.settings import HubLimits
 from ludus.protocol.errors import CapacityError, PayloadTooLarge, RequestError
 from ludus.protocol.registry_errors import UploadRefused
@@ -67,7 +67,7 @@ class UploadSlots:
         limits: the limits on size, time and number.
     """
 
-    def __init__(self, blobs: Blobs, limits: HubLimits) -> None:
+    def __init__(self, blobs: BlobStore, limits: HubLimits) -> None:
         self._blobs = blobs
         self._limits = limits
         self._slots = asyncio.Semaphore(limits.uploads)

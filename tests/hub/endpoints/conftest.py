@@ -21,7 +21,7 @@ from ludus.hub.seed import pack_wheel
 from ludus.hub.serve import HubServer
 from ludus.hub.settings import HubSettings
 from ludus.protocol.methods import Scope
-from ludus.protocol.registry import EnvironmentEntry, Manifest, Statement, WantedSecret
+from ludus.protocol.registry import EnvironmentEntry, Manifest, Resources, Statement, WantedSecret
 from ludus.protocol.signing import digest_of, sign, text_digest
 from ludus.server.auth import TokenStore
 from ludus.server.auth.principal import Principal
@@ -70,6 +70,8 @@ class Counter(Environment[Task]):
 '''
 
 KEY = Ed25519PrivateKey.generate()
+MODEST = Resources()
+"""A manifest that asks for nothing."""
 
 
 def wheel_of(
@@ -91,9 +93,11 @@ def wheel_of(
 class EndpointHub:
     """A hub that serves; packages of the owner `ada` are published directly into its registry."""
 
-    def __init__(self, folder: Path, settings: EndpointSettings, tokens: TokenStore | None) -> None:
+    def __init__(
+        self, folder: Path, settings: EndpointSettings, tokens: TokenStore | None, blobs: str | None = None
+    ) -> None:
         self.data = folder / "hub"
-        self.app = create_hub(HubSettings(data=self.data, port=0, seed=False, endpoints=settings), tokens)
+        self.app = create_hub(HubSettings(data=self.data, port=0, seed=False, endpoints=settings, blobs=blobs), tokens)
         self.url = ""
         self._serving: asyncio.Task[None] | None = None
         self._server: HubServer | None = None
@@ -121,22 +125,24 @@ class EndpointHub:
     async def publish(
         self, name: str = "counter", version: str = "1.0.0", source: str = COUNTER, cls: str = "Counter", *,
         signed: bool = True, requires: tuple[str, ...] = (), secrets: tuple[str, ...] = (),
-        network: tuple[str, ...] = (),
+        network: tuple[str, ...] = (), resources: Resources = MODEST,
     ) -> str:  # fmt: skip
         """Publish a version, and return the address of its endpoint without the version."""
-        await asyncio.to_thread(self._publish, name, version, source, cls, signed, requires, secrets, network)
+        await asyncio.to_thread(
+            self._publish, name, version, source, cls, signed, requires, secrets, network, resources
+        )
         return self.address(name)
 
     def _publish(
         self, name: str, version: str, source: str, cls: str, signed: bool, requires: tuple[str, ...],
-        secrets: tuple[str, ...], network: tuple[str, ...],
+        secrets: tuple[str, ...], network: tuple[str, ...], resources: Resources,
     ) -> None:  # fmt: skip
         hub = self.app.state.hub
         source = source.format(version=version) if source is COUNTER else source
         filename, wheel = wheel_of(name, version, source, cls, requires)
         manifest = Manifest(
             id=f"ada/{name}", version=version, environments=(EnvironmentEntry(name=name, source=f"ada_{name}:{cls}"),),
-            secrets=tuple(WantedSecret(name=one) for one in secrets), network=network,
+            secrets=tuple(WantedSecret(name=one) for one in secrets), network=network, resources=resources,
         )  # fmt: skip
         with hub.blobs.receiving(len(wheel)) as incoming:
             incoming.write(wheel)
@@ -201,10 +207,11 @@ async def start_hub(tmp_path: Path) -> AsyncIterator[StartHub]:
     async with AsyncExitStack() as stack:
 
         async def start(
-            *, limits: dict[str, Any] | None = None, tokens: TokenStore | None = None, **settings: Any
-        ) -> EndpointHub:
+            *, limits: dict[str, Any] | None = None, tokens: TokenStore | None = None, blobs: str | None = None,
+            **settings: Any,
+        ) -> EndpointHub:  # fmt: skip
             given = EndpointSettings(limits=EndpointLimits(**(limits or {})), **{"spares": False, **settings})
-            hub = EndpointHub(tmp_path, given, tokens)
+            hub = EndpointHub(tmp_path, given, tokens, blobs)
             stack.push_async_callback(hub.stop)
             await hub.start()
             return hub

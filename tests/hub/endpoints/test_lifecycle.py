@@ -17,7 +17,7 @@ import pytest
 
 from ludus.client import connect, text_of
 from ludus.protocol.episodes import GetEpisodeParams
-from ludus.protocol.errors import CapacityError, EpisodeNotFound
+from ludus.protocol.errors import CapacityError, EpisodeNotFound, LudusError
 from ludus.protocol.methods import GET_EPISODE
 from ludus.protocol.workers import worker_of
 from ludus.server.auth.tokens import TokenFile, TokenStore, new_token, write_token_file
@@ -258,3 +258,37 @@ async def test_a_large_answer_passes_whole(hub: Any) -> None:
         episode = await client.environment("counter").start(index=0)
         large = await episode.call("run", code="print('x' * 900_000)")
         assert len(text_of(large.content)) >= 900_000
+
+
+async def test_metrics_count_endpoints_by_state(start_hub: Any) -> None:
+    hub = await start_hub()
+    await hub.publish()
+    await hub.publish("broken", source="raise SystemExit('no')")
+    async with aiohttp.ClientSession() as session:
+        for name in ("counter", "broken"):
+            async with session.get(hub.address(name) + "/health") as answer:
+                await answer.read()
+        async with session.get(hub.url + "/metrics") as answer:
+            text = await answer.text()
+    for state, count in (("ready", 1), ("failed", 1), ("starting", 0), ("stopped", 0)):
+        assert f'ludus_hub_endpoints{{state="{state}"}} {count}.0' in text
+
+
+@pytest.mark.parametrize("wire", ["channel", "mcp", "ors"])
+async def test_a_client_shows_why_an_endpoint_does_not_start(start_hub: Any, wire: Any) -> None:
+    hub = await start_hub()
+    await hub.publish("broken", source="raise SystemExit('the maze has no exit: 100 % of ünlucky agents')")
+    with pytest.raises(LudusError, match=r"ada/broken@1\.0\.0 does not run(.|\n)*no exit: 100 % of ünlucky agents"):
+        async with connect(hub.address("broken"), wire=wire) as client:
+            await client.environment("broken").start(index=0)
+
+
+async def test_a_long_reason_is_cut_in_the_middle(start_hub: Any) -> None:
+    hub = await start_hub()
+    await hub.publish("broken", source="raise SystemExit('first ' + '\\N{SNOWMAN}' * 3000 + ' last')")
+    with pytest.raises(LudusError) as error:
+        async with connect(hub.address("broken"), wire="channel") as client:
+            await client.environment("broken").start(index=0)
+    message = error.value.message
+    assert message.startswith("ada/broken@1.0.0 does not run")
+    assert (message.endswith(" last"), " … " in message, len(message) < 3000) == (True, True, True)

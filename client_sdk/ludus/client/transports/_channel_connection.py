@@ -26,8 +26,9 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from urllib.parse import unquote
 
 import aiohttp
 from pydantic import ValidationError
@@ -39,7 +40,7 @@ from ludus.protocol import errors
 from ludus.protocol._model import WireModel
 from ludus.protocol.backoff import retry_after
 from ludus.protocol.channel import frames, parse_replies, reply_id, request_template
-from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER
+from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER, REFUSAL_HEADER
 from ludus.protocol.jsonrpc import RequestId
 from ludus.protocol.tracing import TRACE_HEADER, Tracing, from_environment
 from ludus.protocol.workers import WORKER_PATH_HEADER
@@ -249,7 +250,10 @@ class ChannelConnection:
                 return await self._open()
             except aiohttp.WSServerHandshakeError as error:
                 self.refused_with = None if self.connected_before else error.status
-                cause: Exception = self._refusal(error.status, retry_after(error.headers or {}))
+                shown: Mapping[str, str] = error.headers or {}
+                cause: Exception = self._refusal(
+                    error.status, retry_after(shown), unquote(shown.get(REFUSAL_HEADER, ""), errors="replace")
+                )
                 if not isinstance(cause, errors.ServerError):
                     raise cause from None
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -259,9 +263,16 @@ class ChannelConnection:
             if not await retries.wait():
                 raise unreachable(self._url, cause) from None
 
-    def _refusal(self, status: int, pause: float | None) -> errors.LudusError:
-        """Return the error for an HTTP status with which the server refused the upgrade, and for its `Retry-After`."""
-        return refusal(self._url, status, pause=pause, otherwise=errors.ConnectionFailed)
+    def _refusal(self, status: int, pause: float | None, reason: str) -> errors.LudusError:
+        """Return the error for an HTTP status with which the server refused the upgrade.
+
+        Args:
+            status: the status.
+            pause: the seconds of its `Retry-After`, if it has one.
+            reason: the server's own message; empty if it gave none.
+        """
+        found = refusal(self._url, status, pause=pause, otherwise=errors.ConnectionFailed)
+        return type(found)(reason, **found.data) if reason else found
 
     async def _open(self) -> aiohttp.ClientWebSocketResponse:
         if self._session is None:

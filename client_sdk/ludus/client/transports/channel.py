@@ -114,7 +114,7 @@ class _NotRouted(errors.ConnectionFailed):
 class _WorkerConnection(ChannelConnection):
     """The connection to the channel of one worker."""
 
-    def _refusal(self, status: int, pause: float | None) -> errors.LudusError:
+    def _refusal(self, status: int, pause: float | None, reason: str) -> errors.LudusError:
         if status == GONE:
             return errors.InfrastructureFailed(
                 "the worker process that had this episode died, and the episode with it; start another one",
@@ -122,4 +122,4 @@ class _WorkerConnection(ChannelConnection):
             )
         if status in _NOT_ROUTED:
             return _NotRouted(f"{self._url} leads to no worker (HTTP {status})", url=self._url)
-        return super()._refusal(status, pause)
+        return super()._refusal(status, pause, reason)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from importlib.resources import as_file, files
+from pathlib import Path
 from typing import Final
 
 from alembic import command
@@ -15,6 +15,9 @@ from ludus.hub.database.engine import available
 
 LOCK: Final = 7_358_001
 """The id of the advisory lock that processes hold in PostgreSQL while they migrate."""
+
+MIGRATIONS: Final = Path(__file__).parent / "migrations"
+"""The folder of the migrations."""
 
 
 logging.getLogger("alembic").setLevel(logging.WARNING)  # it reports each step
@@ -29,16 +32,20 @@ def migrate(engine: Engine, revision: str = "head") -> None:
         HubUnavailable: the database cannot be used.
     """
     with available(), engine.execution_options(ludus_writes=True).begin() as connection:
-        if engine.dialect.name == "postgresql":
-            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
-        _run(connection, revision)
+        migrate_in(connection, revision)
 
 
-def _run(connection: Connection, revision: str) -> None:
-    with as_file(files("ludus.hub.database") / "migrations") as folder:
-        config = Config()
-        config.set_main_option("script_location", str(folder).replace("%", "%%"))
-        config.attributes["connection"] = connection
-        current = MigrationContext.configure(connection).get_current_revision()
-        down = revision == "base" or (current is not None and revision != "head" and revision < current)
-        (command.downgrade if down else command.upgrade)(config, revision)
+def migrate_in(connection: Connection, revision: str) -> None:
+    """Do the same in a transaction of the caller, which has begun as one that writes.
+
+    Raises:
+        alembic.util.CommandError: there is no such revision.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    current = MigrationContext.configure(connection).get_current_revision()
+    down = revision == "base" or (current is not None and revision != "head" and revision < current)
+    (command.downgrade if down else command.upgrade)(config, revision)

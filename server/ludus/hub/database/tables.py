@@ -1,4 +1,7 @@
-"""The tables of the registry."""
+"""The tables of the registry.
+
+Columns with `info={"blob": True}` hold digests of blobs; backups and checks follow them.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +84,7 @@ class PackageTag(Table):
 
 
 class Version(Table):
-    """A version of a package. Only the columns about yanking ever change."""
+    """A version of a package. Only `yanked` and `changed_at` ever change."""
 
     __tablename__ = "versions"
     __table_args__ = (UniqueConstraint("package_id", "version"),)
@@ -90,9 +93,9 @@ class Version(Table):
     package_id: Mapped[int] = mapped_column(ForeignKey("packages.id"))
     version: Mapped[str] = mapped_column(String(60))
     filename: Mapped[str] = mapped_column(String(255), unique=True)
-    sha256: Mapped[str] = mapped_column(String(64), index=True)
+    sha256: Mapped[str] = mapped_column(String(64), index=True, info={"blob": True})
     size: Mapped[int] = mapped_column(BigInteger)
-    metadata_sha256: Mapped[str] = mapped_column(String(64))
+    metadata_sha256: Mapped[str] = mapped_column(String(64), info={"blob": True})
     """The digest of the wheel's METADATA file, which is also kept by itself (PEP 658)."""
     requires_python: Mapped[str | None] = mapped_column(String(200))
     manifest: Mapped[str] = mapped_column(Text)
@@ -105,3 +108,7 @@ class Version(Table):
     uploaded_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     yanked: Mapped[str | None] = mapped_column(String(500))
     """Why the version was yanked; null if it was not."""
+    changed_at: Mapped[datetime] = mapped_column(
+        DateTime(timezone=True), index=True, server_default="1970-01-01 00:00:00.000000"
+    )
+    """When it was published, yanked, or became or ceased to be the latest."""

@@ -11,6 +11,7 @@ How this works:
 * Only wheels are installed, which runs no code of theirs, and still the installer runs in a sandbox: it sees the wheel,
   the hub's installation and the hosts of the package index. Its files lie in the sandbox until they are complete, and
   are then copied out and moved to their folder in one step.
+* Those unused for longest are removed beyond a number and a size; see `removal.py`.
 * One installation of a release runs at a time; the others wait for it. A failed one leaves nothing.
 """
 
@@ -18,13 +19,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import os
 import secrets
 import shutil
 import sys
 import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from dataclasses import replace
 from email.parser import HeaderParser
 from importlib.metadata import distribution
 from pathlib import Path
@@ -36,7 +39,9 @@ from packaging.utils import canonicalize_name
 from ludus.hub.endpoints.errors import InstallRefused
 from ludus.hub.endpoints.installers import HostInstaller, Installer, SandboxInstaller
 from ludus.hub.endpoints.places import PYTHON, SITE_PACKAGES, hub_packages, shown_packages
+from ludus.hub.endpoints.removal import lock_folder, note_size, remove_unused
 from ludus.protocol.distribution import DISTRIBUTION, installed_version
+from ludus.protocol.registry_errors import HubUnavailable
 from ludus.sandbox import Limits, Sandbox, SandboxSettings
 from ludus.sandbox.errors import SandboxFailed
 from ludus.sandbox.stale import OWNER, is_alive
@@ -47,6 +52,14 @@ if TYPE_CHECKING:
 
 CreateSandbox = Callable[[SandboxSettings], Awaitable[Sandbox]]
 """Creates a sandbox with these settings."""
+
+Wheels = Callable[[str], AbstractContextManager[Path]]
+"""Returns a context in which the wheel with a digest lies on this machine."""
+
+LOOK_SECONDS: Final = 0.05
+"""The time between two tries to use a virtual environment that is being removed."""
+
+log = logging.getLogger("ludus.hub.endpoints")
 
 _UV: Final = "/installer/uv"
 _WHEELS: Final = "/wheels"
@@ -61,9 +74,13 @@ class Environments:
         folder: where they lie.
         settings: the settings of the endpoints.
         create: creates sandboxes; None to install without one.
+        wheels: returns a context in which the wheel with a digest lies on this machine; None if it does in any case.
     """
 
-    def __init__(self, folder: Path, settings: EndpointSettings, create: CreateSandbox | None) -> None:
+    def __init__(
+        self, folder: Path, settings: EndpointSettings, create: CreateSandbox | None, wheels: Wheels | None = None
+    ) -> None:
+        self._wheels = wheels
         self._folder = folder
         self._settings = settings
         self._create = create
@@ -76,6 +93,12 @@ class Environments:
         for left in self._folder.glob(".ludus-*"):
             if not is_alive(left.name[1:].rpartition("-")[0]):
                 shutil.rmtree(left, ignore_errors=True)
+        self._remove_unused()
+
+    def _remove_unused(self, keep: Path | None = None) -> None:
+        limits = self._settings.limits
+        for name in remove_unused(self._folder, limits.environments, limits.environments_bytes, keep):
+            log.info("removed the virtual environment %s, which was unused for longest", name[:12])
 
     def folder_of(self, release: Release) -> Path:
         """Return the folder of the virtual environment of a release, which may not exist yet."""
@@ -107,7 +130,43 @@ class Environments:
                         raise InstallRefused(f"{release.title}: {error.message}") from None
         return folder
 
+    @asynccontextmanager
+    async def using(self, release: Release) -> AsyncIterator[Path]:
+        """Yield the folder of the virtual environment of a release, as `get` does; nothing removes it in the block.
+
+        Raises:
+            InstallRefused: the wheel or a dependency cannot be installed.
+        """
+        folder = await self.get(release)
+        while (lock := lock_folder(folder)) is None:
+            await asyncio.sleep(LOOK_SECONDS)  # it is just being removed, which takes a moment
+            folder = await self.get(release)
+        try:
+            yield folder
+        finally:
+            with suppress(OSError):
+                os.utime(folder)
+            os.close(lock)
+
     async def _make(self, release: Release, folder: Path) -> None:
+        if self._wheels is None:
+            await self._make_from(release, folder)
+            return
+        held = self._wheels(release.sha256)
+        entering = asyncio.ensure_future(asyncio.to_thread(held.__enter__))
+        try:
+            wheel = await asyncio.shield(entering)
+        except asyncio.CancelledError:
+            entering.add_done_callback(lambda done: done.exception() or held.__exit__(None, None, None))
+            raise
+        except HubUnavailable as error:
+            raise InstallRefused(f"its wheel cannot be read: {error.message}") from None
+        try:
+            await self._make_from(replace(release, wheel=wheel), folder)
+        finally:
+            held.__exit__(None, None, None)
+
+    async def _make_from(self, release: Release, folder: Path) -> None:
         await asyncio.to_thread(_check_wheel, release)
         draft = self._folder / f".{OWNER}-{secrets.token_hex(4)}"
         draft.mkdir()
@@ -118,6 +177,7 @@ class Environments:
                 made.mkdir()
                 await installer.save(made)
             await asyncio.to_thread(_finish, made, folder)
+            await asyncio.to_thread(self._remove_unused, folder)
         finally:
             await asyncio.shield(asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True))
 
@@ -244,6 +304,7 @@ def _uv() -> str | None:
 def _finish(made: Path, folder: Path) -> None:
     """Move a virtual environment to its place. Another hub with the same folder may have done that at the same time."""
     _link_python(made)
+    note_size(made)
     try:
         made.rename(folder)
     except OSError:

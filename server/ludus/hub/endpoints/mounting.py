@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.routing import Mount
 
+from ludus.hub.endpoints.hosts import EndpointHosts
 from ludus.hub.endpoints.pool import Endpoints
 from ludus.hub.endpoints.proxy import EndpointRoutes, may_read_logs
 from ludus.hub.endpoints.releases import Release, release_of
@@ -28,10 +29,17 @@ def mount_endpoints(app: FastAPI, hub: Hub) -> None:
     def find(owner: str, name: str, version: str | None) -> Release:
         return release_of(hub.registry.version(owner, name, version))
 
-    endpoints = Endpoints(find, hub.settings.data / FOLDER, hub.settings.endpoints)
+    endpoints = Endpoints(find, hub.settings.data / FOLDER, hub.settings.endpoints, hub.blobs.local)
+    domain = hub.settings.endpoints.domain
     routes = EndpointRoutes(
-        endpoints, hub.authenticator.principal, may_read_logs(hub.registry.owners), hub.settings.origins, hub.runner
+        endpoints,
+        hub.authenticator.principal,
+        may_read_logs(hub.registry.owners),
+        hub.settings.origins,
+        domain,
+        hub.runner,
     )
     app.state.endpoints, app.state.channels = endpoints, routes.find_channel
     app.router.routes.append(Mount("/e", app=routes))
+    app.add_middleware(EndpointHosts, domain=domain)
     hub.at_end(endpoints.close)

@@ -14,7 +14,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ludus.hub.endpoints.environments import Environments
+from ludus.hub.endpoints.environments import Environments, Wheels
 from ludus.hub.endpoints.gateways import EndpointGateway, EndpointPool, close_all
 from ludus.hub.endpoints.processes import UNSAFE
 from ludus.hub.endpoints.servers import ReleaseServer, stop_all
@@ -88,9 +88,13 @@ class Endpoints:
         find: finds releases in the registry.
         folder: where virtual environments lie.
         settings: the settings.
+        wheels: see `Environments`.
     """
 
-    def __init__(self, find: FindRelease, folder: Path, settings: EndpointSettings) -> None:
+    def __init__(
+        self, find: FindRelease, folder: Path, settings: EndpointSettings, wheels: Wheels | None = None
+    ) -> None:
+        self._wheels = wheels
         self.settings = settings
         self._find = find
         self._folder = folder
@@ -188,7 +192,7 @@ class Endpoints:
                 raise
             self._provider = provider
             create = provider.create if name != UNSAFE else None
-            self._environments = Environments(self._folder, self.settings, create)
+            self._environments = Environments(self._folder, self.settings, create, self._wheels)
             await asyncio.to_thread(self._environments.open)
             self._watching = asyncio.get_running_loop().create_task(self._watch())
 

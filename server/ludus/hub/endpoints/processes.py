@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ludus.hub.endpoints.environments import CreateSandbox
 from ludus.hub.endpoints.places import ENVIRONMENT, shown_packages
+from ludus.hub.endpoints.resources import grant
 from ludus.protocol.errors import LudusError
 from ludus.sandbox import Limits, Process, Sandbox, SandboxSettings
 from ludus.sandbox.errors import SandboxFailed, SandboxPortClosed
@@ -285,18 +286,19 @@ class EndpointLauncher:
 
     def _sandbox_settings(self) -> SandboxSettings:
         release, given = self._release, self._settings.limits
+        granted = grant(release, given)
         limits = Limits(
-            memory=given.memory, processes=given.processes, disk=given.disk, file_size=given.file_size,
+            memory=granted.memory, processes=given.processes, disk=granted.disk, file_size=given.file_size,
             traffic=given.traffic, spawned=1, spawned_seconds=_FOREVER, spawned_cpu_seconds=_FOREVER,
             spawned_output=_ENDLESS,
         )  # fmt: skip
         if self._settings.sandbox == UNSAFE:
             return SandboxSettings(provider=UNSAFE, limits=limits, loopback=True, warm=0)
-        granted = {release.id, "*"} & set(self._settings.network)
+        connected = {release.id, "*"} & set(self._settings.network)
         shown = ((str(self._folder.resolve()), ENVIRONMENT), *shown_packages())
         return SandboxSettings(
             provider=self._settings.sandbox, limits=limits, readonly=shown, loopback=True, warm=0,
-            network=release.network if granted else (),
+            network=release.network if connected else (),
         )  # fmt: skip
 
     def _secrets(self) -> Mapping[str, str]:

@@ -16,6 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ludus.hub.endpoints.exchanges import HttpExchange
+from ludus.hub.endpoints.hosts import path_of_host
 from ludus.hub.endpoints.releases import Address, parse_address
 from ludus.protocol.errors import Forbidden, LudusError, NotFound
 from ludus.protocol.methods import Scope as TokenScope
@@ -46,18 +47,21 @@ class EndpointRoutes:
         principal: returns the principal of a request, or raises `Unauthenticated`.
         may_read_logs: returns whether a principal may read the logs of an owner's package; it may block.
         origins: the hosts and pages that may open channels; other requests were checked before.
+        domain: the domain below which endpoints have host names of their own.
         runner: the hub's own principal.
     """
 
     def __init__(
         self, endpoints: Endpoints, principal: Callable[[Request], Principal],
-        may_read_logs: Callable[[Principal, str, str], bool], origins: Origins, runner: Runner,
+        may_read_logs: Callable[[Principal, str, str], bool], origins: Origins, domain: str,
+        runner: Runner,
     ) -> None:  # fmt: skip
         self._endpoints = endpoints
         self._principal = runner.recognizing(principal)
         self._runner = runner
         self._may_read_logs = may_read_logs
         self._origins = origins
+        self._domain = domain
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -94,7 +98,8 @@ class EndpointRoutes:
         refusal = self._origins.refusal(fields.get(b"host"), fields.get(b"origin"))
         if refusal is not None:
             raise refusal
-        address, below = _split(raw, query)
+        prefix = path_of_host(fields.get(b"host"), self._domain)
+        address, below = _split(raw if prefix is None else prefix.encode() + raw, query)
         sender = self._principal(Request(_with_bearer({"type": "http", "headers": list(headers)})))
         return await self._endpoints.gateway(address), below, self._runner.at_endpoint(sender)
 

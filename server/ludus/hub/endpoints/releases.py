@@ -9,7 +9,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ludus.protocol.registry import NAME_PATTERN, OWNER_PATTERN
+from ludus.protocol.registry import NAME_PATTERN, OWNER_PATTERN, Resources
 
 if TYPE_CHECKING:
     from ludus.hub.registry.catalog import VersionRecord
@@ -32,6 +32,7 @@ class Release:
         signed: whether a publisher has signed it.
         secrets: the names of the environment variables that it wants.
         network: the hosts that it wants to reach.
+        resources: what it asks for.
         locked: its dependencies as lines of a requirements file with hashes; None to resolve what the wheel requires.
     """
 
@@ -46,6 +47,7 @@ class Release:
     secrets: tuple[str, ...] = ()
     network: tuple[str, ...] = ()
     locked: str | None = None
+    resources: Resources = Resources()
 
     @property
     def id(self) -> str:
@@ -80,6 +82,7 @@ def release_of(record: VersionRecord) -> Release:
         owner=record.manifest.owner, name=record.manifest.name, version=record.version, sha256=record.sha256,
         filename=record.filename, wheel=record.wheel, specs=record.specs, signed=record.signed,
         secrets=tuple(secret.name for secret in record.manifest.secrets), network=record.manifest.network,
+        resources=record.manifest.resources,
     )  # fmt: skip
 
 

@@ -16,11 +16,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from ludus.hub.endpoints.errors import EndpointFailed, EndpointRefused, InstallRefused
 from ludus.hub.endpoints.logs import LogRing
 from ludus.hub.endpoints.processes import EndpointLauncher, GivenUp
+from ludus.hub.endpoints.resources import grant
 from ludus.protocol.backoff import Backoff
 from ludus.protocol.errors import LudusError, ShuttingDown
 from ludus.server.web.settings import ServerSettings
@@ -87,6 +88,15 @@ class ReleaseServer:
     def running(self) -> bool:
         """Whether it runs, starts, or is between two processes."""
         return self._running is not None and not self._running.done()
+
+    @property
+    def state(self) -> Literal["ready", "starting", "failed", "stopped"]:
+        """What it is doing, for metrics; `failed` until a request tries it again."""
+        if self.worker.up:
+            return "ready"
+        if self.running:
+            return "starting"
+        return "failed" if self._failure is not None else "stopped"
 
     @property
     def has_lost_episodes(self) -> bool:
@@ -193,19 +203,21 @@ class ReleaseServer:
                 f"{self.release.title} was uploaded without a signature, so it does not run here: publish it with "
                 "`ludus publish`, which signs it"
             )
+        grant(self.release, self._settings.limits)
 
     async def _run(self) -> None:
         """Install it and keep it running, until it fails or this is canceled."""
         try:
-            async with self._starting:
-                folder = await self._environments.get(self.release)
-            launcher = self._launcher = EndpointLauncher(
-                self.release, folder, self.worker, self._settings, self._create, self.ring
-            )
-            try:
-                await self._tend(launcher)
-            finally:
-                await asyncio.shield(asyncio.ensure_future(launcher.close()))
+            async with contextlib.AsyncExitStack() as stack:
+                async with self._starting:
+                    folder = await stack.enter_async_context(self._environments.using(self.release))
+                launcher = self._launcher = EndpointLauncher(
+                    self.release, folder, self.worker, self._settings, self._create, self.ring
+                )
+                try:
+                    await self._tend(launcher)
+                finally:
+                    await asyncio.shield(asyncio.ensure_future(launcher.close()))
         except (InstallRefused, EndpointFailed) as error:
             self._fail(error)
         except GivenUp as error:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.messages import describe_invalid
@@ -29,10 +29,16 @@ class EndpointLimits(BaseModel):
     """Endpoints that start at one time; others wait."""
     memory: int = Field(default=1024 * MEGABYTE, ge=64 * MEGABYTE)
     """Memory of all processes of an endpoint together, its files included."""
+    most_memory: int = Field(default=2048 * MEGABYTE, ge=64 * MEGABYTE)
+    """The most memory that a package may ask for in its manifest (`resources.memory_mb`)."""
     processes: int = Field(default=128, ge=16)
     """Processes and threads of an endpoint."""
     disk: int = Field(default=256 * MEGABYTE, ge=MEGABYTE)
     """Files that an endpoint writes, those in /tmp included. They lie in memory and end with its process."""
+    most_disk: int = Field(default=1024 * MEGABYTE, ge=MEGABYTE)
+    """The most disk that a package may ask for (`resources.disk_mb`)."""
+    most_cpus: float = Field(default=4.0, gt=0)
+    """The most CPUs that a package may ask for (`resources.cpus`). What it then uses is not limited."""
     file_size: int = Field(default=128 * MEGABYTE, ge=1024)
     """The largest file that an endpoint writes."""
     traffic: int = Field(default=4096 * MEGABYTE, ge=0)
@@ -43,6 +49,10 @@ class EndpointLimits(BaseModel):
     """How long the installation of one version may take."""
     install_bytes: int = Field(default=1024 * MEGABYTE, ge=MEGABYTE)
     """The size of a version's virtual environment; it lies in memory while it is made."""
+    environments: int = Field(default=100, ge=1)
+    """Virtual environments that are kept; beyond it, those unused for longest are removed, and none that is in use."""
+    environments_bytes: int = Field(default=20_480 * MEGABYTE, ge=0)
+    """The same, of all of them together."""
     installing: int = Field(default=2, ge=1)
     """Versions that are installed at one time; others wait."""
     start_seconds: float = Field(default=60.0, gt=0)
@@ -81,6 +91,8 @@ class EndpointSettings(BaseModel):
     """How long an endpoint that was given up answers with its error, before a request starts it again."""
     unresponsive_seconds: float = Field(default=10.0, gt=0)
     """How long a process may leave a health check unanswered before it is killed and replaced."""
+    domain: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)*$")] = "localhost"
+    """The domain below which each endpoint has a host name of its own, `NAME.OWNER.DOMAIN`."""
     limits: EndpointLimits = EndpointLimits()
 
 

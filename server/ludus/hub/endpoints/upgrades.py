@@ -1,10 +1,9 @@
 """Channels of clients to endpoints.
 
-How this works: the hub's HTTP server hands each upgrade to a WebSocket to a protocol class. `channels_of` makes one
-that looks at the path. An upgrade below `/e/` becomes a connection of the gateway (`EndpointConnection`), to which the
-client's own connection is handed over; it reads the frames of the general channel as far as it must to find a process,
-and passes those of a process's own channel on unread. All other upgrades go to the class that serves the hub's own
-WebSockets.
+How this works: the hub's HTTP server hands each upgrade to a WebSocket to a protocol class, which `channels_of` makes.
+An upgrade for an endpoint becomes a connection of the gateway (`EndpointConnection`), to which the client's own
+connection is handed over; it reads the frames of the general channel as far as it must to find a process, and passes
+those of a process's own channel on unread. The hub itself has no WebSockets, so all other upgrades are refused.
 """
 
 from __future__ import annotations
@@ -12,13 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from ludus.hub.endpoints.exchanges import PRIVATE_HEADERS
 from ludus.hub.endpoints.passes import pass_of
 from ludus.protocol.errors import InternalError, LudusError
-from ludus.server.web.guard import error_body, error_headers
+from ludus.server.web.guard import error_body, refusal_headers
 from ludus.server.workers.connection import ClientConnection
 
 if TYPE_CHECKING:
@@ -28,25 +26,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ludus.hub.endpoints")
 
-_PREFIX: Final = b"/e/"
 _REASONS: Final = {401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 421: "Misdirected Request"}
 
 FindGateway = Callable[[bytes, "Headers"], Awaitable[tuple["EndpointGateway", bytes, "Principal"]]]
 """Returns the gateway for a path with its query and headers, what is below its path, and the sender.
 
 It raises `LudusError` if there is none, or the sender may not use it."""
-
-
-class UpgradeProtocol(Protocol):
-    """A protocol to which uvicorn hands a connection that becomes a WebSocket."""
-
-    def connection_made(self, transport: Any) -> None:
-        """Begin with a connection."""
-        ...
-
-    def data_received(self, data: bytes) -> None:
-        """Read data; first the whole head of the upgrade."""
-        ...
 
 
 class EndpointConnection(ClientConnection):
@@ -67,50 +52,37 @@ class EndpointConnection(ClientConnection):
         self.transport.close()
 
 
-def channels_of(find: FindGateway, others: Callable[..., UpgradeProtocol]) -> type[asyncio.Protocol]:
+def channels_of(find: FindGateway) -> type[asyncio.Protocol]:
     """Return a protocol class for uvicorn's option `ws`.
 
     Args:
         find: finds the gateway of an upgrade.
-        others: the class for other paths.
     """
 
     class Channels(asyncio.Protocol):
         """Reads the head of an upgrade, and hands the connection over."""
 
         def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any]) -> None:
-            self._make_other = partial(others, config=config, server_state=server_state, app_state=app_state)
             self._connections: set[Any] = server_state.connections
             self._waiting = bytearray()
             self._task: asyncio.Task[None] | None = None
-            self._other: UpgradeProtocol | None = None
             self._transport: asyncio.Transport
 
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             self._transport = transport  # type: ignore[assignment]
 
         def data_received(self, data: bytes) -> None:
-            if self._other is not None:  # it is called once more before uvicorn hands over the transport
-                self._other.data_received(data)
-            elif self._task is not None:
+            if self._task is not None:
                 self._waiting += data
-            elif _target(data).startswith(_PREFIX):
+            else:
                 self._connections.add(self)
                 self._task = asyncio.get_running_loop().create_task(self._hand_over(data))
                 self._transport.pause_reading()
-            else:
-                other: Any = self._make_other()
-                self._other = other
-                other.connection_made(self._transport)
-                other.data_received(data)
-                asyncio.get_running_loop().call_soon(self._transport.set_protocol, other)  # after uvicorn has set this
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._connections.discard(self)
             if self._task is not None:
                 self._task.cancel()
-            if self._other is not None:
-                self._other.connection_lost(exc)  # type: ignore[attr-defined]
 
         def shutdown(self) -> None:
             """Close the connection, because the hub stops."""
@@ -139,7 +111,7 @@ def channels_of(find: FindGateway, others: Callable[..., UpgradeProtocol]) -> ty
 
         def _refuse(self, error: LudusError) -> None:
             body, status = error_body("/channel", error), error.http_status
-            fields = {"content-type": "application/json", "connection": "close", **error_headers(error)}
+            fields = {"content-type": "application/json", "connection": "close", **refusal_headers(error)}
             lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
             head = f"HTTP/1.1 {status} {_REASONS.get(status, 'Refused')}\r\n{lines}content-length: {len(body)}\r\n\r\n"
             self._transport.write(head.encode("latin-1") + body)

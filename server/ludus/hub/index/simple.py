@@ -10,6 +10,7 @@ Answers are HTML (PEP 503) or JSON (PEP 691, with the fields of PEP 700), as the
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from html import escape
 from typing import Any, Final
 
@@ -17,11 +18,12 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import FileResponse, JSONResponse, RedirectResponse
 from fastapi.routing import APIRoute
 from packaging.utils import canonicalize_name
+from starlette.types import Receive, Scope, Send
 
+from ludus.hub.blobs import BlobStore
 from ludus.hub.database.tables import Version
 from ludus.hub.hub import Hub
 from ludus.hub.registry.catalog import aware
-from ludus.protocol.registry_errors import HubUnavailable
 
 JSON_TYPE: Final = "application/vnd.pypi.simple.v1+json"
 HTML_TYPE: Final = "application/vnd.pypi.simple.v1+html"
@@ -32,6 +34,29 @@ API_VERSION: Final = "1.1"
 
 FOREVER: Final = {"cache-control": "public, max-age=31536000, immutable", "x-content-type-options": "nosniff"}
 """The headers of files, which never change under their address."""
+
+
+class BlobResponse(FileResponse):
+    """A file by its digest, which stays on this machine until it was sent.
+
+    Args:
+        blobs: the files.
+        digest: its digest.
+        kind: its media type.
+
+    Raises:
+        BlobMissing: there is no such file, or it is not what it was.
+        HubUnavailable: the object store cannot be used.
+    """
+
+    def __init__(self, blobs: BlobStore, digest: str, kind: str) -> None:
+        self._held = ExitStack()
+        super().__init__(self._held.enter_context(blobs.local(digest)), media_type=kind, headers=FOREVER)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        with self._held:
+            await super().__call__(scope, receive, send)
 
 
 def router(hub: Hub) -> APIRouter:
@@ -57,16 +82,14 @@ def router(hub: Hub) -> APIRouter:
     @routes.get(
         "/files/{sha256}/{filename}",
         summary="Download a wheel, or its METADATA",
-        response_class=FileResponse,
+        response_class=BlobResponse,
     )
-    def file(sha256: str, filename: str) -> FileResponse:
+    def file(sha256: str, filename: str) -> BlobResponse:
         wheel = filename.removesuffix(".metadata")
         row = hub.registry.file(sha256, wheel)
-        path = hub.blobs.path(row.metadata_sha256 if wheel != filename else row.sha256)
-        if not path.is_file():
-            raise HubUnavailable(f"the hub has lost the file {filename}; its operator must restore it from a backup")
+        digest = row.metadata_sha256 if wheel != filename else row.sha256
         kind = "text/plain; charset=utf-8" if wheel != filename else "application/octet-stream"
-        return FileResponse(path, media_type=kind, headers=FOREVER)
+        return BlobResponse(hub.blobs, digest, kind)
 
     for route in [route for route in routes.routes if isinstance(route, APIRoute)]:
         routes.add_api_route(route.path, route.endpoint, methods=["HEAD"], include_in_schema=False)

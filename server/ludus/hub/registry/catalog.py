@@ -11,7 +11,7 @@ from packaging.version import Version as ParsedVersion
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from ludus.hub.blobs import Blobs
+from ludus.hub.blobs import BlobStore
 from ludus.hub.database.engine import Database
 from ludus.hub.database.search import matching
 from ludus.hub.database.tables import Maintainer, Owner, Package, PublisherKey, Version
@@ -51,7 +51,8 @@ class VersionRecord:
         yanked: why the version was yanked; None if it was not.
         uploaded_at: when it was published.
         uploaded_by: the principal that published it.
-        wheel: where the wheel lies on the disk. Its name there is its digest and not `filename`.
+        wheel: where the wheel lies on the disk, or would lie once `BlobStore.local` has read it from an object store.
+            Its name there is its digest and not `filename`.
     """
 
     id: str
@@ -100,7 +101,7 @@ class Registry:
         blobs: the hub's files.
     """
 
-    def __init__(self, database: Database, blobs: Blobs) -> None:
+    def __init__(self, database: Database, blobs: BlobStore) -> None:
         self._database = database
         self._blobs = blobs
 

@@ -19,7 +19,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from ludus.hub.blobs import Blobs, Incoming
+from ludus.hub.blobs import BlobStore, Incoming
 from ludus.hub.database.engine import Database
 from ludus.hub.database.search import durability_tag, index_package, owner_tag
 from ludus.hub.database.tables import Package, PackageTag, Version
@@ -75,7 +75,7 @@ class Publisher:
         limits: the limits on wheels.
     """
 
-    def __init__(self, database: Database, blobs: Blobs, limits: HubLimits) -> None:
+    def __init__(self, database: Database, blobs: BlobStore, limits: HubLimits) -> None:
         self._database = database
         self._blobs = blobs
         self._limits = limits
@@ -166,10 +166,11 @@ class Publisher:
                 validation=upload.validation.model_dump_json(by_alias=True) if upload.validation else None,
                 uploaded_by=principal.name,
                 uploaded_at=now,
+                changed_at=now,
             )
         )
         session.flush()
-        _refresh(session, package)
+        _refresh(session, package, now)
 
     def yank(self, principal: Principal, owner: str, name: str, version: str, reason: str | None) -> None:
         """Yank a version for a reason, so that it is installed only where it is pinned; without one, undo that.
@@ -181,9 +182,12 @@ class Publisher:
         with self._database.writing() as session:
             package = find_package(session, owner, name, lock=True)
             authorize(session, principal, owner, name)
-            find_version(session, package, version).yanked = reason
+            now = datetime.now(UTC)
+            row = find_version(session, package, version)
+            if row.yanked != reason:
+                row.yanked, row.changed_at = reason, now
             session.flush()
-            _refresh(session, package)
+            _refresh(session, package, now)
 
 
 def check_manifest(manifest: Manifest, facts: WheelFacts) -> None:
@@ -251,10 +255,14 @@ def _check_same(existing: Version, upload: Upload) -> None:
         )
 
 
-def _refresh(session: Session, package: Package) -> None:
+def _refresh(session: Session, package: Package, now: datetime) -> None:
     """Choose the latest version again, and update what the catalog shows of the package."""
     rows = session.scalars(select(Version).where(Version.package_id == package.id)).all()
     latest = max(rows, key=_preference)
+    if package.latest != latest.version:
+        for row in rows:
+            if row.version in (package.latest, latest.version):
+                row.changed_at = now
     manifest = Manifest.model_validate_json(latest.manifest)
     summary = _summary(manifest, latest)
     package.latest = latest.version
@@ -264,9 +272,19 @@ def _refresh(session: Session, package: Package) -> None:
     kinds = sorted({str(entry.durability) for entry in manifest.environments if entry.durability is not None})
     tags = dict.fromkeys([*manifest.tags, owner_tag(package.owner), *map(durability_tag, kinds)])
     session.add_all(PackageTag(tag=tag, package_id=package.id) for tag in tags)
-    body = " ".join([*summary.environments, *summary.tools, *(one.description for one in manifest.environments)])
-    names = f"{package.owner} {package.name}"
-    index_package(session, package.id, names, manifest.tags, manifest.description, f"{body} {latest.card}")
+    session.flush()
+    index_latest(session, package)
+
+
+def index_latest(session: Session, package: Package) -> None:
+    """Put the latest version of a package into the search index."""
+    latest = find_version(session, package, package.latest)
+    manifest = Manifest.model_validate_json(latest.manifest)
+    tools = dict.fromkeys(tool.name for entry in manifest.environments for tool in entry.tools)
+    names = [entry.name for entry in manifest.environments]
+    body = " ".join([*names, *tools, *(one.description for one in manifest.environments)])
+    text = f"{body} {latest.card}"
+    index_package(session, package.id, f"{package.owner} {package.name}", manifest.tags, manifest.description, text)
 
 
 def _preference(row: Version) -> tuple[bool, bool, ParsedVersion]:

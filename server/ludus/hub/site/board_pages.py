@@ -140,6 +140,8 @@ def _key(package: str, version: str, environment: str, split: str, level: Level)
 
 
 def _level(text: str) -> Level:
-    if text == "played" or text == "reported":
-        return text
+    if text == "played":
+        return "played"
+    if text == "reported":
+        return "reported"
     raise InvalidParams(f"'level' in the address must be one of {', '.join(LEVELS)}, not {text!r}")

@@ -11,6 +11,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ludus.hub.endpoints.hosts import host_address
 from ludus.hub.registry.catalog import VersionRecord
 from ludus.hub.site.board_pages import environment_results
 from ludus.hub.site.differences import changes
@@ -59,7 +60,9 @@ class EnvironmentPages:
             more_versions=len(versions) - SHOWN_VERSIONS, latest=latest, previous=_previous(versions, record.version),
             fingerprint=fingerprint(signature.key) if signature is not None else "", runs=runs,
             snippets=snippets(
-                record, hub_url, self._site.hub.file_url(request, record.sha256, record.filename), endpoint
+                record, hub_url, self._site.hub.file_url(request, record.sha256, record.filename), endpoint,
+                host_address(hub_url, self._site.hub.settings.endpoints.domain, owner, name, record.version) if runs
+                else None,
             ),
             reports=list(_reports(record)), owners=registry.owners(owner, name),
             results=environment_results(request.app.state.results, record.id, record.version),

@@ -43,7 +43,7 @@ ABSENT: Final = "There is nothing at this address, or it is not yours to see. Ch
 FAULT: Final = "The hub failed. Its log has the cause; try again in a while."
 """The message for a fault of the hub."""
 
-_MACHINES: Final = ("/api/", "/index/", "/files/", "/e/", "/health", "/metrics")
+_MACHINES: Final = ("/api/", "/index/", "/files/", "/e/", "/v0.1/", "/.well-known/", "/health", "/metrics")
 """Paths whose errors are always JSON."""
 
 

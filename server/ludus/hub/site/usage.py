@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Final
 
 from ludus.hub.registry.catalog import VersionRecord
+from ludus.protocol.registry import EnvironmentEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,9 @@ class Snippet:
     note: str = ""
 
 
-def snippets(record: VersionRecord, hub_url: str, file_url: str, endpoint: str | None) -> list[Snippet]:
+def snippets(
+    record: VersionRecord, hub_url: str, file_url: str, endpoint: str | None, host: str | None = None
+) -> list[Snippet]:
     """Return the snippets of a version.
 
     Args:
@@ -33,6 +37,7 @@ def snippets(record: VersionRecord, hub_url: str, file_url: str, endpoint: str |
         hub_url: the address of the hub.
         file_url: the address of the wheel.
         endpoint: the base URL where the version runs; None if the hub runs no environments.
+        host: the same at its own host name, for clients that ignore a path; None if it has none.
     """
     requirement = f"{record.distribution} @ {file_url}#sha256={record.sha256}"
     unsigned = "" if record.signed else " --allow-unsigned"
@@ -53,9 +58,10 @@ def snippets(record: VersionRecord, hub_url: str, file_url: str, endpoint: str |
     return [
         *found,
         Snippet("Python client", "python", comment + _client(entry.name, split, url), note),
+        *([Snippet("ORS client", "python", _ors(entry.name, split, host), _HOST_NOTE)] if host is not None else []),
         Snippet("MCP host", "json", _host(entry.name, entry.source, endpoint), "For the configuration of an MCP host."),
         Snippet("TRL", "python", comment + _trl(entry.name, split, url), f"{note} Needs TRL and a model."),
-        Snippet("ludus train", "shell", _train(entry.name, split, url, serve), note),
+        Snippet("ludus train", "shell", _train(entry, split, url, serve), note),
     ]
 
 
@@ -68,6 +74,19 @@ def _client(name: str, split: str, url: str) -> str:
         "            print(episode.prompt)\n"
         "            print([tool.name for tool in episode.tools])\n\n\n"
         "asyncio.run(main())\n"
+    )
+
+
+_HOST_NOTE: Final = "The client of ors-sdk ignores a path in its address, so the version has a host name of its own."
+
+
+def _ors(name: str, split: str, host: str) -> str:
+    return (
+        "from ors.client import ORS\n\n"
+        f'client = ORS("{host}")\n'
+        f"with client.environment({json.dumps(name)}).session(split={json.dumps(split)}, index=0) as session:\n"
+        "    print(session.get_prompt())\n"
+        "    print([tool.name for tool in session.list_tools()])\n"
     )
 
 
@@ -97,9 +116,13 @@ def _trl(name: str, split: str, url: str) -> str:
     )
 
 
-def _train(name: str, split: str, url: str, serve: str) -> str:
+def _train(entry: EnvironmentEntry, split: str, url: str, serve: str) -> str:
     start = f"{serve.rstrip()} &\n" if serve else ""
+    names = [one.name for one in entry.splits]
+    kept = next((one.name for one in entry.splits if one.type != "train"), split)
+    evaluation = f"[evaluation]\nsplit = {json.dumps(kept)}\n" if "test" not in names else ""
     return (
-        f"{start}cat > run.toml <<'END'\n[[environments]]\nurl = \"{url}\"\nname = {json.dumps(name)}\n"
-        f"split = {json.dumps(split)}\nEND\nludus train run.toml --model.path=Qwen/Qwen3-0.6B --output=runs/first\n"
+        f"{start}cat > run.toml <<'END'\n[[environments]]\nurl = \"{url}\"\nname = {json.dumps(entry.name)}\n"
+        f"split = {json.dumps(split)}\n{evaluation}END\n"
+        "ludus train run.toml --model.path=Qwen/Qwen3-0.6B --output=runs/first\n"
     )

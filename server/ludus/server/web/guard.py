@@ -14,13 +14,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ludus.protocol.bounds import check_json
 from ludus.protocol.errors import CapacityError, Forbidden, InvalidRequest, LudusError, PayloadTooLarge, to_wire
-from ludus.protocol.identifiers import CHANNEL_PATH, CONTROL_PATH
+from ludus.protocol.identifiers import CHANNEL_PATH, CONTROL_PATH, REFUSAL_HEADER
 from ludus.server.web.arrivals import Arrivals
 
 LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
@@ -29,11 +29,15 @@ LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 MISDIRECTED: Final = 421
 """The HTTP status for a request that was meant for another server (RFC 9110, 15.5.20)."""
 
+REFUSAL_BYTES: Final = 4_096
+"""The most bytes of a message in a header, percent-encoded; of a longer one, its beginning and its end are there."""
+
 _PLAY_PREFIX: Final = "/play/"
 _WORKERS_PREFIX: Final = "/workers/"
 _REMEMBERED: Final = 1024
 _LONG_NAME: Final = 512
 _LONG_NUMBER: Final = 18
+_PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 _SMALL_BODY: Final = 64 * 1024
 
 
@@ -252,6 +256,16 @@ def error_headers(error: LudusError) -> dict[str, str]:
     if error.retry_after is not None:
         headers["retry-after"] = str(int(error.retry_after + 1))
     return headers
+
+
+def refusal_headers(error: LudusError) -> dict[str, str]:
+    """Return the headers of the answer that refuses an upgrade: those of `error_headers`, and the message."""
+    message, most, text = error.message, REFUSAL_BYTES, ""
+    while not text or len(text) > REFUSAL_BYTES:
+        part = message if len(message) <= most else f"{message[: most // 2]} … {message[-most // 2 :]}"
+        text = quote(part, safe=_PRINTABLE, errors="replace")
+        most //= 2
+    return {**error_headers(error), REFUSAL_HEADER.lower(): text}
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send, error: LudusError) -> None:

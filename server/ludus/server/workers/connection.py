@@ -32,7 +32,7 @@ from ludus.protocol.errors import (
 from ludus.protocol.incidents import new_incident
 from ludus.protocol.tracing import TRACE_FIELDS, Tracing, active
 from ludus.server.web.delivery import _unacknowledged
-from ludus.server.web.guard import error_body, error_headers
+from ludus.server.web.guard import error_body, error_headers, refusal_headers
 from ludus.server.web.http_protocol import DISCARDED_BYTES
 from ludus.server.web.serve import HEADERS
 from ludus.server.web.telemetry import route_of
@@ -436,7 +436,7 @@ def error_answer(
         place: what the path leads to.
         identifier: the JSON-RPC id of the request, if it has one.
     """
-    status, headers = error.http_status, error_headers(error)
+    status, headers = error.http_status, (refusal_headers if request.upgrade else error_headers)(error)
     if isinstance(error, EpisodeFailed) and identifier is not None:
         return 200, to_json({"jsonrpc": "2.0", "id": identifier, "error": to_wire(error)}), headers
     if isinstance(error, EpisodeFailed) and place is Place.OTHER:

@@ -1,0 +1,185 @@
+"""The metrics and traces of a hub.
+
+`Observer` times every request and counts it by route, which is a pattern such as `/{owner}/{name}` and never a path
+that a client chose; with OpenTelemetry's variables set, it also makes a span of each. `HubMetrics` collects these and
+what the parts of the hub count, on request. Names are like those of servers (`ludus.server.web.metrics`): base units,
+and `_total` for counters.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import nullcontext
+from datetime import datetime
+from itertools import accumulate
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from sqlalchemy import func, select
+from starlette.applications import Starlette
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ludus.hub.database.tables import Package, Version
+from ludus.hub.hub import Hub
+from ludus.protocol.tracing import TRACE_FIELDS, Tracing, from_environment
+
+REQUEST_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""The upper bounds of the buckets of `ludus_hub_request_seconds`."""
+
+OTHER: Final = "other"
+"""The route of requests that have none."""
+
+ENDPOINT: Final = "/e/{endpoint}"
+"""The route of everything below an endpoint."""
+
+ENDPOINT_STATES: Final = ("ready", "starting", "failed", "stopped")
+
+_LABELS: Final = (*map(str, REQUEST_SECONDS), "+Inf")
+
+
+class Times:
+    """How long the requests of one route took."""
+
+    def __init__(self) -> None:
+        self.buckets = [0] * (len(REQUEST_SECONDS) + 1)
+        self.seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one request."""
+        self.buckets[bisect_left(REQUEST_SECONDS, seconds)] += 1
+        self.seconds += seconds
+
+
+class Observer:
+    """ASGI middleware that times requests, and makes spans of them if tracing is on.
+
+    Args:
+        app: the application.
+        hub: the hub, whose `requests` it counts in.
+        routes: the application that has the routes.
+    """
+
+    def __init__(self, app: ASGIApp, hub: Hub, routes: Starlette) -> None:
+        self._app = app
+        self._times = hub.requests
+        self._routes = routes
+        self._names: dict[object, str] = {}
+        self._tracing = from_environment("ludus-hub")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status = 500
+
+        async def noting_status(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = int(message["status"])
+            await send(message)
+
+        began = time.perf_counter()
+        with self._span(self._tracing, scope) as span:
+            try:
+                await self._app(scope, receive, noting_status)
+            finally:
+                route = self._route(scope)
+                self._times.setdefault((route, f"{status // 100}xx"), Times()).add(time.perf_counter() - began)
+                if span is not None:
+                    span.update_name(f"{scope['method']} {route}")
+                    span.set_attribute("http.route", route)
+                    span.set_attribute("http.response.status_code", status)
+
+    def _span(self, tracing: Tracing | None, scope: Scope) -> Any:
+        if tracing is None:
+            return nullcontext()
+        fields = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        parent = tracing.context_of({name: fields[name] for name in TRACE_FIELDS if name in fields})
+        method = scope["method"]
+        return tracing.span(method, {"http.request.method": method}, kind="SERVER", parent=parent)
+
+    def _route(self, scope: Scope) -> str:
+        """Return the pattern of a request that was served; the router notes what it has found in the scope."""
+        path = getattr(scope.get("route"), "path", None)
+        if isinstance(path, str):
+            return path
+        endpoint = scope.get("endpoint")
+        if endpoint is None:
+            return ENDPOINT if scope["path"].startswith("/e/") else OTHER
+        if not self._names:
+            routes = [route for route in self._routes.routes if isinstance(route, Route)]
+            self._names = {route.endpoint: route.path for route in reversed(routes)}
+        return self._names.get(endpoint, ENDPOINT if scope["path"].startswith("/e/") else OTHER)
+
+
+class HubMetrics(Collector):
+    """All metrics of a hub's `/metrics`.
+
+    Args:
+        hub: the hub.
+        app: its application, whose state has the endpoints.
+    """
+
+    def __init__(self, hub: Hub, app: Starlette) -> None:
+        self._hub = hub
+        self._app = app
+        self._stored: tuple[datetime | None, tuple[int, int, int]] | None = None
+        """What the registry holds, and its last change when that was counted."""
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def render(self) -> bytes:
+        """Return the exposition text. This blocks."""
+        return generate_latest(self._registry)
+
+    def describe(self) -> list[Metric]:
+        """Return no metrics, because registering must not query the database."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metric families."""
+        packages, versions, size = self._held()
+        yield GaugeMetricFamily("ludus_hub_packages", "Packages in the catalog.", packages)
+        yield GaugeMetricFamily("ludus_hub_versions", "Published versions.", versions)
+        yield GaugeMetricFamily("ludus_hub_stored_bytes", "Bytes of the wheels of all versions.", size)
+        events = CounterMetricFamily("ludus_hub_events", "What the hub has done since it started.", labels=["event"])
+        for name, count in sorted(self._hub.counts.items()):
+            events.add_metric([name], count)
+        yield events
+        requests = HistogramMetricFamily(
+            "ludus_hub_request_seconds", "Time to serve a request, by route and status.", labels=["route", "status"]
+        )
+        for (route, status), times in sorted(self._hub.requests.items()):
+            buckets = list(zip(_LABELS, accumulate(times.buckets), strict=True))
+            requests.add_metric([route, status], buckets, times.seconds)
+        yield requests
+        endpoints = getattr(self._app.state, "endpoints", None)
+        if endpoints is not None:
+            states = Counter(server.state for server in endpoints.servers())
+            family = GaugeMetricFamily(
+                "ludus_hub_endpoints", "Versions that were asked for, by state.", labels=["state"]
+            )
+            for state in ENDPOINT_STATES:
+                family.add_metric([state], states[state])
+            yield family
+            load = sum(server.worker.load for server in endpoints.servers())
+            yield GaugeMetricFamily(
+                "ludus_hub_episodes_running", "Episodes of all endpoints that have not ended.", load
+            )
+
+    def _held(self) -> tuple[int, int, int]:
+        """Return the numbers of packages and versions, and the bytes of wheels; counted again after each change."""
+        with self._hub.database.reading() as session:
+            changed = session.execute(select(func.max(Version.changed_at))).scalar()
+            if self._stored is None or self._stored[0] != changed:
+                packages = session.execute(select(func.count()).where(Package.latest != "")).scalar() or 0
+                versions, size = session.execute(select(func.count(), func.coalesce(func.sum(Version.size), 0))).one()
+                self._stored = (changed, (int(packages), int(versions), int(size)))
+        return self._stored[1]

@@ -1,0 +1,131 @@
+"""The hub's chart, image and compose files: what they render is valid, and starts a real hub."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from helm_charts import CHART, Objects, pod, render
+from hubs import HubProcess
+
+from ludus.hub.endpoints.settings import read_settings
+from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
+
+HUB_CHART = CHART.parent / "ludus-hub"
+DEPLOY = CHART.parents[1] / "hub"
+EVERYTHING: dict[str, Any] = {
+    "database": {"kind": "postgres"},
+    "blobs": {"url": "s3://hub/wheels", "secretName": "store"},
+    "publicUrl": "https://hub.example.org",
+    "seed": False,
+    "endpoints": 'network = ["alice/my-env"]\n[limits]\nrunning = 4\n',
+    "sandboxes": True,
+    "imagePullSecrets": [{"name": "registry"}],
+    "env": [{"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://collector:4318"}],
+    "envFrom": [{"secretRef": {"name": "keys"}}],
+    "extraArgs": ["--log-level=DEBUG"],
+    "podAnnotations": {"note": "yes"},
+    "nodeSelector": {"disk": "fast"},
+    "tolerations": [{"key": "rl", "operator": "Exists"}],
+    "affinity": {"podAntiAffinity": {}},
+    "data": {"size": "1Gi", "storageClass": "fast"},
+    "service": {"type": "LoadBalancer", "annotations": {"note": "yes"}},
+    "metrics": {"serviceMonitor": {"enabled": True, "tokenSecretName": "scrape"}},
+}
+VALUES = {"default": {}, "everything": EVERYTHING}
+
+
+def objects_of(values: dict[str, Any]) -> Objects:
+    return render(values, chart_folder=HUB_CHART)
+
+
+def test_the_chart_has_no_fault() -> None:
+    helm = pytest.importorskip("helm_python.chart", reason="helm-python-sdk is not installed")
+    report = helm.lint(HUB_CHART, strict=True)
+    assert report["errors"] == []
+    assert [one for one in report["messages"] if one["severity"] > 1] == []
+
+
+@pytest.mark.parametrize("values", VALUES.values(), ids=list(VALUES))
+def test_every_object_is_valid(values: dict[str, Any]) -> None:
+    checker = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    objects = objects_of(values)
+    assert {"StatefulSet", "Service"} <= {kind for kind, _ in objects}
+    for (kind, _), one in objects.items():
+        if kind != "ServiceMonitor":  # an object of the Prometheus operator, not of Kubernetes
+            checker.validate(one, "1.27", strict=True)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"replicas": 2}, {"blobs": {"url": "gs://x"}}, {"database": {"kind": "mysql"}}, {"extraArgs": ["x"]}],
+    ids=["unknown", "blobs", "database", "argument"],
+)
+def test_wrong_values_are_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(Exception, match=next(iter(values))):
+        objects_of(values)
+
+
+def test_the_pod_starts_a_hub(tmp_path: Path) -> None:
+    values = {**EVERYTHING, "blobs": {"url": ""}, "database": {"kind": "sqlite"}}
+    container = pod(objects_of(values), "StatefulSet", "lab-ludus-hub")["spec"]["containers"][0]
+    (tmp_path / "endpoints.toml").write_text(values["endpoints"])
+    assert read_settings(tmp_path / "endpoints.toml").limits.running == 4
+    token, record = new_token("alice", ("tasks:read",))
+    write_token_file(tmp_path / "tokens.json", TokenFile(tokens=(record,)))
+    places = {"/run/ludus": str(tmp_path), "/etc/ludus": str(tmp_path), "--port=8400": "", "--data=/data": ""}
+    arguments = list(container["args"])
+    assert arguments.pop(0) == "run"
+    for given, own in places.items():
+        arguments = [one.replace(given, own) for one in arguments]
+    hub = HubProcess(tmp_path / "data", *filter(None, arguments))
+    try:
+        with hub.client(token) as client:
+            for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+                assert client.get(container[probe]["httpGet"]["path"]).status_code == 200
+            assert client.get("/metrics").status_code == 200
+        assert httpx.get(f"{hub.url}/metrics").status_code == 401, "the ServiceMonitor needs its token"
+    finally:
+        assert hub.stop() == 0
+
+
+def test_a_pod_gets_its_secrets_from_secrets() -> None:
+    container = pod(objects_of(EVERYTHING), "StatefulSet", "lab-ludus-hub")["spec"]["containers"][0]
+    assert "--blobs=s3://hub/wheels" in container["args"]
+    assert {"secretRef": {"name": "store"}} in container["envFrom"]
+    assert [one["name"] for one in container["env"] if "valueFrom" in one] == ["LUDUS_HUB_DATABASE"]
+    assert container["securityContext"]["allowPrivilegeEscalation"] is True
+    plain = pod(objects_of({}), "StatefulSet", "lab-ludus-hub")["spec"]
+    assert plain["containers"][0]["securityContext"]["allowPrivilegeEscalation"] is False
+    assert plain["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+def test_the_compose_files_name_variables_that_the_hub_reads() -> None:
+    files = [yaml.safe_load((DEPLOY / name).read_text()) for name in ("compose.yaml", "compose.s3.yaml")]
+    done = subprocess.run(
+        [sys.executable, "-m", "ludus.cli", "hub", "run", "--help"], capture_output=True, text=True, timeout=60,
+        env={**os.environ, "COLUMNS": "300"},
+    )  # fmt: skip
+    for file in files:
+        for name in file["services"]["hub"]["environment"]:
+            assert name.startswith("AWS_") or name in done.stdout, name
+    assert files[0]["services"]["hub"]["ports"] == ["127.0.0.1:8400:8400"], "not open to everybody by default"
+    text = (DEPLOY / "compose.yaml").read_text() + (DEPLOY / "compose.s3.yaml").read_text()
+    for name in ("POSTGRES_PASSWORD", "AWS_SECRET_ACCESS_KEY"):
+        assert set(re.findall(rf"\$\{{{name}[^}}]*\}}", text)) == {f"${{{name}:?set {name}}}"}, "no default password"
+
+
+def test_the_image_runs_the_command_without_privileges() -> None:
+    lines = (DEPLOY / "Dockerfile").read_text().splitlines()
+    assert "USER 10001:10001" in lines
+    entry = json.loads(next(line for line in lines if line.startswith("ENTRYPOINT")).removeprefix("ENTRYPOINT "))
+    command = json.loads(next(line for line in lines if line.startswith("CMD")).removeprefix("CMD "))
+    assert [*entry, *command][:3] == ["ludus", "hub", "run"]

@@ -1,0 +1,78 @@
+"""An S3 object store in a process of its own: moto, from its own virtual environment."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import obstore
+from obstore.store import S3Store
+from peer_clients import peer_variables, python_of
+
+PATIENCE = 60.0
+SECRETS = {"AWS_ACCESS_KEY_ID": "hub", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+_numbers = itertools.count(1)
+
+
+class ObjectStore:
+    """Runs until `stop`."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = int(free.getsockname()[1])
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._log = folder / "moto.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables of a hub that uses it."""
+        return {**SECRETS, "AWS_ENDPOINT_URL": self.url}
+
+    def start(self) -> None:
+        """Start it; what it had before is gone."""
+        command = [python_of("moto"), "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=peer_variables()
+            )
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                httpx.get(self.url, timeout=PATIENCE)
+                return
+            assert self._process.poll() is None, self._log.read_text()
+            assert time.monotonic() < deadline, self._log.read_text()
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stop it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(PATIENCE)
+            self._process = None
+
+    def new_bucket(self) -> str:
+        """Make a bucket, and return its address with a prefix."""
+        name = f"bucket-{next(_numbers)}"
+        assert httpx.put(f"{self.url}/{name}", timeout=PATIENCE).status_code == 200
+        return f"s3://{name}/wheels"
+
+    def change(self, blobs: str, digest: str, data: bytes | None) -> None:
+        """Replace an object, or delete it, as a user with access to the bucket could."""
+        bucket, _, prefix = blobs.removeprefix("s3://").partition("/")
+        store = S3Store(
+            bucket, prefix=prefix, endpoint=self.url, client_options={"allow_http": True}, region="us-east-1",
+            access_key_id=SECRETS["AWS_ACCESS_KEY_ID"], secret_access_key=SECRETS["AWS_SECRET_ACCESS_KEY"],
+        )  # fmt: skip
+        key = f"{digest[:2]}/{digest}"
+        if data is None:
+            obstore.delete(store, key)
+        else:
+            obstore.put(store, key, data, mode="overwrite")
