@@ -24,7 +24,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -194,11 +194,13 @@ def databases(folder: Path) -> Iterator[dict[str, str]]:
         server.close()
 
 
-def filled_hubs(packages: int) -> Iterator[tuple[str, HubProcess]]:
-    """Yield the kind of each database, and a hub with packages in it."""
+def filled_hubs(packages: int, also: Callable[[str], None] | None = None) -> Iterator[tuple[str, HubProcess]]:
+    """Yield the kind of each database, and a hub with packages in it, and what `also` puts into the database."""
     with tempfile.TemporaryDirectory() as name, databases(Path(name)) as urls:
         for kind, url in urls.items():
             fill(url, packages)
+            if also is not None:
+                also(url)
             hub = HubProcess(Path(name) / kind, "--no-seed", database=url)
             try:
                 yield kind, hub

@@ -41,6 +41,7 @@ QUICK = {
     "durability": ["--rounds", "1", "--steps", "5000", "--episodes", "1000", "--kills", "5", "--live", "200"],
     "hub": ["--environments", "500", "--requests", "70"],
     "hub_site": ["--environments", "50", "--requests", "5"],
+    "hub_results": ["--runs", "50", "--requests", "5"],
     "hub_endpoints": ["--quick"],
     "quotas": ["--rounds", "1", "--steps", "5000", "--takes", "200000"],
     "worker_gateway": ["--quick"],
@@ -351,6 +352,18 @@ def of_hub_site(found: dict[str, Any]) -> Iterator[Figure]:
             yield Figure(what, "≤ 30 ms", f"{time:.1f} ms ({slowest})", time <= 30)
 
 
+def of_hub_results(found: dict[str, Any]) -> Iterator[Figure]:
+    """The boards of a hub."""
+    for kind in ("sqlite", "postgresql"):
+        if kind in found:
+            slowest, time = max(found[kind]["p95"].items(), key=lambda pair: float(pair[1]))
+            what = f"hub over {kind}, the slowest page of results at {found['runs']:,} runs, p95"
+            yield Figure(what, "≤ 30 ms", f"{time:.1f} ms ({slowest})", time <= 30)
+            largest = max(size for page, size in found[kind]["bytes"].items() if "(API)" not in page)
+            what = f"hub over {kind}, the largest page of results with its files"
+            yield Figure(what, "≤ 60 KB", f"{largest / 1000:.1f} KB", largest <= 60_000)
+
+
 def of_hub_endpoints(found: dict[str, Any]) -> Iterator[Figure]:
     """The endpoints of a hub."""
     bars = found["bars"]
@@ -451,6 +464,7 @@ READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "durability": of_durability,
     "hub": of_hub,
     "hub_site": of_hub_site,
+    "hub_results": of_hub_results,
     "hub_endpoints": of_hub_endpoints,
     "quotas": of_quotas,
     "worker_gateway": of_workers,

@@ -10,9 +10,10 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from ludus.cli import _playing, _policies
+from ludus.cli import _playing, _policies, evaluation_hub
 from ludus.cli._app import ExitCode
 from ludus.cli._common import Json, client_of, errors, find_environment, parse_pairs, print_json, run, shown
+from ludus.cli._hub import DEFAULT, HubAddress
 from ludus.cli.evaluation_tables import show_comparison, show_results
 from ludus.client import Policy
 from ludus.evaluation.comparison import compare
@@ -45,6 +46,8 @@ evaluation = typer.Typer(cls=_Group, no_args_is_help=True, rich_markup_mode="ric
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
+    evaluation.command("play")(evaluation_hub.play)
+    evaluation.command("submit")(evaluation_hub.submit)
     app.add_typer(evaluation, name="eval", help=COMMANDS["eval"])
 
 
@@ -100,6 +103,17 @@ Probes = Annotated[
     ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Play only what --out does not hold yet.")]
+Submit = Annotated[
+    str | None,
+    typer.Option(
+        "--submit",
+        metavar="OWNER/NAME@VERSION",
+        help="Upload the results to the board of this published version, without the conversations.",
+    ),
+]
+SubmitToken = Annotated[
+    str | None, typer.Option("--hub-token", envvar="LUDUS_HUB_TOKEN", show_envvar=True, help="Token of the hub.")
+]
 
 
 @evaluation.command("run")
@@ -123,6 +137,9 @@ def eval_command(
     probe: Probes = None,
     resume: Resume = False,
     keep_going: _playing.KeepGoing = False,
+    submit: Submit = None,
+    hub: HubAddress = DEFAULT,
+    hub_token: SubmitToken = None,
     as_json: Json = False,
 ) -> None:
     """Play models × environments × splits and report rewards, pass@k, pass^k, cost and contamination.
@@ -142,6 +159,8 @@ def eval_command(
         errors.print(shown(problem), soft_wrap=True)
     write_evaluation_page(results, out / REPORT)
     errors.print(shown(f"results: {out / RESULTS}, {out / REPORT}"), soft_wrap=True)
+    if submit is not None:
+        run(evaluation_hub.upload(results, out, submit, (), hub, hub_token))
     if code := _exit_code(results):
         raise typer.Exit(code)
 

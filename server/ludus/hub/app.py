@@ -44,7 +44,7 @@ from ludus.protocol.registry_errors import KINDS
 from ludus.server.auth import TokenStore
 from ludus.server.web.guard import error_headers
 
-PARTS: Final = ("ludus.hub.discovery", "ludus.hub.endpoints", "ludus.hub.site")
+PARTS: Final = ("ludus.hub.discovery", "ludus.hub.endpoints", "ludus.hub.results", "ludus.hub.site")
 """Modules that add to the application, in this order."""
 
 _log = logging.getLogger("ludus.hub")
@@ -97,6 +97,7 @@ def create_hub(settings: HubSettings | None = None, tokens: TokenStore | None = 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     try:
+        await app.state.hub.begin()
         yield
     finally:
         await app.state.hub.close()

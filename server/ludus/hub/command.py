@@ -33,9 +33,31 @@ def register(app: typer.Typer) -> None:
     app.add_typer(hub_group, name="hub", help=COMMANDS["hub"])
 
 
+def verify(
+    receipt: Annotated[Path, typer.Argument(metavar="RECEIPT", help="File with the receipt of a played run.")],
+    rows: Annotated[
+        Path | None, typer.Option("--rows", metavar="FILE", help="File with the rows, in place of the receipt's own.")
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="The hub's public key, as you know it (ed25519:…).")] = None,
+) -> None:
+    """Check a receipt of a played run without the hub, and say what it proves.
+
+    [bold]curl -o receipt.json https://hub.example.org/api/v1/runs/RUN/receipt[/bold]
+    [bold]ludus hub verify receipt.json --key ed25519:…[/bold]
+    """
+    from ludus.protocol.receipts import describe_receipt, verify_receipt
+    from ludus.registry.results import read_receipt, read_rows
+
+    found = read_receipt(receipt)
+    verify_receipt(found, found.episodes if rows is None else read_rows(rows), key)
+    for line in describe_receipt(found, key_is_known=key is not None):
+        typer.echo(line)
+
+
 hub_group.command("backup")(backup)
 hub_group.command("restore")(restore)
 hub_group.command("check")(check)
+hub_group.command("verify")(verify)
 
 
 @hub_group.command("run")

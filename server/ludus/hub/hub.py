@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from ludus.hub.database.engine import Database, open_engine, sqlite_url
 from ludus.hub.database.migrate import migrate
+from ludus.hub.endpoints.runner import Runner
 from ludus.hub.registry.catalog import Registry, VersionRecord
 from ludus.hub.registry.owners import Ownership
 from ludus.hub.registry.publishing import Publisher
@@ -42,6 +43,7 @@ class Hub:
         publisher: publishes and yanks versions.
         ownership: changes maintainers and keys.
         authenticator: finds the principal of a request.
+        runner: the hub's own credential at its endpoints.
         counts: events for the metrics, by name.
         requests: the times of requests, by route and status; see `ludus.hub.metrics`.
     """
@@ -57,8 +59,10 @@ class Hub:
         self.publisher = Publisher(self.database, self.blobs, settings.limits)
         self.ownership = Ownership(self.database)
         self.authenticator = Authenticator(tokens)
+        self.runner = Runner()
         self.counts: Counter[str] = Counter()
         self.requests: dict[tuple[str, str], Times] = {}
+        self._at_start: list[Callable[[], Awaitable[None]]] = []
         self._at_end: list[Callable[[], Awaitable[None]]] = []
 
     def base_url(self, request: Request) -> str:
@@ -98,6 +102,15 @@ class Hub:
         """
         with self.database.reading() as session:
             session.execute(text("SELECT 1"))
+
+    def at_start(self, begin: Callable[[], Awaitable[None]]) -> None:
+        """Call something when the hub starts, before the first request."""
+        self._at_start.append(begin)
+
+    async def begin(self) -> None:
+        """Begin what runs besides requests."""
+        for begin in self._at_start:
+            await begin()
 
     def at_end(self, end: Callable[[], Awaitable[None]]) -> None:
         """Call something when the hub stops, before what was given earlier."""

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from ludus.hub.blobs import BlobStore
 from ludus.hub.endpoints.settings import EndpointSettings
 from ludus.hub.object_store import open_blobs
+from ludus.hub.results.limits import ResultLimits
 from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
 from ludus.server.web.proxies import parse_public_url
 from ludus.server.web.settings import is_loopback
@@ -92,6 +93,7 @@ class HubSettings(BaseModel):
     limits: HubLimits = HubLimits()
     endpoints: EndpointSettings = EndpointSettings()
     """How published environments run."""
+    results: ResultLimits = ResultLimits()
 
     @model_validator(mode="after")
     def _known_database(self) -> Self:

@@ -4,6 +4,7 @@ proxy.py          the routes: who may use an endpoint, and which gateway gets a 
 hosts.py          host names of endpoints, for clients that ignore a path
 exchanges.py      HTTP requests, passed on unread; upgrades.py: channels
 gateways.py       which process gets a request: that of its episode, or the newest version's
+runner.py         the hub as a client of its endpoints
 passes.py         how a process learns who sends a request
 pool.py           all endpoints, the limits on them, new versions, idle ones
 servers.py        the server of one release: started on demand, watched, stopped

@@ -32,7 +32,12 @@ def mount_endpoints(app: FastAPI, hub: Hub) -> None:
     endpoints = Endpoints(find, hub.settings.data / FOLDER, hub.settings.endpoints, hub.blobs.local)
     domain = hub.settings.endpoints.domain
     routes = EndpointRoutes(
-        endpoints, hub.authenticator.principal, may_read_logs(hub.registry.owners), hub.settings.origins, domain
+        endpoints,
+        hub.authenticator.principal,
+        may_read_logs(hub.registry.owners),
+        hub.settings.origins,
+        domain,
+        hub.runner,
     )
     app.state.endpoints, app.state.channels = endpoints, routes.find_channel
     app.router.routes.append(Mount("/e", app=routes))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from ludus.hub.endpoints.gateways import EndpointGateway
     from ludus.hub.endpoints.pool import Endpoints
+    from ludus.hub.endpoints.runner import Runner
     from ludus.server.auth.principal import Principal
     from ludus.server.web.guard import Origins
     from ludus.server.workers.upstream import Headers
@@ -47,14 +48,17 @@ class EndpointRoutes:
         may_read_logs: returns whether a principal may read the logs of an owner's package; it may block.
         origins: the hosts and pages that may open channels; other requests were checked before.
         domain: the domain below which endpoints have host names of their own.
+        runner: the hub's own principal.
     """
 
     def __init__(
         self, endpoints: Endpoints, principal: Callable[[Request], Principal],
         may_read_logs: Callable[[Principal, str, str], bool], origins: Origins, domain: str,
+        runner: Runner,
     ) -> None:  # fmt: skip
         self._endpoints = endpoints
-        self._principal = principal
+        self._principal = runner.recognizing(principal)
+        self._runner = runner
         self._may_read_logs = may_read_logs
         self._origins = origins
         self._domain = domain
@@ -76,7 +80,8 @@ class EndpointRoutes:
         except LudusError as error:
             await _error(unquote(raw.decode("latin-1")), error)(scope, receive, send)
             return
-        await HttpExchange(gateway, scope, receive, send, target, sender).run()
+        known = self._runner.at_endpoint(sender) if sender is not None else None
+        await HttpExchange(gateway, scope, receive, send, target, known).run()
 
     async def find_channel(self, target: bytes, headers: Headers) -> tuple[EndpointGateway, bytes, Principal]:
         """Return the gateway of an upgrade, the path below the endpoint, and the sender.
@@ -96,7 +101,7 @@ class EndpointRoutes:
         prefix = path_of_host(fields.get(b"host"), self._domain)
         address, below = _split(raw if prefix is None else prefix.encode() + raw, query)
         sender = self._principal(Request(_with_bearer({"type": "http", "headers": list(headers)})))
-        return await self._endpoints.gateway(address), below, sender
+        return await self._endpoints.gateway(address), below, self._runner.at_endpoint(sender)
 
     async def _logs(self, request: Request, address: Address) -> Response:
         """Return the log of an endpoint as text; with `?follow=1`, also what it goes on to write."""

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from ludus.hub.endpoints.hosts import host_address
 from ludus.hub.registry.catalog import VersionRecord
+from ludus.hub.site.board_pages import environment_results
 from ludus.hub.site.differences import changes
 from ludus.hub.site.markdown import card_html
 from ludus.hub.site.rendering import HEADERS
@@ -64,6 +65,7 @@ class EnvironmentPages:
                 else None,
             ),
             reports=list(_reports(record)), owners=registry.owners(owner, name),
+            results=environment_results(request.app.state.results, record.id, record.version),
         )  # fmt: skip
 
     def difference(self, request: Request) -> Response:

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ludus.hub.site.board_pages import BoardPages
 from ludus.hub.site.catalog_pages import CatalogPages
 from ludus.hub.site.environment_pages import EnvironmentPages
 from ludus.hub.site.play_pages import PlayPages
@@ -76,6 +77,7 @@ def mount_site(app: FastAPI, hub: Hub) -> None:
         Route(f"{version}/diff", environments.difference),
     ]
     _add_play_and_rollouts(app, site)
+    _add_results(app, site)
     _add_error_pages(app, site)
 
 
@@ -106,6 +108,14 @@ def _add_play_and_rollouts(app: FastAPI, site: Site) -> None:
     before = next(place for place, route in enumerate(app.router.routes) if getattr(route, "path", "") == PACKAGE)
     app.router.routes[before:before] = routes
     site.hub.at_end(plays.close)
+
+
+def _add_results(app: FastAPI, site: Site) -> None:
+    """Add the pages of boards and runs."""
+    boards = BoardPages(site, app.state.results)
+    app.router.routes += [Route(f"{PACKAGE}/versions/{{version}}/board", boards.board)]
+    before = next(place for place, route in enumerate(app.router.routes) if getattr(route, "path", "") == PACKAGE)
+    app.router.routes[before:before] = [Route("/runs/{run}", boards.run), Route("/results/log", boards.log)]
 
 
 def own_endpoint(request: Request, owner: str, name: str, version: str) -> str | None:

@@ -1,0 +1,30 @@
+"""Results of runs on published versions: reported by those who evaluated, or played under the eyes of the hub.
+
+figures.py    what counts on a board, and the statistics
+store.py      boards, runs and episodes in the database
+boards.py     boards, computed from the runs
+played.py     played runs: registration, episodes, deadlines
+episodes.py   the hub as the client of its own endpoints, which starts episodes and reads their rewards
+reported.py   uploads of evaluations
+receipts.py   signed receipts of played runs
+routes.py     the JSON API
+limits.py     the limits on results
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from ludus.hub.hub import Hub
+
+__all__ = ["mount"]
+
+
+def mount(app: FastAPI, hub: Hub) -> None:
+    """Add the results to a hub's application."""
+    from ludus.hub.results.mounting import mount_results
+
+    mount_results(app, hub)

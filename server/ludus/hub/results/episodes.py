@@ -1,0 +1,202 @@
+"""The hub as the client of its own endpoints: it draws tasks, starts episodes, and reads their rewards and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from ludus.client import connect
+from ludus.client.client import Client
+from ludus.client.environment import find_split
+from ludus.client.episode import Episode
+from ludus.hub.results.store import Claim, Outcome
+from ludus.protocol import errors as e
+from ludus.protocol.drawing import draw_seed, draw_tasks
+from ludus.protocol.episodes import EnvironmentInfo, EpisodeInfo
+from ludus.protocol.evaluation import Interval
+from ludus.protocol.lifecycle import EndReason
+from ludus.protocol.results import DrawnTask, Opening, RunParams, counted_value
+
+LISTING: Final = 32
+"""How many tasks are read at one time."""
+
+TASK_ID: Final = 1000
+"""The most characters of a task's id."""
+
+GREATEST: Final = 1e12
+"""The greatest reward, of either sign, in an environment that declares no range."""
+
+BROKEN: Final = frozenset({EndReason.INFRASTRUCTURE_ERROR, EndReason.SERVER_STOPPED})
+"""End reasons that are the hub's own affair, so that it starts the episode again."""
+
+
+@dataclass
+class LiveEpisode:
+    """An episode that is being played.
+
+    Attributes:
+        place: its number in the run.
+        episode: the hub's side of it.
+        started: when it started, in seconds of the clock.
+        lock: held while its end is read and written.
+        is_done: whether its end is written.
+    """
+
+    place: int
+    episode: Episode
+    started: float
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    is_done: bool = False
+
+
+class RunClient:
+    """A connection to the endpoint of one run, which is open while it has episodes.
+
+    Args:
+        address: the address of the version's server.
+        token: the hub's credential there.
+        seconds: how long a request may take.
+        clock: returns seconds that only increase.
+    """
+
+    def __init__(self, address: str, token: str, seconds: float, clock: Callable[[], float]) -> None:
+        self.address = address
+        self.episodes: dict[int, LiveEpisode] = {}
+        self.starting = 0
+        """The number of episodes that are being started."""
+        self._token = token
+        self._seconds = seconds
+        self._clock = clock
+        self._client: Client | None = None
+
+    @property
+    def client(self) -> Client:
+        """The connection."""
+        if self._client is None:
+            self._client = connect(self.address, token=self._token, timeout=self._seconds, reconnect_seconds=5.0)
+        return self._client
+
+    async def draw(self, params: RunParams) -> tuple[EnvironmentInfo, Opening]:
+        """Draw the tasks and seeds of a run from a new secret.
+
+        Raises:
+            EnvironmentNotFound, SplitNotFound: there is no such environment or split.
+            InvalidParams: the split has fewer tasks, or a task's id is too long.
+            LudusError: the endpoint cannot be used.
+        """
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._draw(params)
+        except TimeoutError:
+            raise e.InternalError(f"the endpoint did not list its tasks within {self._seconds:g} s") from None
+
+    async def _draw(self, params: RunParams) -> tuple[EnvironmentInfo, Opening]:
+        environment = self.client.environment(params.environment)
+        info = await environment.info()
+        count = find_split(info, params.split, params.tasks).count
+        if count is not None and params.tasks > count:
+            raise e.InvalidParams(f"the split {params.split!r} has {count} tasks; {params.tasks} cannot be drawn")
+        secret = secrets.token_hex(32)
+        indices = draw_tasks(secret, count, params.tasks)
+        ids: list[str] = []
+        for place in range(0, len(indices), LISTING):
+            looking = (environment.task(params.split, index=one) for one in indices[place : place + LISTING])
+            ids += [row.id for row in await asyncio.gather(*looking)]
+        if max(map(len, ids)) > TASK_ID or len(set(ids)) != len(ids):
+            raise e.InvalidParams(
+                f"the split {params.split!r} has task ids that repeat, or are longer than {TASK_ID} characters"
+            )
+        drawn = tuple(
+            DrawnTask(index=index, task=task, seeds=tuple(
+                draw_seed(secret, index, sample) if info.seedable else None for sample in range(params.samples)
+            ))
+            for index, task in zip(indices, ids, strict=True)
+        )  # fmt: skip
+        return info, Opening(
+            secret=secret, environment=params.environment, split=params.split, count=count, tasks=drawn
+        )
+
+    async def start(self, environment: str, split: str, claim: Claim) -> LiveEpisode:
+        """Start an episode.
+
+        Raises:
+            CapacityError: the endpoint is full.
+            LudusError: the episode cannot be started.
+        """
+        try:
+            async with asyncio.timeout(self._seconds):
+                started = await self.client.environment(environment).start(
+                    split=split, index=claim.index, seed=claim.seed
+                )
+        except TimeoutError:
+            raise e.InfrastructureFailed(f"the episode did not start within {self._seconds:g} s") from None
+        live = LiveEpisode(claim.place, started, self._clock())
+        self.episodes[claim.place] = live
+        return live
+
+    async def end_of(
+        self, live: LiveEpisode, reward_range: Interval | None, *, close: bool, end: EndReason | None = None
+    ) -> Outcome | None:
+        """Return how an episode has ended; None if its infrastructure broke.
+
+        Args:
+            live: the episode.
+            reward_range: the declared range; a reward outside of it is a fault of the environment.
+            close: whether to close it if it still runs.
+            end: the end reason in place of `closed`.
+
+        Raises:
+            StillRuns: it runs, and was not to be closed.
+        """
+        try:
+            async with asyncio.timeout(self._seconds):
+                info = await live.episode.info()
+                if info.end_reason is None:
+                    if not close:
+                        raise StillRuns
+                    info = await live.episode.close()
+        except e.EnvironmentFailed:
+            return Outcome(EndReason.ENVIRONMENT_ERROR, None, counted_value(None, "", reward_range))
+        except (e.LudusError, TimeoutError):
+            return None
+        with contextlib.suppress(e.LudusError, TimeoutError):  # its end is known; this only frees what it holds
+            async with asyncio.timeout(self._seconds):
+                await live.episode.close()
+        return outcome_of(info, reward_range, end)
+
+    async def rest(self) -> None:
+        """Close the connection if no episode is open, so that the endpoint can stop when it is idle."""
+        if self._client is not None and not self.episodes and not self.starting:
+            client, self._client = self._client, None
+            await client.close()
+
+    async def close(self) -> None:
+        """Close all episodes and the connection."""
+        self.episodes.clear()
+        if self._client is not None:
+            client, self._client = self._client, None
+            await client.close()
+
+
+class StillRuns(Exception):
+    """An episode has not ended."""
+
+
+def outcome_of(info: EpisodeInfo, reward_range: Interval | None, end: EndReason | None = None) -> Outcome | None:
+    """Return what a run's row has of an ended episode; None if its infrastructure broke."""
+    reason = info.end_reason
+    assert reason is not None
+    if reason in BROKEN:
+        return None
+    if reason is EndReason.CLOSED and end is not None:
+        reason = end
+    reward = info.reward.value if info.reward is not None else None
+    low, high = reward_range or (-GREATEST, GREATEST)
+    slack = 1e-9 * max(1.0, abs(low), abs(high))
+    if reward is not None and not low - slack <= reward <= high + slack:
+        reason, reward = EndReason.ENVIRONMENT_ERROR, None
+    return Outcome(str(reason), reward, counted_value(reward, reason, reward_range), info.steps)

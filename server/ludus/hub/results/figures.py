@@ -1,0 +1,122 @@
+"""What counts on a board, and the statistics of runs and of boards.
+
+All rows of a run count: the denominator was fixed when the run was registered. See `ludus.protocol.results`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ludus.client.summary import SUCCESS_TOLERANCE
+from ludus.evaluation.statistics import mean_estimate, pass_estimates, share_estimate
+from ludus.protocol.evaluation import Estimate, Interval
+from ludus.protocol.results import EARNED, Declared, RunEpisode, RunFigures
+
+BINS: Final = 10
+"""The number of bins of a distribution of pass rates."""
+
+
+class TaskSums(NamedTuple):
+    """The episodes of one task, summed up."""
+
+    task: str
+    episodes: int
+    total: float
+    """The sum of the counted values."""
+    passes: int
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """The statistics of one or more runs."""
+
+    mean: Estimate
+    success: Estimate
+    pass_at: dict[int, Estimate]
+    tasks: int
+    episodes: int
+
+
+def sums_of(rows: Iterable[RunEpisode], success_at: float) -> list[TaskSums]:
+    """Return the sums of each task, in the order of the rows."""
+    found: dict[str, TaskSums] = {}
+    for row in rows:
+        before = found.get(row.task, TaskSums(row.task, 0, 0.0, 0))
+        found[row.task] = TaskSums(
+            row.task, before.episodes + 1, before.total + row.value, before.passes + is_success(row, success_at)
+        )
+    return list(found.values())
+
+
+def is_success(row: RunEpisode, success_at: float) -> bool:
+    """Return whether an episode has a reward of its own that reaches `success_at`."""
+    return row.reward is not None and row.end in EARNED and row.reward >= success_at - SUCCESS_TOLERANCE
+
+
+def added(many: Iterable[Sequence[TaskSums]]) -> list[TaskSums]:
+    """Return the sums of several runs together."""
+    found: dict[str, TaskSums] = {}
+    for sums in many:
+        for one in sums:
+            before = found.get(one.task)
+            found[one.task] = one if before is None else TaskSums(
+                one.task, before.episodes + one.episodes, before.total + one.total, before.passes + one.passes
+            )  # fmt: skip
+    return list(found.values())
+
+
+def statistics_of(sums: Sequence[TaskSums], samples: int, reward_range: Interval | None) -> Statistics:
+    """Return the statistics of at least one task.
+
+    Args:
+        sums: the tasks.
+        samples: the largest k of pass@k.
+        reward_range: the declared range, to which intervals are clipped.
+    """
+    mean = mean_estimate([one.total / one.episodes for one in sums], reward_range)
+    episodes = sum(one.episodes for one in sums)
+    success = share_estimate([one.passes / one.episodes for one in sums], episodes)
+    assert mean is not None
+    assert success is not None
+    counts = [(one.episodes, one.passes) for one in sums]
+    ks = sorted({*(2**power for power in range(samples.bit_length())), samples})
+    pass_at = {k: found for k in ks if (found := pass_estimates(counts, k)[0]) is not None}
+    return Statistics(mean, success, pass_at, len(sums), episodes)
+
+
+def run_figures(
+    rows: Sequence[RunEpisode], sums: Sequence[TaskSums], declared: Declared, reward_range: Interval | None
+) -> RunFigures:
+    """Return the figures of an ended run."""
+    found = statistics_of(sums, max(one.episodes for one in sums), reward_range)
+    begun = [row for row in rows if row.attempts]
+    given, taken = _tokens([row.input_tokens for row in begun]), _tokens([row.output_tokens for row in begun])
+    return RunFigures(
+        mean=found.mean, success=found.success, pass_at=found.pass_at, ends=dict(Counter(row.end for row in rows)),
+        episodes=len(rows), unscored=sum(row.reward is None or row.end not in EARNED for row in rows),
+        input_tokens=given, output_tokens=taken, cost=_cost(given, taken, declared),
+    )  # fmt: skip
+
+
+def difficulty(sums: Iterable[TaskSums]) -> tuple[int, ...]:
+    """Return the number of tasks by pass rate, in `BINS` bins from 0 to 1; the last one includes 1."""
+    bins = [0] * BINS
+    for one in sums:
+        bins[min(BINS - 1, one.passes * BINS // one.episodes)] += 1
+    return tuple(bins) if any(bins) else ()
+
+
+def _tokens(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
+
+
+def _cost(given: int | None, taken: int | None, declared: Declared) -> float | None:
+    if given is None or taken is None or declared.price_in is None or declared.price_out is None:
+        return None
+    cost = (given * declared.price_in + taken * declared.price_out) / 1e6
+    return cost if math.isfinite(cost) else None

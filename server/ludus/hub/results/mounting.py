@@ -1,0 +1,40 @@
+"""Adds the results to the hub's application."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+
+from ludus.hub.results.played import PlayedRuns
+from ludus.hub.results.receipts import concluding
+from ludus.hub.results.routes import ResultRoutes
+from ludus.hub.results.store import ResultStore
+from ludus.hub.seed import KEY_FILE, hub_key
+from ludus.protocol.signing import public_key
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from ludus.hub.hub import Hub
+
+
+def mount_results(app: FastAPI, hub: Hub) -> None:
+    """Add the routes, and look after played runs while the application runs.
+
+    The state of the application gets `results`, the store; `played`, the played runs; and `receipt_key`. Where versions
+    run is the state's `play_address`, which the site sets.
+    """
+    key = hub_key(hub.settings.data / KEY_FILE)
+    store, conclude = ResultStore(hub.database, hub.settings.results), concluding(key)
+    played = PlayedRuns(store, hub.settings.results, hub.runner.token, conclude)
+
+    def play_address(request: Request, owner: str, name: str, version: str) -> str | None:
+        found: str | None = request.app.state.play_address(request, owner, name, version)
+        return found
+
+    app.state.results, app.state.played, app.state.receipt_key = store, played, key
+    routes = ResultRoutes(hub, store, played, conclude, play_address, public_key(key))
+    app.include_router(routes.router())
+    hub.at_start(played.begin)
+    hub.at_end(played.close)

@@ -1,0 +1,146 @@
+"""`ludus eval play`, `ludus eval submit` and `ludus eval --submit` as a person uses them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from results_hub import ResultsHub, board_of
+
+POLICY = '''
+"""Opens the locks with an even number."""
+
+import re
+
+from ludus.client import Call, text_of
+
+
+async def act(conversation):
+    prompt = " ".join(text_of(item.content) for item in conversation.items)
+    number = int(re.search(r"(?:lock|train)-([0-9]+)", prompt)[1])
+    return Call("turn", {"number": number % 10 if number % 2 == 0 else 11})
+'''
+
+
+@pytest.fixture
+def kind() -> str:
+    """One database is enough here."""
+    return "sqlite"
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> str:
+    """A policy in a file."""
+    (tmp_path / "policy.py").write_text(POLICY)
+    return f"{tmp_path / 'policy.py'}:act"
+
+
+async def ludus(hub: ResultsHub, *arguments: str, who: str = "alice") -> tuple[int, str, str]:
+    """Run the command against a hub, and return its exit code and what it printed."""
+    variables = {**os.environ, "LUDUS_HUB": hub.url, "LUDUS_HUB_TOKEN": hub.tokens[who]}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "ludus.cli", *arguments, stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=variables,
+    )  # fmt: skip
+    async with asyncio.timeout(90):
+        out, errors = await process.communicate()
+    assert b"Traceback" not in errors, errors.decode()
+    return process.returncode or 0, out.decode(), errors.decode()
+
+
+async def test_a_run_is_played_by_one_command_and_shown_on_the_board(
+    hub: ResultsHub, package: str, policy: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "play.jsonl"
+    code, shown, said = await ludus(
+        hub, "eval", "play", package, "--env", "locks", "--split", "train", "--model", policy, "--name", "even",
+        "--tasks", "4", "--samples", "2", "--out", str(out),
+    )  # fmt: skip
+    assert code == 0, said
+    assert "mean 0.5000" in shown
+    assert "8 completed" in shown
+    assert "run 1 of 1 of alice" in said
+    lines = out.read_text().splitlines()
+    assert len(lines) == 8
+    assert not any('"reward":{' in line for line in lines)
+    row = (await board_of(hub, package, split="train"))["rows"][0]
+    assert (row["model"], row["by"], row["mean"]["value"], row["episodes"]) == ("even", "alice", 0.5, 8)
+    assert row["harness"].startswith("ludus eval ")
+
+
+async def test_an_open_run_is_resumed(hub: ResultsHub, package: str, policy: str) -> None:
+    params = {"environment": "locks", "split": "train", "tasks": 2, "declared": {"model": "even"}}
+    async with hub.client() as client:
+        where = f"/api/v1/environments/{package}/versions/1.0.0/runs"
+        key = (await client.post(where, json=params)).json()["key"]
+        await client.post(f"/api/v1/runs/{key}/episodes")
+    code, shown, said = await ludus(hub, "eval", "play", package, "--model", policy, "--resume", key)
+    assert code == 1, "the episode that was open counts as closed"
+    assert "1 closed" in shown, said
+
+
+async def test_an_evaluation_is_uploaded_only_if_asked_and_says_what_it_uploads(
+    hub: ResultsHub, package: str, policy: str, tmp_path: Path
+) -> None:
+    folder = str(tmp_path / "evaluation")
+    code, _, said = await ludus(
+        hub, "eval", "--env", f"locks@{hub.address}", "--split", "train", "--model", policy, "--out", folder
+    )
+    assert (code, hub.url in said) == (0, False)
+    async with hub.client() as client:
+        assert (await client.get(f"/api/v1/environments/{package}/versions/1.0.0/boards")).json()["boards"] == []
+    code, _, said = await ludus(hub, "eval", "submit", folder, "--to", f"{package}@1.0.0", "--with-rollouts")
+    assert code == 0, said
+    assert said.index("for all to see") < said.index("reported: ")
+    assert "the whole conversations" in said
+    key = re.findall(r"/runs/([A-Za-z0-9_-]{22})", said)[0]
+    async with hub.client(None) as client:
+        rollouts = await client.get(f"/api/v1/runs/{key}/rollouts")
+        assert len(rollouts.text.splitlines()) == 4
+        run = (await client.get(f"/api/v1/runs/{key}")).json()
+    assert (run["figures"]["mean"]["value"], run["level"], run["rollouts"]) == (0.5, "reported", True)
+    code, _, said = await ludus(
+        hub, "eval", "--env", f"locks@{hub.address}", "--split", "train", "--model", policy, "--out", folder,
+        "--resume", "--submit", f"{package}@1.0.0",
+    )  # fmt: skip
+    assert (code, f"/runs/{key}" in said, "not: conversations" in said) == (0, True, True)
+
+
+async def test_a_policy_that_fails_again_and_again_stops_and_leaves_the_run_open(
+    hub: ResultsHub, package: str, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.py").write_text("async def act(conversation):\n    raise RuntimeError('no model today')\n")
+    code, _, said = await ludus(
+        hub, "eval", "play", package, "--env", "locks", "--model", f"{tmp_path / 'broken.py'}:act", "--tasks", "30",
+        "--concurrency", "1",
+    )  # fmt: skip
+    assert code == 5, said
+    assert "no model today" in said
+    key = re.findall(r"--resume ([A-Za-z0-9_-]{22})", said)[0]
+    async with hub.client() as client:
+        assert (await client.get(f"/api/v1/runs/{key}")).json()["state"] == "open"
+    counts = hub.store.counts(key)
+    assert counts == {"ended": 3, "waiting": 27}
+
+
+@pytest.mark.suite("hub")
+async def test_what_cannot_be_submitted_is_refused_in_words(
+    hub: ResultsHub, package: str, policy: str, tmp_path: Path
+) -> None:
+    folder = str(tmp_path / "evaluation")
+    await ludus(hub, "eval", "--env", f"debts@{hub.address}", "--split", "train", "--model", policy, "--out", folder)
+    for arguments, code, words in (
+        (("--to", package), 2, "name the version"),
+        (("--to", f"{package}@9.9"), 3, "has no version"),
+        (("--to", f"{package}@1.0.0", "--model", "absent"), 3, "has no model 'absent'"),
+    ):
+        found, _, said = await ludus(hub, "eval", "submit", folder, *arguments)
+        assert (found, words in " ".join(said.split())) == (code, True), said
+    found, _, said = await ludus(hub, "eval", "play", package, "--model", "oracle", "--env", "locks")
+    assert (found, "the hub keeps" in said) == (2, True)
+    found, _, said = await ludus(hub, "eval", "play", package, "--model", policy)
+    assert (found, "name one with --env" in said) == (3, True)
