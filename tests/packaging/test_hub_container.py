@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,10 @@ from wheelhouse import closure, repack
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.suite("image")]
-DEPLOY = Path(__file__).parents[2] / "deploy" / "hub"
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy" / "hub"
+EXTRAS = ("server", "environments", "registry", "hub", "postgres", "s3", "telemetry")
+"""What the image installs, with what these extras include."""
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +33,9 @@ def image(docker: Docker, wheel: Path, tmp_path_factory: pytest.TempPathFactory)
     """The image, with the wheel of this checkout; without bubblewrap, which the network would have."""
     home = tmp_path_factory.mktemp("hub-image")
     shutil.copytree(DEPLOY, home / "hub")
-    for name, installed in closure("ludus-rl[hub,postgres,s3,telemetry]").items():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    needed = ["ludus-rl", *(one for name in EXTRAS for one in extras[name] if not one.startswith("ludus-rl"))]
+    for name, installed in closure(*needed).items():
         if name != "ludus-rl":
             repack(installed, home / "hub" / "wheels")
     shutil.copy(wheel, home / "hub" / "wheels")
