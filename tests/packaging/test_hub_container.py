@@ -54,8 +54,11 @@ def test_the_image_runs_a_hub_that_is_backed_up_inside(docker: Docker, image: st
     write_token_file(tmp_path / "tokens.json", TokenFile(tokens=(record,)))
     (tmp_path / "tokens.json").chmod(0o644)
     tokens = f"{tmp_path}/tokens.json:/run/ludus/tokens.json:ro"
+    (tmp_path / "backups").mkdir()
+    (tmp_path / "backups").chmod(0o777)
+    backups = f"{tmp_path}/backups:/backups"
     started = subprocess.run(
-        [*docker, "run", "--detach", "--network", "none", "--volume", tokens, image],
+        [*docker, "run", "--detach", "--network", "none", "--volume", tokens, "--volume", backups, image],
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert started.returncode == 0, started.stderr
@@ -70,7 +73,7 @@ def test_the_image_runs_a_hub_that_is_backed_up_inside(docker: Docker, image: st
         wait_until_it_listens(docker, container)
         assert inside("id", "-u").strip() == "10001"
         assert "ludus/wordle" in inside("ludus", "search", "wordle", "--hub", "http://127.0.0.1:8400")
-        assert "Wrote /tmp/ludus-hub-" in inside("ludus", "hub", "backup", "/tmp")
+        assert "Wrote /backups/ludus-hub-" in inside("ludus", "hub", "backup", "/backups")
         assert "all is well" in inside("ludus", "hub", "check")
     finally:
         subprocess.run([*docker, "rm", "--force", container], capture_output=True, timeout=60, check=False)

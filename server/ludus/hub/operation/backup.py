@@ -45,11 +45,13 @@ def write_backup(parts: HubParts, target: Path) -> tuple[Path, BackupIndex]:
         target: the file, or a folder in which a file is named by the time.
 
     Raises:
-        BackupFailed: the target exists, cannot be written, or the hub has no database of this version.
+        BackupFailed: the target exists, is in the data folder, cannot be written, or the hub has no database of this version.
         BlobMissing: the hub has lost a blob; `ludus hub check` lists all that it has lost.
     """
     if target.is_dir():
         target = target / f"ludus-hub-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar"
+    if target.resolve().is_relative_to(parts.data.resolve()):
+        raise BackupFailed(f"{target} is in the data folder, so the backup would hold itself; name another place")
     if target.exists():
         raise BackupFailed(f"{target} exists; name a file that does not, or a folder")
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
