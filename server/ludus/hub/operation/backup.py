@@ -45,7 +45,8 @@ def write_backup(parts: HubParts, target: Path) -> tuple[Path, BackupIndex]:
         target: the file, or a folder in which a file is named by the time.
 
     Raises:
-        BackupFailed: the target exists, is in the data folder, cannot be written, or the hub has no database of this version.
+        BackupFailed: the target exists, is in the data folder, or cannot be written; or the hub has no database of this
+            version.
         BlobMissing: the hub has lost a blob; `ludus hub check` lists all that it has lost.
     """
     if target.is_dir():
