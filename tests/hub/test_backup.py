@@ -279,10 +279,13 @@ def test_a_backup_replaces_no_file_and_needs_a_hub(small_backup: Path, tmp_path:
         (small_backup, data, "exists"),
         (tmp_path / "b.tar", tmp_path / "none", "no data folder of a hub"),
         (tmp_path / "no" / "b.tar", data, "cannot be written"),
+        (data / "b.tar", data, "would hold itself"),
+        (data, data, "would hold itself"),
     ):
         with pytest.raises(BackupFailed, match=words):
             back_up(target, folder)
     assert list(tmp_path.iterdir()) == []
+    assert not list(data.glob("*.tar"))
 
 
 def test_a_check_finds_lost_changed_and_unreferenced_files_and_forged_rows(small_backup: Path, tmp_path: Path) -> None:

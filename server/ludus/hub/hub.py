@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fastapi import Request
 from sqlalchemy import text
@@ -16,13 +16,11 @@ from ludus.hub.endpoints.runner import Runner
 from ludus.hub.registry.catalog import Registry, VersionRecord
 from ludus.hub.registry.owners import Ownership
 from ludus.hub.registry.publishing import Publisher
+from ludus.hub.request_times import Times
 from ludus.hub.settings import HubSettings
 from ludus.hub.tokens import Authenticator
 from ludus.protocol.registry import VersionInfo
 from ludus.server.auth import TokenStore
-
-if TYPE_CHECKING:
-    from ludus.hub.metrics import Times
 
 DATABASE_FILE: Final = "hub.sqlite"
 """The name of the SQLite database in the data folder."""

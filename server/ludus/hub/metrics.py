@@ -9,7 +9,6 @@ and `_total` for counters.
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -27,10 +26,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ludus.hub.database.tables import Package, Version
 from ludus.hub.hub import Hub
+from ludus.hub.request_times import REQUEST_SECONDS, Times
 from ludus.protocol.tracing import TRACE_FIELDS, Tracing, from_environment
-
-REQUEST_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""The upper bounds of the buckets of `ludus_hub_request_seconds`."""
 
 OTHER: Final = "other"
 """The route of requests that have none."""
@@ -41,19 +38,6 @@ ENDPOINT: Final = "/e/{endpoint}"
 ENDPOINT_STATES: Final = ("ready", "starting", "failed", "stopped")
 
 _LABELS: Final = (*map(str, REQUEST_SECONDS), "+Inf")
-
-
-class Times:
-    """How long the requests of one route took."""
-
-    def __init__(self) -> None:
-        self.buckets = [0] * (len(REQUEST_SECONDS) + 1)
-        self.seconds = 0.0
-
-    def add(self, seconds: float) -> None:
-        """Count one request."""
-        self.buckets[bisect_left(REQUEST_SECONDS, seconds)] += 1
-        self.seconds += seconds
 
 
 class Observer:

@@ -46,17 +46,20 @@ def write_backup(parts: HubParts, target: Path) -> tuple[Path, BackupIndex]:
         target: the file, or a folder in which a file is named by the time.
 
     Raises:
-        BackupFailed: the target exists, cannot be written, or the hub has no database of this version.
+        BackupFailed: the target exists, is in the data folder, or cannot be written; or the hub has no database of this
+            version.
         BlobMissing: the hub has lost a blob; `ludus hub check` lists all that it has lost.
     """
     if target.is_dir():
         target = target / f"ludus-hub-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar"
+    if target.resolve().is_relative_to(parts.data.resolve()):
+        raise BackupFailed(f"{target} is in the data folder, so the backup would hold itself; name another place")
     if target.exists():
         raise BackupFailed(f"{target} exists; name a file that does not, or a folder")
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         with _draft(draft) as file:
-            index = _write(parts, file)
+            index = _write(parts, file, target.parent)
             file.flush()
             os.fsync(file.fileno())
             os.link(draft, target)
@@ -76,14 +79,14 @@ def _draft(path: Path) -> Iterator[IO[bytes]]:
             path.unlink(missing_ok=True)
 
 
-def _write(parts: HubParts, file: IO[bytes]) -> BackupIndex:
+def _write(parts: HubParts, file: IO[bytes], folder: Path) -> BackupIndex:
     writer = ArchiveWriter(file)
     engine = parts.engine
     if engine.dialect.name == "postgresql":
         engine = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     with available(), engine.connect() as connection:
         revision = check_revision(connection)
-        tables = {table.name: _write_table(writer, connection, table) for table in Table.metadata.sorted_tables}
+        tables = {table.name: _write_table(writer, connection, table, folder) for table in Table.metadata.sorted_tables}
         digests = list(referenced_digests(connection))
     for digest in digests:
         writer.add(f"blobs/{digest}", parts.blobs.size_of(digest), parts.blobs.read(digest))
@@ -127,10 +130,10 @@ def referenced_digests(connection: Connection) -> Iterable[str]:
     return sorted(found)
 
 
-def _write_table(writer: ArchiveWriter, connection: Connection, table: Any) -> int:
+def _write_table(writer: ArchiveWriter, connection: Connection, table: Any, folder: Path) -> int:
     """Add a table, and return its number of rows. A member's size comes first, so the rows go to the disk before."""
     count = 0
-    with tempfile.TemporaryFile() as rows:
+    with tempfile.TemporaryFile(dir=folder) as rows:
         rows.write(_line([column.name for column in table.columns]))
         query = select(table).order_by(*table.primary_key.columns)
         for row in connection.execution_options(yield_per=ROWS_AT_ONCE).execute(query):
