@@ -27,6 +27,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ludus.hub import api
 from ludus.hub.hub import Hub
 from ludus.hub.index import simple, upload
+from ludus.hub.people import api as people_api
+from ludus.hub.people.viewers import STRANGER
 from ludus.hub.settings import HubSettings
 from ludus.hub.tokens import read_tokens
 from ludus.protocol.distribution import installed_version
@@ -61,10 +63,10 @@ def create_hub(settings: HubSettings | None = None, tokens: TokenStore | None = 
 
     Args:
         settings: the settings; by default those of a hub on loopback.
-        tokens: the tokens; by default those that the settings and the environment variables name.
+        tokens: the operator's tokens; by default those that the settings and the environment variables name.
 
     Raises:
-        AuthoringError: others can reach the hub and it has no tokens, or the token file cannot be used.
+        AuthoringError: others can reach the hub and it has no accounts and no tokens, or the token file cannot be used.
         HubUnavailable: the database cannot be used.
     """
     settings = settings or HubSettings()
@@ -80,6 +82,7 @@ def create_hub(settings: HubSettings | None = None, tokens: TokenStore | None = 
     )
     app.state.hub = hub
     app.include_router(api.router(hub))
+    app.include_router(people_api.router(hub))
     app.include_router(simple.router(hub))
     app.include_router(upload.router(hub))
     _add_operation(app, hub)
@@ -110,7 +113,7 @@ def _add_operation(app: FastAPI, hub: Hub) -> None:
 
     @app.get("/metrics", tags=["Operation"], summary="Prometheus metrics", response_class=Response)
     def metrics(request: Request) -> Response:
-        hub.authenticator.principal(request)
+        hub.authenticator.principal(request, counted=False)
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
@@ -122,11 +125,11 @@ class _Collector:
 
     def collect(self) -> list[Metric]:
         """Return all metric families."""
-        _, packages = self._hub.registry.search(page_size=1)
+        _, packages = self._hub.catalog_of(STRANGER).search(page_size=1)
         events = CounterMetricFamily("ludus_hub_events", "What the hub has done since it started.", labels=["event"])
         for name, count in sorted(self._hub.counts.items()):
             events.add_metric([name], count)
-        return [GaugeMetricFamily("ludus_hub_packages", "Packages in the catalog.", packages), events]
+        return [GaugeMetricFamily("ludus_hub_packages", "Public packages in the catalog.", packages), events]
 
 
 # ── errors ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,4 +1,4 @@
-"""The command `ludus hub`."""
+"""The command `ludus hub`: without a subcommand it runs a hub, and its subcommands look after one."""
 
 from __future__ import annotations
 
@@ -13,13 +13,21 @@ COMMANDS: Final = {"hub": "Run a hub: publish, find and install environments."}
 """One line of help for each command, as a literal that the command line reads without importing this module."""
 
 
+hub = typer.Typer(invoke_without_command=True, rich_markup_mode="rich")
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
-    app.command("hub")(hub)
+    from ludus.hub.people.command import accounts
+
+    hub.add_typer(accounts, name="accounts")
+    app.add_typer(hub, name="hub")
 
 
-def hub(
-    host: Annotated[str, typer.Option(help="Address to listen on; any address except loopback needs tokens.")] = (
+@hub.callback()
+def run_hub(
+    context: typer.Context,
+    host: Annotated[str, typer.Option(help="Address to listen on; others than loopback need accounts.")] = (
         "127.0.0.1"
     ),
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8400,
@@ -36,9 +44,13 @@ def hub(
     ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(envvar=TOKEN_FILE_VARIABLE, help="File of tokens; the name of each is an owner (`ludus token`)."),
+        typer.Option(envvar=TOKEN_FILE_VARIABLE, help="Operator's tokens; their names are owners (`ludus token`)."),
     ] = None,
     allow_host: Annotated[list[str] | None, typer.Option(help="Additional Host name to accept; repeatable.")] = None,
+    registration: Annotated[
+        str,
+        typer.Option(envvar="LUDUS_HUB_REGISTRATION", help="Who may register: closed (nobody), invite, open."),
+    ] = "closed",
     seed: Annotated[bool, typer.Option("--seed/--no-seed", help="Publish the built-in library at startup.")] = True,
     endpoints: Annotated[
         Path | None, typer.Option(metavar="FILE", help="TOML file with the settings of endpoints.")
@@ -56,8 +68,11 @@ def hub(
     """Run a hub, until SIGTERM or SIGINT. With nothing configured it has the built-in library and serves this machine.
 
     [bold]ludus hub[/bold]
-    [bold]ludus hub --host 0.0.0.0 --token-file tokens.json --database postgresql://ludus@db/hub[/bold]
+    [bold]ludus hub accounts create alice --admin[/bold]
+    [bold]ludus hub --host 0.0.0.0 --database postgresql://ludus@db/hub[/bold]
     """
+    if context.invoked_subcommand is not None:
+        return
     from pydantic import ValidationError
 
     from ludus.hub.endpoints.settings import read_settings
@@ -67,6 +82,7 @@ def hub(
     given: dict[str, Any] = {
         "host": host, "port": port, "data": data, "database_url": database, "public_url": public_url,
         "token_file": token_file, "allow_hosts": tuple(allow_host or ()), "seed": seed,
+        "people": {"registration": registration},
     }  # fmt: skip
     given["endpoints"] = read_settings(endpoints, unsafe_own_packages=unsafe_own_packages)
     try:

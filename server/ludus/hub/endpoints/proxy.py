@@ -17,24 +17,19 @@ from starlette.types import Receive, Scope, Send
 
 from ludus.hub.endpoints.exchanges import HttpExchange
 from ludus.hub.endpoints.releases import Address, parse_address
-from ludus.protocol.errors import Forbidden, LudusError, NotFound
-from ludus.protocol.methods import Scope as TokenScope
+from ludus.protocol.errors import LudusError, NotFound
 from ludus.server.web.guard import error_body, error_headers
-from ludus.server.workers.routing import Place, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ludus.hub.endpoints.gateways import EndpointGateway
+    from ludus.hub.endpoints.guards import Guards
     from ludus.hub.endpoints.pool import Endpoints
-    from ludus.server.auth.principal import Principal
+    from ludus.hub.people.viewers import Viewer
     from ludus.server.web.guard import Origins
     from ludus.server.workers.upstream import Headers
 
 LOGS: Final = "/logs"
 """The path of an endpoint's log, below the endpoint."""
-
-_OPEN_PAGES: Final = frozenset({"/health", "/ready"})
 
 
 class EndpointRoutes:
@@ -42,18 +37,13 @@ class EndpointRoutes:
 
     Args:
         endpoints: the endpoints.
-        principal: returns the principal of a request, or raises `Unauthenticated`.
-        may_read_logs: returns whether a principal may read the logs of an owner's package; it may block.
+        guards: checks who may use them.
         origins: the hosts and pages that may open channels; other requests were checked before.
     """
 
-    def __init__(
-        self, endpoints: Endpoints, principal: Callable[[Request], Principal],
-        may_read_logs: Callable[[Principal, str, str], bool], origins: Origins,
-    ) -> None:  # fmt: skip
+    def __init__(self, endpoints: Endpoints, guards: Guards, origins: Origins) -> None:
         self._endpoints = endpoints
-        self._principal = principal
-        self._may_read_logs = may_read_logs
+        self._guards = guards
         self._origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,14 +58,14 @@ class EndpointRoutes:
             if address.rest == LOGS:
                 await (await self._logs(Request(scope), address))(scope, receive, send)
                 return
-            sender = None if _is_open(address) else self._principal(Request(_with_bearer(scope)))
+            sender = await self._admit(Request(_with_bearer(scope)), address)
             gateway = await self._endpoints.gateway(address)
         except LudusError as error:
             await _error(unquote(raw.decode("latin-1")), error)(scope, receive, send)
             return
         await HttpExchange(gateway, scope, receive, send, target, sender).run()
 
-    async def find_channel(self, target: bytes, headers: Headers) -> tuple[EndpointGateway, bytes, Principal]:
+    async def find_channel(self, target: bytes, headers: Headers) -> tuple[EndpointGateway, bytes, Viewer]:
         """Return the gateway of an upgrade, the path below the endpoint, and the sender.
 
         Args:
@@ -91,14 +81,19 @@ class EndpointRoutes:
         if refusal is not None:
             raise refusal
         address, below = _split(raw, query)
-        sender = self._principal(Request(_with_bearer({"type": "http", "headers": list(headers)})))
+        sender = await self._admit(Request(_with_bearer({"type": "http", "headers": list(headers)})), address)
+        if sender is None:
+            raise NotFound("there is no channel at this address; it is /channel, below the endpoint")
         return await self._endpoints.gateway(address), below, sender
+
+    async def _admit(self, request: Request, address: Address) -> Viewer | None:
+        """Return the sender of a request. See `Guards.admit`."""
+        secret = self._endpoints.secret(address.owner, address.name)
+        return await asyncio.to_thread(self._guards.admit, request, address, secret)
 
     async def _logs(self, request: Request, address: Address) -> Response:
         """Return the log of an endpoint as text; with `?follow=1`, also what it goes on to write."""
-        principal = self._principal(Request(_with_bearer(request.scope)))
-        if not await asyncio.to_thread(self._may_read_logs, principal, address.owner, address.name):
-            raise Forbidden(f"only the owners of {address.owner}/{address.name} may read its logs")
+        await asyncio.to_thread(self._guards.admit_to_logs, Request(_with_bearer(request.scope)), address)
         gateway = await self._endpoints.gateway(address)
         ring = gateway.releases.newest.ring
         follow = request.query_params.get("follow", "") in ("1", "true")
@@ -126,11 +121,6 @@ def _split(raw: bytes, query: bytes) -> tuple[Address, bytes]:
     return address._replace(rest=unquote(below.decode("latin-1"))), target
 
 
-def _is_open(address: Address) -> bool:
-    """Return whether a path needs no token: an agent's endpoint, whose URL is its credential, or a health check."""
-    return place_of(address.rest)[0] is Place.PLAY or address.rest in _OPEN_PAGES
-
-
 def _with_bearer(scope: Any) -> Any:
     """Return the scope with the token of `X-API-Key`, as ORS clients send it, where all others have theirs."""
     headers = dict(scope["headers"])
@@ -143,12 +133,3 @@ def _error(path: str, error: LudusError) -> Response:
     address = parse_address(path)
     body = error_body(address.rest if address is not None else path, error)
     return Response(body, error.http_status, headers=error_headers(error), media_type="application/json")
-
-
-def may_read_logs(owners: Callable[[str, str], tuple[str, ...]]) -> Callable[[Principal, str, str], bool]:
-    """Return a check of whether a principal may read logs: the owners of a package, and the operator.
-
-    Args:
-        owners: returns the owners of a package.
-    """
-    return lambda principal, owner, name: principal.may(TokenScope.ADMIN) or principal.name in owners(owner, name)

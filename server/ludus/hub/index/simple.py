@@ -19,8 +19,8 @@ from fastapi.routing import APIRoute
 from packaging.utils import canonicalize_name
 
 from ludus.hub.database.tables import Version
+from ludus.hub.database.times import aware
 from ludus.hub.hub import Hub
-from ludus.hub.registry.catalog import aware
 from ludus.protocol.registry_errors import HubUnavailable
 
 JSON_TYPE: Final = "application/vnd.pypi.simple.v1+json"
@@ -33,6 +33,9 @@ API_VERSION: Final = "1.1"
 FOREVER: Final = {"cache-control": "public, max-age=31536000, immutable", "x-content-type-options": "nosniff"}
 """The headers of files, which never change under their address."""
 
+PRIVATE: Final = {"cache-control": "private, no-store", "x-content-type-options": "nosniff"}
+"""The headers of files of private packages, which no cache between may give to others."""
+
 
 def router(hub: Hub) -> APIRouter:
     """Return the routes."""
@@ -40,11 +43,11 @@ def router(hub: Hub) -> APIRouter:
 
     @routes.get("/index/simple/", summary="List all projects")
     def projects(request: Request) -> Response:
-        return _projects(request, hub.registry.projects())
+        return _projects(request, hub.catalog(request).projects())
 
     @routes.get("/index/{owner}/simple/", summary="List an owner's projects")
     def owners_projects(request: Request, owner: str) -> Response:
-        return _projects(request, hub.registry.projects(owner))
+        return _projects(request, hub.catalog(request).projects(owner))
 
     @routes.get("/index/simple/{project}/", summary="List the files of a project")
     def project(request: Request, project: str) -> Response:
@@ -59,14 +62,14 @@ def router(hub: Hub) -> APIRouter:
         summary="Download a wheel, or its METADATA",
         response_class=FileResponse,
     )
-    def file(sha256: str, filename: str) -> FileResponse:
+    def file(request: Request, sha256: str, filename: str) -> FileResponse:
         wheel = filename.removesuffix(".metadata")
-        row = hub.registry.file(sha256, wheel)
+        row, private = hub.catalog(request).file(sha256, wheel)
         path = hub.blobs.path(row.metadata_sha256 if wheel != filename else row.sha256)
         if not path.is_file():
             raise HubUnavailable(f"the hub has lost the file {filename}; its operator must restore it from a backup")
         kind = "text/plain; charset=utf-8" if wheel != filename else "application/octet-stream"
-        return FileResponse(path, media_type=kind, headers=FOREVER)
+        return FileResponse(path, media_type=kind, headers=PRIVATE if private else FOREVER)
 
     for route in [route for route in routes.routes if isinstance(route, APIRoute)]:
         routes.add_api_route(route.path, route.endpoint, methods=["HEAD"], include_in_schema=False)
@@ -84,7 +87,7 @@ def _project(request: Request, hub: Hub, project: str, owner: str | None) -> Res
     normal = canonicalize_name(project)
     if project != normal:
         return RedirectResponse(f"../{normal}/", status_code=301)
-    rows = hub.registry.files(normal, owner)
+    rows = hub.catalog(request).files(normal, owner)
     if _wants_json(request):
         return _json(
             {
