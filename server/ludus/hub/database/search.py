@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, func, literal_column, select, text
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, FromClause, Select, func, inspect, literal_column, select, table, text
+from sqlalchemy.orm import Session, aliased
 
-from ludus.hub.database.tables import Package
+from ludus.hub.database.tables import Package, PackageTag
 
 QUERY_WORDS: Final = 12
 """The most words of a query; the others are ignored."""
@@ -124,21 +124,20 @@ class _Hits:
     def page(
         self, session: Session, hidden: Select[int], tags: Sequence[str], offset: int, limit: int
     ) -> tuple[list[str], int]:
-        source, values = self.table, dict(self.values)
-        for number, tag in enumerate(dict.fromkeys(tags)):
-            alias = f"tag{number}"
-            source += f" JOIN package_tags {alias} ON {alias}.package_id = {self.id} AND {alias}.tag = :{alias}"
-            values[alias] = tag
         key: ColumnElement[int] = literal_column(self.id)
-        total_of_all: ColumnElement[int] = literal_column("count(*) OVER ()" if self.counts else "0")
+        source: FromClause = table(self.table)
+        for tag in dict.fromkeys(tags):
+            tagged = aliased(PackageTag)
+            source = source.join(inspect(tagged).selectable, (tagged.package_id == key) & (tagged.tag == tag))
         shown = text(self.condition), key.not_in(hidden)
-        count = select(func.count()).select_from(text(source)).where(*shown)
-        total = None if self.counts else int(session.execute(count, values).scalar_one())
-        chosen = select(key, total_of_all).select_from(text(source)).where(*shown)
+        count = select(func.count()).select_from(source).where(*shown)
+        total = None if self.counts else int(session.execute(count, self.values).scalar_one())
+        total_of_all: ColumnElement[int] = literal_column("count(*) OVER ()" if self.counts else "0")
+        chosen = select(key, total_of_all).select_from(source).where(*shown)
         chosen = chosen.order_by(text(self.order), key.desc()).limit(limit).offset(offset)
-        hits = session.execute(chosen, values).all()
+        hits = session.execute(chosen, self.values).all()
         if total is None:
-            total = int(hits[0][1] if hits else session.execute(count, values).scalar_one())
+            total = int(hits[0][1] if hits else session.execute(count, self.values).scalar_one())
         ids = [hit[0] for hit in hits]
         rows = session.execute(select(Package.id, Package.summary).where(Package.id.in_(ids)))
         summaries = {row.id: row.summary for row in rows}
