@@ -1,4 +1,4 @@
-"""The tokens of hubs that `ludus account login` keeps: a file in the user's configuration folder, by the hub's address."""
+"""The tokens that `ludus account login` keeps, by the hub's address, in a file in the user's configuration folder."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def _read() -> dict[str, str]:
 def for_installers(hub: str, token: str | None) -> Iterator[dict[str, str]]:
     """Yield the environment variables with which pip and uv send a token to a hub, and to no other host.
 
-    The token is in a file that only this user can read, and not on the command line, which others can see. The user's own
-    credentials for other hosts stay in force.
+    The token is in a file that only this user can read, and not on the command line, which others can see. The user's
+    own credentials for other hosts stay in force.
 
     Args:
         hub: the hub's address.

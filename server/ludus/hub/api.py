@@ -127,8 +127,8 @@ def _add_publishing(routes: APIRouter, hub: Hub) -> None:
         viewer.require(HubScope.PUBLISH, f"{owner}/{name}")
         async with slots.receive(request, "wheel", PARTS) as form:
             upload = _upload(form, f"{owner}/{name}", hub)
-            await run_in_threadpool(hub.publisher.publish, viewer, upload)
-        hub.counts["published"] += 1
+            private = await run_in_threadpool(hub.publisher.publish, viewer, upload)
+        hub.counts["published"] += not private
         title = f"{owner}/{name} {upload.manifest.version}"
         await run_in_threadpool(hub.people.note_of, viewer, request, "published", title, owner)
         catalog = hub.catalog_of(viewer, HubScope.PUBLISH)

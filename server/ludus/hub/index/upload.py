@@ -31,16 +31,16 @@ def router(hub: Hub) -> APIRouter:
     async def upload(request: Request) -> PlainTextResponse:
         viewer = await run_in_threadpool(hub.authenticator.principal, request)
         async with slots.receive(request, "content") as form:
-            await run_in_threadpool(_publish, hub, viewer, form)
+            private = await run_in_threadpool(_publish, hub, viewer, form)
             title = f"{form.filename} (unsigned)"
         await run_in_threadpool(hub.people.note_of, viewer, request, "published", title, viewer.name)
-        hub.counts["uploaded_unsigned"] += 1
+        hub.counts["uploaded_unsigned"] += not private
         return PlainTextResponse("published without a signature\n")
 
     return routes
 
 
-def _publish(hub: Hub, viewer: Viewer, form: Form) -> None:
+def _publish(hub: Hub, viewer: Viewer, form: Form) -> bool:
     action = form.one(":action")
     if action != "file_upload":
         raise UploadRefused(f"the form asks for {ascii((action or 'nothing')[:60])}; this index takes file_upload only")
@@ -51,7 +51,7 @@ def _publish(hub: Hub, viewer: Viewer, form: Form) -> None:
     form.wheel.flush()
     digests = {name: form.one(f"{name}_digest") for name in ("sha256", "blake2_256", "md5")}
     check_digests(form.wheel, {name: digest for name, digest in digests.items() if digest})
-    hub.publisher.publish_unsigned(viewer, form.wheel, form.filename)
+    return hub.publisher.publish_unsigned(viewer, form.wheel, form.filename)
 
 
 def check_digests(file: Incoming, stated: Mapping[str, str]) -> None:

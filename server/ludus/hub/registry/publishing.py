@@ -85,8 +85,8 @@ class Publisher:
         self._blobs = blobs
         self._limits = limits
 
-    def publish(self, viewer: Viewer, upload: Upload) -> None:
-        """Publish a version. The same upload again changes nothing.
+    def publish(self, viewer: Viewer, upload: Upload) -> bool:
+        """Publish a version, and return whether its package is private. The same upload again changes nothing.
 
         Raises:
             Forbidden: the viewer may not publish this package.
@@ -105,9 +105,9 @@ class Publisher:
         check_manifest(upload.manifest, facts)
         if upload.signed is not None:
             check_statement(upload)
-        self._publish(viewer, upload, facts)
+        return self._publish(viewer, upload, facts)
 
-    def publish_unsigned(self, viewer: Viewer, wheel: Incoming, filename: str) -> None:
+    def publish_unsigned(self, viewer: Viewer, wheel: Incoming, filename: str) -> bool:
         """Publish a wheel without a manifest, which is then made from the wheel. See `publish`."""
         wheel.flush()
         facts = read_wheel(wheel.path, filename, self._limits)
@@ -125,9 +125,9 @@ class Publisher:
         with self._database.reading() as session:
             authorize(session, viewer, owner, name)
         upload = Upload(wheel, filename, manifest, card, None)
-        self._publish(viewer, upload, facts)
+        return self._publish(viewer, upload, facts)
 
-    def _publish(self, viewer: Viewer, upload: Upload, facts: WheelFacts) -> None:
+    def _publish(self, viewer: Viewer, upload: Upload, facts: WheelFacts) -> bool:
         if "\0" in upload.card:
             raise ManifestRefused(f"the card of {upload.manifest.id} holds a null character; write it as plain text")
         metadata = self._blobs.put(facts.metadata)
@@ -135,16 +135,16 @@ class Publisher:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 with self._database.writing() as session:
-                    self._record(session, viewer, upload, facts, metadata)
-                return
+                    return self._record(session, viewer, upload, facts, metadata)
             except IntegrityError:
                 if attempt == ATTEMPTS:
                     raise VersionConflict(
                         f"{upload.manifest.id} {upload.manifest.version} was published by others at the same time; "
                         "look at what is there now"
                     ) from None
+        raise AssertionError("the last attempt returns or raises")
 
-    def _record(self, session: Session, viewer: Viewer, upload: Upload, facts: WheelFacts, metadata: str) -> None:
+    def _record(self, session: Session, viewer: Viewer, upload: Upload, facts: WheelFacts, metadata: str) -> bool:
         manifest = upload.manifest
         authorize(session, viewer, manifest.owner, manifest.name)
         now = datetime.now(UTC)
@@ -161,7 +161,7 @@ class Publisher:
         existing = session.scalars(same).first()
         if existing is not None:
             _check_same(existing, upload)
-            return
+            return package.private
         if upload.signed is not None:
             check_key(session, owner, upload.signed.key, now)
         session.add(
@@ -183,6 +183,7 @@ class Publisher:
         )
         session.flush()
         _refresh(session, package)
+        return package.private
 
     def yank(self, viewer: Viewer, owner: str, name: str, version: str, reason: str | None) -> None:
         """Yank a version for a reason, so that it is installed only where it is pinned; without one, undo that.
