@@ -74,14 +74,14 @@ class PeopleHub:
 
 @contextmanager
 def people_hub(
-    folder: Path, database: str | None, people: Sequence[str] = PEOPLE, **settings: Any
+    folder: Path, database: str | None, names: Sequence[str] = PEOPLE, **settings: Any
 ) -> Iterator[PeopleHub]:
     """Run a hub with accounts."""
     app = create_hub(HubSettings(data=folder / "data", database_url=database, seed=False, **settings))
     with TestClient(app, base_url="http://127.0.0.1") as client:
         accounts = app.state.hub.people.accounts
         accounts.create("root", PASSWORD, admin=True)
-        for name in people:
+        for name in names:
             accounts.create(name, PASSWORD)
         yield PeopleHub(app, client)
 
