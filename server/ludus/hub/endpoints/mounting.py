@@ -27,7 +27,7 @@ def mount_endpoints(app: FastAPI, hub: Hub) -> None:
     The state of the application gets `endpoints`, and `channels`: the function that finds the gateway of an upgrade.
     """
 
-    everything = hub.catalog_of(Viewer.of_administrator(""))
+    everything = hub.catalog_of(Viewer.of_administrator("hub"))
 
     def find(owner: str, name: str, version: str | None) -> Release:
         return release_of(everything.version(owner, name, version))
