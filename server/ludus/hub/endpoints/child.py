@@ -16,7 +16,6 @@ def main() -> int:
     """Serve until a signal, and return the exit code."""
     with uncollected():  # a fifth of the CPU of a start would go into visiting what imports have made
         from ludus.hub.endpoints.passes import Passes, capability_key
-        from ludus.server.web.serve import CAPABILITY_KEY_VARIABLE
         from ludus.server.workers.child import serve_order
         from ludus.server.workers.orders import Order
         from ludus.server.workers.parent import Answers, read_orders
@@ -24,8 +23,7 @@ def main() -> int:
     said = Answers(os.dup(1))
     os.dup2(2, 1)
     order = Order.model_validate_json(sys.stdin.buffer.readline())
-    os.environ[CAPABILITY_KEY_VARIABLE] = capability_key(order.secret).hex()
-    return serve_order(order, read_orders(), said, Passes(order.secret))
+    return serve_order(order, read_orders(), said, Passes(order.secret), capability_key(order.secret))
 
 
 if __name__ == "__main__":
