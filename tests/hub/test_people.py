@@ -5,27 +5,29 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from argon2 import PasswordHasher
-from hub_people import PASSWORD, PeopleHub, people_hub, publish_private, statements
+from hub_people import PASSWORD, PeopleHub, in_process, people_hub, publish_private, statements
 from hubs import KEY, kind_of, new_name, publish, published, release
 from sqlalchemy import update
-from starlette.testclient import TestClient
 
 from ludus.hub.app import create_hub
 from ludus.hub.database.tables import AccessToken
 from ludus.hub.people import access_tokens, passwords
 from ludus.hub.people.access_tokens import checksum
+from ludus.hub.people.audit import KEPT_DAYS
 from ludus.hub.people.passwords import Passwords
 from ludus.hub.people.rates import RateSettings
+from ludus.hub.people.sessions import IDLE, LONGEST
 from ludus.hub.people.settings import PeopleSettings
 from ludus.hub.settings import HubSettings
 from ludus.protocol.errors import CapacityError
-from ludus.protocol.people import TOKEN_PREFIX, USUAL_SCOPES, HubScope, NewToken
+from ludus.protocol.people import DEFAULT_DAYS, TOKEN_PREFIX, USUAL_SCOPES, HubScope, NewToken
 from ludus.protocol.signing import public_key
 
 
@@ -119,7 +121,7 @@ def test_registration_is_closed_by_default_and_needs_a_code_by_invitation(tmp_pa
 
 def test_an_open_hub_takes_no_registrations_and_its_first_account_ends_that(tmp_path: Path) -> None:
     app = create_hub(HubSettings(data=tmp_path, seed=False))
-    with TestClient(app, base_url="http://127.0.0.1") as client:
+    with in_process(app) as client:
         assert kind_of(register(client, "dave")) == "Forbidden"
         published(client, release("local/coin"))
         app.state.hub.people.accounts.create("root", PASSWORD, admin=True)
@@ -140,7 +142,7 @@ def test_unknown_disabled_and_wrong_get_one_answer_after_the_same_work(
 
     def counted(self: PasswordHasher, hashed: str, password: bytes) -> bool:
         verified.append(hashed.rpartition("$")[0].rpartition("$")[0])
-        return real(self, hashed, password)  # type: ignore[return-value]
+        return real(self, hashed, password)
 
     monkeypatch.setattr(PasswordHasher, "verify", counted)
     answers, queries = [], []
@@ -246,7 +248,7 @@ def test_a_token_that_was_revoked_has_expired_or_is_of_a_disabled_account_is_ref
     assert "expired" in client.get("/api/v1/environments").text
 
 
-def test_a_token_of_someone_else_cannot_be_revoked(people: PeopleHub) -> None:
+def test_a_token_of_another_account_cannot_be_revoked(people: PeopleHub) -> None:
     token = people.of("alice").get("/api/v1/account/tokens").json()["tokens"][0]["id"]
     assert people.of("bob").delete(f"/api/v1/account/tokens/{token}").status_code == 404
 
@@ -399,3 +401,36 @@ def test_a_changed_password_ends_the_others_and_the_old_one(people: PeopleHub) -
 def test_limits_of_new_tokens_are_checked_before_they_are_made() -> None:
     with pytest.raises(ValueError, match="days"):
         NewToken(name="x", scopes=(HubScope.READ,), days=0)
+
+
+# ── what the page says ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_figures_of_the_page_are_those_of_the_code() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "hub-accounts.md").read_text(encoding="utf-8")
+    rates = RateSettings()
+    for figure in (
+        f"{rates.address_minute} in a minute", f"{rates.token_minute} in a minute",
+        f"| {rates.wrong_tokens_minute} in a minute", f"| {rates.logins_of_pair} in 15 minutes",
+        f"| {rates.logins_of_address}, and {rates.logins_of_name}, in 15 minutes",
+        f"| {rates.registrations_hour} in an hour", f"kept for {KEPT_DAYS} days", f"lasts {DEFAULT_DAYS} days",
+        f"after {IDLE // timedelta(hours=1)} hours without a request, after {LONGEST.days} days",
+    ):  # fmt: skip
+        assert figure in page
+    assert passwords.CONCURRENT == 2
+    assert {line.split("`")[1] for line in page.splitlines() if line.startswith("| `")} == set(HubScope)
+
+
+def test_a_client_behind_a_proxy_on_this_machine_is_known_by_the_last_address_that_the_proxy_adds(
+    tmp_path: Path,
+) -> None:
+    rates = RateSettings(address_minute=1)
+    settings = {"people": PeopleSettings(rates=rates), "public_url": "https://hub.example.org"}
+    with people_hub(tmp_path, None, (), allow_hosts=("hub.example.org",), **settings) as hub:
+        for address, status in (("1.1.1.1", 200), ("2.2.2.2, 1.1.1.1", 429), ("1.1.1.1, 2.2.2.2", 200)):
+            answer = hub.client.get("/api/v1/environments", headers={"x-forwarded-for": address})
+            assert answer.status_code == status
+    with people_hub(tmp_path / "direct", None, (), people=PeopleSettings(rates=rates)) as hub:
+        for address, status in (("1.1.1.1", 200), ("2.2.2.2", 429)):
+            answer = hub.client.get("/api/v1/environments", headers={"x-forwarded-for": address})
+            assert answer.status_code == status, "without a proxy, the header is anyone's"

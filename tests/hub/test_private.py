@@ -96,7 +96,7 @@ def test_every_route_answers_strangers_the_same_for_a_private_and_an_absent_pack
     about = [one for one in requests if "secretive" in one.path]
     assert len(about) > 40, "the walk reaches the routes of a package"
     strangers = {
-        "nobody": people.as_(None), "bob": people.of("bob"), "a browser": people.browser(),
+        "no token": people.as_(None), "bob": people.of("bob"), "a browser": people.browser(),
         "bob's browser": people.browser("bob"), "a token that only publishes": people.of("bob", [HubScope.PUBLISH]),
     }  # fmt: skip
     published(people.of("alice"), release("alice/secretiveness"))  # a name to suggest, in both cases

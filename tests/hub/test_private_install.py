@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(180)
 
 @dataclass
 class Person:
-    """Someone with a configuration folder of their own."""
+    """A person with a configuration folder of their own."""
 
     folder: Path
     hub: str
@@ -73,7 +73,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def person(hub: HubProcess, folder: Path, name: str) -> Person:
-    """Someone who has signed in."""
+    """A person who has signed in."""
     found = Person(folder / name, hub.url)
     printed = found.ludus("account", "login", name, "--password-stdin", said=f"{PASSWORD}\n")
     assert PASSWORD not in printed

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 from fastapi import FastAPI
-from hubs import Release, publish
+from hubs import Release
 from sqlalchemy import event
 from starlette.testclient import TestClient
 
@@ -24,12 +24,18 @@ PASSWORD = "correct horse battery"
 PEOPLE = ("alice", "bob", "carol")
 
 
+def in_process(app: FastAPI, headers: dict[str, str] | None = None) -> httpx.Client:
+    """A client of an application in this process; entered as a context manager, it starts and ends the application."""
+    client: Any = TestClient(app, base_url="http://127.0.0.1", headers=headers, follow_redirects=False)
+    return client  # type: ignore[no-any-return]  # it has the methods of httpx's client, of another package
+
+
 @dataclass
 class PeopleHub:
     """A hub with the administrator `root` and some people, none of whom has published anything."""
 
     app: FastAPI
-    client: TestClient
+    client: httpx.Client
     _ids: dict[str, int] = field(default_factory=dict)
     _browsers: Iterator[int] = field(default_factory=itertools.count)
 
@@ -54,7 +60,7 @@ class PeopleHub:
     def as_(self, token: str | None) -> httpx.Client:
         """A client with a token."""
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        return TestClient(self.app, base_url="http://127.0.0.1", headers=headers, follow_redirects=False)
+        return in_process(self.app, headers=headers)
 
     def of(self, name: str, scopes: Sequence[HubScope] = USUAL_SCOPES, packages: tuple[str, ...] = ()) -> httpx.Client:
         """A client with a new token of an account."""
@@ -78,7 +84,7 @@ def people_hub(
 ) -> Iterator[PeopleHub]:
     """Run a hub with accounts."""
     app = create_hub(HubSettings(data=folder / "data", database_url=database, seed=False, **settings))
-    with TestClient(app, base_url="http://127.0.0.1") as client:
+    with in_process(app) as client:
         accounts = app.state.hub.people.accounts
         accounts.create("root", PASSWORD, admin=True)
         for name in names:
@@ -106,6 +112,3 @@ def statements(hub: Hub) -> Iterator[list[str]]:
         yield found
     finally:
         event.remove(hub.database.engine, "before_cursor_execute", note)
-
-
-__all__ = ["PASSWORD", "PEOPLE", "PeopleHub", "people_hub", "publish", "publish_private", "statements"]

@@ -49,7 +49,7 @@ def run_hub(
     allow_host: Annotated[list[str] | None, typer.Option(help="Additional Host name to accept; repeatable.")] = None,
     registration: Annotated[
         str,
-        typer.Option(envvar="LUDUS_HUB_REGISTRATION", help="Who may register: closed (nobody), invite, open."),
+        typer.Option(envvar="LUDUS_HUB_REGISTRATION", help="Who may register: closed, invite or open."),
     ] = "closed",
     seed: Annotated[bool, typer.Option("--seed/--no-seed", help="Publish the built-in library at startup.")] = True,
     endpoints: Annotated[

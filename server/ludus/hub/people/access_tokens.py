@@ -69,7 +69,7 @@ class AccessTokens:
             address: the client's address.
 
         Raises:
-            Forbidden: the scope `admin` is asked for by someone else.
+            Forbidden: the scope `admin` is asked for, and the person is not an administrator.
             Conflict: the account has too many tokens.
         """
         if HubScope.ADMIN in wanted.scopes and not is_admin:

@@ -125,7 +125,7 @@ def require_administrator(viewer: Viewer) -> None:
 
 
 def register(hub: Hub, name: str, password: str, invitation: str | None, address: str) -> Person:
-    """Create an account for someone who registers.
+    """Create an account for a person who registers.
 
     Raises:
         Forbidden: the hub takes no registrations, or the invitation is not valid.

@@ -92,7 +92,7 @@ class Sessions:
             )
 
     def viewer(self, cookie: str) -> Viewer | None:
-        """Return the person who has signed in with a cookie; None if nobody has, or the session has ended."""
+        """Return the person who has signed in with a cookie; None without a session, or after its end."""
         digest = digest_of(cookie)
         if digest in self._operators:
             return self._operator(digest)

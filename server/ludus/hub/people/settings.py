@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from ludus.hub.people.rates import RateSettings
 
 Registration = Literal["closed", "invite", "open"]
-"""Who may register: nobody, those with an invitation, or all."""
+"""Who may register: none, those with an invitation, or all."""
 
 
 class PeopleSettings(BaseModel):

@@ -1,8 +1,8 @@
 """Who looks at a page: a cookie names the browser, and a person signs in with a name and a password, or with a token.
 
 The cookie is a random name of the browser. It is not readable by scripts and is sent to this site only. Forms carry a
-second value that is derived from the cookie, so that no other site can send them. Whoever signs in or out gets a new
-cookie: one that somebody else has put into the browser before names no session.
+second value that is derived from the cookie, so that no other site can send them. Each sign-in and
+sign-out sets a new cookie: one that an attacker has put into the browser before names no session.
 """
 
 from __future__ import annotations
