@@ -88,7 +88,7 @@ def test_a_registration_that_cannot_be_is_shown_again_with_the_reason(
     assert PASSWORD not in answer.text
 
 
-def test_a_wrong_password_and_a_name_that_nobody_has_get_the_same_page(browser: httpx.Client) -> None:
+def test_a_wrong_password_and_a_name_without_an_account_get_the_same_page(browser: httpx.Client) -> None:
     wrong, unknown = sign_in(browser, "alice", "not the password"), sign_in(browser, "unknown", "not the password")
     assert (wrong.status_code, wrong.text) == (unknown.status_code, unknown.text)
     assert wrong.status_code == 401

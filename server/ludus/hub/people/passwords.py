@@ -1,8 +1,8 @@
 """Passwords: hashed with Argon2id, a bounded number at a time.
 
 One hash takes 64 MiB and some tenths of a second, so a client that could ask for many at once would fill the memory of
-the hub. `CONCURRENT` are computed at a time, `WAITING` more wait, and others are refused. A name that does not exist costs
-the same: its password is compared with the hash of random bytes.
+the hub. `CONCURRENT` are computed at a time, `WAITING` more wait, and others are refused. A name that does not exist
+costs the same: its password is compared with the hash of random bytes.
 """
 
 from __future__ import annotations
