@@ -2,7 +2,8 @@
 
     python benchmarks/hub.py [--environments 10000] [--requests 1500]
 
-The packages are put into the database through the hub's own code for publishing, with wheels that are only recorded.
+The packages are put into the database through the hub's own code for publishing, with wheels that are only recorded. A
+tenth of them are private, and the client is a stranger who sees the others.
 Then a client asks a hub process one request after the other, of six kinds: the first page, a later page, a rare word,
 a frequent word, two words as prefixes, a tag, one package. What counts is the 95th percentile of the time at the
 client, so it includes HTTP on both sides; the best of three rounds, because other programs disturb it.
@@ -35,6 +36,7 @@ from ludus.hub.database.migrate import migrate
 from ludus.hub.database.search import durability_tag, index_package, owner_tag
 from ludus.hub.database.tables import Owner, Package, PackageTag, Version
 from ludus.protocol.registry import Durability, EnvironmentEntry, Manifest, PackageSummary
+from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 
 MOST = 15.0
 """Milliseconds within which 95 of 100 requests must be served."""
@@ -75,7 +77,7 @@ def fill(url: str, count: int) -> None:
             package = Package(
                 owner_id=owner + 1, owner=owners[owner], name=name, skeleton=f"s{number}", latest="1.0.0",
                 distribution=f"{owners[owner]}-{name}", summary=summary.model_dump_json(by_alias=True),
-                created_at=moment, updated_at=moment,
+                created_at=moment, updated_at=moment, private=number % 10 == 9,
             )  # fmt: skip
             session.add(package)
             session.flush()
@@ -159,7 +161,10 @@ def filled_hubs(packages: int) -> Iterator[tuple[str, HubProcess]]:
     with tempfile.TemporaryDirectory() as name, databases(Path(name)) as urls:
         for kind, url in urls.items():
             fill(url, packages)
-            hub = HubProcess(Path(name) / kind, "--no-seed", database=url)
+            _, record = new_token("operator", ["admin"])
+            write_token_file(Path(name) / "tokens.json", TokenFile(tokens=(record,)))
+            options = ("--token-file", f"{name}/tokens.json", "--rate", "address_minute=1000000")
+            hub = HubProcess(Path(name) / kind, "--no-seed", *options, database=url)
             try:
                 yield kind, hub
             finally:

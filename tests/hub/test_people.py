@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import pytest
@@ -172,7 +172,7 @@ def test_no_more_hashes_than_two_run_and_the_queue_is_bounded(monkeypatch: pytes
     lock = threading.Lock()
 
     class Slow(PasswordHasher):
-        def verify(self, *args: Any) -> Any:
+        def verify(self, hash: str | bytes, password: str | bytes) -> Literal[True]:
             nonlocal running, most
             with lock:
                 running += 1

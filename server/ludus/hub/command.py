@@ -51,6 +51,10 @@ def run_hub(
         str,
         typer.Option(envvar="LUDUS_HUB_REGISTRATION", help="Who may register: closed, invite or open."),
     ] = "closed",
+    rate: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=NUMBER", help="How many requests to answer, such as token_minute=6000; repeatable."),
+    ] = None,
     seed: Annotated[bool, typer.Option("--seed/--no-seed", help="Publish the built-in library at startup.")] = True,
     endpoints: Annotated[
         Path | None, typer.Option(metavar="FILE", help="TOML file with the settings of endpoints.")
@@ -82,7 +86,7 @@ def run_hub(
     given: dict[str, Any] = {
         "host": host, "port": port, "data": data, "database_url": database, "public_url": public_url,
         "token_file": token_file, "allow_hosts": tuple(allow_host or ()), "seed": seed,
-        "people": {"registration": registration},
+        "people": {"registration": registration, "rates": dict(map(_pair, rate or ()))},
     }  # fmt: skip
     given["endpoints"] = read_settings(endpoints, unsafe_own_packages=unsafe_own_packages)
     try:
@@ -98,3 +102,10 @@ def run_hub(
     from ludus.hub.serve import run
 
     raise typer.Exit(run(settings, log_format, log_level.upper()))  # type: ignore[arg-type]
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, separator, number = text.partition("=")
+    if not separator:
+        raise typer.BadParameter(f"--rate: {text!r} is not NAME=NUMBER, such as token_minute=6000")
+    return name, number
