@@ -424,12 +424,15 @@ def test_the_figures_of_the_page_are_those_of_the_code() -> None:
 def test_a_client_behind_a_proxy_on_this_machine_is_known_by_the_last_address_that_the_proxy_adds(
     tmp_path: Path,
 ) -> None:
-    rates = RateSettings(address_minute=1)
-    settings = {"people": PeopleSettings(rates=rates), "public_url": "https://hub.example.org"}
-    with people_hub(tmp_path, None, (), allow_hosts=("hub.example.org",), **settings) as hub:
+    rates, data = RateSettings(address_minute=1), tmp_path / "proxied" / "data"
+    with people_hub(data.parent, None, ()):
+        pass  # a hub that others reach needs an account
+    settings = HubSettings(
+        data=data, seed=False, people=PeopleSettings(rates=rates), public_url="https://hub.example.org"
+    )
+    with in_process(create_hub(settings)) as client:
         for address, status in (("1.1.1.1", 200), ("2.2.2.2, 1.1.1.1", 429), ("1.1.1.1, 2.2.2.2", 200)):
-            answer = hub.client.get("/api/v1/environments", headers={"x-forwarded-for": address})
-            assert answer.status_code == status
+            assert client.get("/api/v1/environments", headers={"x-forwarded-for": address}).status_code == status
     with people_hub(tmp_path / "direct", None, (), people=PeopleSettings(rates=rates)) as hub:
         for address, status in (("1.1.1.1", 200), ("2.2.2.2", 429)):
             answer = hub.client.get("/api/v1/environments", headers={"x-forwarded-for": address})
