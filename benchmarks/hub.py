@@ -3,7 +3,8 @@
     python benchmarks/hub.py [--environments 10000] [--requests 1500]
     python benchmarks/hub.py --publishers 200 [--kills 4]
 
-The packages are put into the database through the hub's own code for publishing, with wheels that are only recorded.
+The packages are put into the database through the hub's own code for publishing, with wheels that are only recorded. A
+tenth of them are private, and the client is a stranger who sees the others.
 Then a client asks a hub process one request after the other, of six kinds: the first page, a later page, a rare word,
 a frequent word, two words as prefixes, a tag, one package. What counts is the 95th percentile of the time at the
 client, so it includes HTTP on both sides; the best of three rounds, because other programs disturb it. What MCP clients
@@ -45,6 +46,7 @@ from ludus.hub.database.search import durability_tag, index_package, owner_tag
 from ludus.hub.database.tables import Owner, Package, PackageTag, Version
 from ludus.protocol.registry import Durability, EnvironmentEntry, Manifest, PackageSummary, Statement
 from ludus.protocol.signing import digest_of, sign, text_digest
+from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 
 MOST = 15.0
 """Milliseconds within which 95 of 100 requests must be served."""
@@ -85,7 +87,7 @@ def fill(url: str, count: int) -> None:
             package = Package(
                 owner_id=owner + 1, owner=owners[owner], name=name, skeleton=f"s{number}", latest="1.0.0",
                 distribution=f"{owners[owner]}-{name}", summary=summary.model_dump_json(by_alias=True),
-                created_at=moment, updated_at=moment,
+                created_at=moment, updated_at=moment, private=number % 10 == 9,
             )  # fmt: skip
             session.add(package)
             session.flush()
@@ -201,7 +203,10 @@ def filled_hubs(packages: int, also: Callable[[str], None] | None = None) -> Ite
             fill(url, packages)
             if also is not None:
                 also(url)
-            hub = HubProcess(Path(name) / kind, "--no-seed", database=url)
+            _, record = new_token("operator", ["admin"])
+            write_token_file(Path(name) / "tokens.json", TokenFile(tokens=(record,)))
+            options = ("--token-file", f"{name}/tokens.json", "--rate", "address_minute=1000000")
+            hub = HubProcess(Path(name) / kind, "--no-seed", *options, database=url)
             try:
                 yield kind, hub
             finally:

@@ -71,13 +71,12 @@ def serve_hub(folder: Path) -> None:
 
     from ludus.hub.app import create_hub
     from ludus.hub.endpoints.settings import EndpointSettings
+    from ludus.hub.people.viewers import Viewer
     from ludus.hub.registry.publishing import Upload
     from ludus.hub.serve import HubServer
     from ludus.hub.settings import HubSettings
-    from ludus.protocol.methods import Scope
     from ludus.protocol.registry import EnvironmentEntry, Manifest, Statement
     from ludus.protocol.signing import digest_of, sign, text_digest
-    from ludus.server.auth.principal import Principal
 
     endpoints = EndpointSettings(idle_seconds=IDLE_SECONDS, spares=False)
     app = create_hub(HubSettings(data=folder, port=0, seed=False, endpoints=endpoints))
@@ -92,9 +91,7 @@ def serve_hub(folder: Path) -> None:
             manifest_sha256=digest_of(manifest), card_sha256=text_digest(""),
         )  # fmt: skip
         signed = sign(statement, Ed25519PrivateKey.generate())
-        hub.publisher.publish(
-            Principal("ada", frozenset({Scope.ADMIN})), Upload(incoming, filename, manifest, "", signed)
-        )
+        hub.publisher.publish(Viewer.of_administrator("ada"), Upload(incoming, filename, manifest, "", signed))
     HubServer(app, hub.settings, lambda url: print(url, flush=True)).run()
 
 

@@ -168,9 +168,12 @@ def hub_command(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[st
 @pytest.mark.parametrize(
     ("options", "shown"),
     [
-        (["--host", "0.0.0.0"], "no tokens"), (["--public-url", "https://hub.example.org"], "no tokens"),
+        (["--host", "0.0.0.0"], "ludus hub accounts create NAME --admin"),
+        (["--public-url", "https://hub.example.org"], "no tokens"),
         (["--token-file", "absent.json"], "absent.json"), (["--database", "mysql://x"], "postgresql://"),
         (["--public-url", "nonsense"], "--public"), (["--log-level", "LOUD"], "--log-level"),
+        (["--rate", "token_minute"], "NAME=NUMBER"), (["--rate", "token_minute=0"], "--token-minute"),
+        (["--rate", "nonsense=1"], "nonsense"), (["--registration", "maybe"], "--registration"),
         (["--database", "postgresql://nobody@127.0.0.1:1/none"], "database cannot be used"),
     ],
 )  # fmt: skip

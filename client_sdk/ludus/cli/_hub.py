@@ -6,7 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
-from ludus.registry.client import DEFAULT_HUB, HUB_VARIABLE
+from ludus.registry.client import DEFAULT_HUB, HUB_VARIABLE, RegistryClient
+from ludus.registry.credentials import saved_token
 
 HubAddress = Annotated[
     str, typer.Option("--hub", envvar=HUB_VARIABLE, show_envvar=True, metavar="URL", help="Address of the hub.")
@@ -14,7 +15,13 @@ HubAddress = Annotated[
 """The option for the hub."""
 
 HubToken = Annotated[
-    str | None, typer.Option("--token", envvar="LUDUS_HUB_TOKEN", show_envvar=True, help="Token of the hub.")
+    str | None,
+    typer.Option(
+        "--token",
+        envvar="LUDUS_HUB_TOKEN",
+        show_envvar=True,
+        help="Token of the hub; by default the one of `ludus account login`.",
+    ),
 ]
 """The option for the token."""
 
@@ -23,3 +30,8 @@ PackageName = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Package 
 
 DEFAULT: Final = DEFAULT_HUB
 """The hub where none is named."""
+
+
+def connect(hub: str, token: str | None) -> RegistryClient:
+    """Return a client with a token, or with the one that `ludus account login` has kept for the hub."""
+    return RegistryClient(hub, token or saved_token(hub))

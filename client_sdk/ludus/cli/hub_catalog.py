@@ -1,4 +1,4 @@
-"""`ludus search`, `ludus info`, `ludus versions`, `ludus yank` and `ludus owners`: what a hub has."""
+"""What a hub has: `ludus search`, `info`, `versions`, `yank`, `owners` and `access`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Annotated, Final
 import typer
 
 from ludus.cli._common import Json, console, print_json, run, shown
-from ludus.cli._hub import DEFAULT, HubAddress, HubToken, PackageName
+from ludus.cli._hub import DEFAULT, HubAddress, HubToken, PackageName, connect
+from ludus.protocol.people import Access
 from ludus.protocol.registry import OwnerList, PackageSummary, SearchResult, VersionInfo, VersionList
-from ludus.registry.client import RegistryClient
 from ludus.registry.installing import parse_request
 
 COMMANDS: Final = {
@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "versions": "List the versions of an environment on a hub.",
     "yank": "Yank a version on a hub, or undo that.",
     "owners": "List or change who may publish an environment.",
+    "access": "Show or change who may read an environment.",
 }
 
 
@@ -28,6 +29,7 @@ def register(app: typer.Typer) -> None:
     app.command("versions", help=COMMANDS["versions"])(versions)
     app.command("yank", help=COMMANDS["yank"])(yank)
     app.command("owners", help=COMMANDS["owners"])(owners)
+    app.command("access", help=COMMANDS["access"])(access)
 
 
 def search(
@@ -35,12 +37,13 @@ def search(
     tag: Annotated[list[str] | None, typer.Option("--tag", help="A tag to have; repeatable.")] = None,
     page: Annotated[int, typer.Option("--page", min=1, help="Number of the page.")] = 1,
     hub: HubAddress = DEFAULT,
+    token: HubToken = None,
     as_json: Json = False,
 ) -> None:
     """Search environments on a hub. Without words, list those that were updated last."""
 
     async def go() -> SearchResult:
-        async with RegistryClient(hub) as client:
+        async with connect(hub, token) as client:
             return await client.search(" ".join(words or ()), tag or (), page)
 
     found = run(go())
@@ -55,7 +58,8 @@ def search(
 
 
 def _print_summary(package: PackageSummary) -> None:
-    marks = [*(() if package.signed else ("unsigned",)), *(("yanked",) if package.yanked else ())]
+    marks = [*(("private",) if package.private else ()), *(() if package.signed else ("unsigned",))]
+    marks += ["yanked"] if package.yanked else []
     console.print(shown(f"{package.id} {package.version}{''.join(f'  [{m}]' for m in marks)}", "bold"), soft_wrap=True)
     tasks = "" if package.tasks is None else f" · {package.tasks} tasks"
     tags = f" · {', '.join(package.tags)}" if package.tags else ""
@@ -65,13 +69,14 @@ def _print_summary(package: PackageSummary) -> None:
 def info(
     package: Annotated[str, typer.Argument(metavar="OWNER/NAME[@VERSION]", help="Package, and perhaps its version.")],
     hub: HubAddress = DEFAULT,
+    token: HubToken = None,
     as_json: Json = False,
 ) -> None:
     """Show an environment on a hub: what it has, who signed it, and how to install it."""
     name, version = parse_request(package)
 
     async def go() -> VersionInfo:
-        async with RegistryClient(hub) as client:
+        async with connect(hub, token) as client:
             return await client.version(name, version)
 
     found = run(go())
@@ -102,17 +107,17 @@ def _describe(found: VersionInfo) -> list[str]:
         "repository": source.repository or "", "ludus validate": f"{passed} (on the publisher's machine)",
         "published": f"{found.uploaded_at:%Y-%m-%d %H:%M} UTC by {found.uploaded_by}",
         "signed with": found.signature.key if found.signature else "nothing: this version is unsigned",
-        "sha256": found.sha256, "yanked": found.yanked or "",
+        "sha256": found.sha256, "yanked": found.yanked or "", "visibility": "private" if found.private else "public",
     }  # fmt: skip
     lines += [f"{name}: {value}" for name, value in facts.items() if value]
     return [*lines, f"install: ludus install {found.id}@{found.version}"]
 
 
-def versions(package: PackageName, hub: HubAddress = DEFAULT, as_json: Json = False) -> None:
+def versions(package: PackageName, hub: HubAddress = DEFAULT, token: HubToken = None, as_json: Json = False) -> None:
     """List the versions of an environment on a hub, the newest first."""
 
     async def go() -> VersionList:
-        async with RegistryClient(hub) as client:
+        async with connect(hub, token) as client:
             return await client.versions(package)
 
     found = run(go())
@@ -142,7 +147,7 @@ def yank(
         raise typer.BadParameter("give either --reason or --undo")
 
     async def go() -> VersionInfo:
-        async with RegistryClient(hub, token) as client:
+        async with connect(hub, token) as client:
             return await client.yank(name, version, reason)
 
     found = run(go())
@@ -163,7 +168,7 @@ def owners(
         raise typer.BadParameter("give --add or --remove, not both")
 
     async def go() -> OwnerList:
-        async with RegistryClient(hub, token) as client:
+        async with connect(hub, token) as client:
             if add is not None:
                 return await client.add_owner(package, add)
             if remove is not None:
@@ -176,3 +181,38 @@ def owners(
         return
     for name in found.owners:
         console.print(shown(name))
+
+
+def access(
+    package: PackageName,
+    private: Annotated[
+        bool | None, typer.Option("--private/--public", help="Make it private or public.", show_default=False)
+    ] = None,
+    add: Annotated[str | None, typer.Option("--add-reader", metavar="NAME", help="Let another one read it.")] = None,
+    remove: Annotated[str | None, typer.Option("--remove-reader", metavar="NAME", help="Take that right away.")] = None,
+    hub: HubAddress = DEFAULT,
+    token: HubToken = None,
+    as_json: Json = False,
+) -> None:
+    """Show whether an environment is private and who may read it then, or change that.
+
+    [bold]ludus access alice/my-env --private --add-reader bob[/bold]
+    """
+
+    async def go() -> Access:
+        async with connect(hub, token) as client:
+            if private is not None:
+                await client.set_private(package, private)
+            if add is not None:
+                await client.add_reader(package, add)
+            if remove is not None:
+                await client.remove_reader(package, remove)
+            return await client.access(package)
+
+    found = run(go())
+    if as_json:
+        print_json(found.model_dump(mode="json", by_alias=True))
+        return
+    console.print(shown(f"{found.id} is {'private' if found.private else 'public'}"), soft_wrap=True)
+    for name in found.readers:
+        console.print(shown(f"reader: {name}"))

@@ -8,8 +8,8 @@ from typing import Annotated, Final
 import typer
 
 from ludus.cli._common import console, errors, run, shown
-from ludus.cli._hub import DEFAULT, HubAddress, HubToken
-from ludus.registry.client import RegistryClient
+from ludus.cli._hub import DEFAULT, HubAddress, HubToken, connect
+from ludus.registry.credentials import for_installers, saved_token
 from ludus.registry.installing import Verified, install, verify
 from ludus.registry.keys import Pins
 from ludus.registry.lock import LOCK_FILE, Lock, LockedPackage, read_lock, write_lock
@@ -59,7 +59,10 @@ def install_command(
             verified = await _verify_all(packages or [], hub, token, allow_unsigned)
             chosen = [one.package for one in verified]
         if chosen:
-            await install(chosen, installer=installer, python=python, options=options)  # type: ignore[arg-type]
+            with for_installers(hub, token or saved_token(hub)) as variables:
+                await install(
+                    chosen, installer=installer, python=python, options=options, variables=variables,  # type: ignore[arg-type]
+                )  # fmt: skip
         return chosen
 
     before = read_lock(lock_file) if lock and lock_file.exists() else Lock()
@@ -75,7 +78,7 @@ def install_command(
 async def _verify_all(requests: list[str], hub: str, token: str | None, allow_unsigned: bool) -> list[Verified]:
     """Verify all packages before any is installed, and say which keys are new and which versions are yanked."""
     pins = Pins()
-    async with RegistryClient(hub, token) as client:
+    async with connect(hub, token) as client:
         verified = [await verify(client, request, pins, allow_unsigned=allow_unsigned) for request in requests]
     for one in verified:
         if one.pinned and one.info.signature is not None:

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from ludus.cli._common import Json, console, print_json, run, shown
-from ludus.cli._hub import DEFAULT, HubAddress, HubToken
+from ludus.cli._hub import DEFAULT, HubAddress, HubToken, connect
 from ludus.protocol.registry import KeyList
 from ludus.protocol.signing import public_key
 from ludus.registry.client import RegistryClient, normal_address
@@ -97,7 +97,7 @@ def register_key(owner: Owner, hub: HubAddress = DEFAULT, token: HubToken = None
     """Add your own key to those that an owner's versions may be signed with."""
 
     async def go() -> KeyList:
-        async with RegistryClient(hub, token) as client:
+        async with connect(hub, token) as client:
             return await client.add_key(owner, public_key(publisher_key(create=True)))
 
     for key in run(go()).keys:
@@ -114,7 +114,7 @@ def remove_key(
     """Remove a key from those that an owner's versions may be signed with."""
 
     async def go() -> KeyList:
-        async with RegistryClient(hub, token) as client:
+        async with connect(hub, token) as client:
             return await client.remove_key(owner, key)
 
     for left in run(go()).keys:

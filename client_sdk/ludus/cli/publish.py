@@ -9,9 +9,8 @@ from typing import Annotated, Final
 import typer
 
 from ludus.cli._common import Json, console, errors, print_json, run, shown
-from ludus.cli._hub import DEFAULT, HubAddress, HubToken
+from ludus.cli._hub import DEFAULT, HubAddress, HubToken, connect
 from ludus.protocol.registry import VersionInfo
-from ludus.registry.client import RegistryClient
 from ludus.registry.publishing import prepare
 
 COMMANDS: Final = {"publish": "Publish environments on a hub."}
@@ -33,6 +32,9 @@ def publish(
         list[str] | None,
         typer.Option("--validate-option", help="Option for `ludus validate`, as --validate-option=-n5."),
     ] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="Hide it from all but you, its maintainers and its readers.")
+    ] = False,
     hub: HubAddress = DEFAULT,
     token: HubToken = None,
     as_json: Json = False,
@@ -53,16 +55,19 @@ def publish(
         )  # fmt: skip
 
         async def go() -> VersionInfo:
-            async with RegistryClient(hub, token) as client:
+            async with connect(hub, token) as client:
                 return await client.publish(
-                    prepared.wheel, prepared.manifest, prepared.card, prepared.signed, prepared.validation
-                )
+                    prepared.wheel, prepared.manifest, prepared.card, prepared.signed, prepared.validation,
+                    private=private or prepared.private,
+                )  # fmt: skip
 
         report(f"uploading {prepared.wheel.name} ({prepared.signed.statement.size} bytes)")
         found = run(go())
     if as_json:
         print_json(found.model_dump(mode="json", by_alias=True))
         return
-    console.print(shown(f"Published {found.id} {found.version} on {hub}"), soft_wrap=True)
+    console.print(
+        shown(f"Published {found.id} {found.version} on {hub}{' (private)' if found.private else ''}"), soft_wrap=True
+    )
     console.print(shown(f"  sha256 {found.sha256}, signed with {prepared.signed.key}"), soft_wrap=True)
     console.print(shown(f"  ludus install {found.id}@{found.version}"), soft_wrap=True)

@@ -15,6 +15,15 @@ from pydantic import ValidationError
 
 from ludus.protocol._model import WireModel
 from ludus.protocol.errors import ConnectionFailed, DeadlineExceeded, InvalidParams, ProtocolViolation
+from ludus.protocol.people import (
+    Access,
+    AccountInfo,
+    AuditList,
+    CreatedToken,
+    LoginParams,
+    NewToken,
+    TokenList,
+)
 from ludus.protocol.registry import (
     KeyList,
     Manifest,
@@ -53,7 +62,7 @@ class RegistryClient:
 
     Args:
         hub: the hub's address.
-        token: the token for requests that change something.
+        token: the token for requests that change something, and for what is private.
 
     Raises:
         InvalidParams: the address is not one of HTTP.
@@ -139,9 +148,10 @@ class RegistryClient:
     # ── changing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def publish(
-        self, wheel: Path, manifest: Manifest, card: str, signed: Signed, validation: ValidationSummary | None
-    ) -> VersionInfo:
-        """Upload a version.
+        self, wheel: Path, manifest: Manifest, card: str, signed: Signed, validation: ValidationSummary | None,
+        *, private: bool = False,
+    ) -> VersionInfo:  # fmt: skip
+        """Upload a version. A private one makes a new package private, and is refused by a public one.
 
         Raises:
             Unauthenticated, Forbidden: the token is missing, or is not one that may publish this.
@@ -154,6 +164,8 @@ class RegistryClient:
         form.add_field("signature", signed.model_dump_json(by_alias=True))
         if validation is not None:
             form.add_field("validation", validation.model_dump_json(by_alias=True))
+        if private:
+            form.add_field("visibility", "private")
         with wheel.open("rb") as file:
             form.add_field("wheel", file, filename=wheel.name, content_type="application/octet-stream")
             where = f"/environments/{_path(manifest.id)}/versions"
@@ -181,6 +193,65 @@ class RegistryClient:
     async def remove_key(self, owner: str, key: str) -> KeyList:
         """Remove one of those keys."""
         return await self._call("DELETE", f"/owners/{quote(owner, safe='')}/keys", KeyList, params=[("key", key)])
+
+    async def access(self, package: str) -> Access:
+        """Return whether a package is private, and who may read it."""
+        return await self._call("GET", f"/environments/{_path(package)}/access", Access)
+
+    async def set_private(self, package: str, private: bool) -> Access:
+        """Make a package private or public."""
+        return await self._call("PUT", f"/environments/{_path(package)}/access", Access, json={"private": private})
+
+    async def add_reader(self, package: str, other: str) -> Access:
+        """Let another principal read a package while it is private."""
+        return await self._call("PUT", f"/environments/{_path(package)}/readers/{quote(other, safe='')}", Access)
+
+    async def remove_reader(self, package: str, other: str) -> Access:
+        """Take that right away again."""
+        return await self._call("DELETE", f"/environments/{_path(package)}/readers/{quote(other, safe='')}", Access)
+
+    # ── the account ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def login(self, params: LoginParams) -> CreatedToken:
+        """Make a token with a name and a password.
+
+        Raises:
+            Unauthenticated: they are wrong.
+        """
+        return await self._call("POST", "/login", CreatedToken, json=params.model_dump(mode="json", by_alias=True))
+
+    async def account(self) -> AccountInfo:
+        """Return the account of the token."""
+        return await self._call("GET", "/account", AccountInfo)
+
+    async def tokens(self) -> TokenList:
+        """Return the tokens of the account."""
+        return await self._call("GET", "/account/tokens", TokenList)
+
+    async def create_token(self, params: NewToken) -> CreatedToken:
+        """Make a token."""
+        body = params.model_dump(mode="json", by_alias=True)
+        return await self._call("POST", "/account/tokens", CreatedToken, json=body)
+
+    async def revoke_token(self, token: int) -> None:
+        """Revoke the token with an id."""
+        async with self._request("DELETE", f"{self.hub}/api/v1/account/tokens/{token}", ANSWER_SECONDS):
+            pass
+
+    async def audit(self) -> AuditList:
+        """Return what was done with the account."""
+        return await self._call("GET", "/account/audit", AuditList)
+
+    async def export(self) -> bytes:
+        """Return everything that the hub keeps of the account, as JSON."""
+        async with self._request("GET", f"{self.hub}/api/v1/account/export", TRANSFER_SECONDS) as response:
+            return await response.read()
+
+    async def delete_account(self, password: str) -> None:
+        """Delete the account."""
+        where = f"{self.hub}/api/v1/account"
+        async with self._request("DELETE", where, ANSWER_SECONDS, json={"password": password}):
+            pass
 
     # ── requests ───────────────────────────────────────────────────────────────────────────────────────────────────
 

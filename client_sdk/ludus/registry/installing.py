@@ -8,10 +8,11 @@ run, and it gets the digest too: `name @ URL#sha256=…`, which no other index c
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -156,6 +157,7 @@ async def install(
     installer: Installer = "auto",
     python: str | None = None,
     options: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
 ) -> None:
     """Install packages with pip or uv, which check their digests.
 
@@ -164,13 +166,16 @@ async def install(
         installer: `auto` is uv where there is one.
         python: the interpreter to install for; by default this one.
         options: further options of the installer.
+        variables: environment variables of the installer, besides those of this process.
 
     Raises:
         InstallFailed: the installer failed; what it says is on standard error.
     """
     command = [*installer_command(installer, python or sys.executable), *options]
     command += [package.requirement for package in packages]
-    process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL, stdout=sys.stderr)
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.DEVNULL, stdout=sys.stderr, env={**os.environ, **(variables or {})}
+    )
     try:
         code = await asyncio.wait_for(process.wait(), INSTALL_SECONDS)
     except TimeoutError:

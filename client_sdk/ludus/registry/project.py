@@ -63,6 +63,8 @@ class ProjectFile(BaseModel):
     license: str | None = None
     """An SPDX expression; by default the wheel's."""
     tags: tuple[Tag, ...] = Field(default=(), max_length=20)
+    private: bool = False
+    """Whether only the owner, maintainers and readers may know of the package."""
     card: str = "README.md"
     """The Markdown file that the environment's page shows."""
     network: tuple[str, ...] = ()

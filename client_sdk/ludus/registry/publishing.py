@@ -30,6 +30,7 @@ class Prepared:
     card: str
     signed: Signed
     validation: ValidationSummary | None
+    private: bool
 
 
 def prepare(
@@ -79,7 +80,7 @@ def prepare(
         id=manifest.id, version=manifest.version, filename=wheel.name, sha256=hashlib.sha256(data).hexdigest(),
         size=len(data), manifest_sha256=digest_of(manifest), card_sha256=text_digest(card),
     )  # fmt: skip
-    return Prepared(wheel, manifest, card, sign(statement, publisher_key(create=True)), summary)
+    return Prepared(wheel, manifest, card, sign(statement, publisher_key(create=True)), summary, project.private)
 
 
 def check_distribution(project: ProjectFile, unpacked: UnpackedWheel) -> None:

@@ -191,6 +191,8 @@ class VersionInfo(VersionSummary):
     signature: Signed | None = None
     """Null for a version that was uploaded without a signature."""
     validation: ValidationSummary | None = None
+    private: bool = False
+    """Whether the package is private, so that only some can read it."""
 
 
 class PackageSummary(WireModel):
@@ -212,6 +214,8 @@ class PackageSummary(WireModel):
     """Whether all versions are yanked."""
     passed: bool | None = None
     """Whether `ludus validate` passed on the publisher's machine; null if it did not run."""
+    private: bool = False
+    """Whether only some can read it."""
     updated_at: datetime
 
 

@@ -5,11 +5,14 @@
     GET    /environments/{owner}/{name}/versions           VersionList
     GET    /environments/{owner}/{name}/versions/{version} VersionInfo (`latest` for the latest)
     POST   /environments/{owner}/{name}/versions           publish: a form with wheel, manifest, card, signature,
-                                                           validation → VersionInfo
+                                                           validation, visibility → VersionInfo
     POST   /environments/{owner}/{name}/versions/{version}/yank    YankParams → VersionInfo
     DELETE /environments/{owner}/{name}/versions/{version}/yank    VersionInfo
     GET    /environments/{owner}/{name}/owners             OwnerList; PUT and DELETE …/owners/{principal}
+    GET    /environments/{owner}/{name}/access             Access; PUT; PUT and DELETE …/readers/{principal}
     GET    /owners/{owner}/keys                            KeyList; POST (one key) and DELETE …/keys?key=
+
+A private package is absent for those who may not read it. Accounts and tokens: `ludus.hub.people.api`.
 
 Errors are `{"error": {"code", "message", "data"}}`, and `data.kind` names the class.
 """
@@ -25,11 +28,13 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ludus.hub.hub import Hub
+from ludus.hub.registry.catalog import Registry
 from ludus.hub.registry.publishing import Upload
 from ludus.hub.uploads import Form, UploadSlots
 from ludus.protocol.bounds import check_json
 from ludus.protocol.errors import LudusError, PayloadTooLarge
 from ludus.protocol.messages import describe_invalid
+from ludus.protocol.people import Access, AccessChange, HubScope
 from ludus.protocol.registry import (
     PAGE_SIZE,
     KeyList,
@@ -48,7 +53,7 @@ from ludus.protocol.registry_errors import ManifestRefused, SignatureRefused, Up
 
 M = TypeVar("M", bound=BaseModel)
 
-PARTS = ("manifest", "card", "signature", "validation")
+PARTS = ("manifest", "card", "signature", "validation", "visibility")
 """The parts of a published form besides the file `wheel`."""
 
 MOST_PAGES = 100_000
@@ -69,6 +74,12 @@ class YankBody(YankParams):
     model_config = ConfigDict(defer_build=False)
 
 
+class AccessBody(AccessChange):
+    """`AccessChange`, built now."""
+
+    model_config = ConfigDict(defer_build=False)
+
+
 def router(hub: Hub) -> APIRouter:
     """Return the routes."""
     routes = APIRouter(prefix="/api/v1")
@@ -81,26 +92,28 @@ def router(hub: Hub) -> APIRouter:
 def _add_reading(routes: APIRouter, hub: Hub) -> None:
     @routes.get("/environments", tags=["Catalog"], summary="Search the catalog")
     def search(
+        request: Request,
         q: Annotated[str, Query(max_length=200, description="Words; each is a prefix.")] = "",
         tag: Annotated[list[str] | None, Query(max_length=10, description="A tag; repeatable.")] = None,
         page: Annotated[int, Query(ge=1, le=MOST_PAGES)] = 1,
         size: Annotated[int, Query(ge=1, le=100)] = PAGE_SIZE,
     ) -> SearchResult:
-        packages, total = hub.registry.search(q, tag or (), page, size)
+        packages, total = hub.catalog(request).search(q, tag or (), page, size)
         return SearchResult(packages=tuple(packages), total=total, page=page, page_size=size)
 
     @routes.get("/environments/{owner}/{name}", tags=["Catalog"], summary="Show a package")
-    def package(owner: str, name: str) -> PackageSummary:
-        return hub.registry.environment(owner, name)
+    def package(request: Request, owner: str, name: str) -> PackageSummary:
+        return hub.catalog(request).environment(owner, name)
 
     @routes.get("/environments/{owner}/{name}/versions", tags=["Catalog"], summary="List its versions")
-    def versions(owner: str, name: str) -> VersionList:
-        latest = hub.registry.environment(owner, name).version
-        return VersionList(id=f"{owner}/{name}", latest=latest, versions=tuple(hub.registry.versions(owner, name)))
+    def versions(request: Request, owner: str, name: str) -> VersionList:
+        catalog = hub.catalog(request)
+        latest = catalog.environment(owner, name).version
+        return VersionList(id=f"{owner}/{name}", latest=latest, versions=tuple(catalog.versions(owner, name)))
 
     @routes.get("/environments/{owner}/{name}/versions/{version}", tags=["Catalog"], summary="Show a version")
     def version_of(request: Request, owner: str, name: str, version: str) -> VersionInfo:
-        return hub.version_info(request, hub.registry.version(owner, name, version))
+        return hub.version_info(request, hub.catalog(request).version(owner, name, version))
 
 
 def _add_publishing(routes: APIRouter, hub: Hub) -> None:
@@ -110,19 +123,24 @@ def _add_publishing(routes: APIRouter, hub: Hub) -> None:
         "/environments/{owner}/{name}/versions", tags=["Publish"], summary="Publish a version", status_code=201
     )
     async def publish(request: Request, owner: str, name: str) -> VersionInfo:
-        principal = await run_in_threadpool(hub.authenticator.principal, request)
+        viewer = await run_in_threadpool(hub.authenticator.principal, request)
+        viewer.require(HubScope.PUBLISH, f"{owner}/{name}")
         async with slots.receive(request, "wheel", PARTS) as form:
             upload = _upload(form, f"{owner}/{name}", hub)
-            await run_in_threadpool(hub.publisher.publish, principal, upload)
-        hub.counts["published"] += 1
-        hub.counts["published_bytes"] += upload.wheel.size
-        record = await run_in_threadpool(hub.registry.version, owner, name, upload.manifest.version)
-        return hub.version_info(request, record)
+            private = await run_in_threadpool(hub.publisher.publish, viewer, upload)
+        hub.counts["published"] += not private
+        hub.counts["published_bytes"] += 0 if private else upload.wheel.size
+        title = f"{owner}/{name} {upload.manifest.version}"
+        await run_in_threadpool(hub.people.note_of, viewer, request, "published", title, owner)
+        catalog = hub.catalog_of(viewer, HubScope.PUBLISH)
+        return hub.version_info(request, await run_in_threadpool(catalog.version, owner, name, upload.manifest.version))
 
     def set_yanked(request: Request, owner: str, name: str, version: str, reason: str | None) -> VersionInfo:
-        principal = hub.authenticator.principal(request)
-        hub.publisher.yank(principal, owner, name, version, reason)
-        return hub.version_info(request, hub.registry.version(owner, name, version))
+        viewer = hub.authenticator.principal(request)
+        hub.publisher.yank(viewer, owner, name, version, reason)
+        action = "yanked" if reason is not None else "yank undone"
+        hub.people.note_of(viewer, request, action, f"{owner}/{name} {version}", owner)
+        return hub.version_info(request, hub.catalog_of(viewer, HubScope.PUBLISH).version(owner, name, version))
 
     @routes.post("/environments/{owner}/{name}/versions/{version}/yank", tags=["Publish"], summary="Yank a version")
     def yank(request: Request, owner: str, name: str, version: str, body: YankBody) -> VersionInfo:
@@ -134,33 +152,73 @@ def _add_publishing(routes: APIRouter, hub: Hub) -> None:
 
 
 def _add_ownership(routes: APIRouter, hub: Hub) -> None:
+    def changed(request: Request, action: str, subject: str, owner: str) -> Registry:
+        """Note a change, and return what its sender now sees."""
+        viewer = hub.authenticator.principal(request, counted=False)
+        hub.people.note_of(viewer, request, action, subject, owner)
+        return hub.catalog_of(viewer, HubScope.ACCOUNT)
+
     @routes.get("/environments/{owner}/{name}/owners", tags=["Owners"], summary="List who may publish versions")
-    def owners(owner: str, name: str) -> OwnerList:
-        return OwnerList(id=f"{owner}/{name}", owners=hub.registry.owners(owner, name))
+    def owners(request: Request, owner: str, name: str) -> OwnerList:
+        return OwnerList(id=f"{owner}/{name}", owners=hub.catalog(request).owners(owner, name))
 
     @routes.put("/environments/{owner}/{name}/owners/{other}", tags=["Owners"], summary="Let another one publish")
     def add_owner(request: Request, owner: str, name: str, other: str) -> OwnerList:
         hub.ownership.add(hub.authenticator.principal(request), owner, name, other)
-        return owners(owner, name)
+        catalog = changed(request, "owner added", f"{owner}/{name}: {other}", owner)
+        return OwnerList(id=f"{owner}/{name}", owners=catalog.owners(owner, name))
 
     @routes.delete("/environments/{owner}/{name}/owners/{other}", tags=["Owners"], summary="Take that right away")
     def remove_owner(request: Request, owner: str, name: str, other: str) -> OwnerList:
         hub.ownership.remove(hub.authenticator.principal(request), owner, name, other)
-        return owners(owner, name)
+        catalog = changed(request, "owner removed", f"{owner}/{name}: {other}", owner)
+        return OwnerList(id=f"{owner}/{name}", owners=catalog.owners(owner, name))
 
     @routes.get("/owners/{owner}/keys", tags=["Owners"], summary="List an owner's public keys")
-    def keys(owner: str) -> KeyList:
-        return KeyList(owner=owner, keys=hub.registry.keys(owner))
+    def keys(request: Request, owner: str) -> KeyList:
+        return KeyList(owner=owner, keys=hub.catalog(request).keys(owner))
 
     @routes.post("/owners/{owner}/keys", tags=["Owners"], summary="Add a public key")
     def add_key(request: Request, owner: str, body: NewKey) -> KeyList:
         hub.ownership.add_key(hub.authenticator.principal(request), owner, body.key)
-        return keys(owner)
+        return KeyList(owner=owner, keys=changed(request, "key added", body.key, owner).keys(owner))
 
     @routes.delete("/owners/{owner}/keys", tags=["Owners"], summary="Remove a public key")
     def remove_key(request: Request, owner: str, key: Annotated[str, Query(max_length=100)]) -> KeyList:
         hub.ownership.remove_key(hub.authenticator.principal(request), owner, key)
-        return keys(owner)
+        return KeyList(owner=owner, keys=changed(request, "key removed", key, owner).keys(owner))
+
+    _add_access(routes, hub, changed)
+
+
+def _add_access(routes: APIRouter, hub: Hub, changed: Callable[[Request, str, str, str], Registry]) -> None:
+    place = "/environments/{owner}/{name}"
+
+    def access(catalog: Registry, owner: str, name: str) -> Access:
+        private, readers = catalog.readers(owner, name)
+        return Access(id=f"{owner}/{name}", private=private, readers=readers)
+
+    @routes.get(f"{place}/access", tags=["Access"], summary="Show whether it is private, and its readers")
+    def show(request: Request, owner: str, name: str) -> Access:
+        viewer = hub.authenticator.principal(request)
+        hub.ownership.check_owner(viewer, owner, name)
+        return access(hub.catalog_of(viewer, HubScope.ACCOUNT), owner, name)
+
+    @routes.put(f"{place}/access", tags=["Access"], summary="Make it private or public")
+    def set_private(request: Request, owner: str, name: str, body: AccessBody) -> Access:
+        hub.ownership.set_private(hub.authenticator.principal(request), owner, name, private=body.private)
+        action = "made private" if body.private else "made public"
+        return access(changed(request, action, f"{owner}/{name}", owner), owner, name)
+
+    @routes.put(f"{place}/readers/{{other}}", tags=["Access"], summary="Let another one read it while it is private")
+    def add_reader(request: Request, owner: str, name: str, other: str) -> Access:
+        hub.ownership.add_reader(hub.authenticator.principal(request), owner, name, other)
+        return access(changed(request, "reader added", f"{owner}/{name}: {other}", owner), owner, name)
+
+    @routes.delete(f"{place}/readers/{{other}}", tags=["Access"], summary="Take that right away")
+    def remove_reader(request: Request, owner: str, name: str, other: str) -> Access:
+        hub.ownership.remove_reader(hub.authenticator.principal(request), owner, name, other)
+        return access(changed(request, "reader removed", f"{owner}/{name}: {other}", owner), owner, name)
 
 
 def _upload(form: Form, package_id: str, hub: Hub) -> Upload:
@@ -189,7 +247,11 @@ def _upload(form: Form, package_id: str, hub: Hub) -> Upload:
     if signed is None:
         raise SignatureRefused("the upload has no part 'signature'; `ludus publish` makes one")
     validation = parse_part(form, "validation", ValidationSummary, UploadRefused)
-    return Upload(form.wheel, form.filename, manifest, form.one("card") or "", signed, validation)
+    visibility = form.one("visibility")
+    if visibility not in (None, "private"):
+        raise UploadRefused(f"the part 'visibility' is {ascii(visibility[:20])}; it takes 'private' only")
+    card, private = form.one("card") or "", visibility is not None
+    return Upload(form.wheel, form.filename, manifest, card, signed, validation, private)
 
 
 def parse_part(form: Form, name: str, model: type[M], refusal: Callable[..., LudusError]) -> M | None:

@@ -27,6 +27,7 @@ from ludus.hub.discovery.paths import any_page_may_read
 from ludus.hub.hub import Hub
 from ludus.hub.index import simple, upload
 from ludus.hub.metrics import HubMetrics, Observer
+from ludus.hub.people import api as people_api
 from ludus.hub.settings import HubSettings
 from ludus.hub.tokens import read_tokens
 from ludus.protocol.distribution import installed_version
@@ -61,10 +62,10 @@ def create_hub(settings: HubSettings | None = None, tokens: TokenStore | None = 
 
     Args:
         settings: the settings; by default those of a hub on loopback.
-        tokens: the tokens; by default those that the settings and the environment variables name.
+        tokens: the operator's tokens; by default those that the settings and the environment variables name.
 
     Raises:
-        AuthoringError: others can reach the hub and it has no tokens, or the token file cannot be used.
+        AuthoringError: others can reach the hub and it has no accounts and no tokens, or the token file cannot be used.
         HubUnavailable: the database cannot be used.
     """
     settings = settings or HubSettings()
@@ -82,6 +83,7 @@ def create_hub(settings: HubSettings | None = None, tokens: TokenStore | None = 
     )
     app.state.hub = hub
     app.include_router(api.router(hub))
+    app.include_router(people_api.router(hub))
     app.include_router(simple.router(hub))
     app.include_router(upload.router(hub))
     _add_operation(app, hub)
@@ -113,7 +115,7 @@ def _add_operation(app: FastAPI, hub: Hub) -> None:
 
     @app.get("/metrics", tags=["Operation"], summary="Prometheus metrics", response_class=Response)
     def metrics(request: Request) -> Response:
-        hub.authenticator.principal(request)
+        hub.authenticator.principal(request, counted=False)
         return Response(collected.render(), media_type=CONTENT_TYPE_LATEST)
 
 

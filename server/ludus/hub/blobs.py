@@ -154,6 +154,14 @@ class BlobStore(ABC):
         """
 
     @abstractmethod
+    def remove(self, digest: str) -> None:
+        """Remove a file, if it is there.
+
+        Raises:
+            HubUnavailable: the object store cannot be used.
+        """
+
+    @abstractmethod
     def digests(self) -> Iterator[str]:
         """Yield the digests of all files.
 
@@ -230,6 +238,10 @@ class Blobs(BlobStore):
         with self.path(digest).open("rb") as file:
             while piece := file.read(CHUNK_BYTES):
                 yield piece
+
+    def remove(self, digest: str) -> None:
+        """Remove a file, if it is there."""
+        self.path(digest).unlink(missing_ok=True)
 
     def digests(self) -> Iterator[str]:
         """Yield the digests of all files."""

@@ -30,6 +30,9 @@ hub_group = typer.Typer(cls=_Group, rich_markup_mode="rich")
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
+    from ludus.hub.people.command import accounts
+
+    hub_group.add_typer(accounts, name="accounts")
     app.add_typer(hub_group, name="hub", help=COMMANDS["hub"])
 
 
@@ -62,7 +65,7 @@ hub_group.command("verify")(verify)
 
 @hub_group.command("run")
 def hub(
-    host: Annotated[str, typer.Option(help="Address to listen on; any address except loopback needs tokens.")] = (
+    host: Annotated[str, typer.Option(help="Address to listen on; others than loopback need accounts.")] = (
         "127.0.0.1"
     ),
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8400,
@@ -80,9 +83,17 @@ def hub(
     ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(envvar=TOKEN_FILE_VARIABLE, help="File of tokens; the name of each is an owner (`ludus token`)."),
+        typer.Option(envvar=TOKEN_FILE_VARIABLE, help="Operator's tokens; their names are owners (`ludus token`)."),
     ] = None,
     allow_host: Annotated[list[str] | None, typer.Option(help="Additional Host name to accept; repeatable.")] = None,
+    registration: Annotated[
+        str,
+        typer.Option(envvar="LUDUS_HUB_REGISTRATION", help="Who may register: closed, invite or open."),
+    ] = "closed",
+    rate: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=NUMBER", help="How many requests to answer, such as token_minute=6000; repeatable."),
+    ] = None,
     seed: Annotated[bool, typer.Option("--seed/--no-seed", help="Publish the built-in library at startup.")] = True,
     endpoints: Annotated[
         Path | None, typer.Option(metavar="FILE", help="TOML file with the settings of endpoints.")
@@ -100,7 +111,8 @@ def hub(
     """Run a hub, until SIGTERM or SIGINT. With nothing configured it has the built-in library and serves this machine.
 
     [bold]ludus hub[/bold]
-    [bold]ludus hub --host 0.0.0.0 --token-file tokens.json --database postgresql://ludus@db/hub[/bold]
+    [bold]ludus hub accounts create alice --admin[/bold]
+    [bold]ludus hub --host 0.0.0.0 --database postgresql://ludus@db/hub[/bold]
     """
     from pydantic import ValidationError
 
@@ -111,6 +123,7 @@ def hub(
     given: dict[str, Any] = {
         "host": host, "port": port, "data": data, "database_url": database, "blobs": blobs, "public_url": public_url,
         "token_file": token_file, "allow_hosts": tuple(allow_host or ()), "seed": seed,
+        "people": {"registration": registration, "rates": dict(map(_pair, rate or ()))},
     }  # fmt: skip
     given["endpoints"] = read_settings(endpoints, unsafe_own_packages=unsafe_own_packages)
     try:
@@ -126,3 +139,10 @@ def hub(
     from ludus.hub.serve import run
 
     raise typer.Exit(run(settings, log_format, log_level.upper()))  # type: ignore[arg-type]
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, separator, number = text.partition("=")
+    if not separator:
+        raise typer.BadParameter(f"--rate: {text!r} is not NAME=NUMBER, such as token_minute=6000")
+    return name, number

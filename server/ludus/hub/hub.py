@@ -13,17 +13,27 @@ from sqlalchemy import text
 from ludus.hub.database.engine import Database, open_engine, sqlite_url
 from ludus.hub.database.migrate import migrate
 from ludus.hub.endpoints.runner import Runner
+from ludus.hub.people.people import People
+from ludus.hub.people.viewers import Viewer
 from ludus.hub.registry.catalog import Registry, VersionRecord
 from ludus.hub.registry.owners import Ownership
 from ludus.hub.registry.publishing import Publisher
+from ludus.hub.registry.visibility import Sight
 from ludus.hub.request_times import Times
 from ludus.hub.settings import HubSettings
-from ludus.hub.tokens import Authenticator
+from ludus.hub.tokens import check_reach
+from ludus.protocol.people import HubScope
 from ludus.protocol.registry import VersionInfo
 from ludus.server.auth import TokenStore
 
 DATABASE_FILE: Final = "hub.sqlite"
 """The name of the SQLite database in the data folder."""
+
+VISITOR_COOKIE: Final = "ludus_visitor"
+"""The name of the cookie of a browser, which may have signed in."""
+
+_VIEWER: Final = "ludus.viewer"
+"""The key of the ASGI scope under which the viewer of a request is remembered."""
 
 
 class Hub:
@@ -31,37 +41,80 @@ class Hub:
 
     Args:
         settings: the hub's settings.
-        tokens: the tokens; None for an open hub.
+        tokens: the tokens of the operator's token file; None if there is none.
 
     Attributes:
         settings: the hub's settings.
         database: the database.
         blobs: the wheels.
-        registry: reads packages and versions.
         publisher: publishes and yanks versions.
-        ownership: changes maintainers and keys.
-        authenticator: finds the principal of a request.
+        ownership: changes maintainers, readers and keys.
+        people: accounts, their tokens and sessions, and the audit log.
+        authenticator: finds the viewer of a request by its token.
         runner: the hub's own credential at its endpoints.
         counts: events for the metrics, by name.
         requests: the times of requests, by route and status; see `ludus.hub.metrics`.
+
+    Raises:
+        AuthoringError: others can reach the hub, and it has no accounts and no tokens.
+        HubUnavailable: the database cannot be used.
     """
 
     def __init__(self, settings: HubSettings, tokens: TokenStore | None) -> None:
         self.settings = settings
-        settings.data.mkdir(parents=True, exist_ok=True)
+        self.database = open_database(settings)
         self.blobs = settings.open_blobs()
         self.blobs.sweep()
-        self.database = Database(open_engine(settings.database_url or sqlite_url(settings.data / DATABASE_FILE)))
-        migrate(self.database.engine)
-        self.registry = Registry(self.database, self.blobs)
         self.publisher = Publisher(self.database, self.blobs, settings.limits)
         self.ownership = Ownership(self.database)
-        self.authenticator = Authenticator(tokens)
+        self.people = People(self.database, self.blobs, settings, tokens)
+        self.authenticator = self.people.authenticator
+        check_reach(settings, self.authenticator)
         self.runner = Runner()
         self.counts: Counter[str] = Counter()
         self.requests: dict[tuple[str, str], Times] = {}
         self._at_start: list[Callable[[], Awaitable[None]]] = []
         self._at_end: list[Callable[[], Awaitable[None]]] = []
+
+    def viewer(self, request: Request, *, of_page: bool = False) -> Viewer:
+        """Return who reads something: the holder of the request's token, or the person who has signed in.
+
+        A browser's cookie counts for reading only. What changes something asks `authenticator.principal` or checks a
+        form (`ludus.hub.site.visitors`), because other sites can make browsers send requests.
+
+        Args:
+            request: the request.
+            of_page: whether a page of the site asks, which checks the form of a request that changes something.
+
+        Raises:
+            Unauthenticated: the request has a token, and it is not valid.
+            CapacityError: there are too many requests.
+        """
+        known: Viewer | None = request.scope.get(_VIEWER)
+        if known is None:
+            known = self.authenticator.viewer(request)
+            cookie = request.cookies.get(VISITOR_COOKIE, "")
+            if known.is_stranger and cookie and (of_page or request.method in ("GET", "HEAD")):
+                known = self.people.sessions.viewer(cookie) or known
+            request.scope[_VIEWER] = known
+        return known
+
+    def catalog(self, request: Request, scope: HubScope = HubScope.READ) -> Registry:
+        """Return the registry as the sender of a request sees it. Nothing reads packages in another way.
+
+        Args:
+            request: the request; it may block to find out who sends it.
+            scope: the scope that a token needs to read private packages.
+
+        Raises:
+            Unauthenticated: the request has a token, and it is not valid.
+            CapacityError: there are too many requests.
+        """
+        return self.catalog_of(self.viewer(request), scope)
+
+    def catalog_of(self, viewer: Viewer, scope: HubScope = HubScope.READ) -> Registry:
+        """Return the registry as a viewer sees it. See `catalog`."""
+        return Registry(self.database, self.blobs, Sight(viewer, scope))
 
     def base_url(self, request: Request) -> str:
         """Return the address of the hub for a client, without a slash at its end."""
@@ -90,6 +143,7 @@ class Hub:
             card=record.card,
             signature=record.signature,
             validation=record.validation,
+            private=record.private,
         )
 
     def check(self) -> None:
@@ -120,3 +174,15 @@ class Hub:
             stack.callback(self.database.close)
             for end in self._at_end:
                 stack.push_async_callback(end)
+
+
+def open_database(settings: HubSettings) -> Database:
+    """Return the database of a hub, brought to the newest schema; make the data folder.
+
+    Raises:
+        HubUnavailable: the database cannot be used.
+    """
+    settings.data.mkdir(parents=True, exist_ok=True)
+    database = Database(open_engine(settings.database_url or sqlite_url(settings.data / DATABASE_FILE)))
+    migrate(database.engine)
+    return database

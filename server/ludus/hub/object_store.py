@@ -123,6 +123,14 @@ class S3Blobs(BlobStore):
             for piece in obstore.get(self._store, _key(digest)).stream(min_chunk_size=CHUNK_BYTES):
                 yield bytes(piece)
 
+    def remove(self, digest: str) -> None:
+        """Remove an object and its copy in the cache, if they are there."""
+        import obstore
+
+        with contextlib.suppress(BlobMissing), _available(digest):
+            obstore.delete(self._store, _key(digest))
+        self.path(digest).unlink(missing_ok=True)
+
     def digests(self) -> Iterator[str]:
         """Yield the digests of all objects."""
         import obstore

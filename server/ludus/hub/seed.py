@@ -23,19 +23,21 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ludus.hub.hub import Hub
+from ludus.hub.people.viewers import BUILT_IN, Viewer
 from ludus.hub.registry.publishing import Upload
 from ludus.protocol.distribution import DISTRIBUTION, installed_version
 from ludus.protocol.errors import LudusError
-from ludus.protocol.methods import Scope
 from ludus.protocol.registry import DESCRIPTION_LENGTH, EnvironmentEntry, Manifest, Statement
 from ludus.protocol.registry_errors import PackageNotFound
 from ludus.protocol.signing import digest_of, sign, text_digest
-from ludus.server.auth.principal import Principal
 from ludus.server.tasks.catalog import Catalog
 from ludus.server.tasks.loading import load_environment
 
-OWNER: Final = "ludus"
+OWNER: Final = BUILT_IN
 """The owner of the built-in packages."""
+
+OPERATOR: Final = Viewer.of_administrator(OWNER)
+"""Who publishes them."""
 
 LIBRARY: Final = {
     "guess_number": ("game", "search", "single-player"),
@@ -64,7 +66,7 @@ def seed(hub: Hub) -> list[str]:
         package = f"{OWNER}/{name.replace('_', '-')}"
         try:
             with contextlib.suppress(PackageNotFound):
-                hub.registry.version(OWNER, name.replace("_", "-"), version)
+                hub.catalog_of(OPERATOR).version(OWNER, name.replace("_", "-"), version)
                 continue
             publish_built_in(hub, name, tags, version, key)
         except LudusError as error:
@@ -120,7 +122,7 @@ def publish_built_in(hub: Hub, name: str, tags: tuple[str, ...], version: str, k
             manifest_sha256=digest_of(manifest), card_sha256=text_digest(card),
         )  # fmt: skip
         upload = Upload(incoming, filename, manifest, card, sign(statement, key))
-        hub.publisher.publish(Principal(OWNER, frozenset({Scope.ADMIN})), upload)
+        hub.publisher.publish(OPERATOR, upload)
 
 
 def built_in_wheel(name: str, source: str, manifest: Manifest) -> tuple[str, bytes]:

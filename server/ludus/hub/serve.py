@@ -90,7 +90,8 @@ def run(settings: HubSettings, log_format: logs.LogFormat = "console", log_level
     """Serve a hub until a signal ends it, and return the exit code.
 
     Raises:
-        AuthoringError: others can reach the hub and it has no tokens; or its port or its folder cannot be used.
+        AuthoringError: others can reach the hub and it has no accounts and no tokens, or its port or its folder cannot
+            be used.
         HubUnavailable: the database cannot be used.
     """
     logs.configure(log_format, log_level)
@@ -101,7 +102,9 @@ def run(settings: HubSettings, log_format: logs.LogFormat = "console", log_level
 
     def announce(url: str) -> None:
         hub = app.state.hub
-        mode = "open: no tokens, this machine only" if hub.authenticator.is_open else "tokens required to publish"
+        mode = "accounts or tokens required to publish"
+        if hub.authenticator.is_open:
+            mode = "open: no accounts, this machine only"
         public = f"; public address {settings.public_url}" if settings.public_url else ""
         sys.stdout.write(f"Ludus hub at {url} ({mode}{public}; data in {settings.data})\n")
         sys.stdout.flush()

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from ludus.hub.blobs import BlobStore
 from ludus.hub.endpoints.settings import EndpointSettings
 from ludus.hub.object_store import open_blobs
+from ludus.hub.people.settings import PeopleSettings
 from ludus.hub.results.limits import ResultLimits
 from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
 from ludus.server.web.proxies import parse_public_url
@@ -68,7 +69,7 @@ class HubSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     host: str = "127.0.0.1"
-    """The address to listen on; every address except loopback needs tokens."""
+    """The address to listen on; every address except loopback needs accounts or tokens."""
     port: int = Field(default=8400, ge=0, le=65535)
     """The port; 0 takes a free one."""
     data: Path = Path("ludus-hub")
@@ -85,7 +86,7 @@ class HubSettings(BaseModel):
     public_url: Annotated[str, AfterValidator(parse_public_url)] | None = None
     """The address that clients use when a proxy forwards to the hub."""
     token_file: Path | None = None
-    """The file of tokens; a token's name is the owner for whom it may publish."""
+    """The operator's file of tokens; a token's name is the owner for whom it may publish."""
     allow_hosts: tuple[str, ...] = ()
     """Additional `Host` names to accept; a hub that is not on loopback accepts any."""
     seed: bool = True
@@ -94,6 +95,8 @@ class HubSettings(BaseModel):
     endpoints: EndpointSettings = EndpointSettings()
     """How published environments run."""
     results: ResultLimits = ResultLimits()
+    people: PeopleSettings = PeopleSettings()
+    """Who may register, and how many requests are answered."""
 
     @model_validator(mode="after")
     def _known_database(self) -> Self:

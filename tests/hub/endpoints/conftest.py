@@ -16,15 +16,14 @@ from ludus.hub.app import create_hub
 from ludus.hub.endpoints.pool import Endpoints
 from ludus.hub.endpoints.servers import ReleaseServer
 from ludus.hub.endpoints.settings import EndpointLimits, EndpointSettings
+from ludus.hub.people.viewers import Viewer
 from ludus.hub.registry.publishing import Upload
 from ludus.hub.seed import pack_wheel
 from ludus.hub.serve import HubServer
 from ludus.hub.settings import HubSettings
-from ludus.protocol.methods import Scope
 from ludus.protocol.registry import EnvironmentEntry, Manifest, Resources, Statement, WantedSecret
 from ludus.protocol.signing import digest_of, sign, text_digest
 from ludus.server.auth import TokenStore
-from ludus.server.auth.principal import Principal
 
 COUNTER = '''
 """Adds numbers, and runs what it is given."""
@@ -151,7 +150,7 @@ class EndpointHub:
                 manifest_sha256=digest_of(manifest), card_sha256=text_digest(""),
             )  # fmt: skip
             signature = sign(statement, KEY) if signed else None
-            who = Principal("ada", frozenset({Scope.ADMIN}))
+            who = Viewer.of_administrator("ada")
             hub.publisher.publish(who, Upload(incoming, filename, manifest, "", signature))
 
     def address(self, name: str = "counter", version: str | None = None) -> str:

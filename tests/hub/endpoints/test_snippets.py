@@ -17,6 +17,7 @@ from mcp import StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from ludus.client import ServerAddress
+from ludus.hub.people.viewers import STRANGER
 from ludus.hub.site.usage import snippets
 from ludus.integrations.trl import outcome_reward, rows
 from ludus.trainer.settings import read_config
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.timeout(120)
 
 def of(hub: Any, *, endpoint: bool = True) -> dict[str, str]:
     """The snippets of `ada/counter`, by title."""
-    record = hub.app.state.hub.registry.version("ada", "counter")
+    record = hub.app.state.hub.catalog_of(STRANGER).version("ada", "counter")
     file_url = f"{hub.url}/files/{record.sha256}/{record.filename}"
     return {one.title: one.code for one in snippets(record, hub.url, file_url, hub.address() if endpoint else None)}
 

@@ -22,7 +22,7 @@ ATTACKS = {
     "huge": "word & <b> " * 20_000,
     "quoting": '"' * 200_000,
     "title": "# </title></main><script>x</script>",
-    "templates": "{{ 7 * 7 }} {% raw %} ${7*7}",
+    "templates": "{{ 7 * 123457 }} {% raw %} ${7*123457}",
     "order": "\u202egnp.exe\u001b[31m",
 }
 
@@ -66,7 +66,7 @@ def test_a_card_cannot_attack_its_readers(browser: httpx.Client, site: SiteHub, 
     for link in page.all("a"):
         assert link.get("href", "#").startswith(("/", "#", "http://", "https://", "mailto:")), link
     assert not {"\u202e", "\u001b"} & set(answer.text)
-    assert "49" not in page.text or attack != "templates"
+    assert "864199" not in page.text or attack != "templates"
     assert weight(browser, answer) <= LARGEST_PAGE
     assert answer.elapsed.total_seconds() < 2
 

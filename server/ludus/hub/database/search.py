@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import select, text
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, FromClause, Select, func, inspect, literal_column, select, table, text
+from sqlalchemy.orm import Session, aliased
 
-from ludus.hub.database.tables import Package
+from ludus.hub.database.tables import Package, PackageTag
 
 QUERY_WORDS: Final = 12
 """The most words of a query; the others are ignored."""
@@ -75,10 +75,20 @@ def index_package(
     )
 
 
-def matching(session: Session, query: str, tags: Sequence[str], offset: int, limit: int) -> tuple[list[str], int]:
+def matching(
+    session: Session, hidden: Select[int], query: str, tags: Sequence[str], offset: int, limit: int
+) -> tuple[list[str], int]:
     """Return the summaries of one page of the packages that match a query and have all tags, and the number of all.
 
     Without words in the query, the packages that were updated last come first; otherwise the best matches.
+
+    Args:
+        session: a transaction.
+        hidden: the query for the ids of packages that are left out.
+        query: words.
+        tags: the tags that packages must have.
+        offset: how many packages to skip.
+        limit: the most packages.
     """
     wanted = words(query, QUERY_WORDS)
     if not wanted:
@@ -91,7 +101,7 @@ def matching(session: Session, query: str, tags: Sequence[str], offset: int, lim
         condition = "package_search.document @@ to_tsquery('simple', :query)"
         session.execute(text("SET LOCAL enable_seqscan = off"))  # it would read documents, which are out of line
         hits = _Hits("package_search", "package_search.package_id", condition, _TS_RANK, {"query": match}, True)
-    return hits.page(session, tags, offset, limit)
+    return hits.page(session, hidden, tags, offset, limit)
 
 
 _BM25: Final = "bm25(package_search, 8.0, 4.0, 2.0, 1.0)"
@@ -111,20 +121,23 @@ class _Hits:
     counts: bool = False
     """Whether the query counts all hits on the way, which is faster in PostgreSQL and slower in SQLite."""
 
-    def page(self, session: Session, tags: Sequence[str], offset: int, limit: int) -> tuple[list[str], int]:
-        source, values = self.table, dict(self.values)
-        for number, tag in enumerate(dict.fromkeys(tags)):
-            alias = f"tag{number}"
-            source += f" JOIN package_tags {alias} ON {alias}.package_id = {self.id} AND {alias}.tag = :{alias}"
-            values[alias] = tag
-        source += f" WHERE {self.condition}"
-        count = text(f"SELECT count(*) FROM {source}")
-        total = None if self.counts else int(session.execute(count, values).scalar_one())
-        columns = f"{self.id}, count(*) OVER ()" if self.counts else self.id
-        chosen = f"SELECT {columns} FROM {source} ORDER BY {self.order}, {self.id} DESC LIMIT :limit OFFSET :offset"
-        hits = session.execute(text(chosen), {**values, "offset": offset, "limit": limit}).all()
+    def page(
+        self, session: Session, hidden: Select[int], tags: Sequence[str], offset: int, limit: int
+    ) -> tuple[list[str], int]:
+        key: ColumnElement[int] = literal_column(self.id)
+        source: FromClause = table(self.table)
+        for tag in dict.fromkeys(tags):
+            tagged = aliased(PackageTag)
+            source = source.join(inspect(tagged).selectable, (tagged.package_id == key) & (tagged.tag == tag))
+        shown = text(self.condition), key.not_in(hidden)
+        count = select(func.count()).select_from(source).where(*shown)
+        total = None if self.counts else int(session.execute(count, self.values).scalar_one())
+        total_of_all: ColumnElement[int] = literal_column("count(*) OVER ()" if self.counts else "0")
+        chosen = select(key, total_of_all).select_from(source).where(*shown)
+        chosen = chosen.order_by(text(self.order), key.desc()).limit(limit).offset(offset)
+        hits = session.execute(chosen, self.values).all()
         if total is None:
-            total = int(hits[0][1] if hits else session.execute(count, values).scalar_one())
+            total = int(hits[0][1] if hits else session.execute(count, self.values).scalar_one())
         ids = [hit[0] for hit in hits]
         rows = session.execute(select(Package.id, Package.summary).where(Package.id.in_(ids)))
         summaries = {row.id: row.summary for row in rows}

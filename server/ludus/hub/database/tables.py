@@ -1,4 +1,4 @@
-"""The tables of the registry.
+"""The tables of the registry and of people.
 
 Columns with `info={"blob": True}` hold digests of blobs; backups and checks follow them.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, DateTime, ForeignKey, Integer, String, Text, UniqueConstraint
+from sqlalchemy import BigInteger, Boolean, DateTime, ForeignKey, Integer, String, Text, UniqueConstraint, false
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 BIG_ID = BigInteger().with_variant(Integer, "sqlite")
@@ -28,6 +28,8 @@ class Owner(Table):
     skeleton: Mapped[str] = mapped_column(String(39), unique=True)
     """The name with characters that look alike made equal; see `ludus.hub.registry.names`."""
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    retired_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+    """When its account was deleted; null if it was not. The name is never given to another one."""
 
 
 class PublisherKey(Table):
@@ -57,6 +59,8 @@ class Package(Table):
     """The version that is meant where none is named."""
     summary: Mapped[str] = mapped_column(Text, default="")
     """A `PackageSummary` as JSON, so that a page of the catalog is one query."""
+    private: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false(), index=True)
+    """Whether only its owner, its maintainers and its readers may know of it."""
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     updated_at: Mapped[datetime] = mapped_column(DateTime(timezone=True), index=True)
 
@@ -65,6 +69,15 @@ class Maintainer(Table):
     """A principal besides the owner who may publish versions of a package."""
 
     __tablename__ = "maintainers"
+
+    package_id: Mapped[int] = mapped_column(ForeignKey("packages.id"), primary_key=True)
+    principal: Mapped[str] = mapped_column(String(100), primary_key=True)
+
+
+class Reader(Table):
+    """A principal that may read a private package."""
+
+    __tablename__ = "readers"
 
     package_id: Mapped[int] = mapped_column(ForeignKey("packages.id"), primary_key=True)
     principal: Mapped[str] = mapped_column(String(100), primary_key=True)
@@ -112,3 +125,83 @@ class Version(Table):
         DateTime(timezone=True), index=True, server_default="1970-01-01 00:00:00.000000"
     )
     """When it was published, yanked, or became or ceased to be the latest."""
+
+
+# ── people ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Account(Table):
+    """A person who signs in with a password. The owner of the same name is theirs."""
+
+    __tablename__ = "accounts"
+
+    id: Mapped[int] = mapped_column(BIG_ID, primary_key=True)
+    owner_id: Mapped[int] = mapped_column(ForeignKey("owners.id"), unique=True)
+    name: Mapped[str] = mapped_column(String(39), unique=True)
+    password: Mapped[str] = mapped_column(String(200))
+    """The Argon2id hash, with its parameters."""
+    is_admin: Mapped[bool] = mapped_column(Boolean, default=False)
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    disabled_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+
+
+class AccountSession(Table):
+    """A browser in which a person has signed in."""
+
+    __tablename__ = "account_sessions"
+
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    """The SHA-256 digest of the cookie."""
+    account_id: Mapped[int] = mapped_column(ForeignKey("accounts.id"), index=True)
+    browser: Mapped[str] = mapped_column(String(100))
+    """The beginning of the `User-Agent` header."""
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    used_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+
+class AccessToken(Table):
+    """A token that a person has made for a program."""
+
+    __tablename__ = "access_tokens"
+
+    id: Mapped[int] = mapped_column(BIG_ID, primary_key=True)
+    account_id: Mapped[int] = mapped_column(ForeignKey("accounts.id"), index=True)
+    name: Mapped[str] = mapped_column(String(60))
+    digest: Mapped[str] = mapped_column(String(64), unique=True)
+    """The SHA-256 digest of the token."""
+    scopes: Mapped[str] = mapped_column(String(200))
+    """Scopes, separated by spaces."""
+    packages: Mapped[str] = mapped_column(Text)
+    """The packages to which it is limited, as `owner/name` separated by spaces; empty for no limit."""
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    expires_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+    used_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+
+
+class Invitation(Table):
+    """A code with which one person may register."""
+
+    __tablename__ = "invitations"
+
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    """The SHA-256 digest of the code."""
+    created_by: Mapped[str] = mapped_column(String(100))
+    expires_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+
+class AuditEvent(Table):
+    """Something that a person or an operator did."""
+
+    __tablename__ = "audit_events"
+
+    id: Mapped[int] = mapped_column(BIG_ID, primary_key=True)
+    at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    actor: Mapped[str] = mapped_column(String(100), index=True)
+    """Who did it; empty for the operator's command line."""
+    action: Mapped[str] = mapped_column(String(40))
+    subject: Mapped[str] = mapped_column(String(200))
+    """What it was done to: an account, a package, or a token's name."""
+    account: Mapped[str] = mapped_column(String(100), index=True)
+    """The account that it is about, whose person may read it."""
+    address: Mapped[str] = mapped_column(String(64))
+    """The client's address; empty for the command line."""

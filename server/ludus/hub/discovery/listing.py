@@ -1,4 +1,4 @@
-"""Reads what discovery shows: the signed versions, which are those that run as endpoints.
+"""Reads what discovery shows: the signed versions of public packages, which run as endpoints.
 
 Pages follow an index and begin where the one before ended, so that a page costs the same wherever it is. Without
 `changed_since`, versions come by name; with it, in the order of their last change, so that a mirror reads only what is
@@ -16,8 +16,10 @@ from sqlalchemy import ColumnElement, Row, Select, and_, func, or_, select
 
 from ludus.hub.database.engine import Database
 from ludus.hub.database.tables import Package, Version
+from ludus.hub.database.times import aware
 from ludus.hub.discovery.names import Needle
-from ludus.hub.registry.catalog import LATEST, aware, find_package, normal_version
+from ludus.hub.registry.catalog import LATEST, find_package, normal_version
+from ludus.hub.registry.visibility import PUBLIC
 from ludus.protocol.errors import InvalidParams
 from ludus.protocol.registry import Manifest
 from ludus.protocol.registry_errors import PackageNotFound
@@ -113,7 +115,7 @@ class Listing:
             PackageNotFound: there is no such package, or no version of it is signed.
         """
         with self._database.reading() as session:
-            package = find_package(session, owner, name)
+            package = find_package(session, PUBLIC, owner, name)
             query = _versions().where(Version.package_id == package.id)
             rows = session.execute(query.order_by(Version.id.desc()).limit(MOST_VERSIONS)).all()
         if not rows:
@@ -127,7 +129,7 @@ class Listing:
             PackageNotFound: there is no such version, or it is not signed.
         """
         with self._database.reading() as session:
-            package = find_package(session, owner, name)
+            package = find_package(session, PUBLIC, owner, name)
             wanted = package.latest if version in (None, LATEST) else normal_version(str(version))
             query = _versions().where(Version.package_id == package.id, Version.version == wanted)
             row = session.execute(query).first()
@@ -140,7 +142,7 @@ class Listing:
         query = (
             select(Package.owner, Package.name, Version.version, Version.uploaded_at)
             .join(Version, and_(Version.package_id == Package.id, Version.version == Package.latest))
-            .where(Version.signed.is_not(None), Version.yanked.is_(None))
+            .where(Version.signed.is_not(None), Version.yanked.is_(None), PUBLIC.visible())
             .order_by(Package.updated_at.desc(), Package.id.desc())
             .limit(CATALOG_ENTRIES)
         )
@@ -149,7 +151,7 @@ class Listing:
         return [CatalogRow(f"{row.owner}/{row.name}", row.version, aware(row.uploaded_at)) for row in rows]
 
     def changed_at(self) -> datetime:
-        """Return when anything that discovery shows has changed last."""
+        """Return when anything that discovery may show has changed last, for caches of this process."""
         with self._database.reading() as session:
             last = session.execute(select(func.max(Version.changed_at))).scalar()
         return aware(last) if last is not None else _EPOCH
@@ -162,7 +164,7 @@ def _versions() -> Select[*tuple[Any, ...]]:
             Version.manifest, Version.yanked, Version.uploaded_at, Version.changed_at,
         )
         .join(Version, Version.package_id == Package.id)
-        .where(Version.signed.is_not(None))
+        .where(Version.signed.is_not(None), PUBLIC.visible())
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from ludus.protocol.heap import uncollected
 def main() -> int:
     """Serve until a signal, and return the exit code."""
     with uncollected():  # a fifth of the CPU of a start would go into visiting what imports have made
-        from ludus.hub.endpoints.passes import Passes
+        from ludus.hub.endpoints.passes import Passes, capability_key
         from ludus.server.workers.child import serve_order
         from ludus.server.workers.orders import Order
         from ludus.server.workers.parent import Answers, read_orders
@@ -23,7 +23,7 @@ def main() -> int:
     said = Answers(os.dup(1))
     os.dup2(2, 1)
     order = Order.model_validate_json(sys.stdin.buffer.readline())
-    return serve_order(order, read_orders(), said, Passes(order.secret))
+    return serve_order(order, read_orders(), said, Passes(order.secret), capability_key(order.secret))
 
 
 if __name__ == "__main__":

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.routing import Mount
 
+from ludus.hub.endpoints.guards import Guards
 from ludus.hub.endpoints.hosts import EndpointHosts
 from ludus.hub.endpoints.pool import Endpoints
-from ludus.hub.endpoints.proxy import EndpointRoutes, may_read_logs
+from ludus.hub.endpoints.proxy import EndpointRoutes
 from ludus.hub.endpoints.releases import Release, release_of
+from ludus.hub.people.viewers import Viewer
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -26,19 +28,14 @@ def mount_endpoints(app: FastAPI, hub: Hub) -> None:
     The state of the application gets `endpoints`, and `channels`: the function that finds the gateway of an upgrade.
     """
 
+    everything = hub.catalog_of(Viewer.of_administrator("hub"))
+
     def find(owner: str, name: str, version: str | None) -> Release:
-        return release_of(hub.registry.version(owner, name, version))
+        return release_of(everything.version(owner, name, version))
 
     endpoints = Endpoints(find, hub.settings.data / FOLDER, hub.settings.endpoints, hub.blobs.local)
     domain = hub.settings.endpoints.domain
-    routes = EndpointRoutes(
-        endpoints,
-        hub.authenticator.principal,
-        may_read_logs(hub.registry.owners),
-        hub.settings.origins,
-        domain,
-        hub.runner,
-    )
+    routes = EndpointRoutes(endpoints, Guards(hub), hub.settings.origins, domain, hub.runner)
     app.state.endpoints, app.state.channels = endpoints, routes.find_channel
     app.router.routes.append(Mount("/e", app=routes))
     app.add_middleware(EndpointHosts, domain=domain)

@@ -34,6 +34,15 @@ def pass_of(secret: str, principal: Principal) -> str:
     return f"{body}.{_mac(secret, body)}"
 
 
+def capability_key(secret: str) -> bytes:
+    """Return the key with which the processes of an endpoint sign the URLs of agents, so that the hub can verify them.
+
+    Args:
+        secret: the endpoint's secret.
+    """
+    return hmac.digest(secret.encode(), b"capabilities", "sha256")
+
+
 class Passes(TokenStore):
     """Recognizes the passes of one endpoint.
 

@@ -127,6 +127,11 @@ class Endpoints:
         endpoint = self._endpoints.get(f"{owner}/{name}")
         return endpoint.servers.get(version) if endpoint is not None else None
 
+    def secret(self, owner: str, name: str) -> str | None:
+        """Return what the hub shares with the processes of a package; None if nothing has asked for it yet."""
+        endpoint = self._endpoints.get(f"{owner}/{name}")
+        return endpoint.secret if endpoint is not None else None
+
     def servers(self) -> list[ReleaseServer]:
         """Return the servers of all releases that anything has asked for."""
         return [server for endpoint in self._endpoints.values() for server in endpoint.servers.values()]

@@ -18,15 +18,13 @@ from starlette.types import Receive, Scope, Send
 from ludus.hub.endpoints.exchanges import HttpExchange
 from ludus.hub.endpoints.hosts import path_of_host
 from ludus.hub.endpoints.releases import Address, parse_address
-from ludus.protocol.errors import Forbidden, LudusError, NotFound
-from ludus.protocol.methods import Scope as TokenScope
+from ludus.hub.endpoints.runner import without_admin
+from ludus.protocol.errors import LudusError, NotFound
 from ludus.server.web.guard import error_body, error_headers
-from ludus.server.workers.routing import Place, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ludus.hub.endpoints.gateways import EndpointGateway
+    from ludus.hub.endpoints.guards import Guards
     from ludus.hub.endpoints.pool import Endpoints
     from ludus.hub.endpoints.runner import Runner
     from ludus.server.auth.principal import Principal
@@ -36,30 +34,22 @@ if TYPE_CHECKING:
 LOGS: Final = "/logs"
 """The path of an endpoint's log, below the endpoint."""
 
-_OPEN_PAGES: Final = frozenset({"/health", "/ready"})
-
 
 class EndpointRoutes:
     """The ASGI application of all endpoints.
 
     Args:
         endpoints: the endpoints.
-        principal: returns the principal of a request, or raises `Unauthenticated`.
-        may_read_logs: returns whether a principal may read the logs of an owner's package; it may block.
+        guards: checks who may use them.
         origins: the hosts and pages that may open channels; other requests were checked before.
         domain: the domain below which endpoints have host names of their own.
         runner: the hub's own principal.
     """
 
-    def __init__(
-        self, endpoints: Endpoints, principal: Callable[[Request], Principal],
-        may_read_logs: Callable[[Principal, str, str], bool], origins: Origins, domain: str,
-        runner: Runner,
-    ) -> None:  # fmt: skip
+    def __init__(self, endpoints: Endpoints, guards: Guards, origins: Origins, domain: str, runner: Runner) -> None:
         self._endpoints = endpoints
-        self._principal = runner.recognizing(principal)
+        self._guards = guards
         self._runner = runner
-        self._may_read_logs = may_read_logs
         self._origins = origins
         self._domain = domain
 
@@ -75,13 +65,12 @@ class EndpointRoutes:
             if address.rest == LOGS:
                 await (await self._logs(Request(scope), address))(scope, receive, send)
                 return
-            sender = None if _is_open(address) else self._principal(Request(_with_bearer(scope)))
+            sender = await self._admit(Request(_with_bearer(scope)), address)
             gateway = await self._endpoints.gateway(address)
         except LudusError as error:
             await _error(unquote(raw.decode("latin-1")), error)(scope, receive, send)
             return
-        known = self._runner.at_endpoint(sender) if sender is not None else None
-        await HttpExchange(gateway, scope, receive, send, target, known).run()
+        await HttpExchange(gateway, scope, receive, send, target, sender).run()
 
     async def find_channel(self, target: bytes, headers: Headers) -> tuple[EndpointGateway, bytes, Principal]:
         """Return the gateway of an upgrade, the path below the endpoint, and the sender.
@@ -100,14 +89,22 @@ class EndpointRoutes:
             raise refusal
         prefix = path_of_host(fields.get(b"host"), self._domain)
         address, below = _split(raw if prefix is None else prefix.encode() + raw, query)
-        sender = self._principal(Request(_with_bearer({"type": "http", "headers": list(headers)})))
-        return await self._endpoints.gateway(address), below, self._runner.at_endpoint(sender)
+        sender = await self._admit(Request(_with_bearer({"type": "http", "headers": list(headers)})), address)
+        if sender is None:
+            raise NotFound("there is no channel at this address; it is /channel, below the endpoint")
+        return await self._endpoints.gateway(address), below, sender
+
+    async def _admit(self, request: Request, address: Address) -> Principal | None:
+        """Return the sender of a request as the endpoint gets it: the hub itself, or as in `Guards.admit`."""
+        if self._runner.sent(request):
+            return self._runner.principal
+        secret = self._endpoints.secret(address.owner, address.name)
+        viewer = await asyncio.to_thread(self._guards.admit, request, address, secret)
+        return without_admin(viewer) if viewer is not None else None
 
     async def _logs(self, request: Request, address: Address) -> Response:
         """Return the log of an endpoint as text; with `?follow=1`, also what it goes on to write."""
-        principal = self._principal(Request(_with_bearer(request.scope)))
-        if not await asyncio.to_thread(self._may_read_logs, principal, address.owner, address.name):
-            raise Forbidden(f"only the owners of {address.owner}/{address.name} may read its logs")
+        await asyncio.to_thread(self._guards.admit_to_logs, Request(_with_bearer(request.scope)), address)
         gateway = await self._endpoints.gateway(address)
         ring = gateway.releases.newest.ring
         follow = request.query_params.get("follow", "") in ("1", "true")
@@ -135,11 +132,6 @@ def _split(raw: bytes, query: bytes) -> tuple[Address, bytes]:
     return address._replace(rest=unquote(below.decode("latin-1"))), target
 
 
-def _is_open(address: Address) -> bool:
-    """Return whether a path needs no token: an agent's endpoint, whose URL is its credential, or a health check."""
-    return place_of(address.rest)[0] is Place.PLAY or address.rest in _OPEN_PAGES
-
-
 def _with_bearer(scope: Any) -> Any:
     """Return the scope with the token of `X-API-Key`, as ORS clients send it, where all others have theirs."""
     headers = dict(scope["headers"])
@@ -152,12 +144,3 @@ def _error(path: str, error: LudusError) -> Response:
     address = parse_address(path)
     body = error_body(address.rest if address is not None else path, error)
     return Response(body, error.http_status, headers=error_headers(error), media_type="application/json")
-
-
-def may_read_logs(owners: Callable[[str, str], tuple[str, ...]]) -> Callable[[Principal, str, str], bool]:
-    """Return a check of whether a principal may read logs: the owners of a package, and the operator.
-
-    Args:
-        owners: returns the owners of a package.
-    """
-    return lambda principal, owner, name: principal.may(TokenScope.ADMIN) or principal.name in owners(owner, name)

@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ludus.hub.endpoints.exchanges import PRIVATE_HEADERS
 from ludus.hub.endpoints.passes import pass_of
-from ludus.protocol.errors import InternalError, LudusError
+from ludus.protocol.errors import Forbidden, InternalError, LudusError, NotFound, Unauthenticated
 from ludus.server.web.guard import error_body, refusal_headers
 from ludus.server.workers.connection import ClientConnection
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from ludus.server.workers.upstream import Headers
 
 log = logging.getLogger("ludus.hub.endpoints")
+
+CHECK_SECONDS: Final = 5.0
+"""How often the token of an open channel is checked again."""
 
 _REASONS: Final = {401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 421: "Misdirected Request"}
 
@@ -40,11 +44,33 @@ class EndpointConnection(ClientConnection):
     def __init__(self, gateway: EndpointGateway, connections: set[Any]) -> None:
         super().__init__(gateway)
         self._own_set = connections
+        self._checking: asyncio.Task[None] | None = None
         connections.add(self)
+
+    def keep_checking(self, check: Callable[[], Awaitable[object]]) -> None:
+        """Close the connection once its token is revoked, or its sender may not see the package any more.
+
+        Args:
+            check: raises the error that the upgrade would get now.
+        """
+        self._checking = asyncio.get_running_loop().create_task(self._check(check))
+
+    async def _check(self, check: Callable[[], Awaitable[object]]) -> None:
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            try:
+                await check()
+            except (Unauthenticated, Forbidden, NotFound):
+                self.transport.close()
+                return
+            except LudusError as error:
+                log.warning("a channel could not be checked: %s", error.message)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._own_set.discard(self)
+        if self._checking is not None:
+            self._checking.cancel()
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
@@ -104,6 +130,7 @@ def channels_of(find: FindGateway) -> type[asyncio.Protocol]:
             self._connections.discard(self)
             self._transport.set_protocol(connection)
             connection.connection_made(self._transport)
+            connection.keep_checking(partial(find, _target(head), _headers(head)))
             connection.data_received(_passed(head, target, pass_of(gateway.secret, sender)))
             if self._waiting:
                 connection.data_received(bytes(self._waiting))

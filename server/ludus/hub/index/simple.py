@@ -10,6 +10,7 @@ Answers are HTML (PEP 503) or JSON (PEP 691, with the fields of PEP 700), as the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from html import escape
 from typing import Any, Final
@@ -22,8 +23,8 @@ from starlette.types import Receive, Scope, Send
 
 from ludus.hub.blobs import BlobStore
 from ludus.hub.database.tables import Version
+from ludus.hub.database.times import aware
 from ludus.hub.hub import Hub
-from ludus.hub.registry.catalog import aware
 
 JSON_TYPE: Final = "application/vnd.pypi.simple.v1+json"
 HTML_TYPE: Final = "application/vnd.pypi.simple.v1+html"
@@ -35,6 +36,9 @@ API_VERSION: Final = "1.1"
 FOREVER: Final = {"cache-control": "public, max-age=31536000, immutable", "x-content-type-options": "nosniff"}
 """The headers of files, which never change under their address."""
 
+PRIVATE: Final = {"cache-control": "private, no-store", "x-content-type-options": "nosniff"}
+"""The headers of files of private packages, which no cache between may give to others."""
+
 
 class BlobResponse(FileResponse):
     """A file by its digest, which stays on this machine until it was sent.
@@ -43,15 +47,16 @@ class BlobResponse(FileResponse):
         blobs: the files.
         digest: its digest.
         kind: its media type.
+        headers: the headers, which say who may keep it.
 
     Raises:
         BlobMissing: there is no such file, or it is not what it was.
         HubUnavailable: the object store cannot be used.
     """
 
-    def __init__(self, blobs: BlobStore, digest: str, kind: str) -> None:
+    def __init__(self, blobs: BlobStore, digest: str, kind: str, headers: Mapping[str, str]) -> None:
         self._held = ExitStack()
-        super().__init__(self._held.enter_context(blobs.local(digest)), media_type=kind, headers=FOREVER)
+        super().__init__(self._held.enter_context(blobs.local(digest)), media_type=kind, headers=headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
@@ -65,11 +70,11 @@ def router(hub: Hub) -> APIRouter:
 
     @routes.get("/index/simple/", summary="List all projects")
     def projects(request: Request) -> Response:
-        return _projects(request, hub.registry.projects())
+        return _projects(request, hub.catalog(request).projects())
 
     @routes.get("/index/{owner}/simple/", summary="List an owner's projects")
     def owners_projects(request: Request, owner: str) -> Response:
-        return _projects(request, hub.registry.projects(owner))
+        return _projects(request, hub.catalog(request).projects(owner))
 
     @routes.get("/index/simple/{project}/", summary="List the files of a project")
     def project(request: Request, project: str) -> Response:
@@ -84,12 +89,12 @@ def router(hub: Hub) -> APIRouter:
         summary="Download a wheel, or its METADATA",
         response_class=BlobResponse,
     )
-    def file(sha256: str, filename: str) -> BlobResponse:
+    def file(request: Request, sha256: str, filename: str) -> BlobResponse:
         wheel = filename.removesuffix(".metadata")
-        row = hub.registry.file(sha256, wheel)
+        row, private = hub.catalog(request).file(sha256, wheel)
         digest = row.metadata_sha256 if wheel != filename else row.sha256
         kind = "text/plain; charset=utf-8" if wheel != filename else "application/octet-stream"
-        return BlobResponse(hub.blobs, digest, kind)
+        return BlobResponse(hub.blobs, digest, kind, PRIVATE if private else FOREVER)
 
     for route in [route for route in routes.routes if isinstance(route, APIRoute)]:
         routes.add_api_route(route.path, route.endpoint, methods=["HEAD"], include_in_schema=False)
@@ -107,7 +112,7 @@ def _project(request: Request, hub: Hub, project: str, owner: str | None) -> Res
     normal = canonicalize_name(project)
     if project != normal:
         return RedirectResponse(f"../{normal}/", status_code=301)
-    rows = hub.registry.files(normal, owner)
+    rows = hub.catalog(request).files(normal, owner)
     if _wants_json(request):
         return _json(
             {

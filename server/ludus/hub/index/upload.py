@@ -14,9 +14,9 @@ from fastapi.responses import PlainTextResponse
 
 from ludus.hub.blobs import CHUNK_BYTES, Incoming
 from ludus.hub.hub import Hub
+from ludus.hub.people.viewers import Viewer
 from ludus.hub.uploads import Form, UploadSlots
 from ludus.protocol.registry_errors import DigestMismatch, UploadRefused
-from ludus.server.auth.principal import Principal
 
 _HEX: Final = re.compile(r"[0-9a-fA-F]+")
 
@@ -29,16 +29,18 @@ def router(hub: Hub) -> APIRouter:
     @routes.post("/index/upload/", summary="Upload a wheel, as twine does", response_class=PlainTextResponse)
     @routes.post("/index/upload", include_in_schema=False)
     async def upload(request: Request) -> PlainTextResponse:
-        principal = await run_in_threadpool(hub.authenticator.principal, request)
+        viewer = await run_in_threadpool(hub.authenticator.principal, request)
         async with slots.receive(request, "content") as form:
-            await run_in_threadpool(_publish, hub, principal, form)
-        hub.counts["uploaded_unsigned"] += 1
+            private = await run_in_threadpool(_publish, hub, viewer, form)
+            title = f"{form.filename} (unsigned)"
+        await run_in_threadpool(hub.people.note_of, viewer, request, "published", title, viewer.name)
+        hub.counts["uploaded_unsigned"] += not private
         return PlainTextResponse("published without a signature\n")
 
     return routes
 
 
-def _publish(hub: Hub, principal: Principal, form: Form) -> None:
+def _publish(hub: Hub, viewer: Viewer, form: Form) -> bool:
     action = form.one(":action")
     if action != "file_upload":
         raise UploadRefused(f"the form asks for {ascii((action or 'nothing')[:60])}; this index takes file_upload only")
@@ -49,7 +51,7 @@ def _publish(hub: Hub, principal: Principal, form: Form) -> None:
     form.wheel.flush()
     digests = {name: form.one(f"{name}_digest") for name in ("sha256", "blake2_256", "md5")}
     check_digests(form.wheel, {name: digest for name, digest in digests.items() if digest})
-    hub.publisher.publish_unsigned(principal, form.wheel, form.filename)
+    return hub.publisher.publish_unsigned(viewer, form.wheel, form.filename)
 
 
 def check_digests(file: Incoming, stated: Mapping[str, str]) -> None:

@@ -1,20 +1,25 @@
-"""What the registry holds, for everything that only reads it: the API, the package index, the site, the endpoints."""
+"""What the registry holds, as one viewer sees it: for the API, the package index, the site and the endpoints.
+
+A private package that the viewer may not read is absent here; see `ludus.hub.registry.visibility`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from packaging.version import Version as ParsedVersion
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from ludus.hub.blobs import BlobStore
 from ludus.hub.database.engine import Database
 from ludus.hub.database.search import matching
-from ludus.hub.database.tables import Maintainer, Owner, Package, PublisherKey, Version
+from ludus.hub.database.tables import Maintainer, Owner, Package, PackageTag, PublisherKey, Reader, Version
+from ludus.hub.database.times import aware
+from ludus.hub.registry.visibility import PUBLIC, Sight
 from ludus.protocol.messages import did_you_mean
 from ludus.protocol.registry import (
     PAGE_SIZE,
@@ -49,6 +54,8 @@ class VersionRecord:
         signature: the signed statement; None for an upload without a signature.
         validation: the outcome of `ludus validate` on the publisher's machine, if it was sent.
         yanked: why the version was yanked; None if it was not.
+        private: whether the package is private.
+        retired: whether the account of the package's owner was deleted.
         uploaded_at: when it was published.
         uploaded_by: the principal that published it.
         wheel: where the wheel lies on the disk, or would lie once `BlobStore.local` has read it from an object store.
@@ -68,6 +75,8 @@ class VersionRecord:
     signature: Signed | None
     validation: ValidationSummary | None
     yanked: str | None
+    private: bool
+    retired: bool
     uploaded_at: datetime
     uploaded_by: str
     wheel: Path
@@ -94,16 +103,18 @@ class VersionRecord:
 
 
 class Registry:
-    """Reads the registry. All methods block, and any thread may call them.
+    """Reads the registry as one viewer sees it. All methods block, and any thread may call them.
 
     Args:
         database: the hub's database.
         blobs: the hub's files.
+        sight: what the viewer sees; by default what strangers see.
     """
 
-    def __init__(self, database: Database, blobs: BlobStore) -> None:
+    def __init__(self, database: Database, blobs: BlobStore, sight: Sight = PUBLIC) -> None:
         self._database = database
         self._blobs = blobs
+        self._sight = sight
 
     def search(
         self, text: str = "", tags: Sequence[str] = (), page: int = 1, page_size: int = PAGE_SIZE
@@ -117,7 +128,7 @@ class Registry:
             page_size: the packages of a page.
         """
         with self._database.reading() as session:
-            rows, total = matching(session, text, tags, (page - 1) * page_size, page_size)
+            rows, total = matching(session, self._sight.hidden(), text, tags, (page - 1) * page_size, page_size)
         return [PackageSummary.model_validate_json(row) for row in rows], total
 
     def environment(self, owner: str, name: str) -> PackageSummary:
@@ -127,7 +138,7 @@ class Registry:
             PackageNotFound: there is no such package.
         """
         with self._database.reading() as session:
-            return PackageSummary.model_validate_json(find_package(session, owner, name).summary)
+            return PackageSummary.model_validate_json(find_package(session, self._sight, owner, name).summary)
 
     def version(self, owner: str, name: str, version: str | None = None) -> VersionRecord:
         """Return a version of a package; by default the latest one.
@@ -136,10 +147,11 @@ class Registry:
             PackageNotFound: there is no such package or version.
         """
         with self._database.reading() as session:
-            package = find_package(session, owner, name)
+            package = find_package(session, self._sight, owner, name)
             wanted = package.latest if version in (None, LATEST) else str(version)
             row = find_version(session, package, wanted)
-            return self._record(package, row)
+            retired = session.execute(select(Owner.retired_at).where(Owner.id == package.owner_id)).scalar_one()
+            return self._record(package, row, retired=retired is not None)
 
     def versions(self, owner: str, name: str) -> list[VersionSummary]:
         """Return all versions of a package, the newest first.
@@ -148,7 +160,7 @@ class Registry:
             PackageNotFound: there is no such package.
         """
         with self._database.reading() as session:
-            package = find_package(session, owner, name)
+            package = find_package(session, self._sight, owner, name)
             rows = session.scalars(select(Version).where(Version.package_id == package.id)).all()
         ordered = sorted(rows, key=lambda row: ParsedVersion(row.version), reverse=True)
         return [summary_of_version(row) for row in ordered]
@@ -160,19 +172,52 @@ class Registry:
             PackageNotFound: there is no such package.
         """
         with self._database.reading() as session:
-            package = find_package(session, owner, name)
+            package = find_package(session, self._sight, owner, name)
             others = select(Maintainer.principal).where(Maintainer.package_id == package.id)
             return (owner, *sorted(session.scalars(others)))
 
-    def keys(self, owner: str) -> tuple[str, ...]:
-        """Return the public keys of an owner, the oldest first; none for an owner that is not known."""
+    def readers(self, owner: str, name: str) -> tuple[bool, tuple[str, ...]]:
+        """Return whether a package is private, and who may read it besides those who may publish it.
+
+        Raises:
+            PackageNotFound: there is no such package.
+        """
         with self._database.reading() as session:
-            query = select(PublisherKey.key).join(Owner).where(Owner.name == owner).order_by(PublisherKey.added_at)
-            return tuple(session.scalars(query))
+            package = find_package(session, self._sight, owner, name)
+            query = select(Reader.principal).where(Reader.package_id == package.id).order_by(Reader.principal)
+            return package.private, tuple(session.scalars(query))
+
+    def keys(self, owner: str) -> tuple[str, ...]:
+        """Return the public keys of an owner, the oldest first.
+
+        There are none for an owner that is not known, nor for one of whose packages the viewer sees none.
+        """
+        sees = select(Package.id).where(Package.owner == owner, Package.latest != "", self._sight.visible()).exists()
+        viewer = self._sight.viewer
+        own = viewer.is_admin or viewer.name == owner
+        query = select(PublisherKey.key).join(Owner).where(Owner.name == owner).order_by(PublisherKey.added_at)
+        with self._database.reading() as session:
+            return tuple(session.scalars(query if own else query.where(sees)))
+
+    def tags(self, most: int) -> list[str]:
+        """Return the most frequent tags of publishers.
+
+        Args:
+            most: the most tags.
+        """
+        query = (
+            select(PackageTag.tag)
+            .where(~PackageTag.tag.contains(":"), PackageTag.package_id.not_in(self._sight.hidden()))
+            .group_by(PackageTag.tag)
+            .order_by(func.count().desc(), PackageTag.tag)
+        )
+        with self._database.reading() as session:
+            return list(session.scalars(query.limit(most)))
 
     def projects(self, owner: str | None = None) -> list[str]:
         """Return the distributions of the package index, of one owner or of all."""
-        query = select(Package.distribution).where(Package.latest != "").order_by(Package.distribution)
+        query = select(Package.distribution).where(Package.latest != "", self._sight.visible())
+        query = query.order_by(Package.distribution)
         if owner is not None:
             query = query.where(Package.owner == owner)
         with self._database.reading() as session:
@@ -185,7 +230,7 @@ class Registry:
             PackageNotFound: the index of this owner, or of all, has no such distribution.
         """
         query = select(Version).join(Package, Package.id == Version.package_id)
-        query = query.where(Package.distribution == distribution)
+        query = query.where(Package.distribution == distribution, self._sight.visible())
         if owner is not None:
             query = query.where(Package.owner == owner)
         with self._database.reading() as session:
@@ -194,20 +239,21 @@ class Registry:
             raise PackageNotFound(f"this index has no distribution {distribution[:100]!r}")
         return sorted(rows, key=lambda row: ParsedVersion(row.version))
 
-    def file(self, sha256: str, filename: str) -> Version:
-        """Return the version with this wheel.
+    def file(self, sha256: str, filename: str) -> tuple[Version, bool]:
+        """Return the version with this wheel, and whether its package is private.
 
         Raises:
             PackageNotFound: no version has such a wheel.
         """
-        query = select(Version).where(Version.sha256 == sha256, Version.filename == filename)
+        query = select(Version, Package.private).join(Package, Package.id == Version.package_id)
+        query = query.where(Version.sha256 == sha256, Version.filename == filename, self._sight.visible())
         with self._database.reading() as session:
-            row = session.scalars(query).first()
+            row = session.execute(query).first()
         if row is None:
             raise PackageNotFound("no version has a file of this name and digest")
-        return row
+        return row[0], row[1]
 
-    def _record(self, package: Package, row: Version) -> VersionRecord:
+    def _record(self, package: Package, row: Version, *, retired: bool) -> VersionRecord:
         return VersionRecord(
             id=f"{package.owner}/{package.name}",
             version=row.version,
@@ -222,23 +268,32 @@ class Registry:
             signature=Signed.model_validate_json(row.signed) if row.signed else None,
             validation=ValidationSummary.model_validate_json(row.validation) if row.validation else None,
             yanked=row.yanked,
+            private=package.private,
+            retired=retired,
             uploaded_at=aware(row.uploaded_at),
             uploaded_by=row.uploaded_by,
             wheel=self._blobs.path(row.sha256),
         )
 
 
-def find_package(session: Session, owner: str, name: str, *, lock: bool = False) -> Package:
+def find_package(session: Session, sight: Sight, owner: str, name: str, *, lock: bool = False) -> Package:
     """Return the row of a package.
 
+    Args:
+        session: the transaction.
+        sight: what the viewer sees.
+        owner: the package's owner.
+        name: its name.
+        lock: whether to lock the row.
+
     Raises:
-        PackageNotFound: there is no such package; the message suggests the nearest one of the owner.
+        PackageNotFound: the viewer sees no such package; the message suggests the nearest one of the owner.
     """
-    query = select(Package).where(Package.owner == owner, Package.name == name, Package.latest != "")
+    query = select(Package).where(Package.owner == owner, Package.name == name, Package.latest != "", sight.visible())
     found = session.scalars(query.with_for_update() if lock else query).first()
     if found is None:
-        known = session.scalars(select(Package.name).where(Package.owner == owner).limit(1000)).all()
-        near = did_you_mean(name, known)
+        others = select(Package.name).where(Package.owner == owner, Package.latest != "", sight.visible())
+        near = did_you_mean(name, session.scalars(others.limit(1000)).all())
         raise PackageNotFound(f"there is no environment {f'{owner}/{name}'[:120]!r} on this hub{near}")
     return found
 
@@ -272,8 +327,3 @@ def summary_of_version(row: Version) -> VersionSummary:
         version=row.version, filename=row.filename, sha256=row.sha256, size=row.size, signed=row.signed is not None,
         uploaded_at=aware(row.uploaded_at), uploaded_by=row.uploaded_by, yanked=row.yanked,
     )  # fmt: skip
-
-
-def aware(moment: datetime) -> datetime:
-    """Return a time of the database with its zone, which SQLite does not keep."""
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

@@ -1,46 +1,62 @@
-"""Who may publish what: owners, maintainers of packages, and publishers' keys."""
+"""Who may publish and read what: owners, maintainers and readers of packages, and publishers' keys."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Final
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from ludus.hub.database.engine import Database
-from ludus.hub.database.tables import Maintainer, Owner, Package, PublisherKey
+from ludus.hub.database.tables import Maintainer, Owner, Package, PublisherKey, Reader, Version
+from ludus.hub.people.viewers import Viewer
 from ludus.hub.registry.catalog import find_package
 from ludus.hub.registry.names import check_owner, skeleton
+from ludus.hub.registry.visibility import Sight
 from ludus.protocol.errors import Conflict, Forbidden
-from ludus.protocol.methods import Scope
+from ludus.protocol.people import HubScope
+from ludus.protocol.registry import PackageSummary
 from ludus.protocol.registry_errors import NameRefused, PackageNotFound, SignatureRefused
-from ludus.server.auth.principal import Principal
 
 MAINTAINERS: Final = 100
 """The most maintainers of a package."""
+
+READERS: Final = 1000
+"""The most readers of a package."""
 
 KEYS: Final = 20
 """The most keys of an owner."""
 
 
-def authorize(session: Session, principal: Principal, owner: str, name: str | None = None) -> None:
-    """Check that a principal may publish for an owner, or versions of one package.
+def authorize(
+    session: Session, viewer: Viewer, owner: str, name: str | None = None, scope: HubScope = HubScope.PUBLISH
+) -> None:
+    """Check that a viewer may act for an owner, or publish versions of one package.
+
+    Args:
+        session: a transaction.
+        viewer: who wants to.
+        owner: the owner.
+        name: the name of the package, if its maintainers may do this too.
+        scope: the scope that the token needs.
 
     Raises:
-        Forbidden: it may not.
+        Unauthenticated: the viewer is a stranger.
+        Forbidden: the viewer may not, or the token may not.
     """
-    if principal.name == owner or principal.may(Scope.ADMIN):
+    viewer.require(scope, f"{owner}/{name}" if name is not None else None)
+    if viewer.name == owner or viewer.is_admin:
         return
     if name is not None:
         query = select(Maintainer).join(Package, Package.id == Maintainer.package_id)
-        query = query.where(Package.owner == owner, Package.name == name, Maintainer.principal == principal.name)
+        query = query.where(Package.owner == owner, Package.name == name, Maintainer.principal == viewer.name)
         if session.scalars(query).first() is not None:
             return
     what = f"{owner}/{name}" if name is not None else f"for {owner}"
     raise Forbidden(
-        f"{principal.name!r} may not publish {what}: publish under your own name, or have {owner!r} add you with "
+        f"{viewer.name!r} may not publish {what}: publish under your own name, or have {owner!r} add you with "
         "`ludus owners`"
     )
 
@@ -102,7 +118,7 @@ def check_key(session: Session, owner: Owner, key: str, now: datetime) -> None:
 
 
 class Ownership:
-    """Changes maintainers and keys. All methods block, and any thread may call them.
+    """Changes who may publish and read packages, and keys. All methods block, and any thread may call them.
 
     Args:
         database: the hub's database.
@@ -111,52 +127,98 @@ class Ownership:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, principal: Principal, owner: str, name: str, other: str) -> None:
+    def add(self, viewer: Viewer, owner: str, name: str, other: str) -> None:
         """Let another principal publish versions of a package.
 
         Raises:
-            Forbidden: the principal is not the owner.
+            Forbidden: the viewer is not the owner.
             NameRefused: the other's name cannot be one.
             PackageNotFound: there is no such package.
             Conflict: the package has too many maintainers.
         """
-        check_owner(other)
-        with self._database.writing() as session:
-            package = self._locked(session, principal, owner, name)
-            known = set(session.scalars(select(Maintainer.principal).where(Maintainer.package_id == package.id)))
-            if other == owner or other in known:
-                return
-            if len(known) >= MAINTAINERS:
-                raise Conflict(f"{owner}/{name} has {MAINTAINERS} owners already; remove one first")
-            session.add(Maintainer(package_id=package.id, principal=other))
+        self._add(viewer, owner, name, other, Maintainer, MAINTAINERS)
 
-    def remove(self, principal: Principal, owner: str, name: str, other: str) -> None:
+    def remove(self, viewer: Viewer, owner: str, name: str, other: str) -> None:
         """Take that right away again.
 
         Raises:
-            Forbidden: the principal is not the owner.
+            Forbidden: the viewer is not the owner.
             PackageNotFound: there is no such package, or the other is not among its owners.
             Conflict: the other is the owner whose name the package has.
         """
+        self._remove(viewer, owner, name, other, Maintainer)
+
+    def add_reader(self, viewer: Viewer, owner: str, name: str, other: str) -> None:
+        """Let another principal read a package while it is private. See `add`."""
+        self._add(viewer, owner, name, other, Reader, READERS)
+
+    def remove_reader(self, viewer: Viewer, owner: str, name: str, other: str) -> None:
+        """Take that right away again. See `remove`."""
+        self._remove(viewer, owner, name, other, Reader)
+
+    def set_private(self, viewer: Viewer, owner: str, name: str, *, private: bool) -> None:
+        """Make a package private or public.
+
+        Raises:
+            Forbidden: the viewer is not the owner.
+            PackageNotFound: there is no such package.
+        """
         with self._database.writing() as session:
-            package = self._locked(session, principal, owner, name)
+            package = self._locked(session, viewer, owner, name)
+            package.private = private
+            seen = update(Version).where(Version.package_id == package.id)
+            session.execute(seen.values(changed_at=datetime.now(UTC)))  # mirrors and caches look at this time
+            summary = PackageSummary.model_validate_json(package.summary).model_copy(update={"private": private})
+            package.summary = summary.model_dump_json(by_alias=True)
+
+    def check_owner(self, viewer: Viewer, owner: str, name: str) -> None:
+        """Check that a viewer may change who reads a package.
+
+        Raises:
+            Forbidden: the viewer is not the owner.
+            PackageNotFound: there is no such package.
+        """
+        with self._database.reading() as session:
+            find_package(session, Sight(viewer, HubScope.ACCOUNT), owner, name)
+            authorize(session, viewer, owner, scope=HubScope.ACCOUNT)
+
+    def _add(
+        self, viewer: Viewer, owner: str, name: str, other: str, table: type[Maintainer] | type[Reader], most: int
+    ) -> None:
+        check_owner(other)
+        with self._database.writing() as session:
+            package = self._locked(session, viewer, owner, name)
+            known = set(session.scalars(select(table.principal).where(table.package_id == package.id)))
+            if other == owner or other in known:
+                return
+            if len(known) >= most:
+                what = "owners" if table is Maintainer else "readers"
+                raise Conflict(f"{owner}/{name} has {most} {what} already; remove one first")
+            session.add(table(package_id=package.id, principal=other))
+
+    def _remove(
+        self, viewer: Viewer, owner: str, name: str, other: str, table: type[Maintainer] | type[Reader]
+    ) -> None:
+        with self._database.writing() as session:
+            package = self._locked(session, viewer, owner, name)
             if other == owner:
                 raise Conflict(f"{owner}/{name} belongs to {owner!r}, who cannot be removed")
-            gone = delete(Maintainer).where(Maintainer.package_id == package.id, Maintainer.principal == other)
-            removed = session.execute(gone.returning(Maintainer.principal)).first()
+            gone = delete(table).where(table.package_id == package.id, table.principal == other)
+            removed = session.execute(gone.returning(table.principal)).first()
             if removed is None:
-                raise PackageNotFound(f"{other[:60]!r} is not among the owners of {owner}/{name}")
+                what = "owners" if table is Maintainer else "readers"
+                raise PackageNotFound(f"{other[:60]!r} is not among the {what} of {owner}/{name}")
 
-    def _locked(self, session: Session, principal: Principal, owner: str, name: str) -> Package:
-        package = find_package(session, owner, name, lock=True)
-        authorize(session, principal, owner)
+    def _locked(self, session: Session, viewer: Viewer, owner: str, name: str) -> Package:
+        package = find_package(session, Sight(viewer, HubScope.ACCOUNT), owner, name, lock=True)
+        authorize(session, viewer, owner, scope=HubScope.ACCOUNT)
         return package
 
-    def add_key(self, principal: Principal, owner: str, key: str) -> None:
+    def add_key(self, viewer: Viewer, owner: str, key: str) -> None:
         """Add a key with which an owner's versions may be signed.
 
         Raises:
-            Forbidden: the principal is not the owner.
+            Forbidden: the viewer is not the owner.
             NameRefused: the owner's name cannot be one, or looks like another one.
             Conflict: the owner has too many keys, or another request adds one now.
         """
@@ -164,7 +226,7 @@ class Ownership:
         now = datetime.now(UTC)
         try:
             with self._database.writing() as session:
-                authorize(session, principal, owner)
+                authorize(session, viewer, owner, scope=HubScope.ACCOUNT)
                 row = ensure_owner(session, owner, now)
                 known = set(session.scalars(select(PublisherKey.key).where(PublisherKey.owner_id == row.id)))
                 if key in known:
@@ -175,16 +237,16 @@ class Ownership:
         except IntegrityError:
             raise Conflict(f"another request changes the keys of {owner!r} now; try again") from None
 
-    def remove_key(self, principal: Principal, owner: str, key: str) -> None:
+    def remove_key(self, viewer: Viewer, owner: str, key: str) -> None:
         """Remove a key. Versions that were signed with it stay.
 
         Raises:
-            Forbidden: the principal is not the owner.
+            Forbidden: the viewer is not the owner.
             PackageNotFound: the owner has no such key.
             Conflict: it is the last one, without which any key would be accepted.
         """
         with self._database.writing() as session:
-            authorize(session, principal, owner)
+            authorize(session, viewer, owner, scope=HubScope.ACCOUNT)
             row = session.scalars(select(Owner).where(Owner.name == owner).with_for_update()).first()
             known = set(session.scalars(select(PublisherKey.key).where(PublisherKey.owner_id == row.id))) if row else ()
             if row is None or key not in known:

@@ -23,12 +23,16 @@ from ludus.hub.blobs import BlobStore, Incoming
 from ludus.hub.database.engine import Database
 from ludus.hub.database.search import durability_tag, index_package, owner_tag
 from ludus.hub.database.tables import Package, PackageTag, Version
-from ludus.hub.registry.catalog import aware, find_package, find_version
+from ludus.hub.database.times import aware
+from ludus.hub.people.viewers import Viewer
+from ludus.hub.registry.catalog import find_package, find_version
 from ludus.hub.registry.names import distribution_name, id_of_distribution, split_id
 from ludus.hub.registry.owners import authorize, check_key, ensure_owner, ensure_package
+from ludus.hub.registry.visibility import Sight
 from ludus.hub.registry.wheels import WheelFacts, read_wheel
 from ludus.hub.settings import HubLimits
-from ludus.protocol.errors import PayloadTooLarge
+from ludus.protocol.errors import Conflict, PayloadTooLarge
+from ludus.protocol.people import HubScope
 from ludus.protocol.registry import (
     DESCRIPTION_LENGTH,
     EnvironmentEntry,
@@ -39,7 +43,6 @@ from ludus.protocol.registry import (
 )
 from ludus.protocol.registry_errors import ManifestRefused, SignatureRefused, VersionConflict
 from ludus.protocol.signing import check_contents
-from ludus.server.auth.principal import Principal
 
 ATTEMPTS: Final = 5
 """How often a transaction is tried; each time, another one has committed something in between."""
@@ -56,6 +59,7 @@ class Upload:
         card: its card.
         signed: the signed statement; None for an upload of twine.
         validation: the outcome of `ludus validate`, if it was sent.
+        private: whether the package is private. One that exists stays as it is; a public one then takes no upload.
     """
 
     wheel: Incoming
@@ -64,6 +68,7 @@ class Upload:
     card: str
     signed: Signed | None
     validation: ValidationSummary | None = None
+    private: bool = False
 
 
 class Publisher:
@@ -80,28 +85,29 @@ class Publisher:
         self._blobs = blobs
         self._limits = limits
 
-    def publish(self, principal: Principal, upload: Upload) -> None:
-        """Publish a version. The same upload again changes nothing.
+    def publish(self, viewer: Viewer, upload: Upload) -> bool:
+        """Publish a version, and return whether its package is private. The same upload again changes nothing.
 
         Raises:
-            Forbidden: the principal may not publish this package.
+            Forbidden: the viewer may not publish this package.
             NameRefused: the name is not valid, or looks like another one.
             WheelRefused: the file is not a sound wheel.
             ManifestRefused: the manifest contradicts the wheel.
             SignatureRefused: the signature is wrong, or the key is not one of the owner's.
             VersionConflict: the version exists with other content.
+            Conflict: the upload is private, and the package is public.
         """
         owner, name = split_id(upload.manifest.id)
         with self._database.reading() as session:
-            authorize(session, principal, owner, name)
+            authorize(session, viewer, owner, name)
         upload.wheel.flush()
         facts = read_wheel(upload.wheel.path, upload.filename, self._limits)
         check_manifest(upload.manifest, facts)
         if upload.signed is not None:
             check_statement(upload)
-        self._publish(principal, upload, facts)
+        return self._publish(viewer, upload, facts)
 
-    def publish_unsigned(self, principal: Principal, wheel: Incoming, filename: str) -> None:
+    def publish_unsigned(self, viewer: Viewer, wheel: Incoming, filename: str) -> bool:
         """Publish a wheel without a manifest, which is then made from the wheel. See `publish`."""
         wheel.flush()
         facts = read_wheel(wheel.path, filename, self._limits)
@@ -117,11 +123,11 @@ class Publisher:
             environments=tuple(EnvironmentEntry(name=key, source=source) for key, source in facts.sources.items()),
         )
         with self._database.reading() as session:
-            authorize(session, principal, owner, name)
+            authorize(session, viewer, owner, name)
         upload = Upload(wheel, filename, manifest, card, None)
-        self._publish(principal, upload, facts)
+        return self._publish(viewer, upload, facts)
 
-    def _publish(self, principal: Principal, upload: Upload, facts: WheelFacts) -> None:
+    def _publish(self, viewer: Viewer, upload: Upload, facts: WheelFacts) -> bool:
         if "\0" in upload.card:
             raise ManifestRefused(f"the card of {upload.manifest.id} holds a null character; write it as plain text")
         metadata = self._blobs.put(facts.metadata)
@@ -129,26 +135,33 @@ class Publisher:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 with self._database.writing() as session:
-                    self._record(session, principal, upload, facts, metadata)
-                return
+                    return self._record(session, viewer, upload, facts, metadata)
             except IntegrityError:
                 if attempt == ATTEMPTS:
                     raise VersionConflict(
                         f"{upload.manifest.id} {upload.manifest.version} was published by others at the same time; "
                         "look at what is there now"
                     ) from None
+        raise AssertionError("the last attempt returns or raises")
 
-    def _record(self, session: Session, principal: Principal, upload: Upload, facts: WheelFacts, metadata: str) -> None:
+    def _record(self, session: Session, viewer: Viewer, upload: Upload, facts: WheelFacts, metadata: str) -> bool:
         manifest = upload.manifest
-        authorize(session, principal, manifest.owner, manifest.name)
+        authorize(session, viewer, manifest.owner, manifest.name)
         now = datetime.now(UTC)
         owner = ensure_owner(session, manifest.owner, now)
         package = ensure_package(session, owner, manifest.name, facts.distribution, now)
+        if package.latest == "":
+            package.private = upload.private
+        elif upload.private and not package.private:
+            raise Conflict(
+                f"{manifest.id} is public, and this upload is private: make the package private first with "
+                f"`ludus access {manifest.id} --private`"
+            )
         same = select(Version).where(Version.package_id == package.id, Version.version == manifest.version)
         existing = session.scalars(same).first()
         if existing is not None:
             _check_same(existing, upload)
-            return
+            return package.private
         if upload.signed is not None:
             check_key(session, owner, upload.signed.key, now)
         session.add(
@@ -164,24 +177,25 @@ class Publisher:
                 card=upload.card,
                 signed=upload.signed.model_dump_json(by_alias=True) if upload.signed else None,
                 validation=upload.validation.model_dump_json(by_alias=True) if upload.validation else None,
-                uploaded_by=principal.name,
+                uploaded_by=viewer.name,
                 uploaded_at=now,
                 changed_at=now,
             )
         )
         session.flush()
         _refresh(session, package, now)
+        return package.private
 
-    def yank(self, principal: Principal, owner: str, name: str, version: str, reason: str | None) -> None:
+    def yank(self, viewer: Viewer, owner: str, name: str, version: str, reason: str | None) -> None:
         """Yank a version for a reason, so that it is installed only where it is pinned; without one, undo that.
 
         Raises:
-            Forbidden: the principal may not publish this package.
+            Forbidden: the viewer may not publish this package.
             PackageNotFound: there is no such version.
         """
         with self._database.writing() as session:
-            package = find_package(session, owner, name, lock=True)
-            authorize(session, principal, owner, name)
+            package = find_package(session, Sight(viewer, HubScope.PUBLISH), owner, name, lock=True)
+            authorize(session, viewer, owner, name)
             now = datetime.now(UTC)
             row = find_version(session, package, version)
             if row.yanked != reason:
@@ -264,7 +278,7 @@ def _refresh(session: Session, package: Package, now: datetime) -> None:
             if row.version in (package.latest, latest.version):
                 row.changed_at = now
     manifest = Manifest.model_validate_json(latest.manifest)
-    summary = _summary(manifest, latest)
+    summary = _summary(manifest, latest, private=package.private)
     package.latest = latest.version
     package.summary = summary.model_dump_json(by_alias=True)
     package.updated_at = max(row.uploaded_at for row in rows if row.uploaded_at is not None)
@@ -292,7 +306,7 @@ def _preference(row: Version) -> tuple[bool, bool, ParsedVersion]:
     return row.yanked is None, not version.is_prerelease, version
 
 
-def _summary(manifest: Manifest, row: Version) -> PackageSummary:
+def _summary(manifest: Manifest, row: Version, *, private: bool) -> PackageSummary:
     counts = [split.count for entry in manifest.environments for split in entry.splits]
     known = [count for count in counts if count is not None]
     passed = ValidationSummary.model_validate_json(row.validation).passed if row.validation else None
@@ -308,5 +322,6 @@ def _summary(manifest: Manifest, row: Version) -> PackageSummary:
         signed=row.signed is not None,
         yanked=row.yanked is not None,
         passed=passed,
+        private=private,
         updated_at=aware(row.uploaded_at),
     )

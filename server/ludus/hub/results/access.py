@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from sqlalchemy import Select, select
 from starlette.requests import Request
 
+from ludus.hub.database.tables import Package
 from ludus.hub.hub import Hub
+from ludus.hub.people.viewers import Viewer
 from ludus.hub.registry.catalog import VersionRecord
+from ludus.hub.registry.visibility import Sight
+from ludus.hub.results.store import no_run
 from ludus.protocol.errors import Conflict, Forbidden
 from ludus.protocol.methods import Scope
+from ludus.protocol.people import HubScope
+from ludus.protocol.registry_errors import PackageNotFound
 from ludus.protocol.results import RunInfo
 from ludus.server.auth.principal import Principal
 
@@ -22,13 +29,20 @@ class Access:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
-    def submitter(self, request: Request) -> Principal:
-        """Return the principal of a request that submits results or plays a run.
+    def submitter(self, request: Request, package: str | None = None) -> Viewer:
+        """Return the sender of a request that submits results or plays a run.
+
+        Args:
+            request: the request.
+            package: the package that it is about, as `owner/name`; None if it names a run.
 
         Raises:
             Unauthenticated: there is no valid token.
+            Forbidden: the token lacks the scope `results`, or is limited to other packages.
         """
-        return self._hub.authenticator.principal(request)
+        viewer = self._hub.authenticator.principal(request)
+        viewer.require(HubScope.RESULTS, package)
+        return viewer
 
     def is_moderator(self, principal: Principal) -> bool:
         """Return whether a principal may remove the runs of others: the operator. A publisher competes itself."""
@@ -40,12 +54,12 @@ class Access:
         Raises:
             PackageNotFound: there is none, or it is private.
         """
-        return self._hub.registry.version(owner, name, version)
+        return self._hub.catalog(request).version(owner, name, version)
 
-    def is_publisher(self, principal: Principal, record: VersionRecord) -> bool:
+    def is_publisher(self, principal: Viewer, record: VersionRecord) -> bool:
         """Return whether a principal may publish versions of a package."""
         owner, _, name = record.id.partition("/")
-        return principal.name in self._hub.registry.owners(owner, name)
+        return principal.name in self._hub.catalog_of(principal).owners(owner, name)
 
     def check_rollouts(self, request: Request, principal: Principal, run: RunInfo) -> None:
         """Check that a principal may upload the trajectories of a run.
@@ -54,7 +68,7 @@ class Access:
             Forbidden: the run is another account's.
             Conflict: the run was played here, or its split is a test split, whose tasks stay unpublished.
         """
-        owner, _, name = run.package.partition("/")
+        owner, _, name = self.check_run(request, run).package.partition("/")
         record = self.version(request, owner, name, run.version)
         if run.by != principal.name:
             raise Forbidden(f"the run {run.key} is of {run.by!r}, not of {principal.name!r}")
@@ -64,12 +78,20 @@ class Access:
         if run.level != "reported":
             raise Conflict(f"the run {run.key} was played on this hub; only reported runs take trajectories")
 
+    def hidden(self, request: Request) -> Select[str]:
+        """Return the query for the packages, as `owner/name`, that the sender of a request does not see."""
+        ids = Sight(self._hub.viewer(request, of_page=True)).hidden()
+        return select(Package.owner + "/" + Package.name).where(Package.id.in_(ids))
+
     def check_run(self, request: Request, run: RunInfo) -> RunInfo:
         """Return a run if the sender of a request may see its package.
 
         Raises:
-            NotFound: it is private.
+            NotFound: it is private; the error is that of a run that does not exist.
         """
         owner, _, name = run.package.partition("/")
-        self.version(request, owner, name, run.version)
+        try:
+            self.version(request, owner, name, run.version)
+        except PackageNotFound:
+            raise no_run(run.key) from None
         return run

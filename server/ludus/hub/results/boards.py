@@ -15,7 +15,7 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from ludus.hub.database.result_tables import ResultBoard, ResultLine, ResultRun
-from ludus.hub.registry.catalog import aware
+from ludus.hub.database.times import aware
 from ludus.hub.results.figures import TaskSums, added, difficulty, statistics_of
 from ludus.protocol.evaluation import Interval
 from ludus.protocol.results import Board, BoardRow, Level, RunFigures

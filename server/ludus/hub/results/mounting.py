@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
+from ludus.hub.results.personal import PersonalResults
 from ludus.hub.results.played import PlayedRuns
 from ludus.hub.results.receipts import concluding
 from ludus.hub.results.routes import ResultRoutes
@@ -36,5 +37,7 @@ def mount_results(app: FastAPI, hub: Hub) -> None:
     app.state.results, app.state.played, app.state.receipt_key = store, played, key
     routes = ResultRoutes(hub, store, played, conclude, play_address, public_key(key))
     app.include_router(routes.router())
+    personal = PersonalResults(hub.database, routes.rollouts)
+    hub.people.data.add("results", personal.export, personal.delete)
     hub.at_start(played.begin)
     hub.at_end(played.close)

@@ -57,6 +57,10 @@ class RunRollouts:
         """Return where a file is."""
         return self._folder / f"{digest}.jsonl"
 
+    def remove(self, digest: str) -> None:
+        """Remove a file, if it is there."""
+        self.path(digest).unlink(missing_ok=True)
+
 
 def _check(path: Path) -> None:
     lines = 0

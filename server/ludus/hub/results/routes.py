@@ -101,7 +101,7 @@ class ResultRoutes:
         self._conclude = conclude
         self._play_address = play_address
         self._key = key
-        self._rollouts = RunRollouts(hub.settings.data / ROLLOUTS)
+        self.rollouts = RunRollouts(hub.settings.data / ROLLOUTS)
         self._limits: ResultLimits = hub.settings.results
 
     def router(self) -> APIRouter:
@@ -167,8 +167,8 @@ class ResultRoutes:
             return Response(whole.model_dump_json(by_alias=True), media_type="application/json")
 
         @routes.get("/results/log", tags=["Results"], summary="List removals and rescorings")
-        def log(page: Annotated[int, Query(ge=1, le=100_000)] = 1) -> ResultsLog:
-            entries, total = store.log(page)
+        def log(request: Request, page: Annotated[int, Query(ge=1, le=100_000)] = 1) -> ResultsLog:
+            entries, total = store.log(page, access.hidden(request))
             return ResultsLog(entries=tuple(entries), total=total, page=page)
 
         @routes.get("/results/key", tags=["Results"], summary="Show the key with which receipts are signed")
@@ -198,7 +198,7 @@ class ResultRoutes:
             principal = await run_in_threadpool(access.submitter, request)
             info = await run_in_threadpool(self._store.run, run)
             await run_in_threadpool(access.check_rollouts, request, principal, info)
-            digest = await self._rollouts.receive(request.stream())
+            digest = await self.rollouts.receive(request.stream())
             await run_in_threadpool(self._store.set_rollouts, run, digest)
             return await run_in_threadpool(self._store.run, run)
 
@@ -209,7 +209,7 @@ class ResultRoutes:
             if digest is None or info.removal is not None:
                 raise NotFound(f"the run {run[:40]} has no uploaded trajectories")
             return FileResponse(
-                self._rollouts.path(digest), media_type="application/x-ndjson", filename=f"{info.key}.jsonl"
+                self.rollouts.path(digest), media_type="application/x-ndjson", filename=f"{info.key}.jsonl"
             )
 
         @routes.post("/runs/{run}/remove", tags=["Results"], summary="Take a run off its board")

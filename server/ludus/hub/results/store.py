@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import Select, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from ludus.hub.database.engine import Database
 from ludus.hub.database.result_tables import ResultBoard, ResultEpisode, ResultLogLine, ResultRun
-from ludus.hub.registry.catalog import aware
+from ludus.hub.database.times import aware
 from ludus.hub.results.boards import add_ended, count_again, level_of, range_of, read_board
 from ludus.hub.results.limits import ResultLimits
 from ludus.protocol.errors import CapacityError, Conflict, Forbidden, NotFound
@@ -454,19 +454,24 @@ class ResultStore:
         with self._database.reading() as session:
             return _find(session, key)[0].rollouts
 
-    def log(self, page: int) -> tuple[list[LogEntry], int]:
-        """Return one page of the log, the newest line first, and the number of all lines."""
+    def log(self, page: int, hidden: Select[str]) -> tuple[list[LogEntry], int]:
+        """Return one page of the log, the newest line first, and the number of all lines.
+
+        Args:
+            page: the number of the page, from 1.
+            hidden: the query for the packages whose lines are left out.
+        """
         with self._database.reading() as session:
-            total = session.scalar(select(func.count()).select_from(ResultLogLine)) or 0
-            query = (
+            joined = (
                 select(ResultLogLine, ResultRun, ResultBoard)
                 .join(ResultRun, ResultRun.id == ResultLogLine.run_id)
                 .join(ResultBoard, ResultBoard.id == ResultRun.board_id)
-                .order_by(ResultLogLine.id.desc())
-                .offset((page - 1) * LOG_LINES)
-                .limit(LOG_LINES)
+                .where(ResultBoard.package.not_in(hidden))
             )
-            return [_log_entry(line, run, board) for line, run, board in session.execute(query)], total
+            lines = joined.with_only_columns(ResultLogLine.id).subquery()
+            total = session.scalar(select(func.count()).select_from(lines))
+            query = joined.order_by(ResultLogLine.id.desc()).offset((page - 1) * LOG_LINES).limit(LOG_LINES)
+            return [_log_entry(line, run, board) for line, run, board in session.execute(query)], total or 0
 
     def _ensure_board(self, new: NewRun) -> None:
         key = new.board
@@ -514,11 +519,16 @@ def _locked(session: Session, key: str) -> tuple[ResultRun, ResultBoard]:
     return session.scalars(query.execution_options(populate_existing=True)).one(), board
 
 
+def no_run(key: str) -> NotFound:
+    """Return the error for a run that does not exist, or that its reader may not see."""
+    return NotFound(f"this hub has no run {key[:40]!r}")
+
+
 def _find(session: Session, key: str, *, lock: bool = False) -> tuple[ResultRun, ResultBoard]:
     query = select(ResultRun).where(ResultRun.key == key)
     run = session.scalars(query.with_for_update() if lock else query).first()
     if run is None:
-        raise NotFound(f"this hub has no run {key[:40]!r}")
+        raise no_run(key)
     board = session.get(ResultBoard, run.board_id)
     assert board is not None
     return run, board

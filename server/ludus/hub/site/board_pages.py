@@ -90,7 +90,7 @@ class BoardPages:
     def log(self, request: Request) -> Response:
         """Return one page of the log."""
         number = whole_number(request, "page", 1)
-        entries, total = self._store.log(number)
+        entries, total = self._store.log(number, self._access.hidden(request))
         return self._site.page(
             request, "results_log.html", entries=entries, page=number, pages=max(1, -(-total // LOG_LINES))
         )

@@ -21,7 +21,6 @@ class CatalogPages:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._facets = Facets(site.hub.registry, site.hub.database)
 
     def catalog(self, request: Request) -> Response:
         """Return one page of the catalog."""
@@ -34,8 +33,9 @@ class CatalogPages:
         if len(tags) > MOST_TAGS or any(len(tag) > 40 for tag in tags):
             raise InvalidParams(f"'tag' in the address may occur {MOST_TAGS} times, with 40 characters each")
         number = whole_number(request, "page", 1)
-        found, total = self._facets.search(text, tags, owner, durability, number)
-        common = self._facets.tags()
+        facets = Facets(self._site.catalog(request))
+        found, total = facets.search(text, tags, owner, durability, number)
+        common = facets.tags()
         return self._site.page(
             request, "catalog.html", query=text, owner=owner, durability=durability, chosen=tags,
             tags=[*(tag for tag in tags if tag not in common), *common], durabilities=DURABILITIES, packages=found,

@@ -44,7 +44,8 @@ class EnvironmentPages:
     def environment(self, request: Request) -> Response:
         """Return the page of a version; of the latest one if the address names none."""
         owner, name = request.path_params["owner"], request.path_params["name"]
-        registry = self._site.hub.registry
+        registry = self._site.catalog(request)
+        viewer = self._site.visitors.visitor(request).viewer
         record = registry.version(owner, name, request.path_params.get("version"))
         versions = registry.versions(owner, name)
         latest = registry.environment(owner, name).version
@@ -66,12 +67,13 @@ class EnvironmentPages:
             ),
             reports=list(_reports(record)), owners=registry.owners(owner, name),
             results=environment_results(request.app.state.results, record.id, record.version),
+            may_change=viewer.is_admin or viewer.name == owner,
         )  # fmt: skip
 
     def difference(self, request: Request) -> Response:
         """Return what changed in the manifest from one version to another."""
         owner, name = request.path_params["owner"], request.path_params["name"]
-        registry = self._site.hub.registry
+        registry = self._site.catalog(request)
         after = registry.version(owner, name, request.path_params["version"])
         versions = registry.versions(owner, name)
         wanted = short_text(request, "from", 60) or _previous(versions, after.version) or after.version
@@ -85,7 +87,7 @@ class EnvironmentPages:
     def card(self, request: Request) -> Response:
         """Return a card as it was uploaded, as plain text."""
         parts = request.path_params
-        record = self._site.hub.registry.version(parts["owner"], parts["name"], parts["version"])
+        record = self._site.catalog(request).version(parts["owner"], parts["name"], parts["version"])
         return Response(record.card, headers={**HEADERS}, media_type="text/plain; charset=utf-8")
 
 

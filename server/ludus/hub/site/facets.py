@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, get_args
 
-from sqlalchemy import func, select
-
-from ludus.hub.database.engine import Database
 from ludus.hub.database.search import durability_tag, owner_tag
-from ludus.hub.database.tables import PackageTag
 from ludus.hub.registry.catalog import Registry
 from ludus.protocol.registry import Durability, PackageSummary
 
@@ -24,24 +20,15 @@ class Facets:
     """Searches with filters. All methods block, and any thread may call them.
 
     Args:
-        registry: the registry.
-        database: the hub's database.
+        registry: the registry as the viewer sees it.
     """
 
-    def __init__(self, registry: Registry, database: Database) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._database = database
 
     def tags(self) -> list[str]:
         """Return the most frequent tags."""
-        query = (
-            select(PackageTag.tag)
-            .where(~PackageTag.tag.contains(":"))
-            .group_by(PackageTag.tag)
-            .order_by(func.count().desc(), PackageTag.tag)
-        )
-        with self._database.reading() as session:
-            return list(session.scalars(query.limit(COMMON_TAGS)))
+        return self._registry.tags(COMMON_TAGS)
 
     def search(
         self, text: str, tags: Sequence[str], owner: str, durability: str, page: int

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ludus.hub.site.account_pages import AccountPages
 from ludus.hub.site.board_pages import BoardPages
 from ludus.hub.site.catalog_pages import CatalogPages
 from ludus.hub.site.environment_pages import EnvironmentPages
@@ -71,6 +72,9 @@ def mount_site(app: FastAPI, hub: Hub) -> None:
         Route("/login", sign_in.form),
         Route("/login", sign_in.sign_in, methods=["POST"]),
         Route("/logout", sign_in.sign_out, methods=["POST"]),
+        Route("/register", sign_in.registration),
+        Route("/register", sign_in.register, methods=["POST"]),
+        *_account_routes(AccountPages(site)),
         Route(PACKAGE, environments.environment),
         Route(version, environments.environment),
         Route(f"{version}/card", environments.card),
@@ -79,6 +83,24 @@ def mount_site(app: FastAPI, hub: Hub) -> None:
     _add_play_and_rollouts(app, site)
     _add_results(app, site)
     _add_error_pages(app, site)
+
+
+def _account_routes(pages: AccountPages) -> list[Route]:
+    access = f"{PACKAGE}/access"
+    return [
+        Route("/account", pages.account),
+        Route("/account/password", pages.change_password, methods=["POST"]),
+        Route("/account/sessions/end", pages.sign_out_everywhere, methods=["POST"]),
+        Route("/account/export", pages.export),
+        Route("/account/delete", pages.delete, methods=["POST"]),
+        Route("/account/tokens", pages.tokens),
+        Route("/account/tokens", pages.create_token, methods=["POST"]),
+        Route("/account/tokens/{token:int}/revoke", pages.revoke_token, methods=["POST"]),
+        Route("/account/audit", pages.audit),
+        Route("/account/audit/all", pages.audit_of_all),
+        Route(access, pages.access),
+        Route(access, pages.change_access, methods=["POST"]),
+    ]
 
 
 def _add_play_and_rollouts(app: FastAPI, site: Site) -> None:
@@ -108,6 +130,7 @@ def _add_play_and_rollouts(app: FastAPI, site: Site) -> None:
     before = next(place for place, route in enumerate(app.router.routes) if getattr(route, "path", "") == PACKAGE)
     app.router.routes[before:before] = routes
     site.hub.at_end(plays.close)
+    site.hub.people.data.add("rollouts", rollouts.export, rollouts.delete)
 
 
 def _add_results(app: FastAPI, site: Site) -> None:

@@ -26,6 +26,7 @@ from ludus.protocol.actions import Answer, Call
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import InvalidParams, NotFound, Unsupported
 from ludus.protocol.items import OutputItem, to_json
+from ludus.protocol.people import HubScope
 from ludus.protocol.registry import EnvironmentEntry
 from ludus.protocol.text import replace_surrogates
 from ludus.protocol.trajectory import Trajectory, TurnRecord
@@ -63,9 +64,16 @@ class PlayPages:
         if entry is None or split not in {one.name for one in entry.splits}:
             raise InvalidParams("choose an environment and a split of this version")
         index = _index(str(fields.get("index", "")), entry, split)
-        target = PlayTarget(url, visitor.token, record.id, record.version, name, split, index)
+        target = PlayTarget(url, self._token(visitor), record.id, record.version, name, split, index)
         play = await self._plays.start(visitor.key, target)
         return see(f"/{record.id}/play/{play.id}#now")
+
+    def _token(self, visitor: Visitor) -> str | None:
+        """Return a token with which the hub plays for a person; None on an open hub."""
+        if not self._site.visitors.needs_sign_in:
+            return None
+        limits = self._plays.limits
+        return self._site.hub.authenticator.lend(visitor.viewer, limits.start_seconds + limits.play_seconds)
 
     def play(self, request: Request) -> Response:
         """Return the page of a play: the conversation, and the forms or the reward."""
@@ -121,7 +129,7 @@ class PlayPages:
             Unsupported: the hub runs no environments.
         """
         owner, name = request.path_params["owner"], request.path_params["name"]
-        record = self._site.hub.registry.version(owner, name, version or None)
+        record = self._site.hub.catalog_of(visitor.viewer, HubScope.RUN).version(owner, name, version or None)
         visitor.require_owner()
         url = self._site.play_address(request, owner, name, record.version)
         if url is None:

@@ -207,12 +207,12 @@ class Plays:
         running = [one for one in self._plays.values() if one.ended is None]
         if len(running) >= self.limits.plays:
             raise CapacityError(
-                f"{self.limits.plays} people play here already; try again in a while", limit="plays", retry_after=30.0
+                f"{self.limits.plays} people play here already; try again in a while", limit="plays", retryAfter=30.0
             )
         if sum(one.visitor == visitor for one in running) >= self.limits.plays_per_visitor:
             raise CapacityError(
                 f"you have {self.limits.plays_per_visitor} episodes open: end one of them first",
-                limit="plays_per_visitor", retry_after=30.0,
+                limit="plays_per_visitor", retryAfter=30.0,
             )  # fmt: skip
         play = Play(visitor, target, self.limits, self.clock)
         self._plays[play.id] = play

@@ -162,6 +162,17 @@ class Rollouts:
         except ValidationError as error:
             raise NotFound(describe_invalid_line(error)) from None
 
+    def export(self, owner: str) -> list[dict[str, Any]]:
+        """Return what is kept of an owner, as JSON: each file with its lines."""
+        return [
+            {"name": one.name, "keptAt": one.kept_at, "lines": self.path(owner, one).read_text("utf-8", "replace")}
+            for one in self.files(owner)
+        ]
+
+    def delete(self, owner: str) -> None:
+        """Remove all files of an owner."""
+        shutil.rmtree(self._of(owner), ignore_errors=True)
+
     def path(self, owner: str, file: RolloutFile) -> Path:
         """Return where a file is."""
         return self._path(owner, file.id)

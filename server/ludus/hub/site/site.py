@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from ludus.hub.hub import Hub
+from ludus.hub.registry.catalog import Registry
 from ludus.hub.site.rendering import HEADERS, Renderer
-from ludus.hub.site.visitors import Visitor, Visitors, set_cookie
+from ludus.hub.site.visitors import Visitor, Visitors
 from ludus.protocol.errors import InvalidParams, PayloadTooLarge
 
 PlayAddress = Callable[[Request, str, str, str], str | None]
@@ -38,18 +40,22 @@ class Site:
         self.hub = hub
         self.renderer = renderer
         self.play_address = play_address
-        self.visitors = Visitors(hub.authenticator)
+        self.visitors = Visitors(hub)
 
     def page(
         self, request: Request, template: str, *, visitor: Visitor | None = None, status: int = 200, **values: Any
     ) -> Response:
         """Return a page; its browser gets a cookie only if a visitor is given, because the page has forms then."""
-        known = visitor or self.visitors.visitor(request)
+        known = visitor or self.visitors.shown(request)
         response = self.renderer.page(
             template, status, needs_sign_in=self.visitors.needs_sign_in, owner_name=known.owner,
-            form_key=known.form_key, **values,
+            has_account=known.viewer.account is not None, form_key=known.form_key, **values,
         )  # fmt: skip
-        return set_cookie(request, response, visitor) if visitor is not None else response
+        return self.visitors.set_cookie(request, response, visitor) if visitor is not None else response
+
+    def catalog(self, request: Request) -> Registry:
+        """Return the registry as the person at the browser sees it."""
+        return self.hub.catalog_of(self.visitors.visitor(request).viewer)
 
     async def form(self, request: Request, most: int = FORM_BYTES) -> tuple[Visitor, Any]:
         """Return the visitor who has sent a form, and its fields.
@@ -62,7 +68,7 @@ class Site:
         if not (length.isascii() and length.isdigit() and len(length) < 12 and int(length) <= most):
             raise PayloadTooLarge(f"the form is larger than the {most:,} bytes that this page takes", limit="form")
         fields = await request.form(max_files=1, max_fields=FORM_FIELDS, max_part_size=most)
-        return self.visitors.check_form(request, str(fields.get("form_key", ""))), fields
+        return await run_in_threadpool(self.visitors.check_form, request, str(fields.get("form_key", ""))), fields
 
 
 def see(address: str) -> Response:

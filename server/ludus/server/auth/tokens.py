@@ -234,6 +234,11 @@ class TokenStore:
         self._refresh()
         return self._limits.get(name)
 
+    def names(self) -> frozenset[str]:
+        """Return the names of all tokens."""
+        self._refresh()
+        return frozenset(principal.name for principal in self._known.values())
+
     @property
     def limits_bytes(self) -> bool:
         """Whether a token has a limit on stored bytes."""

@@ -126,7 +126,10 @@ def main() -> int:
     return serve_order(order, follow_parent(order.parent), said)
 
 
-def serve_order(order: Order, orders: queue.SimpleQueue[Any], said: Answers, tokens: TokenStore | None = None) -> int:
+def serve_order(
+    order: Order, orders: queue.SimpleQueue[Any], said: Answers, tokens: TokenStore | None = None,
+    capability_key: bytes | None = None,
+) -> int:  # fmt: skip
     """Load the environments of an order, serve them once that is ordered, and return the exit code.
 
     Args:
@@ -134,6 +137,7 @@ def serve_order(order: Order, orders: queue.SimpleQueue[Any], said: Answers, tok
         orders: the further orders.
         said: what this process answers.
         tokens: the trainer tokens, instead of those that the settings name.
+        capability_key: signs play capabilities, if the settings name no key.
     """
     settings = order.settings
     logs.configure(settings.log_format, settings.log_level)
@@ -142,6 +146,8 @@ def serve_order(order: Order, orders: queue.SimpleQueue[Any], said: Answers, tok
             environments = all_with_noise(load_environments(order.specs), order.noise)
             app = build(environments, settings, tokens=tokens)
             host, lease = app.context.host, Lease(order.lease_seconds)
+            if capability_key is not None and host.signer is not None:
+                host.signer.prefer(capability_key)
             host.on_released = lambda: said.write({"released": True})
             app.surround(lambda inner: FromGateway(inner, order.secret, host, lease))
             listener = listen(order.host, 0)

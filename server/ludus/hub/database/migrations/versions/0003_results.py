@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0003"
-down_revision = "0001"
+down_revision = "0002"
 
 BIG_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 TIME = sa.DateTime(timezone=True)

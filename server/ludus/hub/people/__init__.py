@@ -1,0 +1,13 @@
+"""People: accounts, passwords, sessions, tokens, and who may see what.
+
+viewers.py        who sends a request, and what they may do
+accounts.py       accounts: created, disabled, deleted; passwords.py: Argon2id within bounds
+sessions.py       browsers that have signed in
+access_tokens.py  tokens of accounts
+invitations.py    codes with which people may register
+rates.py          how many requests an address, a name or a token may send
+audit.py          the log of what people did
+personal_data.py  export and deletion of what belongs to a person
+people.py         all of these together
+api.py            the JSON API; command.py: `ludus hub accounts`
+"""

@@ -1,0 +1,73 @@
+"""All parts of a hub that are about people."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from ludus.hub.blobs import BlobStore
+from ludus.hub.database.engine import Database
+from ludus.hub.people.access_tokens import AccessTokens
+from ludus.hub.people.accounts import Accounts
+from ludus.hub.people.audit import Audit
+from ludus.hub.people.invitations import Invitations
+from ludus.hub.people.passwords import Passwords
+from ludus.hub.people.personal_data import PersonalData
+from ludus.hub.people.rates import Rates
+from ludus.hub.people.sessions import Sessions
+from ludus.hub.people.viewers import Viewer
+from ludus.hub.settings import HubSettings
+from ludus.hub.tokens import Authenticator
+from ludus.server.auth import TokenStore
+
+
+class People:
+    """The parts of a hub that are about people.
+
+    Args:
+        database: the hub's database.
+        blobs: the hub's files.
+        settings: the hub's settings.
+        operator: the tokens of the token file; None if there is none.
+
+    Attributes:
+        accounts: the accounts.
+        tokens: their tokens.
+        sessions: the browsers in which people have signed in.
+        invitations: codes to register with.
+        audit: the log of what people did.
+        rates: how many requests may come.
+        data: exports and deletes what belongs to a person.
+        authenticator: finds the viewer of a request.
+        registration: who may register.
+    """
+
+    def __init__(
+        self, database: Database, blobs: BlobStore, settings: HubSettings, operator: TokenStore | None
+    ) -> None:
+        passwords = Passwords()
+        names = (lambda: operator.names()) if operator is not None else tuple
+        self.accounts = Accounts(database, passwords, names)
+        self.tokens = AccessTokens(database)
+        self.invitations = Invitations(database)
+        self.audit = Audit(database)
+        self.rates = Rates(settings.people.rates)
+        self.authenticator = Authenticator(settings, operator, self.accounts, self.tokens, self.rates)
+        self.sessions = Sessions(database, self.authenticator.of_operator_token)
+        self.data = PersonalData(database, blobs, self.accounts, self.sessions, self.tokens)
+        self.registration = settings.people.registration
+        if not self.authenticator.is_open:
+            passwords.prepare()
+            self.audit.sweep()
+
+    def note_of(self, viewer: Viewer, request: Request, action: str, subject: str, account: str) -> None:
+        """Add to the audit log what the sender of a request has done.
+
+        Args:
+            viewer: the sender.
+            request: the request.
+            action: what was done, such as `published`.
+            subject: what it was done to.
+            account: the account that it is about.
+        """
+        address = self.authenticator.address(request)
+        self.audit.note(action, subject, actor=viewer.name, account=account, address=address)

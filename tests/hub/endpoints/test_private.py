@@ -1,0 +1,135 @@
+"""Endpoints of private packages: absent for strangers on all wires, and what tokens of accounts open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from ludus.client import connect
+from ludus.hub.endpoints import upgrades
+from ludus.hub.people.viewers import Viewer
+from ludus.protocol.errors import ConnectionFailed, LudusError, NotFound
+from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL
+from ludus.protocol.people import HubScope, NewToken
+
+PASSWORD = "correct horse battery"
+PATHS = ("", "/health", "/ready", "/mcp", "/list_environments", "/logs", "/play/play_AAAA/mcp", "/channel")
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def tokens_of(hub: Any, **scopes: list[HubScope]) -> dict[str, str]:
+    """Create accounts, and return a token of each."""
+    people, found = hub.app.state.hub.people, {}
+    for name, granted in scopes.items():
+        person = people.accounts.create(name, PASSWORD, of_existing_owner=True)
+        wanted = NewToken(name="test", scopes=tuple(granted), days=1)
+        found[name] = people.tokens.create(person.id, wanted, is_admin=False).token
+    return found
+
+
+@pytest.fixture
+async def private(start_hub: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, dict[str, str]]:
+    """A hub with the private package `ada/counter`, and the tokens of its owner, a reader and a stranger."""
+    monkeypatch.setattr(upgrades, "CHECK_SECONDS", 0.05)
+    hub = await start_hub()
+    await hub.publish()
+    parts = hub.app.state.hub
+    operator = Viewer.of_administrator("root")
+    await asyncio.to_thread(parts.ownership.set_private, operator, "ada", "counter", private=True)
+    await asyncio.to_thread(parts.ownership.add_reader, operator, "ada", "counter", "bob")
+    run = [HubScope.RUN]
+    tokens = await asyncio.to_thread(tokens_of, hub, ada=run, bob=run, eve=run, max=[HubScope.READ])
+    await asyncio.to_thread(parts.people.accounts.create, "root", PASSWORD, admin=True)
+    return hub, tokens
+
+
+async def answers(url: str, headers: dict[str, str], package: str) -> list[tuple[int, str]]:
+    """The answers of all paths of an endpoint, without the package's name."""
+    found = []
+    async with aiohttp.ClientSession(headers=headers) as session:
+        for path in PATHS:
+            async with session.get(f"{url}/e/ada/{package}{path}") as answer:
+                found.append((answer.status, (await answer.text()).replace(package.partition("@")[0], "")))
+        try:
+            await session.ws_connect(f"{url}/e/ada/{package}/channel")
+        except aiohttp.WSServerHandshakeError as refused:
+            found.append((refused.status, refused.message))
+    return found
+
+
+async def test_a_stranger_finds_nothing_and_a_reader_plays(private: tuple[Any, dict[str, str]]) -> None:
+    hub, tokens = private
+    async with connect(hub.address(), token=tokens["bob"]) as client:
+        episode = await client.environment("counter").start(index=0)
+        await episode.call("add", number=1)
+        play = episode.play_url or ""
+        for headers in ({}, {"Authorization": f"Bearer {tokens['eve']}"}):
+            for package in ("counter", "counter@1.0.0"):
+                absent = package.replace("counter", "kounter")
+                found = await answers(hub.url, headers, package)
+                assert found == await answers(hub.url, headers, absent)
+                assert {status for status, _ in found} <= {401, 404}
+        async with aiohttp.ClientSession() as session:
+            assert "/play/play_" in play
+            async with session.get(play) as answer:
+                assert "there is no environment" not in await answer.text(), "the agent's URL is a credential"
+    with pytest.raises(LudusError):
+        async with connect(hub.address(), token=tokens["max"]) as client:
+            await client.environment("counter").start(index=0)
+
+
+async def test_a_channel_ends_with_the_token_and_with_the_right_to_read(private: tuple[Any, dict[str, str]]) -> None:
+    hub, tokens = private
+    parts = hub.app.state.hub
+    root = Viewer.of_administrator("root")
+    ends: dict[str, Callable[[], object]] = {
+        "bob": lambda: parts.ownership.remove_reader(root, "ada", "counter", "bob"),
+        "ada": lambda: parts.people.accounts.set_disabled("ada", disabled=True),
+    }
+    for name, end in ends.items():
+        token = tokens[name]
+        async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as session:
+            async with session.ws_connect(hub.address() + "/channel", protocols=[CHANNEL_SUBPROTOCOL]) as channel:
+                await asyncio.to_thread(end)
+                async with asyncio.timeout(30):
+                    while not (await channel.receive()).type.name.startswith(("CLOS", "ERROR")):
+                        pass
+            with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                await session.ws_connect(hub.address() + "/channel")
+            assert refused.value.status in (401, 404)
+
+
+async def test_test_splits_open_for_those_who_may_publish_the_package_alone(start_hub: Any) -> None:
+    hub = await start_hub()
+    source = """
+from ludus.server import Environment, Private, Result, Split, Task, tool
+
+
+class Secret(Task):
+    answer: Private[str]
+
+
+class Guess(Environment[Secret]):
+    splits = {"train": [Secret(id="a", answer="x")], "test": Split([Secret(id="b", answer="y")], type="test")}
+
+    def prompt(self):
+        return "guess"
+
+    @tool(ends=True)
+    def say(self, text: str) -> Result:
+        return Result("done", reward=float(text == self.task.answer))
+"""
+    await hub.publish("guess", source=source, cls="Guess")
+    tokens = await asyncio.to_thread(tokens_of, hub, ada=[HubScope.RUN], bob=[HubScope.RUN])
+    async with connect(hub.address("guess"), token=tokens["ada"]) as client:
+        await client.environment("guess").start(split="test", index=0)
+    async with connect(hub.address("guess"), token=tokens["bob"]) as client:
+        await client.environment("guess").start(split="train", index=0)
+        with pytest.raises(LudusError) as refused:
+            await client.environment("guess").start(split="test", index=0)
+        assert not isinstance(refused.value, NotFound | ConnectionFailed)
