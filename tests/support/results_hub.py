@@ -16,6 +16,7 @@ from mcp import Client as McpClient
 
 from ludus.client.agent_endpoint import open_agent_endpoint
 from ludus.hub.app import create_hub
+from ludus.hub.people.viewers import Viewer
 from ludus.hub.registry.publishing import Upload
 from ludus.hub.results.limits import ResultLimits
 from ludus.hub.results.played import PlayedRuns
@@ -24,10 +25,8 @@ from ludus.hub.serve import HubServer
 from ludus.hub.settings import HubSettings
 from ludus.protocol.episodes import SplitInfo
 from ludus.protocol.errors import InfrastructureFailed, LudusError
-from ludus.protocol.methods import Scope
 from ludus.protocol.registry import EnvironmentEntry
 from ludus.server import Environment, Private, Result, Task, tool
-from ludus.server.auth.principal import Principal
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 
 OWNER = "ada"
@@ -169,7 +168,7 @@ class ResultsHub:
         hub = self.app.state.hub
         with hub.blobs.receiving(len(one.wheel)) as incoming:
             incoming.write(one.wheel)
-            who = Principal(OWNER, frozenset({Scope.ADMIN}))
+            who = Viewer.of_administrator(OWNER)
             hub.publisher.publish(who, Upload(incoming, one.filename, one.manifest, one.card, one.signed))
         return one.sha256
 

@@ -9,6 +9,7 @@ import pytest
 from object_stores import ObjectStore
 
 from ludus.client import connect, text_of
+from ludus.hub.people.viewers import STRANGER
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -36,7 +37,7 @@ async def test_an_endpoint_does_not_run_a_changed_wheel(
     bucket = object_store.new_bucket()
     hub = await start_hub(blobs=bucket)
     await hub.publish()
-    digest = hub.app.state.hub.registry.version("ada", "counter").sha256
+    digest = hub.app.state.hub.catalog_of(STRANGER).version("ada", "counter").sha256
     object_store.change(bucket, digest, b"another wheel")
     async with httpx.AsyncClient() as web:
         answer = await web.get(hub.address() + "/health")

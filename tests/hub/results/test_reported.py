@@ -11,6 +11,7 @@ import pytest
 from hubs import kind_of, new_name
 from results_hub import OWNER, Player, ResultsHub, board_of
 
+from ludus.hub.people.viewers import STRANGER
 from ludus.hub.results.reported import submit
 from ludus.protocol.results import Submission
 from ludus.server.auth.principal import Principal
@@ -232,7 +233,7 @@ async def test_an_upload_that_was_cut_off_before_its_figures_gets_them_from_the_
 ) -> None:
     upload = submission((await version_of(hub, package))["sha256"], 1.0, 0.0)
     owner, _, name = package.partition("/")
-    record = hub.app.state.hub.registry.version(owner, name)
+    record = hub.app.state.hub.catalog_of(STRANGER).version(owner, name)
 
     def cut(*arguments: object) -> Any:
         raise KeyboardInterrupt

@@ -41,8 +41,9 @@ class PersonalResults:
         with self._database.reading() as session:
             return [
                 {
-                    "run": run.key, "package": board.package, "version": board.version, "environment": board.environment,
-                    "split": board.split, "level": board.level, "model": run.model, "harness": run.harness,
+                    "run": run.key, "package": board.package, "version": board.version,
+                    "environment": board.environment, "split": board.split, "level": board.level,
+                    "model": run.model, "harness": run.harness,
                     "createdAt": aware(run.created_at).isoformat(), "trajectories": run.rollouts,
                 }
                 for run, board in session.execute(query.where(ResultRun.principal == owner).order_by(ResultRun.id))
@@ -53,10 +54,8 @@ class PersonalResults:
         now = datetime.now(UTC)
         with self._database.writing() as session:
             digests = _remove_private_boards(session, owner)
-            mine = select(ResultBoard).join(ResultRun, ResultRun.board_id == ResultBoard.id)
-            boards = session.scalars(
-                mine.where(ResultRun.principal == owner).distinct().with_for_update(of=ResultBoard)
-            )
+            mine = select(ResultRun.board_id).where(ResultRun.principal == owner)
+            boards = session.scalars(select(ResultBoard).where(ResultBoard.id.in_(mine)).with_for_update())
             for board in boards.all():
                 digests |= _take_off(session, board, owner, now)
             session.execute(update(ResultLogLine).where(ResultLogLine.by == owner).values(by=GONE))
