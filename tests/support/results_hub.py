@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from hubs import KEY, WheelParts, release
+from hubs import KEY, Release, WheelParts, release
 from mcp import Client as McpClient
 
 from ludus.client.agent_endpoint import open_agent_endpoint
@@ -96,6 +96,15 @@ def entry(cls: type[Environment[Any]], name: str, package: str) -> EnvironmentEn
 CLASSES: dict[str, type[Environment[Any]]] = {"locks": Locks, "debts": Debts}
 
 
+def locks_release(package: str, version: str = "1.0.0") -> Release:
+    """Return a release of a package with all environments of `CLASSES`."""
+    parts = WheelParts(package.replace("/", "-"), version)
+    points = "".join(f"{name} = {parts.package}:Toss\n" for name in CLASSES)
+    parts.entry_points = f"[ludus.environments]\n{points}"
+    entries = tuple(entry(cls, name, parts.package) for name, cls in CLASSES.items())
+    return release(package, version, parts=parts, key=KEY, environments=entries)
+
+
 @dataclass
 class ResultsHub:
     """A hub with tokens of alice, bob, the publisher ada, and the operator root."""
@@ -160,11 +169,7 @@ class ResultsHub:
 
     def publish(self, package: str, version: str = "1.0.0") -> str:
         """Publish a package with all environments of `CLASSES`, and return the wheel's digest."""
-        parts = WheelParts(package.replace("/", "-"), version)
-        points = "".join(f"{name} = {parts.package}:Toss\n" for name in CLASSES)
-        parts.entry_points = f"[ludus.environments]\n{points}"
-        entries = tuple(entry(cls, name, parts.package) for name, cls in CLASSES.items())
-        one = release(package, version, parts=parts, key=KEY, environments=entries)
+        one = locks_release(package, version)
         hub = self.app.state.hub
         with hub.blobs.receiving(len(one.wheel)) as incoming:
             incoming.write(one.wheel)
@@ -268,3 +273,25 @@ def run_params(
         "environment": environment, "split": split, "tasks": tasks, "samples": samples,
         "declared": {"model": model, "harness": harness, **declared},
     }  # fmt: skip
+
+
+def episode(sample: int = 0, reward: float | None = 1.0, end: str = "completed", **more: Any) -> dict[str, Any]:
+    return {
+        "sample": sample, "seed": 7, "reward": reward, "end": end, "input_tokens": 10, "output_tokens": 2, **more,
+    }  # fmt: skip
+
+
+def submission(sha256: str, *rewards: float | None, **changes: Any) -> dict[str, Any]:
+    """Return an upload with one episode for each task; what it says of itself fits its rewards."""
+    known = [one for one in rewards if one is not None]
+    fields = {
+        "sha256": sha256, "environment": "locks", "environmentVersion": "1.0", "split": "test", "samples": 1,
+        "successAt": 1.0, "declared": {"model": "m", "harness": "h 1"}, "scored": len(known),
+        "mean": sum(known) / len(known) if known else None,
+        "tasks": [
+            {"task": f"lock-{index}", "index": index,
+             "episodes": [episode(reward=one, end="completed" if one is not None else "failed")]}
+            for index, one in enumerate(rewards)
+        ],
+    }  # fmt: skip
+    return fields | changes

@@ -9,7 +9,7 @@ from typing import Any, Final
 import httpx
 import pytest
 from hubs import kind_of, new_name
-from results_hub import OWNER, Player, ResultsHub, board_of
+from results_hub import OWNER, Player, ResultsHub, board_of, episode, submission
 
 from ludus.hub.people.viewers import STRANGER
 from ludus.hub.results.reported import submit
@@ -24,28 +24,6 @@ EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 def kind(request: pytest.FixtureRequest) -> str:
     """The database of the hub: both, in the plain run too."""
     return request.param  # type: ignore[no-any-return]
-
-
-def episode(sample: int = 0, reward: float | None = 1.0, end: str = "completed", **more: Any) -> dict[str, Any]:
-    return {
-        "sample": sample, "seed": 7, "reward": reward, "end": end, "input_tokens": 10, "output_tokens": 2, **more,
-    }  # fmt: skip
-
-
-def submission(sha256: str, *rewards: float | None, **changes: Any) -> dict[str, Any]:
-    """Return an upload with one episode for each task; what it says of itself fits its rewards."""
-    known = [one for one in rewards if one is not None]
-    fields = {
-        "sha256": sha256, "environment": "locks", "environmentVersion": "1.0", "split": "test", "samples": 1,
-        "successAt": 1.0, "declared": {"model": "m", "harness": "h 1"}, "scored": len(known),
-        "mean": sum(known) / len(known) if known else None,
-        "tasks": [
-            {"task": f"lock-{index}", "index": index,
-             "episodes": [episode(reward=one, end="completed" if one is not None else "failed")]}
-            for index, one in enumerate(rewards)
-        ],
-    }  # fmt: skip
-    return fields | changes
 
 
 async def sent(client: httpx.AsyncClient, package: str, upload: dict[str, Any], version: str = "1.0.0") -> Any:

@@ -61,14 +61,15 @@ class Access:
         owner, _, name = record.id.partition("/")
         return principal.name in self._hub.catalog_of(principal).owners(owner, name)
 
-    def check_rollouts(self, request: Request, principal: Principal, run: RunInfo) -> None:
+    def check_rollouts(self, request: Request, principal: Viewer, run: RunInfo) -> None:
         """Check that a principal may upload the trajectories of a run.
 
         Raises:
             Forbidden: the run is another account's.
             Conflict: the run was played here, or its split is a test split, whose tasks stay unpublished.
         """
-        owner, _, name = self.check_run(request, run).package.partition("/")
+        self.check_acting(request, principal, run)
+        owner, _, name = run.package.partition("/")
         record = self.version(request, owner, name, run.version)
         if run.by != principal.name:
             raise Forbidden(f"the run {run.key} is of {run.by!r}, not of {principal.name!r}")
@@ -82,6 +83,16 @@ class Access:
         """Return the query for the packages, as `owner/name`, that the sender of a request does not see."""
         ids = Sight(self._hub.viewer(request, of_page=True)).hidden()
         return select(Package.owner + "/" + Package.name).where(Package.id.in_(ids))
+
+    def check_acting(self, request: Request, viewer: Viewer, run: RunInfo) -> None:
+        """Check that the sender of a request sees the package of a run, and that its token covers the package.
+
+        Raises:
+            NotFound: the package is private.
+            Forbidden: the token is limited to other packages.
+        """
+        self.check_run(request, run)
+        viewer.require(HubScope.RESULTS, run.package)
 
     def check_run(self, request: Request, run: RunInfo) -> RunInfo:
         """Return a run if the sender of a request may see its package.

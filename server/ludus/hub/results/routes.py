@@ -180,7 +180,7 @@ class ResultRoutes:
 
         @routes.post(f"{VERSION}/results", tags=["Results"], summary="Upload the results of an evaluation")
         async def upload(request: Request, response: Response, owner: str, name: str, version: str) -> RunInfo:
-            principal = await run_in_threadpool(access.submitter, request)
+            principal = await run_in_threadpool(access.submitter, request, f"{owner}/{name}")
             sent = await body_of(request, Submission, self._limits.submission_bytes)
 
             def keep() -> tuple[RunInfo, bool]:
@@ -218,7 +218,7 @@ class ResultRoutes:
             sent = await body_of(request, RemoveParams)
 
             def take_off() -> RunInfo:
-                access.check_run(request, self._store.run(run))
+                access.check_acting(request, principal, self._store.run(run))
                 now, moderates = self._played.now(), access.is_moderator(principal)
                 self._store.remove(run, principal.name, sent.reason, now, is_moderator=moderates)
                 return self._store.run(run)
@@ -247,7 +247,7 @@ class ResultRoutes:
 
         @routes.post(f"{VERSION}/runs", tags=["Results"], summary="Register a played run", status_code=201)
         async def register(request: Request, owner: str, name: str, version: str) -> RunInfo:
-            principal = await run_in_threadpool(access.submitter, request)
+            principal = await run_in_threadpool(access.submitter, request, f"{owner}/{name}")
             params = await body_of(request, RunParams)
             record = await run_in_threadpool(access.version, request, owner, name, version)
             publisher = await run_in_threadpool(access.is_publisher, principal, record)
@@ -259,24 +259,27 @@ class ResultRoutes:
         async def begin(request: Request, run: str) -> NextEpisode:
             principal = await run_in_threadpool(access.submitter, request)
             info = await run_in_threadpool(store.run, run)
-            await run_in_threadpool(access.check_run, request, info)
+            await run_in_threadpool(access.check_acting, request, principal, info)
             return await played.next_episode(principal, run, *place(request, info.package, info.version))
 
         @routes.get("/runs/{run}/episodes", tags=["Results"], summary="List the open episodes of a played run")
         async def tickets(request: Request, run: str) -> OpenTickets:
             principal = await run_in_threadpool(access.submitter, request)
             info = await run_in_threadpool(store.run, run)
+            await run_in_threadpool(access.check_acting, request, principal, info)
             return await played.tickets(principal, run, place(request, info.package, info.version)[1])
 
         @routes.post("/runs/{run}/episodes/{number}/end", tags=["Results"], summary="End an episode of a played run")
         async def end(request: Request, run: str, number: int) -> EpisodeEnd:
             principal = await run_in_threadpool(access.submitter, request)
             params = await body_of(request, EndEpisodeParams)
+            await run_in_threadpool(access.check_acting, request, principal, await run_in_threadpool(store.run, run))
             return await played.end_episode(principal, run, number, params)
 
         @routes.post("/runs/{run}/end", tags=["Results"], summary="End a played run; what is missing counts lowest")
         async def end_run(request: Request, run: str) -> RunInfo:
             principal = await run_in_threadpool(access.submitter, request)
+            await run_in_threadpool(access.check_acting, request, principal, await run_in_threadpool(store.run, run))
             return await played.end_run(principal, run)
 
 
