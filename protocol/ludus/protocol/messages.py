@@ -43,13 +43,13 @@ def describe_invalid(detail: Mapping[str, Any]) -> str:
         case "bool_parsing" | "bool_type":
             return f"{shown} is neither true nor false"
         case "greater_than_equal":
-            return f"{given} is too small; the least is {limits['ge']:g}"
+            return f"{given} is too small; the least is {_limit(limits['ge'])}"
         case "greater_than":
-            return f"{given} is too small; it must be more than {limits['gt']:g}"
+            return f"{given} is too small; it must be more than {_limit(limits['gt'])}"
         case "less_than_equal":
-            return f"{given} is too large; the greatest is {limits['le']:g}"
+            return f"{given} is too large; the greatest is {_limit(limits['le'])}"
         case "less_than":
-            return f"{given} is too large; it must be less than {limits['lt']:g}"
+            return f"{given} is too large; it must be less than {_limit(limits['lt'])}"
         case "literal_error" | "enum":
             return f"{shown} is not one of {limits['expected']}"
         case "string_type":
@@ -61,3 +61,8 @@ def describe_invalid(detail: Mapping[str, Any]) -> str:
         case _:
             text = str(detail["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
             return f"{shown}: {text[:1].lower()}{text[1:]}" if text.startswith("Input should") else text
+
+
+def _limit(value: object) -> str:
+    """Return a limit as a text: of a number, or of a date, which pydantic gives as a text already."""
+    return f"{value:g}" if isinstance(value, int | float) else str(value)

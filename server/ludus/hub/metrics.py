@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ludus.hub.database.tables import Package, Version
 from ludus.hub.hub import Hub
+from ludus.hub.registry.visibility import PUBLIC
 from ludus.hub.request_times import REQUEST_SECONDS, Times
 from ludus.protocol.tracing import TRACE_FIELDS, Tracing, from_environment
 
@@ -130,9 +131,9 @@ class HubMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield all metric families."""
         packages, versions, size = self._held()
-        yield GaugeMetricFamily("ludus_hub_packages", "Packages in the catalog.", packages)
+        yield GaugeMetricFamily("ludus_hub_packages", "Public packages in the catalog.", packages)
         yield GaugeMetricFamily("ludus_hub_versions", "Published versions.", versions)
-        yield GaugeMetricFamily("ludus_hub_stored_bytes", "Bytes of the wheels of all versions.", size)
+        yield GaugeMetricFamily("ludus_hub_stored_bytes", "Bytes of the wheels of all public versions.", size)
         events = CounterMetricFamily("ludus_hub_events", "What the hub has done since it started.", labels=["event"])
         for name, count in sorted(self._hub.counts.items()):
             events.add_metric([name], count)
@@ -159,11 +160,14 @@ class HubMetrics(Collector):
             )
 
     def _held(self) -> tuple[int, int, int]:
-        """Return the numbers of packages and versions, and the bytes of wheels; counted again after each change."""
+        """Return the numbers of public packages and versions, and the bytes of wheels; counted after each change."""
         with self._hub.database.reading() as session:
             changed = session.execute(select(func.max(Version.changed_at))).scalar()
             if self._stored is None or self._stored[0] != changed:
-                packages = session.execute(select(func.count()).where(Package.latest != "")).scalar() or 0
-                versions, size = session.execute(select(func.count(), func.coalesce(func.sum(Version.size), 0))).one()
+                shown = select(func.count()).where(Package.latest != "", PUBLIC.visible())
+                packages = session.execute(shown).scalar() or 0
+                kept = select(func.count(), func.coalesce(func.sum(Version.size), 0)).select_from(Version)
+                kept = kept.join(Package, Package.id == Version.package_id).where(PUBLIC.visible())
+                versions, size = session.execute(kept).one()
                 self._stored = (changed, (int(packages), int(versions), int(size)))
         return self._stored[1]

@@ -313,7 +313,7 @@ async def test_a_process_that_answers_nonsense_is_a_failed_start(start_hub: Any,
             assert answer.status == 424
             assert "nonsense" in (await answer.json())["error"]["message"]
     async with connect(hub.address()) as client:
-        with pytest.raises(LudusError, match="424"):
+        with pytest.raises(LudusError, match="nonsense"):
             await client.environment("counter").start(index=0)
 
 

@@ -30,11 +30,11 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PeopleHub]:
 
 
 @pytest.fixture
-def browser(people: PeopleHub) -> Iterator[httpx.Client]:
+def browser(people: PeopleHub) -> httpx.Client:
     """A browser of a stranger, without cookies."""
-    with people.as_(None) as client:
-        client.headers["accept"] = "text/html"
-        yield client
+    client = people.as_(None)
+    client.headers["accept"] = "text/html"
+    return client
 
 
 def send(browser: httpx.Client, where: str, page: str = "/login", **fields: str | list[str]) -> httpx.Response:
@@ -103,19 +103,19 @@ def test_a_sign_in_gets_a_new_cookie_that_scripts_and_other_sites_cannot_use(
     cookie = answer.headers["set-cookie"]
     assert {"HttpOnly", "SameSite=strict"} <= {part.strip() for part in cookie.split(";")}
     assert planted not in cookie
-    with people.as_(None) as attacker:
-        attacker.cookies.set("ludus_visitor", planted)
-        attacker.headers["accept"] = "text/html"
-        assert attacker.get("/account").status_code == 303, "the planted cookie names no session"
+    attacker = people.as_(None)
+    attacker.cookies.set("ludus_visitor", planted)
+    attacker.headers["accept"] = "text/html"
+    assert attacker.get("/account").status_code == 303, "the planted cookie names no session"
 
 
 def test_a_cookie_is_sent_over_https_only_where_the_hub_is_reached_so(people: PeopleHub) -> None:
-    with people.as_(None) as browser:
-        browser.base_url = "https://127.0.0.1"
-        assert "Secure" in browser.get("/login").headers["set-cookie"]
-        browser.base_url = "http://127.0.0.1"
-        browser.cookies.clear()
-        assert "Secure" not in browser.get("/login").headers["set-cookie"]
+    browser = people.as_(None)
+    browser.base_url = "https://127.0.0.1"
+    assert "Secure" in browser.get("/login").headers["set-cookie"]
+    browser.base_url = "http://127.0.0.1"
+    browser.cookies.clear()
+    assert "Secure" not in browser.get("/login").headers["set-cookie"]
 
 
 FORMS = (

@@ -6,6 +6,8 @@ that write begin with `BEGIN IMMEDIATE`: one that begins by reading could not be
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,8 +68,22 @@ def _open_postgres(url: str) -> Engine:
 
 def _prepare_sqlite(connection: Any, record: object) -> None:
     connection.isolation_level = None  # otherwise the driver begins transactions itself
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "cache_size=-32000"):
+    _use_wal(connection)
+    for pragma in ("synchronous=FULL", "foreign_keys=ON", "cache_size=-32000"):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def _use_wal(connection: Any) -> None:
+    """Switch to the write-ahead log. While another process does so, SQLite refuses at once and does not wait."""
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.02)
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, Boolean, DateTime, ForeignKey, Integer, String, Text, UniqueConstraint, false
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    DateTime,
+    ForeignKey,
+    Index,
+    Integer,
+    String,
+    Text,
+    UniqueConstraint,
+    false,
+    text,
+)  # fmt: skip
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 BIG_ID = BigInteger().with_variant(Integer, "sqlite")
@@ -46,7 +58,11 @@ class Package(Table):
     """A package: `owner/name`."""
 
     __tablename__ = "packages"
-    __table_args__ = (UniqueConstraint("owner_id", "name"), UniqueConstraint("owner_id", "skeleton"))
+    __table_args__ = (
+        UniqueConstraint("owner_id", "name"),
+        UniqueConstraint("owner_id", "skeleton"),
+        Index("ix_packages_private", "id", sqlite_where=text("private = 1"), postgresql_where=text("private")),
+    )
 
     id: Mapped[int] = mapped_column(BIG_ID, primary_key=True)
     owner_id: Mapped[int] = mapped_column(ForeignKey("owners.id"))
@@ -59,7 +75,7 @@ class Package(Table):
     """The version that is meant where none is named."""
     summary: Mapped[str] = mapped_column(Text, default="")
     """A `PackageSummary` as JSON, so that a page of the catalog is one query."""
-    private: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false(), index=True)
+    private: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())
     """Whether only its owner, its maintainers and its readers may know of it."""
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     updated_at: Mapped[datetime] = mapped_column(DateTime(timezone=True), index=True)

@@ -87,7 +87,7 @@ def router(hub: Hub) -> APIRouter:
     @routes.get(
         "/files/{sha256}/{filename}",
         summary="Download a wheel, or its METADATA",
-        response_class=BlobResponse,
+        response_class=FileResponse,  # FastAPI reads the status of its description from the signature
     )
     def file(request: Request, sha256: str, filename: str) -> BlobResponse:
         wheel = filename.removesuffix(".metadata")
