@@ -17,8 +17,10 @@ def upgrade() -> None:
     op.add_column("owners", sa.Column("retired_at", TIME))
     op.add_column("packages", sa.Column("private", sa.Boolean, nullable=False, server_default=sa.false()))
     # It holds private packages alone, so that no query for public ones, which are most, follows it.
-    only = {"sqlite_where": sa.text("private = 1"), "postgresql_where": sa.text("private")}
-    op.create_index("ix_packages_private", "packages", ["id"], **only)
+    op.create_index(
+        "ix_packages_private", "packages", ["id"], sqlite_where=sa.text("private = 1"),
+        postgresql_where=sa.text("private"),
+    )  # fmt: skip
     op.create_table(
         "readers",
         sa.Column("package_id", BIG_ID, sa.ForeignKey("packages.id"), primary_key=True),
