@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 
 from ludus.hub.app import create_hub
 from ludus.hub.hub import Hub
+from ludus.hub.results.limits import ResultLimits
 from ludus.hub.settings import HubSettings
 from ludus.protocol.people import USUAL_SCOPES, HubScope, NewToken
 
@@ -83,7 +84,8 @@ def people_hub(
     folder: Path, database: str | None, names: Sequence[str] = PEOPLE, **settings: Any
 ) -> Iterator[PeopleHub]:
     """Run a hub with accounts."""
-    app = create_hub(HubSettings(data=folder / "data", database_url=database, seed=False, **settings))
+    results = ResultLimits(sweep_seconds=3600.0)  # so that the database has no queries but those of a test
+    app = create_hub(HubSettings(data=folder / "data", database_url=database, seed=False, results=results, **settings))
     with in_process(app) as client:
         accounts = app.state.hub.people.accounts
         accounts.create("root", PASSWORD, admin=True)
