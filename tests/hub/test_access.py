@@ -172,8 +172,8 @@ def hub_command(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[st
         (["--public-url", "https://hub.example.org"], "no tokens"),
         (["--token-file", "absent.json"], "absent.json"), (["--database", "mysql://x"], "postgresql://"),
         (["--public-url", "nonsense"], "--public"), (["--log-level", "LOUD"], "--log-level"),
-        (["--rate", "token_minute"], "NAME=NUMBER"), (["--rate", "token_minute=0"], "--token-minute"),
-        (["--rate", "nonsense=1"], "nonsense"), (["--registration", "maybe"], "--registration"),
+        (["--rate", "token_minute"], "NAME=NUMBER"), (["--rate", "token_minute=0"], "--rate token_minute"),
+        (["--rate", "nonsense=1"], "there are address_minute"), (["--registration", "maybe"], "--registration"),
         (["--database", "postgresql://nobody@127.0.0.1:1/none"], "database cannot be used"),
     ],
 )  # fmt: skip
@@ -182,6 +182,17 @@ def test_a_hub_that_cannot_be_run_so_says_why(tmp_path: Path, options: list[str]
     assert done.returncode in (2, 3, 5)
     assert shown in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["hub accounts create ada", "account login ada --hub http://127.0.0.1:1"])
+def test_without_a_terminal_a_password_must_come_from_the_input(tmp_path: Path, command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ludus.cli", *command.split()], capture_output=True, text=True, timeout=60,
+        stdin=subprocess.DEVNULL, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "--password-stdin" in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_port_that_is_in_use_is_named(tmp_path: Path, guarded: HubProcess) -> None:

@@ -130,7 +130,8 @@ def hub(
         settings = HubSettings(**given)
     except ValidationError as error:
         first: Any = error.errors(include_url=False)[0]
-        place = str(first["loc"][-1] if first["loc"] else "database").replace("_url", "").replace("_", "-")
+        loc = first["loc"] or ("database",)
+        place = f"rate {loc[-1]}" if "rates" in loc else str(loc[-1]).replace("_url", "").replace("_", "-")
         raise typer.BadParameter(f"--{place}: {describe_invalid(first)}") from None
     if log_format not in ("console", "json"):
         raise typer.BadParameter(f"--log-format: {log_format!r} is not one of 'console' or 'json'")
@@ -142,7 +143,11 @@ def hub(
 
 
 def _pair(text: str) -> tuple[str, str]:
+    from ludus.hub.people.rates import RateSettings
+
     name, separator, number = text.partition("=")
     if not separator:
         raise typer.BadParameter(f"--rate: {text!r} is not NAME=NUMBER, such as token_minute=6000")
+    if name not in RateSettings.model_fields:
+        raise typer.BadParameter(f"--rate: there is no rate {name!r}; there are {', '.join(RateSettings.model_fields)}")
     return name, number

@@ -115,4 +115,6 @@ def _people(data: Path, database: str | None) -> People:
 def _password(from_input: bool) -> str:
     if from_input:
         return sys.stdin.readline().rstrip("\n")
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("there is no terminal to ask for the password; give it with --password-stdin")
     return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
