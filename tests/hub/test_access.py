@@ -173,7 +173,7 @@ def hub_command(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[st
         (["--token-file", "absent.json"], "absent.json"), (["--database", "mysql://x"], "postgresql://"),
         (["--public-url", "nonsense"], "--public"), (["--log-level", "LOUD"], "--log-level"),
         (["--rate", "token_minute"], "NAME=NUMBER"), (["--rate", "token_minute=0"], "--rate token_minute"),
-        (["--rate", "nonsense=1"], "there are address_minute"), (["--registration", "maybe"], "--registration"),
+        (["--rate", "nonsense=1"], "registrations_hour"), (["--registration", "maybe"], "--registration"),
         (["--database", "postgresql://nobody@127.0.0.1:1/none"], "database cannot be used"),
     ],
 )  # fmt: skip
