@@ -18,13 +18,14 @@ from sqlalchemy import update
 
 from ludus.hub.app import create_hub
 from ludus.hub.database.tables import AccessToken
-from ludus.hub.people import access_tokens, passwords
+from ludus.hub.people import access_tokens, passwords, sessions
 from ludus.hub.people.access_tokens import checksum
 from ludus.hub.people.audit import KEPT_DAYS
 from ludus.hub.people.passwords import Passwords
 from ludus.hub.people.rates import RateSettings
 from ludus.hub.people.sessions import IDLE, LONGEST
 from ludus.hub.people.settings import PeopleSettings
+from ludus.hub.people.viewers import Viewer
 from ludus.hub.settings import HubSettings
 from ludus.protocol.errors import CapacityError
 from ludus.protocol.people import DEFAULT_DAYS, TOKEN_PREFIX, USUAL_SCOPES, HubScope, NewToken
@@ -323,12 +324,28 @@ def test_the_audit_log_shows_people_their_own_events_and_administrators_all_of_t
     assert {"account created", "token created", "published"} <= {one["action"] for one in events}
     assert {one["account"] for one in events} == {name}
     assert events[0]["address"] == "testclient"
+    assert [one["actor"] for one in events if one["action"] == "account created"] == [name]
+    by_operator = people.hub.people.audit.events("alice", 10_000)
+    assert [one.actor for one in by_operator if one.action == "account created"] == [""]
     assert name not in people.of("bob").get("/api/v1/account/audit").text
     assert kind_of(people.of("bob").get("/api/v1/audit")) == "Forbidden"
     everything = people.of("root", [HubScope.ADMIN]).get("/api/v1/audit").text
     assert name in everything
     assert TOKEN_PREFIX not in everything
     assert PASSWORD not in everything
+
+
+def test_of_sign_ins_with_operators_tokens_the_one_used_least_recently_ends(
+    people: PeopleHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MOST_OPERATORS", 2)
+    kept = sessions.Sessions(people.hub.database, lambda token: Viewer.of_administrator(token))
+    for name in ("first", "second"):
+        kept.begin_with_token(name, f"cookie of {name}")
+    assert kept.viewer("cookie of first") is not None
+    kept.begin_with_token("third", "cookie of third")
+    found = [kept.viewer(f"cookie of {name}") for name in ("first", "second", "third")]
+    assert [one and one.name for one in found] == ["first", None, "third"]
 
 
 def test_an_export_has_all_that_is_kept_of_a_person_and_no_secret(people: PeopleHub) -> None:

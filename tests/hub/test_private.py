@@ -130,6 +130,23 @@ def test_every_route_answers_strangers_the_same_for_a_private_and_an_absent_pack
     assert bad == [], "no request is refused for its own form"
 
 
+def test_a_package_leaves_discovery_when_it_becomes_private_and_comes_back(people: PeopleHub) -> None:
+    name = f"alice/{new_name()}"
+    alice, stranger = people.of("alice"), people.as_(None)
+    published(alice, release(name))
+
+    def found() -> set[str]:
+        catalog = stranger.get("/.well-known/ai-catalog.json").json()["entries"]
+        servers = stranger.get("/v0.1/servers", params={"search": name.replace("/", ".")}).json()["servers"]
+        listed = {one["displayName"] for one in catalog} | {one["server"]["title"] for one in servers}
+        return listed & {name}
+
+    for private, shown in ((None, {name}), (True, set()), (False, {name})):
+        if private is not None:
+            assert alice.put(f"/api/v1/environments/{name}/access", json={"private": private}).status_code == 200
+        assert found() == shown
+
+
 def published_count(client: httpx.Client) -> list[str]:
     """The lines of the metrics that are about packages."""
     text = client.get("/metrics").text

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from ludus.client import Policy, TrajectoryWriter
 from ludus.client.agent_endpoint import open_agent_endpoint
 from ludus.client.agent_loop import Harness, run_episode
+from ludus.client.branches import first_error
 from ludus.protocol.episodes import TaskRow
 from ludus.protocol.errors import CapacityError, EveryAttemptFailed, LudusError
 from ludus.protocol.results import EndEpisodeParams, EpisodeTicket, RunInfo
@@ -84,9 +85,12 @@ async def play_run(
                     "deadline, and can be resumed"
                 )
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(min(concurrency, run.tasks * run.samples)):
-            group.create_task(work())
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(concurrency, run.tasks * run.samples)):
+                group.create_task(work())
+    except BaseExceptionGroup as failed:
+        raise first_error(failed) from None
     return await client.run(run.key)
 
 

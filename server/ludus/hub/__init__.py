@@ -2,11 +2,17 @@
 
     settings.py      where the hub listens, where its data lies, its limits
     database/        the tables, their migrations, connections
-    blobs.py         files by their SHA-256 digest
-    registry/        names, wheels, publishing, the catalog
+    blobs.py         files by their SHA-256 digest; object_store.py keeps them in a bucket, downloads.py
+                     answers with them
+    registry/        names, wheels, publishing, the catalog, and who sees what in it
+    people/          accounts, tokens, sessions, rates, the audit log
     index/           the simple repository API and the legacy upload API
     api.py           the JSON API under /api/v1
+    discovery/       what MCP clients find: AI catalog, server cards, the registry's API
     endpoints/       published environments that run at /e/OWNER/NAME
+    results/         reported and played runs, boards, receipts
+    site/            the pages
+    operation/       backup, restore, check; metrics.py and request_times.py
     app.py           the application; serve.py runs it, command.py is `ludus hub`
 
 Needs the extra `hub`.

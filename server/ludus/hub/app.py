@@ -28,8 +28,8 @@ from ludus.hub.hub import Hub
 from ludus.hub.index import simple, upload
 from ludus.hub.metrics import HubMetrics, Observer
 from ludus.hub.people import api as people_api
+from ludus.hub.people.authenticator import read_tokens
 from ludus.hub.settings import HubSettings
-from ludus.hub.tokens import read_tokens
 from ludus.protocol.distribution import installed_version
 from ludus.protocol.errors import (
     InternalError,

@@ -35,15 +35,21 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 class Incoming:
     """A file that is being received: its bytes are counted and hashed as they come.
 
+    Args:
+        path: where it is, under a temporary name.
+        most: the most bytes.
+        limit: the name of that limit, for the error.
+
     Attributes:
         path: where it is, under a temporary name.
         size: the bytes received so far.
     """
 
-    def __init__(self, path: Path, most: int) -> None:
+    def __init__(self, path: Path, most: int, limit: str) -> None:
         self.path = path
         self.size = 0
         self._most = most
+        self._limit = limit
         self._file = path.open("xb")
         self._hash = hashlib.sha256()
 
@@ -60,9 +66,7 @@ class Incoming:
         """
         self.size += len(data)
         if self.size > self._most:
-            raise PayloadTooLarge(
-                f"the file is larger than the {self._most} bytes this hub accepts", limit="wheel_bytes"
-            )
+            raise PayloadTooLarge(f"the file is larger than the {self._most} bytes this hub accepts", limit=self._limit)
         self._hash.update(data)
         self._file.write(data)
 
@@ -89,9 +93,9 @@ class BlobStore(ABC):
         self._incoming.mkdir(parents=True, exist_ok=True)
 
     @contextmanager
-    def receiving(self, most: int) -> Iterator[Incoming]:
+    def receiving(self, most: int, limit: str = "wheel_bytes") -> Iterator[Incoming]:
         """Yield a file to write to, of at most `most` bytes; what is not kept by `keep` is removed."""
-        incoming = Incoming(self._incoming / secrets.token_hex(16), most)
+        incoming = Incoming(self._incoming / secrets.token_hex(16), most, limit)
         try:
             yield incoming
         finally:

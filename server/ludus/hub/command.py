@@ -8,7 +8,8 @@ from typing import Annotated, Any, Final
 import typer
 import typer.core
 
-from ludus.hub.operation.commands import BlobsUrl, backup, check, restore
+from ludus.hub.operation.commands import backup, check, restore
+from ludus.hub.options import DATA, BlobsUrl, Data, DatabaseUrl
 from ludus.server.auth.tokens import TOKEN_FILE_VARIABLE
 
 COMMANDS: Final = {"hub": "Run a hub: publish, find and install environments."}
@@ -69,14 +70,8 @@ def hub(
         "127.0.0.1"
     ),
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8400,
-    data: Annotated[Path, typer.Option(envvar="LUDUS_HUB_DATA", help="Folder of the hub's data.")] = Path("ludus-hub"),
-    database: Annotated[
-        str | None,
-        typer.Option(
-            envvar="LUDUS_HUB_DATABASE", metavar="URL",
-            help="postgresql://USER@HOST/DATABASE; by default a SQLite file in the data folder.",
-        ),
-    ] = None,
+    data: Data = DATA,
+    database: DatabaseUrl = None,
     blobs: BlobsUrl = None,
     public_url: Annotated[
         str | None, typer.Option(envvar="LUDUS_PUBLIC_URL", help="Address that clients use when a proxy forwards.")

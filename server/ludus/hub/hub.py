@@ -13,6 +13,7 @@ from sqlalchemy import text
 from ludus.hub.database.engine import Database, open_engine, sqlite_url
 from ludus.hub.database.migrate import migrate
 from ludus.hub.endpoints.runner import Runner
+from ludus.hub.people.authenticator import check_reach
 from ludus.hub.people.people import People
 from ludus.hub.people.viewers import Viewer
 from ludus.hub.registry.catalog import Registry, VersionRecord
@@ -21,7 +22,6 @@ from ludus.hub.registry.publishing import Publisher
 from ludus.hub.registry.visibility import Sight
 from ludus.hub.request_times import Times
 from ludus.hub.settings import HubSettings
-from ludus.hub.tokens import check_reach
 from ludus.protocol.people import HubScope
 from ludus.protocol.registry import VersionInfo
 from ludus.server.auth import TokenStore

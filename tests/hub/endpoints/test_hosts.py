@@ -40,6 +40,17 @@ def test_every_address_leads_back_to_its_endpoint_and_names_with_dots_have_none(
     assert host_address("http://127.0.0.1:8400", "localhost", "ada", "counter", "1.0+local") is None
 
 
+async def test_the_domain_of_the_settings_is_answered_and_no_other(start_hub: Any) -> None:
+    hub = await start_hub(domain="envs.example.org")
+    await hub.publish()
+    async with httpx.AsyncClient(base_url=hub.url, timeout=60) as client:
+        answers = [
+            await client.get("/list_environments", headers={"host": f"counter.ada.{domain}"})
+            for domain in ("envs.example.org", "localhost")
+        ]
+    assert [answer.status_code for answer in answers] == [200, 421]
+
+
 async def test_every_transport_answers_at_the_host_name(hub: Any) -> None:
     await hub.publish(version="1.1.0")
     host = hub.url.replace("http://127.0.0.1", "counter.ada.localhost")

@@ -13,7 +13,10 @@ from hub_people import PASSWORD, PeopleHub, people_hub, publish_private
 from hubs import kind_of, published
 from postgres_server import PostgresServer
 from results_hub import locks_release, submission
+from sqlalchemy import update
 
+from ludus.hub.database.result_tables import ResultRun
+from ludus.hub.results.store import ResultStore
 from ludus.protocol.people import HubScope
 
 PRIVATE, PUBLIC = "alice/private-locks", "alice/public-locks"
@@ -100,6 +103,17 @@ def test_an_export_has_the_runs_and_a_deleted_account_leaves_its_boards(people: 
     log = stranger.get("/api/v1/results/log")
     assert log.json()["total"] == 3
     assert "bob" not in log.text
+
+
+def test_a_receipt_names_its_account_and_goes_with_it(people: PeopleHub) -> None:
+    run = submitted(people.of("bob"), PUBLIC, 1.0)["key"]
+    signed = '{"statement": {"by": "bob"}}'  # what stands in a receipt does not matter here
+    with people.hub.database.writing() as session:
+        session.execute(update(ResultRun).where(ResultRun.key == run).values(receipt=signed))
+    store: ResultStore = people.app.state.results
+    assert store.receipt(run) == signed
+    people.hub.people.data.delete("bob", PASSWORD)
+    assert store.receipt(run) is None
 
 
 def test_results_on_private_packages_go_with_the_account_of_their_owner(people: PeopleHub) -> None:

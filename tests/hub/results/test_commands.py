@@ -11,6 +11,12 @@ from pathlib import Path
 import pytest
 from results_hub import ResultsHub, board_of
 
+from ludus.client import Conversation, PolicyResult
+from ludus.evaluation.played import play_run
+from ludus.protocol.errors import EveryAttemptFailed
+from ludus.protocol.results import Declared, RunParams
+from ludus.registry.results import ResultsClient
+
 POLICY = '''
 """Opens the locks with an even number."""
 
@@ -125,6 +131,17 @@ async def test_a_policy_that_fails_again_and_again_stops_and_leaves_the_run_open
         assert (await client.get(f"/api/v1/runs/{key}")).json()["state"] == "open"
     counts = hub.store.counts(key)
     assert counts == {"ended": 3, "waiting": 27}
+
+
+async def test_a_program_that_plays_a_run_gets_the_error_itself(hub: ResultsHub, package: str) -> None:
+    async def broken(conversation: Conversation) -> PolicyResult:
+        raise RuntimeError("no model today")
+
+    params = RunParams(environment="locks", split="train", tasks=4, declared=Declared(model="m"))
+    async with ResultsClient(hub.url, hub.tokens["alice"]) as client:
+        run = await client.register(package, "1.0.0", params)
+        with pytest.raises(EveryAttemptFailed, match="no model today"):
+            await play_run(client, run, broken, concurrency=1)
 
 
 @pytest.mark.suite("hub")

@@ -197,7 +197,7 @@ async def test_trajectories_are_uploaded_by_their_account_and_never_of_a_test_sp
         assert kind_of(await alice.post(f"/api/v1/runs/{train}/rollouts", content=line)) == "InvalidParams"
         assert kind_of(await alice.post(f"/api/v1/runs/{train}/rollouts", content=b"")) == "InvalidParams"
         assert kind_of(await alice.get(f"/api/v1/runs/{train}/rollouts")) == "NotFound"
-    assert not list((hub.data / "run-rollouts").iterdir()), "what was refused leaves nothing behind"
+    assert not list((hub.data / "blobs" / "incoming").iterdir()), "what was refused leaves nothing behind"
 
 
 async def version_of(hub: ResultsHub, package: str) -> dict[str, Any]:

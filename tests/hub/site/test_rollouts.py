@@ -52,7 +52,7 @@ def test_an_episode_is_shown_turn_by_turn_with_rewards_and_components(browser: h
 def test_a_link_to_a_turn_leads_to_its_page(browser: httpx.Client) -> None:
     kept = keep(browser, line(400))
     answer = browser.get(f"{kept.url.path}/1?turn=333")
-    assert any(one.get("id") == "turn-333" for one in as_page(answer).all("h3"))
+    assert any(one.get("id") == "turn-333" for one in as_page(answer).all("h2"))
     assert len(answer.content) < 40_000
 
 

@@ -99,7 +99,7 @@ class ResultRun(Table):
     removed_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
     removed_by: Mapped[str | None] = mapped_column(String(100))
     removed_reason: Mapped[str | None] = mapped_column(String(500))
-    rollouts: Mapped[str | None] = mapped_column(String(64))
+    rollouts: Mapped[str | None] = mapped_column(String(64), info={"blob": True})
     """The digest of the uploaded trajectories; null if there are none."""
 
 

@@ -10,8 +10,6 @@ Answers are HTML (PEP 503) or JSON (PEP 691, with the fields of PEP 700), as the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
 from html import escape
 from typing import Any, Final
 
@@ -19,11 +17,10 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import FileResponse, JSONResponse, RedirectResponse
 from fastapi.routing import APIRoute
 from packaging.utils import canonicalize_name
-from starlette.types import Receive, Scope, Send
 
-from ludus.hub.blobs import BlobStore
 from ludus.hub.database.tables import Version
 from ludus.hub.database.times import aware
+from ludus.hub.downloads import FOREVER, PRIVATE, BlobResponse
 from ludus.hub.hub import Hub
 
 JSON_TYPE: Final = "application/vnd.pypi.simple.v1+json"
@@ -32,36 +29,6 @@ HTML_TYPE: Final = "application/vnd.pypi.simple.v1+html"
 
 API_VERSION: Final = "1.1"
 """The version of the API in PEP 700."""
-
-FOREVER: Final = {"cache-control": "public, max-age=31536000, immutable", "x-content-type-options": "nosniff"}
-"""The headers of files, which never change under their address."""
-
-PRIVATE: Final = {"cache-control": "private, no-store", "x-content-type-options": "nosniff"}
-"""The headers of files of private packages, which no cache between may give to others."""
-
-
-class BlobResponse(FileResponse):
-    """A file by its digest, which stays on this machine until it was sent.
-
-    Args:
-        blobs: the files.
-        digest: its digest.
-        kind: its media type.
-        headers: the headers, which say who may keep it.
-
-    Raises:
-        BlobMissing: there is no such file, or it is not what it was.
-        HubUnavailable: the object store cannot be used.
-    """
-
-    def __init__(self, blobs: BlobStore, digest: str, kind: str, headers: Mapping[str, str]) -> None:
-        self._held = ExitStack()
-        super().__init__(self._held.enter_context(blobs.local(digest)), media_type=kind, headers=headers)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
-        with self._held:
-            await super().__call__(scope, receive, send)
 
 
 def router(hub: Hub) -> APIRouter:

@@ -1,7 +1,8 @@
 """Back up a hub while it runs.
 
 How this works: one transaction of the database reads all tables, so they are of one moment. The blobs that they name
-were written before them and are never removed, so they are there, whatever is published meanwhile. The archive is
+were written before them, so they are there, whatever is published meanwhile; only the deletion of an account removes
+some, and a backup that meets one of these ends with an error and is made again. The archive is
 written under a temporary name next to its final one, flushed, and then linked to it; a backup that is stopped leaves no
 file that looks like one, and none that exists is replaced.
 """

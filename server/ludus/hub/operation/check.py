@@ -27,7 +27,7 @@ class Problem:
 
     Attributes:
         kind: `missing` or `changed` for a blob, `signature` for a version that is not what was signed, `catalog` for a
-            package whose latest version does not exist, `unreferenced` for a blob that no version names.
+            package whose latest version does not exist, `unreferenced` for a blob that nothing names.
         subject: the digest, or `owner/name@version`.
         message: what is wrong.
     """
@@ -52,7 +52,7 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether the hub can serve everything; blobs that no version names do no harm."""
+        """Whether the hub can serve everything; blobs that nothing names do no harm."""
         return all(problem.kind == "unreferenced" for problem in self.problems)
 
 
@@ -73,7 +73,7 @@ def check_hub(parts: HubParts) -> CheckReport:
         report.blobs += 1
         _check_blob(parts, digest, report)
     for digest in sorted(present - referenced):
-        report.problems.append(Problem("unreferenced", digest, "no version names this file"))
+        report.problems.append(Problem("unreferenced", digest, "nothing in the database names this file"))
     return report
 
 

@@ -9,22 +9,7 @@ from typing import Annotated
 
 import typer
 
-Data = Annotated[Path, typer.Option(envvar="LUDUS_HUB_DATA", help="Folder of the hub's data.")]
-DatabaseUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--database", envvar="LUDUS_HUB_DATABASE", metavar="URL",
-        help="postgresql://USER@HOST/DATABASE; by default a SQLite file in the data folder.",
-    ),
-]  # fmt: skip
-BlobsUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--blobs", envvar="LUDUS_HUB_BLOBS", metavar="URL",
-        help="s3://BUCKET/PREFIX for wheels in an object store; by default they lie in the data folder.",
-    ),
-]  # fmt: skip
-DATA = Path("ludus-hub")
+from ludus.hub.options import DATA, BlobsUrl, Data, DatabaseUrl
 
 
 def backup(

@@ -1,5 +1,6 @@
 """People: accounts, passwords, sessions, tokens, and who may see what.
 
+authenticator.py  finds who sends a request, by its token
 viewers.py        who sends a request, and what they may do
 accounts.py       accounts: created, disabled, deleted; passwords.py: Argon2id within bounds
 sessions.py       browsers that have signed in
@@ -9,5 +10,5 @@ rates.py          how many requests an address, a name or a token may send
 audit.py          the log of what people did
 personal_data.py  export and deletion of what belongs to a person
 people.py         all of these together
-api.py            the JSON API; command.py: `ludus hub accounts`
+api.py            the JSON API; command.py is `ludus hub accounts`; settings.py
 """

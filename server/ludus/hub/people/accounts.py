@@ -79,7 +79,7 @@ class Accounts:
             admin: whether it may do everything on the hub.
             of_existing_owner: whether the name may be that of an owner who has packages or a token here already. Only
                 the operator may say so.
-            actor: who creates it.
+            actor: who creates it; empty for the operator's command line.
             address: the client's address.
             also: what else belongs to the transaction.
 
@@ -111,7 +111,7 @@ class Accounts:
                 if not of_existing_owner:
                     session.execute(delete(Maintainer).where(Maintainer.principal == name))
                     session.execute(delete(Reader).where(Reader.principal == name))
-                note(session, "account created", name, actor=actor or name, account=name, address=address)
+                note(session, "account created", name, actor=actor, account=name, address=address)
                 return Person(account.id, name, admin)
         except IntegrityError:
             raise _taken(name) from None

@@ -140,7 +140,7 @@ def register(hub: Hub, name: str, password: str, invitation: str | None, address
     if kind == "invite" and not invitation:
         raise Forbidden("this hub takes registrations with an invitation only; ask its operator for one")
     return hub.people.accounts.create(
-        name, password, address=address,
+        name, password, actor=name, address=address,
         also=lambda session: use_invitation(session, invitation or "") if kind == "invite" else None,
     )  # fmt: skip
 

@@ -8,24 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ludus.hub.options import DATA, Data, DatabaseUrl
+
 if TYPE_CHECKING:
     from ludus.hub.people.people import People
 
 accounts = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="Create and look after accounts of a hub.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the account, which is also an owner.")]
-Data = Annotated[Path, typer.Option(envvar="LUDUS_HUB_DATA", help="Folder of the hub's data.")]
-DatabaseUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--database", envvar="LUDUS_HUB_DATABASE", metavar="URL",
-        help="postgresql://USER@HOST/DATABASE; by default a SQLite file in the data folder.",
-    ),
-]  # fmt: skip
 PasswordInput = Annotated[
     bool, typer.Option("--password-stdin", help="Read the password from standard input, and do not ask for it.")
 ]
-DATA = Path("ludus-hub")
 
 
 @accounts.command("create")
@@ -99,9 +92,9 @@ def _people(data: Path, database: str | None) -> People:
     from pydantic import ValidationError
 
     from ludus.hub.hub import open_database
+    from ludus.hub.people.authenticator import read_tokens
     from ludus.hub.people.people import People
     from ludus.hub.settings import HubSettings
-    from ludus.hub.tokens import read_tokens
     from ludus.protocol.messages import describe_invalid
 
     try:

@@ -9,6 +9,7 @@ from ludus.hub.database.engine import Database
 from ludus.hub.people.access_tokens import AccessTokens
 from ludus.hub.people.accounts import Accounts
 from ludus.hub.people.audit import Audit
+from ludus.hub.people.authenticator import Authenticator
 from ludus.hub.people.invitations import Invitations
 from ludus.hub.people.passwords import Passwords
 from ludus.hub.people.personal_data import PersonalData
@@ -16,7 +17,6 @@ from ludus.hub.people.rates import Rates
 from ludus.hub.people.sessions import Sessions
 from ludus.hub.people.viewers import Viewer
 from ludus.hub.settings import HubSettings
-from ludus.hub.tokens import Authenticator
 from ludus.server.auth import TokenStore
 
 

@@ -46,25 +46,21 @@ class Rates:
     """Counts events, and refuses those that are too many. Any thread may call it.
 
     Args:
-        settings: the rates; None refuses nothing.
+        settings: the rates.
     """
 
-    def __init__(self, settings: RateSettings | None) -> None:
+    def __init__(self, settings: RateSettings) -> None:
         self._lock = threading.Lock()
         self._limiter = SlidingWindowCounterRateLimiter(MemoryStorage())
-        self._rules: Final[dict[str, _Rule]] = {}
-        if settings is not None:
-            self._rules.update(
-                {
-                    "address": _rule(f"{settings.address_minute}/minute", "requests without a token"),
-                    "token": _rule(f"{settings.token_minute}/minute", "requests with this token"),
-                    "wrong": _rule(f"{settings.wrong_tokens_minute}/minute", "wrong tokens"),
-                    "login_address": _rule(f"{settings.logins_of_address} per 15 minute", "attempts to sign in"),
-                    "login_pair": _rule(f"{settings.logins_of_pair} per 15 minute", "attempts to sign in"),
-                    "login_name": _rule(f"{settings.logins_of_name} per 15 minute", "attempts to sign in"),
-                    "registration": _rule(f"{settings.registrations_hour}/hour", "registrations"),
-                }
-            )
+        self._rules: Final[dict[str, _Rule]] = {
+            "address": _rule(f"{settings.address_minute}/minute", "requests without a token"),
+            "token": _rule(f"{settings.token_minute}/minute", "requests with this token"),
+            "wrong": _rule(f"{settings.wrong_tokens_minute}/minute", "wrong tokens"),
+            "login_address": _rule(f"{settings.logins_of_address} per 15 minute", "attempts to sign in"),
+            "login_pair": _rule(f"{settings.logins_of_pair} per 15 minute", "attempts to sign in"),
+            "login_name": _rule(f"{settings.logins_of_name} per 15 minute", "attempts to sign in"),
+            "registration": _rule(f"{settings.registrations_hour}/hour", "registrations"),
+        }
 
     def hit(self, name: str, *key: str) -> None:
         """Count an event.
@@ -76,11 +72,8 @@ class Rates:
         Raises:
             CapacityError: there were too many; it says when to try again.
         """
-        rule = self._rules.get(name)
-        if rule is None:
-            return
         with self._lock:
-            if self._limiter.hit(rule.item, name, *key):
+            if self._limiter.hit(self._rules[name].item, name, *key):
                 return
         raise self._refusal(name, *key)
 

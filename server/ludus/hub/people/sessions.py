@@ -121,6 +121,7 @@ class Sessions:
             self._operators.pop(digest, None)
             return None
         self._operators[digest] = token, now
+        self._operators.move_to_end(digest)
         return viewer
 
     def all(self, account: int) -> list[SessionInfo]:
@@ -129,10 +130,6 @@ class Sessions:
         with self._database.reading() as session:
             rows = session.scalars(query.order_by(AccountSession.used_at.desc())).all()
         return [SessionInfo(row.digest, row.browser, aware(row.created_at), aware(row.used_at)) for row in rows]
-
-    def digest(self, cookie: str) -> str:
-        """Return the digest by which the session of a cookie is known."""
-        return digest_of(cookie)
 
     def end(self, cookie: str) -> None:
         """End the session of a cookie, if there is one."""

@@ -5,9 +5,10 @@ store.py      boards, runs and episodes in the database
 boards.py     boards, computed from the runs
 played.py     played runs: registration, episodes, deadlines
 episodes.py   the hub as the client of its own endpoints, which starts episodes and reads their rewards
-reported.py   uploads of evaluations
+reported.py   uploads of evaluations; rollouts.py: their trajectories
 receipts.py   signed receipts of played runs
-routes.py     the JSON API
+personal.py   what an export and a deletion of an account mean for results
+routes.py     the JSON API; access.py: who may do what in it
 limits.py     the limits on results
 """
 

@@ -1,4 +1,4 @@
-"""Who asks, and which packages they may see: the only place where results read packages and principals."""
+"""Who asks, and which packages they may see: all requests about results read packages and principals here."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ All functions need the board's row to be locked when they write.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy import delete, func, select
@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from ludus.hub.database.result_tables import ResultBoard, ResultLine, ResultRun
 from ludus.hub.database.times import aware
-from ludus.hub.results.figures import TaskSums, added, difficulty, statistics_of
+from ludus.hub.results.figures import TaskSums, added, difficulty, statistics_of, sum_if_known
 from ludus.protocol.evaluation import Interval
 from ludus.protocol.results import Board, BoardRow, Level, RunFigures
 
@@ -110,21 +110,12 @@ def _row(runs: Sequence[ResultRun]) -> BoardRow:
         by=runs[0].principal, by_publisher=any(run.by_publisher for run in runs), model=runs[0].model,
         harness=runs[0].harness, runs=tuple(run.key for run in runs[:MOST_RUNS]), account_runs=len(runs),
         tasks=found.tasks, episodes=found.episodes, unscored=sum(one.unscored for one in figures), mean=found.mean,
-        success=found.success, pass_at=found.pass_at, input_tokens=_whole(one.input_tokens for one in figures),
-        output_tokens=_whole(one.output_tokens for one in figures), cost=_amount(one.cost for one in figures),
+        success=found.success, pass_at=found.pass_at, input_tokens=sum_if_known(one.input_tokens for one in figures),
+        output_tokens=sum_if_known(one.output_tokens for one in figures),
+        cost=sum_if_known(one.cost for one in figures),
         at=max(aware(run.ended_at) for run in runs if run.ended_at is not None),
     )  # fmt: skip
 
 
 def _read(text: str) -> list[TaskSums]:
     return [TaskSums(*one) for one in json.loads(text)]
-
-
-def _whole(counts: Iterable[int | None]) -> int | None:
-    known = list(counts)
-    return None if None in known else sum(one or 0 for one in known)
-
-
-def _amount(amounts: Iterable[float | None]) -> float | None:
-    known = list(amounts)
-    return None if None in known else sum(one or 0.0 for one in known)

@@ -13,6 +13,7 @@ from ludus.client import connect
 from ludus.client.client import Client
 from ludus.client.environment import find_split
 from ludus.client.episode import Episode
+from ludus.hub.results.figures import is_possible
 from ludus.hub.results.store import Claim, Outcome
 from ludus.protocol import errors as e
 from ludus.protocol.drawing import draw_seed, draw_tasks
@@ -26,9 +27,6 @@ LISTING: Final = 32
 
 TASK_ID: Final = 1000
 """The most characters of a task's id."""
-
-GREATEST: Final = 1e12
-"""The greatest reward, of either sign, in an environment that declares no range."""
 
 BROKEN: Final = frozenset({EndReason.INFRASTRUCTURE_ERROR, EndReason.SERVER_STOPPED})
 """End reasons that are the hub's own affair, so that it starts the episode again."""
@@ -195,8 +193,6 @@ def outcome_of(info: EpisodeInfo, reward_range: Interval | None, end: EndReason 
     if reason is EndReason.CLOSED and end is not None:
         reason = end
     reward = info.reward.value if info.reward is not None else None
-    low, high = reward_range or (-GREATEST, GREATEST)
-    slack = 1e-9 * max(1.0, abs(low), abs(high))
-    if reward is not None and not low - slack <= reward <= high + slack:
+    if reward is not None and not is_possible(reward, reward_range):
         reason, reward = EndReason.ENVIRONMENT_ERROR, None
     return Outcome(str(reason), reward, counted_value(reward, reason, reward_range), info.steps)

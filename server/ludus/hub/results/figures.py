@@ -9,12 +9,17 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from ludus.client.summary import SUCCESS_TOLERANCE
 from ludus.evaluation.statistics import mean_estimate, pass_estimates, share_estimate
 from ludus.protocol.evaluation import Estimate, Interval
 from ludus.protocol.results import EARNED, Declared, RunEpisode, RunFigures
+
+N = TypeVar("N", int, float)
+
+GREATEST: Final = 1e12
+"""The greatest reward, of either sign, in an environment that declares no range."""
 
 BINS: Final = 10
 """The number of bins of a distribution of pass rates."""
@@ -39,6 +44,18 @@ class Statistics:
     pass_at: dict[int, Estimate]
     tasks: int
     episodes: int
+
+
+def bounds_of(reward_range: Interval | None) -> Interval:
+    """Return the least and the greatest reward that count in an environment."""
+    return reward_range or (-GREATEST, GREATEST)
+
+
+def is_possible(reward: float, reward_range: Interval | None) -> bool:
+    """Return whether a reward is within the range that an environment declares, rounding allowed for."""
+    low, high = bounds_of(reward_range)
+    slack = 1e-9 * max(1.0, abs(low), abs(high))
+    return low - slack <= reward <= high + slack
 
 
 def sums_of(rows: Iterable[RunEpisode], success_at: float) -> list[TaskSums]:
@@ -94,7 +111,9 @@ def run_figures(
     """Return the figures of an ended run."""
     found = statistics_of(sums, max(one.episodes for one in sums), reward_range)
     begun = [row for row in rows if row.attempts]
-    given, taken = _tokens([row.input_tokens for row in begun]), _tokens([row.output_tokens for row in begun])
+    given, taken = (
+        sum_if_known(row.input_tokens for row in begun), sum_if_known(row.output_tokens for row in begun),
+    )  # fmt: skip
     return RunFigures(
         mean=found.mean, success=found.success, pass_at=found.pass_at, ends=dict(Counter(row.end for row in rows)),
         episodes=len(rows), unscored=sum(row.reward is None or row.end not in EARNED for row in rows),
@@ -110,9 +129,11 @@ def difficulty(sums: Iterable[TaskSums]) -> tuple[int, ...]:
     return tuple(bins) if any(bins) else ()
 
 
-def _tokens(counts: Sequence[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known and len(known) == len(counts) else None
+def sum_if_known(amounts: Iterable[N | None]) -> N | None:
+    """Return the sum of amounts; None if there are none, or one of them is not known."""
+    every = list(amounts)
+    known = [amount for amount in every if amount is not None]
+    return sum(known[1:], start=known[0]) if known and len(known) == len(every) else None
 
 
 def _cost(given: int | None, taken: int | None, declared: Declared) -> float | None:

@@ -37,7 +37,7 @@ def mount_results(app: FastAPI, hub: Hub) -> None:
     app.state.results, app.state.played, app.state.receipt_key = store, played, key
     routes = ResultRoutes(hub, store, played, conclude, play_address, public_key(key))
     app.include_router(routes.router())
-    personal = PersonalResults(hub.database, routes.rollouts)
+    personal = PersonalResults(hub.database, hub.blobs)
     hub.people.data.add("results", personal.export, personal.delete)
     hub.at_start(played.begin)
     hub.at_end(played.close)

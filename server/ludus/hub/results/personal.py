@@ -1,7 +1,7 @@
 """The results of a person: what an export holds of them, and what stays when the account is deleted.
 
-Runs of a deleted account leave their boards as if they had been taken back, and no longer name the account. Results on
-its private packages, which are deleted with it, go.
+Runs of a deleted account leave their boards as if they had been taken back, and no longer name the account; so their
+receipts, which do, go. So do the results on its private packages, which are deleted with it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any, Final
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
+from ludus.hub.blobs import BlobStore
 from ludus.hub.database.engine import Database
 from ludus.hub.database.result_tables import ResultBoard, ResultEpisode, ResultLine, ResultLogLine, ResultRun
 from ludus.hub.database.tables import Package
 from ludus.hub.database.times import aware
 from ludus.hub.people.personal_data import GONE
 from ludus.hub.results.boards import count_again
-from ludus.hub.results.rollouts import RunRollouts
 
 REASON: Final = "the account was deleted"
 
@@ -28,12 +28,12 @@ class PersonalResults:
 
     Args:
         database: the hub's database.
-        rollouts: the uploaded trajectories.
+        blobs: where uploaded trajectories lie.
     """
 
-    def __init__(self, database: Database, rollouts: RunRollouts) -> None:
+    def __init__(self, database: Database, blobs: BlobStore) -> None:
         self._database = database
-        self._rollouts = rollouts
+        self._blobs = blobs
 
     def export(self, owner: str) -> list[dict[str, Any]]:
         """Return the runs of an owner, as JSON."""
@@ -62,7 +62,7 @@ class PersonalResults:
             session.execute(update(ResultRun).where(ResultRun.removed_by == owner).values(removed_by=GONE))
             kept = set(session.scalars(select(ResultRun.rollouts).where(ResultRun.rollouts.in_(digests))))
         for digest in digests - kept:
-            self._rollouts.remove(digest)
+            self._blobs.remove(digest)
 
 
 def _take_off(session: Session, board: ResultBoard, owner: str, now: datetime) -> set[str]:
@@ -82,7 +82,7 @@ def _take_off(session: Session, board: ResultBoard, owner: str, now: datetime) -
     last = session.scalar(of_gone) or 0
     digests = {run.rollouts for run in runs if run.rollouts is not None}
     for place, run in enumerate((run for run in runs if run.id not in open_runs), start=1):
-        run.principal, run.number, run.rollouts = GONE, last + place, None
+        run.principal, run.number, run.rollouts, run.receipt = GONE, last + place, None, None
     return digests
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from sqlalchemy.exc import IntegrityError
 
 from ludus.hub.registry.catalog import VersionRecord
+from ludus.hub.results.figures import bounds_of, is_possible
 from ludus.hub.results.store import Conclude, NewRun, ResultStore
 from ludus.protocol.errors import Conflict, EnvironmentNotFound, InvalidParams, SplitNotFound
 from ludus.protocol.evaluation import Interval
@@ -22,9 +23,6 @@ from ludus.server.auth.principal import Principal
 
 LONGEST_END: Final = 100
 """The most characters of an end reason."""
-
-GREATEST: Final = 1e12
-"""The greatest reward, of either sign, where none is declared."""
 
 
 def submit(
@@ -101,13 +99,12 @@ def _check_version(record: VersionRecord, upload: Submission) -> EnvironmentEntr
 
 
 def _check_figures(upload: Submission, entry: EnvironmentEntry) -> None:
-    low, high = entry.reward_range or (-GREATEST, GREATEST)
-    slack = 1e-9 * max(1.0, abs(low), abs(high))
+    low, high = bounds_of(entry.reward_range)
     means = []
     for task in upload.tasks:
         rewards = [one.reward for one in task.episodes if one.reward is not None]
         for reward in rewards:
-            if not low - slack <= reward <= high + slack:
+            if not is_possible(reward, entry.reward_range):
                 raise InvalidParams(f"the reward {reward:g} of the task {task.task[:80]!r} is not within "
                                     f"{low:g} and {high:g}, which the environment declares")  # fmt: skip
         if any(len(one.end) > LONGEST_END for one in task.episodes):

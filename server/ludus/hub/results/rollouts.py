@@ -1,65 +1,40 @@
-"""The uploaded trajectories of reported runs, which all may see."""
+"""The uploaded trajectories of reported runs, which all may see. They lie among the hub's blobs."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
 from fastapi.concurrency import run_in_threadpool
 
+from ludus.hub.blobs import BlobStore, Incoming
 from ludus.hub.settings import MEGABYTE
-from ludus.protocol.errors import InvalidParams, PayloadTooLarge
+from ludus.protocol.errors import InvalidParams
 from ludus.viewing.reading import BrokenLine, read_lines
 
 FILE_BYTES: Final = 32 * MEGABYTE
 """The largest file."""
 
 
-class RunRollouts:
-    """The files, under their digests.
+async def receive_rollouts(blobs: BlobStore, pieces: AsyncIterator[bytes]) -> str:
+    """Keep a file of trajectories, and return its digest.
 
-    Args:
-        folder: where they lie.
+    Raises:
+        PayloadTooLarge: it is larger than `FILE_BYTES`.
+        InvalidParams: one of its lines is not a trajectory.
+        HubUnavailable: the object store cannot be used.
     """
+    with blobs.receiving(FILE_BYTES, "rollouts") as incoming:
+        async for piece in pieces:
+            incoming.write(piece)
+        return await run_in_threadpool(_keep, blobs, incoming)
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
 
-    async def receive(self, pieces: AsyncIterator[bytes]) -> str:
-        """Keep a file, and return its digest.
-
-        Raises:
-            PayloadTooLarge: it is larger than `FILE_BYTES`.
-            InvalidParams: one of its lines is not a trajectory.
-        """
-        self._folder.mkdir(parents=True, exist_ok=True)
-        draft = self._folder / f"{secrets.token_hex(8)}.new"
-        digest, size = hashlib.sha256(), 0
-        try:
-            with draft.open("xb") as file:
-                async for piece in pieces:
-                    size += len(piece)
-                    if size > FILE_BYTES:
-                        raise PayloadTooLarge(f"a hub keeps at most {FILE_BYTES >> 20} MiB of a run", limit="rollouts")
-                    digest.update(piece)
-                    file.write(piece)
-            await run_in_threadpool(_check, draft)
-            os.replace(draft, self.path(digest.hexdigest()))
-        finally:
-            draft.unlink(missing_ok=True)
-        return digest.hexdigest()
-
-    def path(self, digest: str) -> Path:
-        """Return where a file is."""
-        return self._folder / f"{digest}.jsonl"
-
-    def remove(self, digest: str) -> None:
-        """Remove a file, if it is there."""
-        self.path(digest).unlink(missing_ok=True)
+def _keep(blobs: BlobStore, incoming: Incoming) -> str:
+    incoming.flush()
+    _check(incoming.path)
+    return blobs.keep(incoming)
 
 
 def _check(path: Path) -> None:

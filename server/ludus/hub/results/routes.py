@@ -27,15 +27,15 @@ from typing import Annotated, Final, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import FileResponse
 from pydantic import BaseModel, ValidationError
 
+from ludus.hub.downloads import PRIVATE, BlobResponse
 from ludus.hub.hub import Hub
 from ludus.hub.results.access import Access
 from ludus.hub.results.limits import ResultLimits
 from ludus.hub.results.played import PlayedRuns
 from ludus.hub.results.reported import submit
-from ludus.hub.results.rollouts import RunRollouts
+from ludus.hub.results.rollouts import receive_rollouts
 from ludus.hub.results.store import Conclude, ResultStore
 from ludus.protocol._model import WireModel
 from ludus.protocol.bounds import check_json
@@ -63,9 +63,6 @@ M = TypeVar("M", bound=WireModel)
 
 SMALL_BODY: Final = 64 * 1024
 """The largest request that is not an upload, in bytes."""
-
-ROLLOUTS: Final = "run-rollouts"
-"""The folder of uploaded trajectories in the hub's data folder."""
 
 VERSION: Final = "/environments/{owner}/{name}/versions/{version}"
 
@@ -101,7 +98,6 @@ class ResultRoutes:
         self._conclude = conclude
         self._play_address = play_address
         self._key = key
-        self.rollouts = RunRollouts(hub.settings.data / ROLLOUTS)
         self._limits: ResultLimits = hub.settings.results
 
     def router(self) -> APIRouter:
@@ -198,19 +194,21 @@ class ResultRoutes:
             principal = await run_in_threadpool(access.submitter, request)
             info = await run_in_threadpool(self._store.run, run)
             await run_in_threadpool(access.check_rollouts, request, principal, info)
-            digest = await self.rollouts.receive(request.stream())
+            digest = await receive_rollouts(self._hub.blobs, request.stream())
             await run_in_threadpool(self._store.set_rollouts, run, digest)
             return await run_in_threadpool(self._store.run, run)
 
-        @routes.get("/runs/{run}/rollouts", tags=["Results"], summary="Download the uploaded trajectories of a run")
-        def rollouts(request: Request, run: str) -> FileResponse:
+        @routes.get(
+            "/runs/{run}/rollouts", tags=["Results"], summary="Download the uploaded trajectories of a run",
+            response_class=Response,
+        )  # fmt: skip
+        def rollouts(request: Request, run: str) -> BlobResponse:
             info = access.check_run(request, self._store.run(run))
             digest = self._store.rollouts(run)
             if digest is None or info.removal is not None:
                 raise NotFound(f"the run {run[:40]} has no uploaded trajectories")
-            return FileResponse(
-                self.rollouts.path(digest), media_type="application/x-ndjson", filename=f"{info.key}.jsonl"
-            )
+            headers = {**PRIVATE, "content-disposition": f'attachment; filename="{info.key}.jsonl"'}
+            return BlobResponse(self._hub.blobs, digest, "application/x-ndjson", headers)
 
         @routes.post("/runs/{run}/remove", tags=["Results"], summary="Take a run off its board")
         async def remove(request: Request, run: str) -> RunInfo:

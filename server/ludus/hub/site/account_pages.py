@@ -10,6 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ludus.hub.people.access_tokens import digest_of
 from ludus.hub.people.accounts import require_account
 from ludus.hub.people.api import require_administrator
 from ludus.hub.site.rendering import HEADERS
@@ -60,7 +61,7 @@ class AccountPages:
     def _change_password(self, request: Request, visitor: Visitor, old: str, new: str) -> None:
         name, address = visitor.require_owner(), self._site.hub.authenticator.address(request)
         self._people.rates.login(name, address)
-        keep = self._people.sessions.digest(visitor.name)
+        keep = digest_of(visitor.name)
         self._people.accounts.change_password(name, old, new, keep=keep, address=address)
 
     async def sign_out_everywhere(self, request: Request) -> Response:
@@ -215,7 +216,7 @@ class AccountPages:
         return self._site.page(
             request, "account.html", visitor=visitor, status=status, problem=problem,
             account=self._people.accounts.info(name), sessions=self._people.sessions.all(account),
-            this=self._people.sessions.digest(visitor.name),
+            this=digest_of(visitor.name),
         )  # fmt: skip
 
     def _tokens(

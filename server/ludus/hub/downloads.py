@@ -1,0 +1,42 @@
+"""Answers that are files of the hub, by their digests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Final
+
+from starlette.responses import FileResponse
+from starlette.types import Receive, Scope, Send
+
+from ludus.hub.blobs import BlobStore
+
+FOREVER: Final = {"cache-control": "public, max-age=31536000, immutable", "x-content-type-options": "nosniff"}
+"""The headers of files, which never change under their address."""
+
+PRIVATE: Final = {"cache-control": "private, no-store", "x-content-type-options": "nosniff"}
+"""The headers of files of private packages, which no cache between may give to others."""
+
+
+class BlobResponse(FileResponse):
+    """A file by its digest, which stays on this machine until it was sent.
+
+    Args:
+        blobs: the files.
+        digest: its digest.
+        kind: its media type.
+        headers: the headers, which say who may keep it.
+
+    Raises:
+        BlobMissing: there is no such file, or it is not what it was.
+        HubUnavailable: the object store cannot be used.
+    """
+
+    def __init__(self, blobs: BlobStore, digest: str, kind: str, headers: Mapping[str, str]) -> None:
+        self._held = ExitStack()
+        super().__init__(self._held.enter_context(blobs.local(digest)), media_type=kind, headers=headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        with self._held:
+            await super().__call__(scope, receive, send)
