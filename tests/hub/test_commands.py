@@ -13,28 +13,21 @@ from pathlib import Path
 
 import httpx
 import pytest
-from hubs import KEY, MODULE, OTHER_KEY, HubProcess, Release, WheelParts, new_name, published, release, upload
+from hubs import (
+    KEY,
+    MODULE,
+    OTHER_KEY,
+    HubProcess,
+    Release,
+    WheelParts,
+    new_name,
+    project,
+    published,
+    release,
+    upload,
+)  # fmt: skip
 
 from ludus.protocol.signing import public_key
-
-PYPROJECT = """
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-
-[project]
-name = "{distribution}"
-version = "{version}"
-description = "Say how a coin lies."
-requires-python = ">=3.11"
-license = "MIT"
-
-[project.entry-points."ludus.environments"]
-toss = "{module}:Toss"
-
-[tool.hatch.build.targets.wheel]
-only-include = ["{module}.py"]
-"""
 
 
 @dataclass
@@ -75,18 +68,6 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(python: Path, distribution: str) -> str:
     code = f"import importlib.metadata as m; print(m.version({distribution!r}))"
     return subprocess.run([str(python), "-c", code], capture_output=True, text=True, timeout=60).stdout.strip()
-
-
-def project(folder: Path, package: str, version: str = "1.0.0", toml: str = "", module: str = MODULE) -> Path:
-    """A folder with a package of environments."""
-    folder.mkdir(exist_ok=True)
-    name = package.replace("/", "_")
-    fields = {"distribution": package.replace("/", "-"), "version": version, "module": name}
-    (folder / "pyproject.toml").write_text(PYPROJECT.format(**fields))
-    (folder / "ludus.toml").write_text(f'id = "{package}"\n{toml}')
-    (folder / "README.md").write_text("# Coins\n")
-    (folder / f"{name}.py").write_text(module)
-    return folder
 
 
 def dropped(python: Path, distribution: str) -> None:

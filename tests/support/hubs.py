@@ -50,6 +50,24 @@ class Toss(Environment[Coin]):
         """Say it."""
         return Result("done", reward=float(side == self.task.side))
 '''
+PYPROJECT = """
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "{distribution}"
+version = "{version}"
+description = "Say how a coin lies."
+requires-python = ">=3.11"
+license = "MIT"
+
+[project.entry-points."ludus.environments"]
+toss = "{module}:Toss"
+
+[tool.hatch.build.targets.wheel]
+only-include = ["{module}.py"]
+"""
 _numbers = itertools.count(1)
 
 
@@ -162,6 +180,18 @@ def release(
         manifest_sha256=digest_of(described), card_sha256=text_digest(card),
     )  # fmt: skip
     return Release(filename, wheel, described, card, sign(statement, key) if key is not None else None)
+
+
+def project(folder: Path, package: str, version: str = "1.0.0", toml: str = "", module: str = MODULE) -> Path:
+    """A folder with a package of environments."""
+    folder.mkdir(exist_ok=True)
+    name = package.replace("/", "_")
+    fields = {"distribution": package.replace("/", "-"), "version": version, "module": name}
+    (folder / "pyproject.toml").write_text(PYPROJECT.format(**fields))
+    (folder / "ludus.toml").write_text(f'id = "{package}"\n{toml}')
+    (folder / "README.md").write_text("# Coins\n")
+    (folder / f"{name}.py").write_text(module)
+    return folder
 
 
 class HubProcess:

@@ -107,7 +107,7 @@ def test_an_export_has_the_runs_and_a_deleted_account_leaves_its_boards(people: 
 
 def test_a_receipt_names_its_account_and_goes_with_it(people: PeopleHub) -> None:
     run = submitted(people.of("bob"), PUBLIC, 1.0)["key"]
-    signed = '{"statement": {"by": "bob"}}'  # what stands in a receipt does not matter here
+    signed = '{"statement": {"by": "bob"}}'  # what a receipt holds does not matter here
     with people.hub.database.writing() as session:
         session.execute(update(ResultRun).where(ResultRun.key == run).values(receipt=signed))
     store: ResultStore = people.app.state.results

@@ -16,30 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hubs import MODULE, HubProcess
+from hubs import HubProcess, project
 
 sync_api: Any = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 AXE = os.environ.get("LUDUS_AXE", "")
 PASSWORD = "correct horse battery staple"
-PROJECT = """
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-
-[project]
-name = "grace-coin"
-version = "1.0.0"
-description = "Say how a coin lies."
-requires-python = ">=3.11"
-license = "MIT"
-
-[project.entry-points."ludus.environments"]
-toss = "grace_coin:Toss"
-
-[tool.hatch.build.targets.wheel]
-only-include = ["grace_coin.py"]
-"""
 
 pytestmark = [
     pytest.mark.suite("hub"),
@@ -139,12 +121,8 @@ def test_a_person_registers_publishes_plays_evaluates_and_verifies_the_receipt(
     assert found is not None
     walker.token = found[0]
 
-    project = tmp_path / "coin"
-    project.mkdir()
-    (project / "pyproject.toml").write_text(PROJECT)
-    (project / "ludus.toml").write_text('id = "grace/coin"\ntags = ["coin"]\n')
-    (project / "grace_coin.py").write_text(MODULE)
-    walker.ludus("publish", project, "--no-validate")
+    coin = project(tmp_path / "coin", "grace/coin", toml='tags = ["coin"]\n')
+    walker.ludus("publish", coin, "--no-validate")
 
     walker.go("/?q=coin")
     page.get_by_role("link", name="grace/coin").first.click()
