@@ -103,7 +103,7 @@ class AccessTokens:
             return [_info(row) for row in session.scalars(query)]
 
     def revoke(self, account: int, token_id: int, *, actor: str, address: str = "") -> None:
-        """Revoke a token, which stops to work at once.
+        """Revoke a token, which stops working at once.
 
         Raises:
             NotFound: the account has no such token.
