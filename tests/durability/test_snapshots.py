@@ -164,9 +164,8 @@ async def test_a_snapshot_that_was_changed_ends_the_episode_unscored(served: Pro
         info = await episode.info()
         assert info.end_reason is EndReason.INFRASTRUCTURE_ERROR
         assert info.incident is not None
-    assert re.search(
-        r"a part of a snapshot of \S+ was changed (on disk|in the database)", served.log.read_text("utf-8")
-    )
+    log = await served.whole_log()
+    assert re.search(r"a part of a snapshot of \S+ was changed (on disk|in the database)", log)
 
 
 # ── what must not run twice ────────────────────────────────────────────────────────────────────────────────────────
@@ -189,7 +188,7 @@ async def test_a_call_that_may_have_acted_on_the_outside_ends_the_episode_and_ne
         assert info.reward.value is None
         assert await said(sure, "send", text="two") == "sent 2"
     assert Counter(lines(served, "sent.txt")) == {"one": 1, "wait": 1, "two": 1}
-    assert "step 1 may have run, and its environment acts on the outside" in served.log.read_text("utf-8")
+    assert "step 1 may have run, and its environment acts on the outside" in await served.whole_log()
 
 
 async def test_an_environment_that_is_not_durable_leaves_unscored_episodes(served: Process) -> None:
@@ -201,7 +200,7 @@ async def test_an_environment_that_is_not_durable_leaves_unscored_episodes(serve
         assert info.end_reason is EndReason.INFRASTRUCTURE_ERROR
         with pytest.raises(EpisodeEnded):
             await episode.call("act")
-    assert "its environment is not durable" in served.log.read_text("utf-8")
+    assert "its environment is not durable" in await served.whole_log()
 
 
 # ── judges and calls that overlap ──────────────────────────────────────────────────────────────────────────────────
@@ -235,7 +234,7 @@ async def test_a_repeated_call_that_earns_another_reward_is_no_fork_and_no_recov
             await episode.fork(1)
         await served.restart()
         assert (await episode.info()).end_reason is EndReason.INFRASTRUCTURE_ERROR
-    assert "repeating step 1 gave another reward" in served.log.read_text("utf-8")
+    assert "repeating step 1 gave another reward" in await served.whole_log()
 
 
 async def test_calls_that_overlapped_are_repeated_in_the_order_in_which_they_ended(served: Process) -> None:

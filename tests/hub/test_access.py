@@ -153,11 +153,11 @@ def test_a_hub_whose_key_was_lost_starts_and_says_what_it_cannot_publish(tmp_pat
         database.execute("UPDATE versions SET version = '0.0.1' WHERE filename LIKE 'ludus_wordle%'")
     hub.start()
     try:
-        assert "ludus/wordle was not published" in hub.log()
         with hub.client() as client:
             assert client.get("/api/v1/environments").json()["total"] == 3
     finally:
         assert hub.stop() == 0
+    assert "ludus/wordle was not published" in hub.log()
 
 
 def hub_command(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:

@@ -56,6 +56,11 @@ class Process:
             self.process.send_signal(number)
             await asyncio.wait_for(self.process.wait(), PATIENCE)
 
+    async def whole_log(self) -> str:
+        """End the server by SIGTERM, after which a thread has written all that was logged, and return its log."""
+        await self.end(signal.SIGTERM)
+        return self.log.read_text("utf-8")
+
     async def restart(self, number: int = signal.SIGKILL, *options: str) -> None:
         """End the server with a signal, and start it again."""
         await self.end(number)
