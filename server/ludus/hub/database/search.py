@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, FromClause, Select, func, inspect, literal_column, select, table, text
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from ludus.hub.database.tables import Package, PackageTag
 
@@ -75,33 +75,56 @@ def index_package(
     )
 
 
-def matching(
-    session: Session, hidden: Select[int], query: str, tags: Sequence[str], offset: int, limit: int
+def latest(
+    session: Session, visible: ColumnElement[bool], tags: Sequence[str], offset: int, limit: int
 ) -> tuple[list[str], int]:
-    """Return the summaries of one page of the packages that match a query and have all tags, and the number of all.
+    """Return the summaries of one page of the packages that have all tags, and the number of all.
 
-    Without words in the query, the packages that were updated last come first; otherwise the best matches.
+    The packages that were updated last come first.
 
     Args:
         session: a transaction.
-        hidden: the query for the ids of packages that are left out.
-        query: words.
+        visible: the condition for packages that are not left out.
         tags: the tags that packages must have.
         offset: how many packages to skip.
         limit: the most packages.
     """
-    wanted = words(query, QUERY_WORDS)
-    if not wanted:
-        hits = _Hits("packages", "packages.id", "packages.id > 0", "packages.updated_at DESC", {})
-    elif session.get_bind().dialect.name == "sqlite":
+    source = _with_tags(inspect(Package).selectable, Package.id, tags)
+    total = session.execute(select(func.count()).select_from(source).where(visible)).scalar_one()
+    chosen = select(Package.id).select_from(source).where(visible)
+    chosen = chosen.order_by(Package.updated_at.desc(), Package.id.desc()).limit(limit).offset(offset)
+    return _summaries(session, session.scalars(chosen).all()), total
+
+
+def matching(
+    session: Session, hidden: Select[int], wanted: Sequence[str], tags: Sequence[str], offset: int, limit: int
+) -> tuple[list[str], int]:
+    """Return the summaries of one page of the packages that have all words and all tags, and the number of all.
+
+    The best matches come first.
+
+    Args:
+        session: a transaction.
+        hidden: the query for the ids of packages that are left out.
+        wanted: words, from `query_words`; at least one.
+        tags: the tags that packages must have.
+        offset: how many packages to skip.
+        limit: the most packages.
+    """
+    if session.get_bind().dialect.name == "sqlite":
         match = " ".join(f'"{word}"*' for word in wanted)
-        hits = _Hits("package_search", "package_search.rowid", "package_search MATCH :query", _BM25, {"query": match})
+        hits = _Hits("rowid", "package_search MATCH :query", _BM25, {"query": match})
     else:
         match = " & ".join(f"{word}:*" for word in wanted)
         condition = "package_search.document @@ to_tsquery('simple', :query)"
         session.execute(text("SET LOCAL enable_seqscan = off"))  # it would read documents, which are out of line
-        hits = _Hits("package_search", "package_search.package_id", condition, _TS_RANK, {"query": match}, True)
+        hits = _Hits("package_id", condition, _TS_RANK, {"query": match}, True)
     return hits.page(session, hidden, tags, offset, limit)
+
+
+def query_words(query: str) -> list[str]:
+    """Return the words of a query."""
+    return words(query, QUERY_WORDS)
 
 
 _BM25: Final = "bm25(package_search, 8.0, 4.0, 2.0, 1.0)"
@@ -111,9 +134,8 @@ _TS_RANK: Final = "ts_rank(package_search.head, to_tsquery('simple', :query)) DE
 
 @dataclass(frozen=True)
 class _Hits:
-    """A query for ids of packages: its table, its column of ids, its condition, its order, and its parameters."""
+    """A query of the search index: its column of packages' ids, its condition, its order, and its parameters."""
 
-    table: str
     id: str
     condition: str
     order: str
@@ -124,17 +146,10 @@ class _Hits:
     def page(
         self, session: Session, hidden: Select[int], tags: Sequence[str], offset: int, limit: int
     ) -> tuple[list[str], int]:
-        key: ColumnElement[int] = literal_column(self.id)
-        source: FromClause = table(self.table)
-        for tag in dict.fromkeys(tags):
-            tagged = aliased(PackageTag)
-            source = source.join(inspect(tagged).selectable, (tagged.package_id == key) & (tagged.tag == tag))
+        key: ColumnElement[int] = literal_column(f"package_search.{self.id}")
+        source = _with_tags(table("package_search"), key, tags)
         shown = text(self.condition), key.not_in(hidden)
         count = select(func.count()).select_from(source).where(*shown)
-        if self.table == "packages":  # far fewer are hidden than shown, and an index has them
-            every = select(func.count()).select_from(source).where(text(self.condition))
-            left_out = every.where(key.in_(hidden))
-            count = select(every.scalar_subquery() - left_out.scalar_subquery())
         total = None if self.counts else int(session.execute(count, self.values).scalar_one())
         total_of_all: ColumnElement[int] = literal_column("count(*) OVER ()" if self.counts else "0")
         chosen = select(key, total_of_all).select_from(source).where(*shown)
@@ -142,7 +157,20 @@ class _Hits:
         hits = session.execute(chosen, self.values).all()
         if total is None:
             total = int(hits[0][1] if hits else session.execute(count, self.values).scalar_one())
-        ids = [hit[0] for hit in hits]
-        rows = session.execute(select(Package.id, Package.summary).where(Package.id.in_(ids)))
-        summaries = {row.id: row.summary for row in rows}
-        return [summaries[one] for one in ids if one in summaries], total
+        return _summaries(session, [hit[0] for hit in hits]), total
+
+
+def _with_tags(
+    source: FromClause, key: ColumnElement[int] | InstrumentedAttribute[int], tags: Sequence[str]
+) -> FromClause:
+    for tag in dict.fromkeys(tags):
+        tagged = aliased(PackageTag)
+        source = source.join(inspect(tagged).selectable, (tagged.package_id == key) & (tagged.tag == tag))
+    return source
+
+
+def _summaries(session: Session, ids: Sequence[int]) -> list[str]:
+    """Return the summaries of packages, in the order of their ids here."""
+    rows = session.execute(select(Package.id, Package.summary).where(Package.id.in_(ids)))
+    found = {row.id: row.summary for row in rows}
+    return [found[one] for one in ids if one in found]

@@ -61,6 +61,7 @@ class Package(Table):
     __table_args__ = (
         UniqueConstraint("owner_id", "name"),
         UniqueConstraint("owner_id", "skeleton"),
+        Index("ix_packages_catalog", "updated_at", "id", "private"),
         Index("ix_packages_private", "id", sqlite_where=text("private = 1"), postgresql_where=text("private")),
     )
 
@@ -78,7 +79,7 @@ class Package(Table):
     private: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())
     """Whether only its owner, its maintainers and its readers may know of it."""
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
-    updated_at: Mapped[datetime] = mapped_column(DateTime(timezone=True), index=True)
+    updated_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
 
 
 class Maintainer(Table):

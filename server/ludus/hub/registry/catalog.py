@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from ludus.hub.blobs import BlobStore
 from ludus.hub.database.engine import Database
-from ludus.hub.database.search import matching
+from ludus.hub.database.search import latest, matching, query_words
 from ludus.hub.database.tables import Maintainer, Owner, Package, PackageTag, PublisherKey, Reader, Version
 from ludus.hub.database.times import aware
 from ludus.hub.registry.visibility import PUBLIC, Sight
@@ -128,7 +128,11 @@ class Registry:
             page_size: the packages of a page.
         """
         with self._database.reading() as session:
-            rows, total = matching(session, self._sight.hidden(), text, tags, (page - 1) * page_size, page_size)
+            offset = (page - 1) * page_size
+            if wanted := query_words(text):
+                rows, total = matching(session, self._sight.hidden(), wanted, tags, offset, page_size)
+            else:
+                rows, total = latest(session, self._sight.visible(), tags, offset, page_size)
         return [PackageSummary.model_validate_json(row) for row in rows], total
 
     def environment(self, owner: str, name: str) -> PackageSummary:
