@@ -29,8 +29,8 @@ from mcp.server.context import ServerRequestContext
 from ludus.protocol.episodes import StartParams
 from ludus.server import Environment, EpisodeLimits, ImageBlock, Task, ToolError, tool
 from ludus.server.auth.principal import Principal
-from ludus.server.transports.mcp import McpTransport
 from ludus.server.transports.mcp.server import McpServer
+from ludus.server.transports.mcp.transport import McpTransport
 from ludus.server.web.serve import LudusServer, build
 from ludus.server.web.settings import ServerSettings
 

@@ -106,7 +106,7 @@ async def test_a_process_serves_over_stdio() -> None:
     code = (
         "import asyncio, conformance_world as world\n"
         "from ludus.server import EpisodeHost\n"
-        "from ludus.server.transports.mcp import serve_stdio\n"
+        "from ludus.server.transports.mcp.stdio import serve_stdio\n"
         "async def main():\n"
         "    async with EpisodeHost(world.WORLD) as host:\n"
         "        await serve_stdio(host)\n"

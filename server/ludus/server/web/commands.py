@@ -355,7 +355,7 @@ def _token_limits(texts: Sequence[str]) -> dict[str, Any]:
 def _serve_stdio(classes: Sequence[Any], settings: Any, which: dict[str, Any]) -> None:
     from ludus.server.runtime.host import EpisodeHost
     from ludus.server.tasks.difficulty import load_difficulty_files
-    from ludus.server.transports.mcp import serve_stdio
+    from ludus.server.transports.mcp.stdio import serve_stdio
 
     if settings.token_limits.any or settings.usage_file is not None:
         raise typer.BadParameter("--limit and --usage-file work only without --stdio, which has one client")
