@@ -88,6 +88,11 @@ class Organizations:
                 invitations=memberships.invitations_of(session, account, datetime.now(UTC)),
             )
 
+    def exists(self, name: str) -> bool:
+        """Return whether an owner is an organization. Only those who see one of its packages may learn it."""
+        with self._database.reading() as session:
+            return session.scalars(select(Organization.id).where(Organization.name == name)).first() is not None
+
     def info(self, viewer: Viewer, name: str) -> OrganizationInfo:
         """Return an organization as a viewer sees it.
 
