@@ -11,15 +11,21 @@ from typing import Any
 import httpx
 import pytest
 from argon2 import PasswordHasher
-from hub_people import PASSWORD, PeopleHub, people_hub, publish_private, statements
+from hub_people import PASSWORD, PeopleHub, in_process, people_hub, publish_private, statements
 from hubs import KEY, OTHER_KEY, kind_of, new_name, publish, published, release, upload
-from sqlalchemy import update
+from sqlalchemy import delete, update
 
-from ludus.hub.database.tables import OrganizationInvitation
+from ludus.hub.app import create_hub
+from ludus.hub.database.tables import OrganizationInvitation, OrganizationMember
+from ludus.hub.operation.backup import write_backup
+from ludus.hub.operation.check import check_hub
+from ludus.hub.operation.parts import open_parts
+from ludus.hub.operation.restore import restore_backup
 from ludus.hub.people import organizations
 from ludus.hub.people.passwords import Passwords
 from ludus.hub.people.rates import RateSettings
 from ludus.hub.people.settings import PeopleSettings
+from ludus.hub.settings import HubSettings
 from ludus.protocol.organizations import Role
 from ludus.protocol.people import USUAL_SCOPES, HubScope
 from ludus.protocol.signing import public_key
@@ -505,12 +511,40 @@ def test_the_account_of_the_last_owner_is_deleted_after_the_organization_has_ano
     assert left.get(f"{ORGANIZATIONS}/{organization}").json()["invitations"] == [], "its invitations ended"
 
 
-def test_an_export_has_the_memberships_and_the_invitations(
-    people: PeopleHub, team: tuple[str, dict[str, str]]
-) -> None:
+def test_an_export_has_the_memberships_and_the_invitations(people: PeopleHub, team: tuple[str, dict[str, str]]) -> None:
     organization, named = team
     other = create(people.of("alice"))
     invite(people.of("alice"), other, named["reader"], "publisher")
     found = people.of(named["reader"]).get("/api/v1/account/export").json()
     assert [(one["organization"], one["role"]) for one in found["organizations"]] == [(organization, "reader")]
     assert [one["organization"] for one in found["organizationInvitations"]] == [other]
+
+
+def test_a_backup_keeps_organizations_and_a_check_finds_one_without_an_owner(
+    request: pytest.FixtureRequest, kind: str, tmp_path: Path
+) -> None:
+    urls = [None if kind == "sqlite" else request.getfixturevalue("postgres").new_url() for _ in range(2)]
+    settings = PeopleSettings(rates=RateSettings(organizations_day=1000))
+    with people_hub(tmp_path / "first", urls[0], ("alice", "bob", "carol"), people=settings) as hub:
+        name = create(hub.of("alice"))
+        join(hub, hub.of("alice"), name, "bob", "publisher")
+        invite(hub.of("alice"), name, "carol")
+        before = hub.of("alice").get(f"{ORGANIZATIONS}/{name}").json()
+        with open_parts(tmp_path / "first" / "data", urls[0]) as parts:
+            backup = write_backup(parts, tmp_path / "backup")[0]
+    data = tmp_path / "second"
+    with open_parts(data, urls[1], new=True) as parts:
+        restore_backup(parts, backup)
+        assert check_hub(parts).problems == []
+    with in_process(create_hub(HubSettings(data=data, database_url=urls[1], seed=False))) as client:
+        restored = PeopleHub(client.app, client)  # type: ignore[attr-defined]  # the test client has its application
+        alice = restored.of("alice")
+        assert alice.get(f"{ORGANIZATIONS}/{name}").json() == before
+        assert restored.of("carol").post(f"{OWN}/{name}").status_code == 200
+        create(alice)
+        with restored.hub.database.writing() as session:
+            session.execute(delete(OrganizationMember).where(OrganizationMember.role == Role.OWNER))
+        with open_parts(data, urls[1]) as parts:
+            found = check_hub(parts)
+        assert not found.ok
+        assert name in {one.subject for one in found.problems if one.kind == "organization"}

@@ -55,6 +55,8 @@ class Sent:
         """The answer to it, without the time."""
         of_api = self.path.startswith("/api/")
         body = next((body for end, body in BODIES.items() if of_api and self.path.endswith(end)), None)
+        if self.method == "DELETE" and self.path.endswith("/organizations/secretorg"):
+            body = {"name": "secretorg"}
         if self.path.endswith("/versions") and self.method == "POST":
             answer = client.request(self.method, self.path, files={"wheel": ("a.whl", b"PK", "text/plain")})
         elif client.headers.get("accept") == "text/html" and body is None and self.method == "POST":
@@ -143,7 +145,7 @@ def test_every_route_answers_strangers_the_same_for_a_private_and_an_absent_orga
     alice = people.of("alice")
     strangers = {
         "no token": people.as_(None), "bob": people.of("bob"), "a browser": people.browser(),
-        "bob's browser": people.browser("bob"), "a member's token for another thing": people.of("alice", [HubScope.RUN]),
+        "bob's browser": people.browser("bob"), "a member's token that only publishes": people.of("alice", [HubScope.PUBLISH]),
     }  # fmt: skip
     for client in strangers.values():
         client.get("/api/v1/environments")  # which notes when its token was used
@@ -159,10 +161,10 @@ def test_every_route_answers_strangers_the_same_for_a_private_and_an_absent_orga
         assert alice.put(f"{where}/invitations/{name}", json={"role": "owner"}).status_code == 200
     private = walk()
     for case, before in absent.items():
-        if case[0] == "a member's token for another thing" and "/e/secretorg/" in case[1].path:
-            continue  # its scope is to play
+        if case[0].startswith("a member's") and case[1].path.endswith(("/versions", "/yank", "/keys")):
+            continue  # a member publishes, and sees the keys to publish with
         assert private[case] == before, case
-    assert {answer[0] for case, answer in absent.items() if case[1] in about} <= {401, 403, 404, 405, 303, 422}
+    assert {answer[0] for case, answer in absent.items() if case[1] in about} <= {401, 403, 404, 303}
     for client in (strangers["bob"], strangers["no token"]):
         assert client.get(where).status_code == 404
         assert client.get("/api/v1/owners/secretorg/keys").json()["keys"] == []

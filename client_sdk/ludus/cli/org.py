@@ -67,7 +67,7 @@ def create(
     [bold]ludus org create acme[/bold]
     """
     found = _with(hub, token, lambda client: client.create_organization(name, public=public))
-    _print(f"Created the organization {found.name} on {hub}; publish its packages with id = \"{found.name}/NAME\"")
+    _print(f'Created the organization {found.name} on {hub}; publish its packages with id = "{found.name}/NAME"')
 
 
 @org.command("invite")

@@ -123,9 +123,7 @@ def test_the_page_of_a_full_organization_stays_small(people: PeopleHub) -> None:
             session.add(account)
             session.flush()
             session.add(
-                OrganizationMember(
-                    organization_id=organization, account_id=account.id, role="publisher", joined_at=now
-                )
+                OrganizationMember(organization_id=organization, account_id=account.id, role="publisher", joined_at=now)
             )
             session.add(
                 OrganizationInvitation(

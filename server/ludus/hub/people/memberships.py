@@ -32,9 +32,7 @@ def memberships_of(session: Session, account: int) -> tuple[Membership, ...]:
         OrganizationMember, OrganizationMember.organization_id == Organization.id
     )
     rows = session.execute(query.where(OrganizationMember.account_id == account).order_by(Organization.name))
-    return tuple(
-        Membership(organization=name, role=Role(role), joined_at=aware(joined)) for name, role, joined in rows
-    )
+    return tuple(Membership(organization=name, role=Role(role), joined_at=aware(joined)) for name, role, joined in rows)
 
 
 def invitations_of(session: Session, account: int, now: datetime) -> tuple[ReceivedInvitation, ...]:

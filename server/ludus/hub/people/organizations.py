@@ -317,9 +317,7 @@ class Organizations:
         seen = select(Package.owner_id).where(Package.latest != "", Sight(viewer).visible(), Package.owner == name)
         query = select(Organization).where(Organization.name == name)
         if not viewer.is_admin:
-            query = query.where(
-                or_(Organization.public, Organization.id.in_(member), Organization.owner_id.in_(seen))
-            )
+            query = query.where(or_(Organization.public, Organization.id.in_(member), Organization.owner_id.in_(seen)))
         found = session.scalars(query.with_for_update() if lock else query).first()
         if found is None:
             raise absent(name)
@@ -400,9 +398,7 @@ def _account(viewer: Viewer) -> int | None:
 
 
 def _add_member(session: Session, organization: Organization, account: int, role: Role, now: datetime) -> None:
-    session.add(
-        OrganizationMember(organization_id=organization.id, account_id=account, role=role, joined_at=now)
-    )
+    session.add(OrganizationMember(organization_id=organization.id, account_id=account, role=role, joined_at=now))
     session.flush()
 
 

@@ -149,7 +149,9 @@ class Publisher:
         manifest = upload.manifest
         now = datetime.now(UTC)
         owner = ensure_owner(session, manifest.owner, now)
-        authorize(session, viewer, manifest.owner, manifest.name)  # with its owner locked, so that nothing ends its right
+        authorize(
+            session, viewer, manifest.owner, manifest.name
+        )  # with its owner locked, so that nothing ends its right
         package = ensure_package(session, owner, manifest.name, facts.distribution, now)
         if package.latest == "":
             package.private = upload.private
