@@ -145,7 +145,8 @@ def test_every_route_answers_strangers_the_same_for_a_private_and_an_absent_orga
     alice = people.of("alice")
     strangers = {
         "no token": people.as_(None), "bob": people.of("bob"), "a browser": people.browser(),
-        "bob's browser": people.browser("bob"), "a member's token that only publishes": people.of("alice", [HubScope.PUBLISH]),
+        "bob's browser": people.browser("bob"),
+        "a member's token that only publishes": people.of("alice", [HubScope.PUBLISH]),
     }  # fmt: skip
     for client in strangers.values():
         client.get("/api/v1/environments")  # which notes when its token was used

@@ -11,5 +11,7 @@ rates.py          how many requests an address, a name or a token may send
 audit.py          the log of what people did
 personal_data.py  export and deletion of what belongs to a person
 people.py         all of these together
-api.py            the JSON API; organizations_api.py: that of organizations; command.py is `ludus hub accounts`; settings.py
+api.py            the JSON API; organizations_api.py: that of organizations
+command.py        `ludus hub accounts`
+settings.py       the settings
 """

@@ -1,9 +1,9 @@
 """Export and deletion of what belongs to a person.
 
 Deletion of an account removes the account, its password, sessions, tokens, keys, rights and memberships, its private
-packages with their wheels, its addresses in the audit log, and what other parts of the hub keep of it (`PersonalData.add`). Its
-public packages stay, because a version never vanishes under a pin; they are marked, and the name is never given to
-another one.
+packages with their wheels, its addresses in the audit log, and what other parts of the hub keep of it
+(`PersonalData.add`). Its public packages stay, because a version never vanishes under a pin; they are marked, and the
+name is never given to another one.
 """
 
 from __future__ import annotations

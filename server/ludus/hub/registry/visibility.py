@@ -1,9 +1,9 @@
 """Who sees which packages.
 
 How this works: a private package is for those with the right to read it (`ludus.hub.registry.rights`) and for
-administrators. For everyone else it is absent. Everything that reads packages does so with a `Sight`, and leaves out the rows of `Sight.hidden` in the
-query itself. So the same queries run in the same order, whether a package is private or absent, and no code decides
-after it has looked.
+administrators. For everyone else it is absent. Everything that reads packages does so with a `Sight`, and leaves out
+the rows of `Sight.hidden` in the query itself. So the same queries run in the same order, whether a package is private
+or absent, and no code decides after it has looked.
 """
 
 from __future__ import annotations
