@@ -21,10 +21,13 @@ from ludus.protocol.signing import public_key
 VALUES = {
     "version": "1.0.0", "other": "bob", "principal": "bob", "play": "p" * 24, "image": "1", "file": "f" * 16,
     "line": "1", "token": "999999", "digest": "d" * 12, "run": "r" * 22, "number": "1", "namespace": "localhost",
+    "organization": "secretorg",
 }  # fmt: skip
 BODIES = {
     "/yank": {"reason": "no"}, "/access": {"private": True}, "/keys": {"key": public_key(KEY)},
     "/results": submission("0" * 64, 1.0), "/versions/1.0.0/runs": run_params(),
+    "/organizations/secretorg": {"public": True}, "/members/secretive": {"role": "owner"},
+    "/invitations/secretive": {"role": "owner"},
 }  # fmt: skip
 ENDPOINT = ("", "/health", "/ready", "/mcp", "/play/play_AAAA/mcp", "/list_environments", "/logs", "/channel", "/info")
 SEARCHES = (
@@ -52,12 +55,15 @@ class Sent:
         """The answer to it, without the time."""
         of_api = self.path.startswith("/api/")
         body = next((body for end, body in BODIES.items() if of_api and self.path.endswith(end)), None)
+        if self.method == "DELETE" and self.path.endswith("/organizations/secretorg"):
+            body = {"name": "secretorg"}
         if self.path.endswith("/versions") and self.method == "POST":
             answer = client.request(self.method, self.path, files={"wheel": ("a.whl", b"PK", "text/plain")})
         elif client.headers.get("accept") == "text/html" and body is None and self.method == "POST":
             form_key = re.search(r'name="form_key" value="(\w+)"', client.get("/login").text)
             assert form_key is not None
-            answer = client.request(self.method, self.path, data={"form_key": form_key[1], "private": "yes"})
+            step = {"do": "remove", "name": "alice"} if self.path.startswith("/orgs/") else {"private": "yes"}
+            answer = client.request(self.method, self.path, data={"form_key": form_key[1], **step})
         else:
             answer = client.request(self.method, self.path, json=body)
         kept = [pair for pair in answer.headers.items() if pair[0] not in ("date", "set-cookie")]
@@ -128,6 +134,58 @@ def test_every_route_answers_strangers_the_same_for_a_private_and_an_absent_pack
     bad = [case for case in bad if case[1] in about and case[1].method != "OPTIONS"]
     bad = [case for case in bad if not case[1].path.endswith("/versions")]
     assert bad == [], "no request is refused for its own form"
+
+
+def test_every_route_answers_strangers_the_same_for_a_private_and_an_absent_organization(people: PeopleHub) -> None:
+    secret = release("secretorg/secretive", tags=("hidden",), card="# Secretive\n")
+    requests = [one for one in all_requests(people.app.routes, secret) if "secretorg" in one.path]
+    requests += [Sent("GET", path) for path in ("/?owner=secretorg", "/api/v1/environments?tag=owner:secretorg")]
+    about = [one for one in requests if "/organizations/" in one.path or "/orgs/" in one.path]
+    assert len(about) >= 15, "the walk reaches the routes of an organization"
+    alice = people.of("alice")
+    strangers = {
+        "no token": people.as_(None), "bob": people.of("bob"), "a browser": people.browser(),
+        "bob's browser": people.browser("bob"),
+        "a member's token that only publishes": people.of("alice", [HubScope.PUBLISH]),
+    }  # fmt: skip
+    for client in strangers.values():
+        client.get("/api/v1/environments")  # which notes when its token was used
+
+    def walk() -> dict[tuple[str, Sent], tuple[int, bytes, list[tuple[str, str]]]]:
+        return {(who, one): one.by(client) for who, client in strangers.items() for one in requests}
+
+    absent = walk()
+    where = "/api/v1/organizations/secretorg"
+    assert alice.post("/api/v1/organizations", json={"name": "secretorg"}).status_code == 201
+    assert publish_private(alice, secret).status_code == 201
+    for name in ("carol", "nosuchaccount"):
+        assert alice.put(f"{where}/invitations/{name}", json={"role": "owner"}).status_code == 200
+    private = walk()
+    for case, before in absent.items():
+        if case[0].startswith("a member's") and case[1].path.endswith(("/versions", "/yank", "/keys")):
+            continue  # a member publishes, and sees the keys to publish with
+        assert private[case] == before, case
+    assert {answer[0] for case, answer in absent.items() if case[1] in about} <= {401, 403, 404, 303}
+    for client in (strangers["bob"], strangers["no token"]):
+        assert client.get(where).status_code == 404
+        assert client.get("/api/v1/owners/secretorg/keys").json()["keys"] == []
+    assert alice.get(where).status_code == 200, "its owner sees it"
+
+
+def test_the_same_statements_run_for_a_private_and_an_absent_organization(people: PeopleHub) -> None:
+    alice, name = people.of("alice"), new_name("org")
+    assert alice.post("/api/v1/organizations", json={"name": name}).status_code == 201
+    assert publish_private(alice, release(f"{name}/coin")).status_code == 201
+    for client in (people.as_(None), people.of("bob")):
+        client.get("/api/v1/environments")
+        for path in ("/api/v1/organizations/{}", "/orgs/{}", "/api/v1/owners/{}/keys", "/index/{}/simple/"):
+            ran = []
+            for one in (name, name[::-1]):
+                with statements(people.hub) as found:
+                    client.get(path.format(one))
+                ran.append(found)
+            assert ran[0] == ran[1], path
+            assert ran[0]
 
 
 def test_a_package_leaves_discovery_when_it_becomes_private_and_comes_back(people: PeopleHub) -> None:

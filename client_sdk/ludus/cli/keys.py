@@ -65,12 +65,13 @@ def list_pins(as_json: Json = False) -> None:
 @keys.command("trust")
 def trust(
     owner: Owner,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="Public key, as ed25519:…=.")],
+    key: Annotated[list[str], typer.Argument(metavar="KEY...", help="Public keys, as ed25519:…=.")],
     hub: HubAddress = DEFAULT,
 ) -> None:
-    """Trust a publisher's key from now on, in place of the one before."""
-    Pins().trust(normal_address(hub), owner, key)
-    console.print(shown(f"{owner} on {hub}: {key} is trusted"), soft_wrap=True)
+    """Trust the keys of a publisher or of an organization from now on, in place of those before."""
+    Pins().trust(normal_address(hub), owner, *key)
+    verb = "is" if len(key) == 1 else "are"
+    console.print(shown(f"{owner} on {hub}: {', '.join(key)} {verb} trusted"), soft_wrap=True)
 
 
 @keys.command("forget")
@@ -93,12 +94,19 @@ def published(owner: Owner, hub: HubAddress = DEFAULT) -> None:
 
 
 @keys.command("register")
-def register_key(owner: Owner, hub: HubAddress = DEFAULT, token: HubToken = None) -> None:
-    """Add your own key to those that an owner's versions may be signed with."""
+def register_key(
+    owner: Owner,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="Key of another publisher, as ed25519:…=.")
+    ] = None,
+    hub: HubAddress = DEFAULT,
+    token: HubToken = None,
+) -> None:
+    """Add a key to those that an owner's versions may be signed with; by default your own."""
 
     async def go() -> KeyList:
         async with connect(hub, token) as client:
-            return await client.add_key(owner, public_key(publisher_key(create=True)))
+            return await client.add_key(owner, key or public_key(publisher_key(create=True)))
 
     for key in run(go()).keys:
         console.print(shown(key), soft_wrap=True)

@@ -155,18 +155,24 @@ class Pins:
         raise KeyChanged(
             f"the key of {owner!r} on {hub} has changed from {', '.join(pin.keys)} to {key}. Either {owner!r} has "
             "a new key, or another publisher pretends to be them. Ask them in another way, and if the new key is "
-            f"theirs, run `ludus keys trust {owner} {key} --hub {hub}`",
+            f"theirs, run `ludus keys trust {owner} {key} --hub {hub}`, with the earlier keys behind it if they stay "
+            "valid",
             key=key,
         )
 
-    def trust(self, hub: str, owner: str, key: str) -> None:
-        """Trust a key of an owner from now on, in place of those before."""
+    def trust(self, hub: str, owner: str, *keys: str) -> None:
+        """Trust the keys of an owner from now on, in place of those before.
+
+        Raises:
+            KeyFileUnusable: one of them is not a public key.
+        """
         with self._changing() as file:
             since = datetime.now(UTC).replace(microsecond=0)
             try:
-                file.hubs.setdefault(hub, {})[owner] = Pin(keys=[key], since=since)
+                file.hubs.setdefault(hub, {})[owner] = Pin(keys=list(dict.fromkeys(keys)), since=since)
             except ValidationError:
-                raise KeyFileUnusable(f"{key!r} is not a public key; one looks like ed25519:…=") from None
+                shown = ", ".join(map(repr, keys))
+                raise KeyFileUnusable(f"{shown} is not a public key; one looks like ed25519:…=") from None
 
     def forget(self, hub: str, owner: str) -> None:
         """Forget the keys of an owner; the next one that is seen is pinned.

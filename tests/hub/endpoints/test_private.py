@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -11,9 +12,10 @@ import pytest
 
 from ludus.client import connect
 from ludus.hub.endpoints import upgrades
-from ludus.hub.people.viewers import Viewer
+from ludus.hub.people.viewers import ALL_SCOPES, Viewer
 from ludus.protocol.errors import ConnectionFailed, LudusError, NotFound
 from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL
+from ludus.protocol.organizations import Role
 from ludus.protocol.people import HubScope, NewToken
 
 PASSWORD = "correct horse battery"
@@ -133,3 +135,42 @@ class Guess(Environment[Secret]):
         with pytest.raises(LudusError) as refused:
             await client.environment("guess").start(split="test", index=0)
         assert not isinstance(refused.value, NotFound | ConnectionFailed)
+
+
+async def test_a_removed_member_loses_open_channels_and_a_demoted_one_its_test_splits(
+    start_hub: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upgrades, "CHECK_SECONDS", 0.05)
+    hub = await start_hub()
+    parts = hub.app.state.hub
+    organizations = parts.people.organizations
+    run = [HubScope.RUN]
+    tokens = await asyncio.to_thread(tokens_of, hub, eve=run, bob=run, carol=run)
+    eve, bob, carol = (
+        replace(parts.people.tokens.viewer(tokens[name]), grants=ALL_SCOPES) for name in ("eve", "bob", "carol")
+    )
+    await asyncio.to_thread(organizations.create, eve, "ada")
+    for viewer, role in ((bob, Role.PUBLISHER), (carol, Role.READER)):
+        await asyncio.to_thread(organizations.invite, eve, "ada", viewer.name, role)
+        await asyncio.to_thread(organizations.accept, viewer, "ada")
+    await hub.publish()
+    ends: dict[str, Callable[[], object]] = {
+        "bob": lambda: organizations.set_role(eve, "ada", "bob", Role.READER),
+        "carol": lambda: organizations.remove(eve, "ada", "carol"),
+    }
+    for name, end in ends.items():
+        async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {tokens[name]}"}) as session:
+            if name == "carol":
+                root = Viewer.of_administrator("root")
+                await asyncio.to_thread(parts.ownership.set_private, root, "ada", "counter", private=True)
+            async with session.ws_connect(hub.address() + "/channel", protocols=[CHANNEL_SUBPROTOCOL]) as channel:
+                await asyncio.to_thread(end)
+                async with asyncio.timeout(30):
+                    while not (await channel.receive()).type.name.startswith(("CLOS", "ERROR")):
+                        pass
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {tokens['carol']}"}) as session:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await session.ws_connect(hub.address() + "/channel")
+        assert refused.value.status == 404
+    async with connect(hub.address(), token=tokens["bob"]) as client:
+        await client.environment("counter").start(index=0)

@@ -195,6 +195,50 @@ class AccessToken(Table):
     used_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
 
 
+class Organization(Table):
+    """A group of accounts that owns packages under its own name."""
+
+    __tablename__ = "organizations"
+
+    id: Mapped[int] = mapped_column(BIG_ID, primary_key=True)
+    owner_id: Mapped[int] = mapped_column(ForeignKey("owners.id"), unique=True)
+    name: Mapped[str] = mapped_column(String(39), unique=True)
+    public: Mapped[bool] = mapped_column(Boolean, default=False)
+    """Whether everyone sees it and its members."""
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+
+class OrganizationMember(Table):
+    """An account that is a member of an organization."""
+
+    __tablename__ = "organization_members"
+
+    organization_id: Mapped[int] = mapped_column(ForeignKey("organizations.id"), primary_key=True)
+    account_id: Mapped[int] = mapped_column(ForeignKey("accounts.id"), primary_key=True, index=True)
+    role: Mapped[str] = mapped_column(String(10))
+    """A `ludus.protocol.organizations.Role`."""
+    joined_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+
+class OrganizationInvitation(Table):
+    """An invitation to become a member. It stays until its end when it is declined, or when there is no such account.
+
+    So its sender cannot learn from it which accounts exist.
+    """
+
+    __tablename__ = "organization_invitations"
+
+    organization_id: Mapped[int] = mapped_column(ForeignKey("organizations.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(String(39), primary_key=True)
+    """The name that was invited."""
+    account_id: Mapped[int | None] = mapped_column(ForeignKey("accounts.id"), index=True)
+    """The account that may accept; null if there was none, if it has declined, or if it was deleted."""
+    role: Mapped[str] = mapped_column(String(10))
+    invited_by: Mapped[str] = mapped_column(String(100))
+    """The account that has invited. The invitation ends when that stops to be an owner of the organization."""
+    expires_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+
 class Invitation(Table):
     """A code with which one person may register."""
 

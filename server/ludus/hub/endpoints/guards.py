@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ludus.hub.hub import Hub
 
 FRESH_SECONDS: Final = 1.0
-"""How long the owners of a package, as a viewer sees them, are not looked up again."""
+"""How long the rights of a viewer at a package are not looked up again."""
 
 OPEN_PAGES: Final = frozenset({"/health", "/ready"})
 """The pages of an endpoint that need no token."""
@@ -42,7 +42,7 @@ class Guards:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._owners: dict[tuple[Viewer, HubScope, str, str], tuple[tuple[str, ...] | PackageNotFound, float]] = {}
+        self._rights: dict[tuple[Viewer, HubScope, str, str], tuple[bool | PackageNotFound, float]] = {}
 
     def admit(self, request: Request, address: Address, secret: str | None) -> Viewer | None:
         """Return the sender of a request to an endpoint; None for one that needs no token.
@@ -66,41 +66,41 @@ class Guards:
                     self._check(self._hub.authenticator.viewer(request, counted=False), address)
             return None
         viewer = self._hub.authenticator.principal(request, counted=False)
-        owners = self._check(viewer, address)
+        publishes = self._check(viewer, address)
         viewer.require(HubScope.RUN, f"{address.owner}/{address.name}")
-        return viewer.at_endpoint(owners)
+        return viewer.at_endpoint(publishes=publishes)
 
     def admit_to_logs(self, request: Request, address: Address) -> None:
         """Check that the sender of a request may read the log of an endpoint.
 
         Raises:
             Unauthenticated: there is no valid token.
-            Forbidden: the sender is not an owner of the package.
+            Forbidden: the sender may not publish the package.
             PackageNotFound: the sender sees no such package.
         """
         viewer = self._hub.authenticator.principal(request, counted=False)
-        owners = self._check(viewer, address)
+        publishes = self._check(viewer, address)
         viewer.require(HubScope.RUN, f"{address.owner}/{address.name}")
-        if not (viewer.is_admin or viewer.name in owners):
+        if not (viewer.is_admin or publishes):
             raise Forbidden(f"only the owners of {address.owner}/{address.name} may read its logs")
 
-    def _check(self, viewer: Viewer, address: Address) -> tuple[str, ...]:
-        """Return the owners of a package.
+    def _check(self, viewer: Viewer, address: Address) -> bool:
+        """Return whether a viewer may publish a package.
 
         Raises:
             PackageNotFound: the viewer sees no such package.
         """
         key = viewer, HubScope.RUN, address.owner, address.name
-        found, until = self._owners.get(key, (None, 0.0))
+        found, until = self._rights.get(key, (None, 0.0))
         now = time.monotonic()
         if found is None or until <= now:
             try:
-                found = self._hub.catalog_of(viewer, HubScope.RUN).owners(address.owner, address.name)
+                found = self._hub.catalog_of(viewer, HubScope.RUN).publishes(address.owner, address.name)
             except PackageNotFound as error:
                 found = error
-            if len(self._owners) >= _KNOWN:
-                self._owners.clear()
-            self._owners[key] = found, now + FRESH_SECONDS
+            if len(self._rights) >= _KNOWN:
+                self._rights.clear()
+            self._rights[key] = found, now + FRESH_SECONDS
         if isinstance(found, PackageNotFound):
             raise PackageNotFound(found.message)
         return found

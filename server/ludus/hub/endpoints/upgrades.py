@@ -48,7 +48,7 @@ class EndpointConnection(ClientConnection):
         connections.add(self)
 
     def keep_checking(self, check: Callable[[], Awaitable[object]]) -> None:
-        """Close the connection once its token is revoked, or its sender may not see the package any more.
+        """Close the connection once its token is revoked, or its sender has fewer rights than when it was opened.
 
         Args:
             check: raises the error that the upgrade would get now.
@@ -130,7 +130,7 @@ def channels_of(find: FindGateway) -> type[asyncio.Protocol]:
             self._connections.discard(self)
             self._transport.set_protocol(connection)
             connection.connection_made(self._transport)
-            connection.keep_checking(partial(find, _target(head), _headers(head)))
+            connection.keep_checking(partial(_check_again, find, head, sender))
             connection.data_received(_passed(head, target, pass_of(gateway.secret, sender)))
             if self._waiting:
                 connection.data_received(bytes(self._waiting))
@@ -145,6 +145,17 @@ def channels_of(find: FindGateway) -> type[asyncio.Protocol]:
             self._transport.close()
 
     return Channels
+
+
+async def _check_again(find: FindGateway, head: bytes, sender: Principal) -> None:
+    """Raise the error that an upgrade would get now.
+
+    Raises:
+        Forbidden: the sender has fewer rights now than when the channel was opened.
+    """
+    _, _, now = await find(_target(head), _headers(head))
+    if not sender.scopes <= now.scopes:
+        raise Forbidden("the sender has fewer rights at this endpoint now")
 
 
 def _target(head: bytes) -> bytes:

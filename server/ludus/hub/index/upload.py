@@ -15,6 +15,7 @@ from fastapi.responses import PlainTextResponse
 from ludus.hub.blobs import CHUNK_BYTES, Incoming
 from ludus.hub.hub import Hub
 from ludus.hub.people.viewers import Viewer
+from ludus.hub.registry.names import id_of_distribution
 from ludus.hub.uploads import Form, UploadSlots
 from ludus.protocol.registry_errors import DigestMismatch, UploadRefused
 
@@ -33,7 +34,8 @@ def router(hub: Hub) -> APIRouter:
         async with slots.receive(request, "content") as form:
             private = await run_in_threadpool(_publish, hub, viewer, form)
             title = f"{form.filename} (unsigned)"
-        await run_in_threadpool(hub.people.note_of, viewer, request, "published", title, viewer.name)
+        owner, _ = id_of_distribution((form.filename or "").partition("-")[0])  # its form was checked
+        await run_in_threadpool(hub.people.note_of, viewer, request, "published", title, owner)
         hub.counts["uploaded_unsigned"] += not private
         return PlainTextResponse("published without a signature\n")
 

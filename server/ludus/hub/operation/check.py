@@ -1,4 +1,4 @@
-"""Check what a hub keeps: that every blob is there and has its digest, and that every version is as it was signed."""
+"""Check what a hub keeps: its blobs and their digests, versions and their signatures, owners of organizations."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from pydantic import ValidationError
 from sqlalchemy import Connection, select
 
 from ludus.hub.database.engine import available
-from ludus.hub.database.tables import Package, Version
+from ludus.hub.database.tables import Organization, OrganizationMember, Package, Version
 from ludus.hub.operation.backup import check_revision, referenced_digests
 from ludus.hub.operation.parts import HubParts
 from ludus.protocol.errors import LudusError
+from ludus.protocol.organizations import Role
 from ludus.protocol.registry import Manifest, Signed
 from ludus.protocol.registry_errors import BlobMissing, SignatureRefused
 from ludus.protocol.signing import check_contents
 
-Kind = Literal["missing", "changed", "signature", "unreferenced", "catalog"]
+Kind = Literal["missing", "changed", "signature", "unreferenced", "catalog", "organization"]
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,9 @@ class Problem:
 
     Attributes:
         kind: `missing` or `changed` for a blob, `signature` for a version that is not what was signed, `catalog` for a
-            package whose latest version does not exist, `unreferenced` for a blob that nothing names.
-        subject: the digest, or `owner/name@version`.
+            package whose latest version does not exist, `organization` for one without an owner, `unreferenced` for a
+            blob that nothing names.
+        subject: the digest, `owner/name@version`, or the name of the organization.
         message: what is wrong.
     """
 
@@ -69,6 +71,7 @@ def check_hub(parts: HubParts) -> CheckReport:
         check_revision(connection)
         referenced = set(referenced_digests(connection))
         _check_versions(connection, report)
+        _check_organizations(connection, report)
     for digest in sorted(referenced):
         report.blobs += 1
         _check_blob(parts, digest, report)
@@ -117,6 +120,13 @@ def _check_versions(connection: Connection, report: CheckReport) -> None:
     )
     for owner, name, latest in connection.execute(lost):
         report.problems.append(Problem("catalog", f"{owner}/{name}", f"the latest version {latest} does not exist"))
+
+
+def _check_organizations(connection: Connection, report: CheckReport) -> None:
+    owned = select(OrganizationMember.organization_id).where(OrganizationMember.role == Role.OWNER)
+    for name in connection.scalars(select(Organization.name).where(Organization.id.not_in(owned))):
+        message = "no member is its owner; an administrator can make one with `ludus org role`"
+        report.problems.append(Problem("organization", name, message))
 
 
 def _check_same(signed: Signed, stored: tuple[str, str, int]) -> None:

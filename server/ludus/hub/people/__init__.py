@@ -6,9 +6,12 @@ accounts.py       accounts: created, disabled, deleted; passwords.py: Argon2id w
 sessions.py       browsers that have signed in
 access_tokens.py  tokens of accounts
 invitations.py    codes with which people may register
+organizations.py  organizations: created, changed and deleted; memberships.py: the rows of their members
 rates.py          how many requests an address, a name or a token may send
 audit.py          the log of what people did
 personal_data.py  export and deletion of what belongs to a person
 people.py         all of these together
-api.py            the JSON API; command.py is `ludus hub accounts`; settings.py
+api.py            the JSON API; organizations_api.py: that of organizations
+command.py        `ludus hub accounts`
+settings.py       the settings
 """

@@ -17,7 +17,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from ludus.hub.database.engine import Database
-from ludus.hub.database.tables import AccessToken, Account, AccountSession, Maintainer, Owner, Reader
+from ludus.hub.database.tables import AccessToken, Account, AccountSession, Maintainer, Organization, Owner, Reader
 from ludus.hub.database.times import aware
 from ludus.hub.people.audit import note
 from ludus.hub.people.passwords import Passwords
@@ -103,7 +103,8 @@ class Accounts:
                     owner = Owner(name=name, skeleton=skeleton(name), created_at=now)
                     session.add(owner)
                     session.flush()
-                if owner.retired_at is not None:
+                of_organization = select(Organization.id).where(Organization.owner_id == owner.id)
+                if owner.retired_at is not None or session.scalars(of_organization).first() is not None:
                     raise _taken(name)
                 account = Account(owner_id=owner.id, name=name, password=hashed, is_admin=admin, created_at=now)
                 session.add(account)

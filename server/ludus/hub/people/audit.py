@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from sqlalchemy import delete, or_, select
+from sqlalchemy import Select, delete, or_, select
 from sqlalchemy.orm import Session
 
 from ludus.hub.database.engine import Database
@@ -64,6 +64,14 @@ class Audit:
         query = select(AuditEvent).order_by(AuditEvent.id.desc()).limit(most)
         if account is not None:
             query = query.where(or_(AuditEvent.account == account, AuditEvent.actor == account))
+        return self._entries(query)
+
+    def events_about(self, account: str, most: int = SHOWN) -> list[AuditEntry]:
+        """Return the newest events about an account or an organization, without those that it did to others."""
+        query = select(AuditEvent).where(AuditEvent.account == account).order_by(AuditEvent.id.desc())
+        return self._entries(query.limit(most))
+
+    def _entries(self, query: Select[AuditEvent]) -> list[AuditEntry]:
         with self._database.reading() as session:
             rows = session.scalars(query).all()
         return [

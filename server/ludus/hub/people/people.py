@@ -11,6 +11,7 @@ from ludus.hub.people.accounts import Accounts
 from ludus.hub.people.audit import Audit
 from ludus.hub.people.authenticator import Authenticator
 from ludus.hub.people.invitations import Invitations
+from ludus.hub.people.organizations import Organizations
 from ludus.hub.people.passwords import Passwords
 from ludus.hub.people.personal_data import PersonalData
 from ludus.hub.people.rates import Rates
@@ -37,6 +38,7 @@ class People:
         audit: the log of what people did.
         rates: how many requests may come.
         data: exports and deletes what belongs to a person.
+        organizations: groups of accounts that own packages.
         authenticator: finds the viewer of a request.
         registration: who may register.
     """
@@ -54,6 +56,7 @@ class People:
         self.authenticator = Authenticator(settings, operator, self.accounts, self.tokens, self.rates)
         self.sessions = Sessions(database, self.authenticator.of_operator_token)
         self.data = PersonalData(database, blobs, self.accounts, self.sessions, self.tokens)
+        self.organizations = Organizations(database, blobs, self.data, self.rates, names)
         self.registration = settings.people.registration
         if not self.authenticator.is_open:
             passwords.prepare()

@@ -1,9 +1,9 @@
 """Export and deletion of what belongs to a person.
 
-Deletion of an account removes the account, its password, sessions, tokens, keys and rights, its private packages with
-their wheels, its addresses in the audit log, and what other parts of the hub keep of it (`PersonalData.add`). Its
-public packages stay, because a version never vanishes under a pin; they are marked, and the name is never given to
-another one.
+Deletion of an account removes the account, its password, sessions, tokens, keys, rights and memberships, its private
+packages with their wheels, its addresses in the audit log, and what other parts of the hub keep of it
+(`PersonalData.add`). Its public packages stay, because a version never vanishes under a pin; they are marked, and the
+name is never given to another one.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from ludus.hub.database.tables import (
     Version,
 )
 from ludus.hub.database.times import aware
+from ludus.hub.people import memberships
 from ludus.hub.people.access_tokens import AccessTokens
 from ludus.hub.people.accounts import Accounts, end_credentials, require_other_administrator
 from ludus.hub.people.audit import Audit, note
@@ -96,24 +97,31 @@ class PersonalData:
         }
         with self._database.reading() as session:
             found |= _rights(session, name)
+            found |= memberships.exported(session, account, datetime.now(UTC))
         return found | {holder.name: holder.export(name) for holder in self._holders}
+
+    def delete_of_owner(self, name: str) -> None:
+        """Delete what other parts of the hub keep of an owner: an account, or an organization."""
+        for holder in self._holders:
+            holder.delete(name)
 
     def delete(self, name: str, password: str, *, address: str = "") -> None:
         """Delete an account. See the module for what goes and what stays.
 
         Raises:
             Unauthenticated: the password is wrong.
-            Conflict: it is the last administrator.
+            Conflict: it is the last administrator, or the last owner of an organization.
         """
         person = self._accounts.sign_in(name, password)
         with self._database.reading() as session:
             require_other_administrator(session, session.get_one(Account, person.id))
-        for holder in self._holders:
-            holder.delete(name)
+            memberships.check_owners_remain(session, person.id)
+        self.delete_of_owner(name)
         with self._database.writing() as session:
             account = session.get_one(Account, person.id)
             require_other_administrator(session, account)
-            digests = _remove_private(session, name)
+            memberships.leave_all(session, account.id, name)
+            digests = remove_private(session, name)
             end_credentials(session, account.id)
             owner = session.get_one(Owner, account.owner_id)
             owner.retired_at = datetime.now(UTC)
@@ -125,7 +133,7 @@ class PersonalData:
             session.execute(others.values(actor=GONE, address=""))
             session.delete(account)
             note(session, "account deleted", GONE, actor=GONE, account="")
-            kept = _still_used(session, digests)
+            kept = still_used(session, digests)
         self._tokens.forget()
         for digest in digests - kept:
             self._blobs.remove(digest)
@@ -162,7 +170,7 @@ def _with_right(session: Session, table: type[Maintainer] | type[Reader], name: 
     return sorted(f"{owner}/{package}" for owner, package in rows)
 
 
-def _remove_private(session: Session, owner: str) -> set[str]:
+def remove_private(session: Session, owner: str) -> set[str]:
     """Remove the private packages of an owner, and return the digests of their files."""
     ids = list(session.scalars(select(Package.id).where(Package.owner == owner, Package.private)))
     digests: set[str] = set()
@@ -177,7 +185,7 @@ def _remove_private(session: Session, owner: str) -> set[str]:
     return digests
 
 
-def _still_used(session: Session, digests: set[str]) -> set[str]:
+def still_used(session: Session, digests: set[str]) -> set[str]:
     """Return those of some digests that versions have."""
     named = or_(Version.sha256.in_(digests), Version.metadata_sha256.in_(digests))
     found: set[str] = set()

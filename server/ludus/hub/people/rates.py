@@ -34,6 +34,8 @@ class RateSettings(BaseModel):
     """Sign-ins with one name in 15 minutes, from all addresses."""
     registrations_hour: int = Field(default=10, ge=1)
     """Registrations from one address in an hour."""
+    organizations_day: int = Field(default=10, ge=1)
+    """Organizations that one account creates in a day."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Rates:
             "login_pair": _rule(f"{settings.logins_of_pair} per 15 minute", "attempts to sign in"),
             "login_name": _rule(f"{settings.logins_of_name} per 15 minute", "attempts to sign in"),
             "registration": _rule(f"{settings.registrations_hour}/hour", "registrations"),
+            "organization": _rule(f"{settings.organizations_day}/day", "new organizations"),
         }
 
     def hit(self, name: str, *key: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
@@ -84,16 +83,16 @@ class Viewer(Principal):
                 f"this token is limited to {', '.join(sorted(self.packages or ()))}; make one for what you want to do"
             )
 
-    def at_endpoint(self, owners: Iterable[str]) -> Viewer:
+    def at_endpoint(self, *, publishes: bool) -> Viewer:
         """Return the viewer with the rights that the endpoint of a package gives.
 
         Test splits are open only to those who may publish the package and so know its tasks, and to tokens of the token
         file that name them.
 
         Args:
-            owners: who may publish the package.
+            publishes: whether the viewer may publish the package.
         """
-        if self.account is not None and not self.is_admin and self.name in set(owners):
+        if self.account is not None and not self.is_admin and publishes:
             return replace(self, scopes=self.scopes | {SPLIT_SCOPE_PREFIX + "*"})
         return self
 

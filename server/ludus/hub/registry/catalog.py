@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from packaging.version import Version as ParsedVersion
-from sqlalchemy import func, select
+from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
 from ludus.hub.blobs import BlobStore
@@ -19,6 +19,7 @@ from ludus.hub.database.engine import Database
 from ludus.hub.database.search import latest, matching, query_words
 from ludus.hub.database.tables import Maintainer, Owner, Package, PackageTag, PublisherKey, Reader, Version
 from ludus.hub.database.times import aware
+from ludus.hub.registry.rights import Right, has_right, owners_with
 from ludus.hub.registry.visibility import PUBLIC, Sight
 from ludus.protocol.messages import did_you_mean
 from ludus.protocol.registry import (
@@ -180,6 +181,16 @@ class Registry:
             others = select(Maintainer.principal).where(Maintainer.package_id == package.id)
             return (owner, *sorted(session.scalars(others)))
 
+    def publishes(self, owner: str, name: str) -> bool:
+        """Return whether the viewer may publish versions of a package by its own right, not as an administrator.
+
+        Raises:
+            PackageNotFound: there is no such package.
+        """
+        with self._database.reading() as session:
+            find_package(session, self._sight, owner, name)
+            return has_right(session, self._sight.viewer, Right.PUBLISH, owner, name)
+
     def readers(self, owner: str, name: str) -> tuple[bool, tuple[str, ...]]:
         """Return whether a package is private, and who may read it besides those who may publish it.
 
@@ -197,11 +208,10 @@ class Registry:
         There are none for an owner that is not known, nor for one of whose packages the viewer sees none.
         """
         sees = select(Package.id).where(Package.owner == owner, Package.latest != "", self._sight.visible()).exists()
-        viewer = self._sight.viewer
-        own = viewer.is_admin or viewer.name == owner
+        own = Owner.id.in_(owners_with(self._sight.viewer, Right.READ))
         query = select(PublisherKey.key).join(Owner).where(Owner.name == owner).order_by(PublisherKey.added_at)
         with self._database.reading() as session:
-            return tuple(session.scalars(query if own else query.where(sees)))
+            return tuple(session.scalars(query if self._sight.viewer.is_admin else query.where(or_(own, sees))))
 
     def tags(self, most: int) -> list[str]:
         """Return the most frequent tags of publishers.

@@ -19,9 +19,9 @@ RESERVED: Final = frozenset(
     {
         "about", "account", "admin", "all", "api", "apps", "assets", "board", "boards", "catalog", "css", "docs", "e",
         "environments", "events", "favicon", "files", "health", "help", "hub", "index", "js", "leaderboards", "live",
-        "login", "logout", "mcp", "metrics", "new", "openapi", "org", "orgs", "owners", "play", "publish",
-        "ready", "redoc", "register", "results", "robots", "rollouts", "runs", "search", "settings", "signup", "simple",
-        "site", "static", "status", "tags", "tokens", "upload", "user", "users", "view", "well",
+        "login", "logout", "mcp", "members", "metrics", "new", "openapi", "org", "organizations", "orgs", "owners",
+        "play", "publish", "ready", "redoc", "register", "results", "robots", "rollouts", "runs", "search", "settings",
+        "signup", "simple", "site", "static", "status", "tags", "tokens", "upload", "user", "users", "view", "well",
     }
 )  # fmt: skip
 """Names that no owner may have, because they begin paths of the hub or would mislead."""

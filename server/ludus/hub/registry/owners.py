@@ -1,4 +1,4 @@
-"""Who may publish and read what: owners, maintainers and readers of packages, and publishers' keys."""
+"""Changes of who may publish and read what: maintainers and readers of packages, and publishers' keys."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ludus.hub.database.tables import Maintainer, Owner, Package, PublisherKey, 
 from ludus.hub.people.viewers import Viewer
 from ludus.hub.registry.catalog import find_package
 from ludus.hub.registry.names import check_owner, skeleton
+from ludus.hub.registry.rights import Right, has_right
 from ludus.hub.registry.visibility import Sight
 from ludus.protocol.errors import Conflict, Forbidden
 from ludus.protocol.people import HubScope
@@ -33,13 +34,13 @@ KEYS: Final = 20
 def authorize(
     session: Session, viewer: Viewer, owner: str, name: str | None = None, scope: HubScope = HubScope.PUBLISH
 ) -> None:
-    """Check that a viewer may act for an owner, or publish versions of one package.
+    """Check that a viewer may manage the packages of an owner, or publish versions of one package.
 
     Args:
         session: a transaction.
         viewer: who wants to.
         owner: the owner.
-        name: the name of the package, if its maintainers may do this too.
+        name: the name of the package to publish; None to manage all packages of the owner.
         scope: the scope that the token needs.
 
     Raises:
@@ -47,17 +48,13 @@ def authorize(
         Forbidden: the viewer may not, or the token may not.
     """
     viewer.require(scope, f"{owner}/{name}" if name is not None else None)
-    if viewer.name == owner or viewer.is_admin:
+    right = Right.MANAGE if name is None else Right.PUBLISH
+    if viewer.is_admin or has_right(session, viewer, right, owner, name):
         return
-    if name is not None:
-        query = select(Maintainer).join(Package, Package.id == Maintainer.package_id)
-        query = query.where(Package.owner == owner, Package.name == name, Maintainer.principal == viewer.name)
-        if session.scalars(query).first() is not None:
-            return
     what = f"{owner}/{name}" if name is not None else f"for {owner}"
     raise Forbidden(
         f"{viewer.name!r} may not publish {what}: publish under your own name, or have {owner!r} add you with "
-        "`ludus owners`"
+        "`ludus owners` or, if it is an organization, `ludus org invite`"
     )
 
 
@@ -101,19 +98,20 @@ def ensure_package(session: Session, owner: Owner, name: str, distribution: str,
     return found
 
 
-def check_key(session: Session, owner: Owner, key: str, now: datetime) -> None:
-    """Check that a key is one of an owner's. The first key of an owner without any is added.
+def check_key(session: Session, viewer: Viewer, owner: Owner, key: str, now: datetime) -> None:
+    """Check that a key is one of an owner's. The first key of an owner without any is added if the viewer manages it.
 
     Raises:
-        SignatureRefused: the owner has other keys.
+        SignatureRefused: the owner has other keys, or has none and the viewer may not add one.
     """
     known = set(session.scalars(select(PublisherKey.key).where(PublisherKey.owner_id == owner.id)))
-    if not known:
+    if not known and (viewer.is_admin or has_right(session, viewer, Right.MANAGE, owner.name)):
         session.add(PublisherKey(owner_id=owner.id, key=key, added_at=now))
         session.flush()
     elif key not in known:
         raise SignatureRefused(
-            f"the key {key} is not one of {owner.name!r}'s; add it first with `ludus keys register {owner.name}`"
+            f"the key {key} is not one of {owner.name!r}'s; add it first with `ludus keys register {owner.name}`, or "
+            f"have an owner of the organization run `ludus keys register {owner.name} --key {key}`"
         )
 
 
@@ -170,6 +168,11 @@ class Ownership:
             session.execute(seen.values(changed_at=datetime.now(UTC)))  # mirrors and caches look at this time
             summary = PackageSummary.model_validate_json(package.summary).model_copy(update={"private": private})
             package.summary = summary.model_dump_json(by_alias=True)
+
+    def manages(self, viewer: Viewer, owner: str) -> bool:
+        """Return whether a viewer may change who reads the packages of an owner, as far as its token allows it."""
+        with self._database.reading() as session:
+            return viewer.is_admin or has_right(session, viewer, Right.MANAGE, owner)
 
     def check_owner(self, viewer: Viewer, owner: str, name: str) -> None:
         """Check that a viewer may change who reads a package.

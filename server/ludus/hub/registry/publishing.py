@@ -28,6 +28,7 @@ from ludus.hub.people.viewers import Viewer
 from ludus.hub.registry.catalog import find_package, find_version
 from ludus.hub.registry.names import distribution_name, id_of_distribution, split_id
 from ludus.hub.registry.owners import authorize, check_key, ensure_owner, ensure_package
+from ludus.hub.registry.rights import publisher_name
 from ludus.hub.registry.visibility import Sight
 from ludus.hub.registry.wheels import WheelFacts, read_wheel
 from ludus.hub.settings import HubLimits
@@ -146,9 +147,11 @@ class Publisher:
 
     def _record(self, session: Session, viewer: Viewer, upload: Upload, facts: WheelFacts, metadata: str) -> bool:
         manifest = upload.manifest
-        authorize(session, viewer, manifest.owner, manifest.name)
         now = datetime.now(UTC)
         owner = ensure_owner(session, manifest.owner, now)
+        authorize(
+            session, viewer, manifest.owner, manifest.name
+        )  # with its owner locked, so that nothing ends its right
         package = ensure_package(session, owner, manifest.name, facts.distribution, now)
         if package.latest == "":
             package.private = upload.private
@@ -163,7 +166,7 @@ class Publisher:
             _check_same(existing, upload)
             return package.private
         if upload.signed is not None:
-            check_key(session, owner, upload.signed.key, now)
+            check_key(session, viewer, owner, upload.signed.key, now)
         session.add(
             Version(
                 package_id=package.id,
@@ -177,7 +180,7 @@ class Publisher:
                 card=upload.card,
                 signed=upload.signed.model_dump_json(by_alias=True) if upload.signed else None,
                 validation=upload.validation.model_dump_json(by_alias=True) if upload.validation else None,
-                uploaded_by=viewer.name,
+                uploaded_by=publisher_name(session, viewer, manifest.owner),
                 uploaded_at=now,
                 changed_at=now,
             )

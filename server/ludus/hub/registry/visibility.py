@@ -1,9 +1,9 @@
 """Who sees which packages.
 
-How this works: a private package is for its owner, its maintainers, its readers and administrators. For everyone else
-it is absent. Everything that reads packages does so with a `Sight`, and leaves out the rows of `Sight.hidden` in the
-query itself. So the same queries run in the same order, whether a package is private or absent, and no code decides
-after it has looked.
+How this works: a private package is for those with the right to read it (`ludus.hub.registry.rights`) and for
+administrators. For everyone else it is absent. Everything that reads packages does so with a `Sight`, and leaves out
+the rows of `Sight.hidden` in the query itself. So the same queries run in the same order, whether a package is private
+or absent, and no code decides after it has looked.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Select, and_, false, not_, or_, select, true
 
-from ludus.hub.database.tables import Maintainer, Package, Reader
+from ludus.hub.database.tables import Package
 from ludus.hub.people.viewers import STRANGER, Viewer
+from ludus.hub.registry.rights import Right, packages_with
 from ludus.protocol.people import HubScope
 
 
@@ -45,11 +46,7 @@ class Sight:
             return false()
         if viewer.is_admin:
             return true()
-        readable = or_(
-            Package.owner == viewer.name,
-            Package.id.in_(select(Maintainer.package_id).where(Maintainer.principal == viewer.name)),
-            Package.id.in_(select(Reader.package_id).where(Reader.principal == viewer.name)),
-        )
+        readable = packages_with(viewer, Right.READ)
         if viewer.packages is None:
             return readable
         return and_(readable, (Package.owner + "/" + Package.name).in_(sorted(viewer.packages)))

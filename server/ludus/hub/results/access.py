@@ -59,7 +59,7 @@ class Access:
     def is_publisher(self, principal: Viewer, record: VersionRecord) -> bool:
         """Return whether a principal may publish versions of a package."""
         owner, _, name = record.id.partition("/")
-        return principal.name in self._hub.catalog_of(principal).owners(owner, name)
+        return self._hub.catalog_of(principal).publishes(owner, name)
 
     def check_rollouts(self, request: Request, principal: Viewer, run: RunInfo) -> None:
         """Check that a principal may upload the trajectories of a run.

@@ -67,7 +67,8 @@ class EnvironmentPages:
             ),
             reports=list(_reports(record)), owners=registry.owners(owner, name),
             results=environment_results(request.app.state.results, record.id, record.version),
-            may_change=viewer.is_admin or viewer.name == owner,
+            of_organization=self._site.hub.people.organizations.exists(owner),
+            may_change=self._site.hub.ownership.manages(viewer, owner),
         )  # fmt: skip
 
     def difference(self, request: Request) -> Response:

@@ -16,6 +16,7 @@ from ludus.hub.site.account_pages import AccountPages
 from ludus.hub.site.board_pages import BoardPages
 from ludus.hub.site.catalog_pages import CatalogPages
 from ludus.hub.site.environment_pages import EnvironmentPages
+from ludus.hub.site.organization_pages import OWN, OrganizationPages
 from ludus.hub.site.play_pages import PlayPages
 from ludus.hub.site.plays import Plays
 from ludus.hub.site.rendering import Renderer
@@ -75,6 +76,7 @@ def mount_site(app: FastAPI, hub: Hub) -> None:
         Route("/register", sign_in.registration),
         Route("/register", sign_in.register, methods=["POST"]),
         *_account_routes(AccountPages(site)),
+        *_organization_routes(OrganizationPages(site)),
         Route(PACKAGE, environments.environment),
         Route(version, environments.environment),
         Route(f"{version}/card", environments.card),
@@ -100,6 +102,17 @@ def _account_routes(pages: AccountPages) -> list[Route]:
         Route("/account/audit/all", pages.audit_of_all),
         Route(access, pages.access),
         Route(access, pages.change_access, methods=["POST"]),
+    ]
+
+
+def _organization_routes(pages: OrganizationPages) -> list[Route]:
+    one = "/orgs/{organization}"
+    return [
+        Route(OWN, pages.own),
+        Route(OWN, pages.change_own, methods=["POST"]),
+        Route(one, pages.organization),
+        Route(one, pages.change, methods=["POST"]),
+        Route(f"{one}/audit", pages.audit),
     ]
 
 
