@@ -9,6 +9,7 @@ invitations.py    codes with which people may register
 rates.py          how many requests an address, a name or a token may send
 audit.py          the log of what people did
 personal_data.py  export and deletion of what belongs to a person
+openid/           signing in through an OpenID provider
 people.py         all of these together
 api.py            the JSON API; command.py is `ludus hub accounts`; settings.py
 """

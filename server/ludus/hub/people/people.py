@@ -11,10 +11,13 @@ from ludus.hub.people.accounts import Accounts
 from ludus.hub.people.audit import Audit
 from ludus.hub.people.authenticator import Authenticator
 from ludus.hub.people.invitations import Invitations
+from ludus.hub.people.openid.identities import Identities
+from ludus.hub.people.openid.sign_in import OpenIdSignIn
 from ludus.hub.people.passwords import Passwords
 from ludus.hub.people.personal_data import PersonalData
 from ludus.hub.people.rates import Rates
 from ludus.hub.people.sessions import Sessions
+from ludus.hub.people.settings import Registration
 from ludus.hub.people.viewers import Viewer
 from ludus.hub.settings import HubSettings
 from ludus.server.auth import TokenStore
@@ -38,7 +41,10 @@ class People:
         rates: how many requests may come.
         data: exports and deletes what belongs to a person.
         authenticator: finds the viewer of a request.
-        registration: who may register.
+        passwords: whether people may sign in with a password.
+        registration: who may register with a password.
+        identities: identities at an OpenID provider that are linked to accounts.
+        openid: signing in through an OpenID provider; None for a hub without one.
     """
 
     def __init__(
@@ -54,7 +60,17 @@ class People:
         self.authenticator = Authenticator(settings, operator, self.accounts, self.tokens, self.rates)
         self.sessions = Sessions(database, self.authenticator.of_operator_token)
         self.data = PersonalData(database, blobs, self.accounts, self.sessions, self.tokens)
-        self.registration = settings.people.registration
+        self.passwords = settings.openid is None or settings.openid.passwords
+        self.registration: Registration = settings.people.registration if self.passwords else "closed"
+        self.identities = Identities(database, passwords=self.passwords)
+        self.data.add("identities", self.identities.export, lambda name: None)  # they go with the account
+        self.openid = (
+            OpenIdSignIn(
+                settings.openid, database, self.accounts, self.sessions, self.tokens, self.audit, self.identities
+            )
+            if settings.openid is not None
+            else None
+        )
         if not self.authenticator.is_open:
             passwords.prepare()
             self.audit.sweep()
