@@ -1,4 +1,4 @@
-"""An OpenID provider that does what a test asks of it: honest by default, hostile on demand. And a real one, from PyPI."""
+"""An OpenID provider that does what a test asks of it: honest by default, hostile on demand; and one from PyPI."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ Claims = dict[str, Any]
 class SigningKey:
     """An RSA key with a name."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, bits: int = 2048) -> None:
         self.name = name
-        self.key = rsa.generate_private_key(65537, 2048)
+        self.key = rsa.generate_private_key(65537, bits)
 
     @property
     def public(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class SigningKey:
         return self.key.public_key().public_bytes(serialization.Encoding.PEM, form)
 
     def sign(self, claims: Claims) -> str:
-        return jwt.encode(claims, self.key, "RS256", {"kid": self.name})
+        return jwt.PyJWS().encode(json.dumps(claims).encode(), self.key, "RS256", {"kid": self.name})
 
 
 @dataclass

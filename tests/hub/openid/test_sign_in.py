@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hub_people import PASSWORD, publish_private
@@ -106,11 +107,11 @@ def test_an_account_without_a_password_confirms_at_the_provider_and_sets_one(hub
     assert signed_in.headers["location"] == "/account"
 
 
-def test_a_confirmation_by_someone_else_or_by_an_old_sign_in_confirms_nothing(hub: OpenIdHub, who: str) -> None:
+def test_a_confirmation_by_another_person_or_by_an_old_sign_in_confirms_nothing(hub: OpenIdHub, who: str) -> None:
     browser = hub.register(new_name("oid"), sub=who)
     asked = onward(hub.send(browser, "/account/confirm", "/account"))
     assert "prompt=login&max_age=0" in asked
-    assert "someone else" in problem(hub.back(browser, asked, sub=f"{who}-2"))
+    assert "another person" in problem(hub.back(browser, asked, sub=f"{who}-2"))
     assert "let you sign in again" in problem(hub.confirm(browser, sub=who, auth_time=1_000_000_000))
     assert "does not say when" in problem(hub.confirm(browser, sub=who, auth_time=None))
     assert "You have confirmed" not in browser.get("/account").text
@@ -188,7 +189,7 @@ def test_programs_are_sent_to_the_site_where_an_account_has_no_password(hub: Ope
 
 def test_only_linked_accounts_sign_in_where_registration_is_closed(tmp_path: Path) -> None:
     with openid_hub(tmp_path, registration="closed") as hub:
-        claims = {"preferred_username": "alice", "email": "alice@example.org", "email_verified": True}
+        claims: dict[str, Any] = {"preferred_username": "alice", "email": "alice@example.org", "email_verified": True}
         assert NO_ACCOUNT[1:] in problem(hub.sign_in(hub.browser(), **claims))
         browser = hub.browser("alice")
         hub.back(browser, onward(hub.send(browser, "/account/identities", "/account", password=PASSWORD)), **claims)
@@ -222,15 +223,17 @@ def test_an_invitation_registers_one_person(tmp_path: Path) -> None:
     ],
 )
 def test_only_verified_addresses_of_the_allowed_domains_come_in(
-    strict_hub: OpenIdHub, claims: dict[str, object], enters: bool
+    strict_hub: OpenIdHub, claims: dict[str, Any], enters: bool
 ) -> None:
     answer = strict_hub.sign_in(strict_hub.browser(), groups=["staff"], **claims)
     assert (answer.status_code == 200) is enters, answer.text
 
 
-@pytest.mark.parametrize(("groups", "enters"), [(["x", "staff"], True), ("staff", True), (["staffs"], False), (7, False)])
+@pytest.mark.parametrize(
+    ("groups", "enters"), [(["x", "staff"], True), ("staff", True), (["staffs"], False), (7, False)]
+)
 def test_only_people_of_the_allowed_groups_come_in(strict_hub: OpenIdHub, groups: object, enters: bool) -> None:
-    claims = {"email": "b@example.org", "email_verified": True}
+    claims: dict[str, Any] = {"email": "b@example.org", "email_verified": True}
     answer = strict_hub.sign_in(strict_hub.browser(), groups=groups, **claims)
     assert (answer.status_code == 200) is enters, answer.text
 
@@ -238,15 +241,19 @@ def test_only_people_of_the_allowed_groups_come_in(strict_hub: OpenIdHub, groups
 @pytest.fixture(scope="module")
 def strict_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenIdHub]:
     """A hub that lets in some people only, without passwords, and with a group of administrators."""
-    settings = {"allowed_domains": ("example.org",), "allowed_groups": ("staff",), "admin_group": "admins"}
+    settings: dict[str, Any] = {
+        "allowed_domains": ("example.org",),
+        "allowed_groups": ("staff",),
+        "admin_group": "admins",
+    }
     with openid_hub(tmp_path_factory.mktemp("strict"), passwords=False, **settings) as found:
         yield found
 
 
 def test_a_group_makes_administrators_as_long_as_its_people_are_in_it(strict_hub: OpenIdHub) -> None:
     hub, name = strict_hub, new_name("oid")
-    of_staff = {"sub": "boss", "email": "c@example.org", "email_verified": True, "groups": ["staff"]}
-    of_admins = {**of_staff, "groups": ["staff", "admins"]}
+    of_staff: dict[str, Any] = {"sub": "boss", "email": "c@example.org", "email_verified": True, "groups": ["staff"]}
+    of_admins: dict[str, Any] = {**of_staff, "groups": ["staff", "admins"]}
     browser = hub.register(name, **of_staff)
     assert browser.get("/account/audit/all").status_code == 403
     hub.sign_in(browser, **of_admins)
@@ -287,7 +294,10 @@ def test_a_private_package_stays_hidden_from_a_new_account(hub: OpenIdHub, who: 
 
 @pytest.mark.parametrize(
     ("username", "name"),
-    [("Ada.Lovelace", "adalovelace"), ("ada@example.org", "ada"), ("007bond", "bond"), ("аda", "da"), ("", ""), ("x" * 60, "x" * 39)],
+    [
+        ("Ada.Lovelace", "adalovelace"), ("ada@example.org", "ada"), ("007bond", "bond"), ("аda", "da"), ("", ""),
+        ("x" * 60, "x" * 39),
+    ],
 )  # fmt: skip
 def test_the_proposed_name_keeps_to_the_rules(username: str, name: str) -> None:
     assert proposed_name(username) == name

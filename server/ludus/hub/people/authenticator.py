@@ -1,7 +1,7 @@
 """Who sends a request: the holder of a token, or a stranger.
 
-A hub on loopback without tokens, accounts and an OpenID provider is open: every request comes from the owner `local`, who may do
-everything. Otherwise a token is one of an account (`ludus.hub.people`), or one of the operator's token file
+A hub on loopback without tokens, accounts and an OpenID provider is open: every request comes from the owner `local`,
+who may do everything. Otherwise a token is one of an account (`ludus.hub.people`), or one of the operator's token file
 (`ludus token create`), whose name is an owner.
 """
 

@@ -201,7 +201,7 @@ class OpenIdPages:
         return self._site.page(request, "onward.html", title=title, address=address, link=link)
 
     def _problem(self, request: Request, error: LudusError, back: str = "/login") -> Response:
-        """Return a page with a problem. It sets no cookie of a session: the browser may have one that it has not sent."""
+        """Return a page with a problem. It sets no cookie of a session: the browser may not have sent its own."""
         return self._site.page(
             request, "openid_problem.html", status=error.http_status, problem=sentence(error.message), back=back
         )

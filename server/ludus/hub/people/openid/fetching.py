@@ -8,6 +8,7 @@ a document could aim the hub's requests, one of which has its secret, at a servi
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import json
 import socket
@@ -126,7 +127,7 @@ class _Resolver(AbstractResolver):
     ) -> list[ResolveResult]:  # fmt: skip
         found = await self._inner.resolve(host, port, family)
         if host != self._issuer_host and any(_is_inside(one["host"]) for one in found):
-            raise OSError(f"{host} leads into a private network")
+            raise OSError(errno.EPERM, f"{host} leads into a private network")
         return found
 
     async def close(self) -> None:

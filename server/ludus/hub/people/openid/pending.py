@@ -1,6 +1,6 @@
 """Sign-ins that have begun, in the database, so that a browser may come back to another process of the hub.
 
-Each is bound to a random cookie of one browser, and is used once: a `state` and a code that someone else brings, or
+Each is bound to a random cookie of one browser, and is used once: a `state` and a code that another browser brings, or
 that come back a second time, are worth nothing.
 """
 

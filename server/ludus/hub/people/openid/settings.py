@@ -13,7 +13,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
-    Field,
     SecretStr,
     StringConstraints,
     ValidationError,

@@ -35,7 +35,7 @@ from ludus.hub.people.openid.pending import Journey, Pending, PendingSignIns, Pu
 from ludus.hub.people.openid.provider import Provider, error_code
 from ludus.hub.people.openid.settings import OpenIdSettings
 from ludus.hub.people.sessions import Sessions
-from ludus.protocol.errors import Conflict, Forbidden, LudusError, Unauthenticated
+from ludus.protocol.errors import Forbidden, LudusError, Unauthenticated
 
 STRAY: Final = (
     "this sign-in did not begin in this browser, was used already, or took too long: begin again on the page to sign in"
@@ -182,7 +182,7 @@ class OpenIdSignIn:
             self.identities.link(account, identity, address=address)
             return Arrival("linked", journey.following)
         if not self.identities.belongs_to(identity, account):
-            raise Forbidden("you have signed in at the provider as someone else than the person of your account")
+            raise Forbidden("you have signed in at the provider as another person than that of your account")
         self._sessions.confirm(account, journey.session)
         return Arrival("confirmed", journey.following)
 

@@ -1,4 +1,4 @@
-"""Signing in through an OpenID provider: identities, sign-ins that have begun, and when a person confirmed a session."""
+"""Signing in through an OpenID provider: identities, sign-ins that have begun, and confirmed sessions."""
 
 from __future__ import annotations
 
