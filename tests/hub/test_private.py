@@ -20,7 +20,8 @@ from ludus.protocol.signing import public_key
 
 VALUES = {
     "version": "1.0.0", "other": "bob", "principal": "bob", "play": "p" * 24, "image": "1", "file": "f" * 16,
-    "line": "1", "token": "999999", "digest": "d" * 12, "run": "r" * 22, "number": "1", "namespace": "localhost",
+    "line": "1", "token": "999999", "identity": "999999", "digest": "d" * 12, "run": "r" * 22,
+    "number": "1", "namespace": "localhost",
 }  # fmt: skip
 BODIES = {
     "/yank": {"reason": "no"}, "/access": {"private": True}, "/keys": {"key": public_key(KEY)},

@@ -25,6 +25,7 @@ import jwt
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from hub_sites import as_page
+from jwt.algorithms import RSAAlgorithm
 from peer_clients import peer_variables, python_of
 
 CLIENT, SECRET = "the-hub", "a secret: with/odd+characters%"
@@ -42,7 +43,7 @@ class SigningKey:
     @property
     def public(self) -> dict[str, Any]:
         """The public key as a JSON Web Key."""
-        found: dict[str, Any] = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(self.key.public_key()))
+        found: dict[str, Any] = json.loads(RSAAlgorithm.to_jwk(self.key.public_key()))
         return {**{name: found[name] for name in ("kty", "n", "e")}, "use": "sig", "kid": self.name}
 
     @property

@@ -87,7 +87,7 @@ def hub(
     ] = "closed",
     openid: Annotated[
         Path | None,
-        typer.Option(envvar="LUDUS_HUB_OPENID", metavar="FILE", help="TOML file of an OpenID provider to sign in with."),
+        typer.Option(envvar="LUDUS_HUB_OPENID", metavar="FILE", help="TOML file of an OpenID provider."),
     ] = None,
     rate: Annotated[
         list[str] | None,

@@ -63,7 +63,7 @@ WRONG: dict[str, Claims] = {
     "of the issuer with a slash": {"iss": "http://127.0.0.1/"},
     "without an issuer": {"iss": None},
     "for another client": {"aud": "another"},
-    "for nobody": {"aud": None},
+    "for no client": {"aud": None},
     "for this client and another, which asked for it": {"aud": [CLIENT, "another"], "azp": "another"},
     "for several clients, without saying which asked": {"aud": [CLIENT, "another"]},
     "asked for by another client": {"azp": "another"},
@@ -86,7 +86,7 @@ WRONG: dict[str, Claims] = {
 
 
 @pytest.mark.parametrize("claims", WRONG.values(), ids=WRONG)
-def test_a_token_with_wrong_claims_signs_nobody_in(hub: OpenIdHub, claims: Claims) -> None:
+def test_a_token_with_wrong_claims_signs_in_no_one(hub: OpenIdHub, claims: Claims) -> None:
     browser = hub.browser()
     assert "cannot be verified" in problem(hub.back(browser, hub.leave(browser), **claims))
     assert signed_out(browser)
@@ -123,7 +123,7 @@ SIGNED: dict[str, Callable[[TestProvider, Claims], str]] = {
     "with another algorithm than the provider names": lambda provider, claims: jwt.encode(
         claims, provider.keys[0].key, "RS512", {"kid": "first"}
     ),
-    "with a critical header that nobody knows": lambda provider, claims: jwt.encode(
+    "with a critical header that is unknown": lambda provider, claims: jwt.encode(
         claims, provider.keys[0].key, "RS256", {"kid": "first", "crit": ["x"], "x": 1}
     ),
     "not at all": lambda provider, claims: "no.token.here",
@@ -133,7 +133,7 @@ SIGNED: dict[str, Callable[[TestProvider, Claims], str]] = {
 
 
 @pytest.mark.parametrize("sign", SIGNED.values(), ids=SIGNED)
-def test_a_token_that_the_provider_did_not_sign_signs_nobody_in(
+def test_a_token_that_the_provider_did_not_sign_signs_in_no_one(
     hub: OpenIdHub, sign: Callable[[TestProvider, Claims], str]
 ) -> None:
     hub.provider.sign = lambda claims: sign(hub.provider, claims)

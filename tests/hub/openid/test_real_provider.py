@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,6 +22,8 @@ from ludus.hub.people.openid.settings import SECRET_VARIABLE
 PASSWORD = "correct horse battery staple"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 AXE = os.environ.get("LUDUS_AXE", "")
+
+pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture(scope="module")

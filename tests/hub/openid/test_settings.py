@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from ludus.hub.people.openid.settings import SECRET_VARIABLE, OpenIdSettings, check_callback, read_openid
+from ludus.hub.people.sessions import CONFIRMED
+from ludus.hub.site.openid_pages import CALLBACK
 from ludus.protocol.errors import AuthoringError
 
 PLAIN = 'issuer = "https://login.example.org"\nclient_id = "hub"\n'
@@ -75,6 +78,18 @@ def test_unclear_settings_are_refused_with_a_sentence(tmp_path: Path, text: str,
 def test_a_missing_secret_is_refused_with_a_sentence(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(AuthoringError, match=words):
         read(tmp_path, PLAIN + text, {})
+
+
+def test_the_settings_of_the_page_are_those_of_the_code(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "hub-accounts.md").read_text(encoding="utf-8")
+    text = page.partition("```toml\n")[2].partition("```")[0]
+    (tmp_path / "client-secret").write_text("hush-hush")
+    assert "client_secret_file" in text
+    assert set(OpenIdSettings.model_fields) - {"client_secret"} == read(tmp_path, text, {}).model_fields_set - {
+        "client_secret"
+    } | {"public_client", "scopes"}
+    assert f"within {CONFIRMED // timedelta(minutes=1)} minutes" in page
+    assert CALLBACK in page
 
 
 def test_a_secret_without_settings_is_refused() -> None:
