@@ -15,9 +15,14 @@ from hubs import new_name, release
 from openid_people import OpenIdHub, openid_hub, problem
 from openid_provider import onward
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from ludus.hub.database.sign_in_tables import AccountIdentity, PendingSignIn
 from ludus.hub.database.tables import Account
+from ludus.hub.operation.backup import write_backup
+from ludus.hub.operation.check import check_hub
+from ludus.hub.operation.parts import open_parts
+from ludus.hub.operation.restore import restore_backup
 from ludus.hub.people.openid.sign_in import NO_ACCOUNT, proposed_name
 from ludus.protocol.people import TOKEN_PREFIX, HubScope
 
@@ -182,6 +187,27 @@ def test_programs_are_sent_to_the_site_where_an_account_has_no_password(hub: Ope
     assert (refused.status_code, "on the site" in refused.text) == (401, True)
     login = {"account": name, "password": "", "name": "x", "scopes": ["read"]}
     assert hub.people.client.post("/api/v1/login", json=login).status_code == 401
+
+
+def test_a_restored_hub_knows_the_identities(hub: OpenIdHub, who: str, tmp_path: Path) -> None:
+    browser = hub.register(new_name("oid"), sub=who)
+    hub.send(browser, "/account/confirm", "/account")
+    settings = hub.people.hub.settings
+    with open_parts(settings.data, settings.database_url) as parts:
+        file, _ = write_backup(parts, tmp_path / "backup.tar")
+        assert check_hub(parts).ok
+    with open_parts(tmp_path / "restored", new=True) as parts:
+        restore_backup(parts, file)
+    found = []
+    for folder, url in ((settings.data, settings.database_url), (tmp_path / "restored", None)):
+        with open_parts(folder, url) as parts, Session(parts.engine) as session:
+            columns = AccountIdentity.issuer, AccountIdentity.subject, AccountIdentity.account_id
+            identities = session.execute(select(*columns).order_by(AccountIdentity.id)).all()
+            found.append(
+                (identities, session.scalars(select(PendingSignIn.digest).order_by(PendingSignIn.digest)).all())
+            )
+    assert found[0] == found[1]
+    assert who in {one.subject for one in found[1][0]}
 
 
 # ── who may come in ────────────────────────────────────────────────────────────────────────────────────────────────
