@@ -128,6 +128,7 @@ PYTHON_PEERS = {
         exact=True,
         compiled=True,
     ),
+    "oidc-provider": Peer(("oidc-provider-mock==0.3.4",), "an OpenID provider, through which people sign in to a hub"),
     "moto": Peer(("moto[s3]==5.2.5", "flask==3.1.3", "flask-cors==6.0.5"), "an S3 object store, for the hub"),
     "gymnasium": Peer(
         ("gymnasium==1.4.0", "minigrid==3.0.0", "reasoning-gym==0.1.25", "aiohttp==3.14.5", "pydantic==2.14.3"),

@@ -85,6 +85,10 @@ def hub(
         str,
         typer.Option(envvar="LUDUS_HUB_REGISTRATION", help="Who may register: closed, invite or open."),
     ] = "closed",
+    openid: Annotated[
+        Path | None,
+        typer.Option(envvar="LUDUS_HUB_OPENID", metavar="FILE", help="TOML file of an OpenID provider."),
+    ] = None,
     rate: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=NUMBER", help="How many requests to answer, such as token_minute=6000; repeatable."),
@@ -112,6 +116,7 @@ def hub(
     from pydantic import ValidationError
 
     from ludus.hub.endpoints.settings import read_settings
+    from ludus.hub.people.openid.settings import read_openid
     from ludus.hub.settings import HubSettings
     from ludus.protocol.messages import describe_invalid
 
@@ -121,6 +126,7 @@ def hub(
         "people": {"registration": registration, "rates": dict(map(_pair, rate or ()))},
     }  # fmt: skip
     given["endpoints"] = read_settings(endpoints, unsafe_own_packages=unsafe_own_packages)
+    given["openid"] = read_openid(openid)
     try:
         settings = HubSettings(**given)
     except ValidationError as error:

@@ -14,6 +14,7 @@ from ludus.hub.database.engine import Database, open_engine, sqlite_url
 from ludus.hub.database.migrate import migrate
 from ludus.hub.endpoints.runner import Runner
 from ludus.hub.people.authenticator import check_reach
+from ludus.hub.people.openid.settings import check_callback
 from ludus.hub.people.people import People
 from ludus.hub.people.viewers import Viewer
 from ludus.hub.registry.catalog import Registry, VersionRecord
@@ -56,7 +57,8 @@ class Hub:
         requests: the times of requests, by route and status; see `ludus.hub.metrics`.
 
     Raises:
-        AuthoringError: others can reach the hub, and it has no accounts and no tokens.
+        AuthoringError: others can reach the hub, and it has no accounts and no tokens, or an OpenID provider and no
+            public address with https.
         HubUnavailable: the database cannot be used.
     """
 
@@ -70,6 +72,7 @@ class Hub:
         self.people = People(self.database, self.blobs, settings, tokens)
         self.authenticator = self.people.authenticator
         check_reach(settings, self.authenticator)
+        check_callback(settings.openid, settings.public_url, on_loopback=settings.on_loopback)
         self.runner = Runner()
         self.counts: Counter[str] = Counter()
         self.requests: dict[tuple[str, str], Times] = {}

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from ludus.hub.blobs import BlobStore
 from ludus.hub.endpoints.settings import EndpointSettings
 from ludus.hub.object_store import open_blobs
+from ludus.hub.people.openid.settings import OpenIdSettings
 from ludus.hub.people.settings import PeopleSettings
 from ludus.hub.results.limits import ResultLimits
 from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
@@ -97,6 +98,8 @@ class HubSettings(BaseModel):
     results: ResultLimits = ResultLimits()
     people: PeopleSettings = PeopleSettings()
     """Who may register, and how many requests are answered."""
+    openid: OpenIdSettings | None = None
+    """The OpenID provider through which people sign in; None for none."""
 
     @model_validator(mode="after")
     def _known_database(self) -> Self:

@@ -148,7 +148,7 @@ class Version(Table):
 
 
 class Account(Table):
-    """A person who signs in with a password. The owner of the same name is theirs."""
+    """A person who signs in with a password or an OpenID identity. The owner of the same name is theirs."""
 
     __tablename__ = "accounts"
 
@@ -156,7 +156,7 @@ class Account(Table):
     owner_id: Mapped[int] = mapped_column(ForeignKey("owners.id"), unique=True)
     name: Mapped[str] = mapped_column(String(39), unique=True)
     password: Mapped[str] = mapped_column(String(200))
-    """The Argon2id hash, with its parameters."""
+    """The Argon2id hash, with its parameters; empty for an account without a password."""
     is_admin: Mapped[bool] = mapped_column(Boolean, default=False)
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     disabled_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
@@ -174,6 +174,8 @@ class AccountSession(Table):
     """The beginning of the `User-Agent` header."""
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     used_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    confirmed_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+    """When the person last signed in again at the OpenID provider, in place of a password; null if not used yet."""
 
 
 class AccessToken(Table):

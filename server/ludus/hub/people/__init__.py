@@ -10,6 +10,7 @@ organizations.py  organizations: created, changed and deleted; memberships.py: t
 rates.py          how many requests an address, a name or a token may send
 audit.py          the log of what people did
 personal_data.py  export and deletion of what belongs to a person
+openid/           signing in through an OpenID provider
 people.py         all of these together
 api.py            the JSON API; organizations_api.py: that of organizations
 command.py        `ludus hub accounts`

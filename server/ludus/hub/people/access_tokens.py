@@ -175,8 +175,11 @@ def viewer_of_token(token: AccessToken, account: Account) -> Viewer:
     """Return the viewer of a token's row."""
     grants = frozenset(HubScope(scope) for scope in token.scopes.split())
     scopes: frozenset[str] = PLAY_SCOPES if HubScope.RUN in grants else frozenset()
-    if HubScope.ADMIN in grants and account.is_admin:
-        grants, scopes = frozenset(HubScope), frozenset({Scope.ADMIN})
+    if HubScope.ADMIN in grants:
+        if account.is_admin:
+            grants, scopes = frozenset(HubScope), frozenset({Scope.ADMIN})
+        else:
+            grants -= {HubScope.ADMIN}  # its person is an administrator no more
     return Viewer(
         name=account.name, scopes=scopes, credential=bytes.fromhex(token.digest)[:CREDENTIAL_BYTES],
         expires_at=aware(token.expires_at).timestamp() if token.expires_at is not None else float("inf"),

@@ -17,10 +17,12 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from ludus.hub.database.engine import Database
+from ludus.hub.database.sign_in_tables import AccountIdentity, PendingSignIn
 from ludus.hub.database.tables import AccessToken, Account, AccountSession, Maintainer, Organization, Owner, Reader
 from ludus.hub.database.times import aware
 from ludus.hub.people.audit import note
 from ludus.hub.people.passwords import Passwords
+from ludus.hub.people.sessions import CONFIRMED
 from ludus.hub.people.viewers import BUILT_IN, LOCAL
 from ludus.hub.registry.names import check_owner, skeleton
 from ludus.protocol.errors import Conflict, Forbidden, InvalidParams, NotFound, Unauthenticated
@@ -68,29 +70,31 @@ class Accounts:
         return row is not None and row.disabled_at is None
 
     def create(
-        self, name: str, password: str, *, admin: bool = False, of_existing_owner: bool = False, actor: str = "",
-        address: str = "", also: Callable[[Session], None] = lambda session: None,
+        self, name: str, password: str | None, *, admin: bool = False, of_existing_owner: bool = False,
+        actor: str = "", address: str = "", also: Callable[[Session], None] = lambda session: None,
+        then: Callable[[Session, Account], None] = lambda session, account: None,
     ) -> Person:  # fmt: skip
         """Create an account.
 
         Args:
             name: its name.
-            password: its password.
+            password: its password; None for an account that signs in through the OpenID provider only.
             admin: whether it may do everything on the hub.
             of_existing_owner: whether the name may be that of an owner who has packages or a token here already. Only
                 the operator may say so.
             actor: who creates it; empty for the operator's command line.
             address: the client's address.
-            also: what else belongs to the transaction.
+            also: what else belongs to the transaction, before there is an account.
+            then: what else belongs to it, with the account.
 
         Raises:
             NameRefused: the name cannot be one, is taken, or looks like one that is.
             InvalidParams: the password is too short or too long.
         """
         check_owner(name)
-        if name in password.lower():
+        if password is not None and name in password.lower():
             raise InvalidParams("the password holds the name of the account; choose another one")
-        hashed = self._passwords.hash(password)
+        hashed = self._passwords.hash(password) if password is not None else ""
         reserved = {skeleton(one) for one in (LOCAL, BUILT_IN, *self._taken())} if not of_existing_owner else set()
         now = datetime.now(UTC)
         try:
@@ -113,7 +117,8 @@ class Accounts:
                     session.execute(delete(Maintainer).where(Maintainer.principal == name))
                     session.execute(delete(Reader).where(Reader.principal == name))
                 note(session, "account created", name, actor=actor, account=name, address=address)
-                return Person(account.id, name, admin)
+                then(session, account)
+                return Person(account.id, name, account.is_admin)
         except IntegrityError:
             raise _taken(name) from None
 
@@ -131,21 +136,61 @@ class Accounts:
             raise Unauthenticated(WRONG)
         return Person(account.id, account.name, account.is_admin)
 
-    def change_password(self, name: str, old: str, new: str, *, keep: str | None = None, address: str = "") -> None:
-        """Set a new password, and end all sessions but one.
+    def prove(self, name: str, password: str, browser: str | None = None) -> Person:
+        """Return the account of a person who proves that it is theirs, before something that cannot be undone.
+
+        The proof is the password. For an account without one, it is a new sign-in at the OpenID provider in the same
+        browser, which is used up.
 
         Args:
             name: the account.
-            old: its password.
+            password: its password; empty for an account without one.
+            browser: the digest of the session in a browser; None for a program.
+
+        Raises:
+            Unauthenticated: there is no proof.
+            CapacityError: too many people sign in.
+        """
+        with self._database.reading() as session:
+            found = session.scalars(select(Account).where(Account.name == name[:100])).first()
+        if found is None or found.password:
+            return self.sign_in(name, password)
+        confirmed = (
+            update(AccountSession)
+            .where(
+                AccountSession.digest == (browser or ""), AccountSession.account_id == found.id,
+                AccountSession.confirmed_at > datetime.now(UTC) - CONFIRMED,
+            )
+            .values(confirmed_at=None)
+        )  # fmt: skip
+        with self._database.writing() as session:
+            used = session.execute(confirmed.returning(AccountSession.digest)).scalar()
+        if used is None or found.disabled_at is not None:
+            raise Unauthenticated(
+                "confirm first that it is you: your account has no password, so sign in again on its page on the site"
+            )
+        return Person(found.id, found.name, found.is_admin)
+
+    def has_password(self, account: int) -> bool:
+        """Return whether an account has a password."""
+        with self._database.reading() as session:
+            return bool(session.scalars(select(Account.password).where(Account.id == account)).first())
+
+    def change_password(self, name: str, old: str, new: str, *, keep: str | None = None, address: str = "") -> None:
+        """Set a new password, or a first one, and end all sessions but one.
+
+        Args:
+            name: the account.
+            old: its password; empty for an account without one. See `prove`.
             new: the new one.
             keep: the digest of the session that goes on.
             address: the client's address.
 
         Raises:
-            Unauthenticated: the old password is wrong.
+            Unauthenticated: the old password is wrong, or the person has not confirmed that it is them.
             InvalidParams: the new one is too short or too long.
         """
-        person = self.sign_in(name, old)
+        person = self.prove(name, old, keep)
         hashed = self._passwords.hash(new)
         others = delete(AccountSession).where(AccountSession.account_id == person.id)
         with self._database.writing() as session:
@@ -154,7 +199,7 @@ class Accounts:
             note(session, "password changed", name, actor=name, account=name, address=address)
 
     def reset_password(self, name: str, new: str) -> None:
-        """Set a new password as the operator, and end all sessions and tokens.
+        """Set a new password as the operator, end all sessions and tokens, and unlink all identities.
 
         Raises:
             NotFound: there is no such account.
@@ -212,7 +257,9 @@ def require_other_administrator(session: Session, account: Account) -> None:
 
 
 def end_credentials(session: Session, account_id: int) -> None:
-    """End all sessions and tokens of an account."""
+    """End all sessions, tokens and sign-ins of an account, and unlink its identities."""
+    for table in (PendingSignIn, AccountIdentity):
+        session.execute(delete(table).where(table.account_id == account_id))
     session.execute(delete(AccountSession).where(AccountSession.account_id == account_id))
     session.execute(delete(AccessToken).where(AccessToken.account_id == account_id))
 

@@ -124,6 +124,16 @@ def require_administrator(viewer: Viewer) -> None:
         raise Forbidden("this is for administrators, with a token of the scope 'admin'")
 
 
+def require_passwords(hub: Hub) -> None:
+    """Check that people may sign in to a hub with a password.
+
+    Raises:
+        Forbidden: they may not.
+    """
+    if not hub.people.passwords:
+        raise Forbidden("this hub takes no passwords: sign in on its site, and make a token at /account/tokens")
+
+
 def register(hub: Hub, name: str, password: str, invitation: str | None, address: str) -> Person:
     """Create an account for a person who registers.
 
@@ -151,6 +161,7 @@ def _add_signing_in(routes: APIRouter, hub: Hub) -> None:
     @routes.post("/login", tags=["Account"], summary="Make a token with a name and a password", status_code=201)
     def login(request: Request, body: LoginBody) -> CreatedToken:
         address = hub.authenticator.address(request)
+        require_passwords(hub)
         people.rates.login(body.account, address)
         person = people.accounts.sign_in(body.account, body.password)
         wanted = NewToken(name=body.name, scopes=body.scopes, packages=body.packages, days=body.days)

@@ -1,7 +1,7 @@
 """Who sends a request: the holder of a token, or a stranger.
 
-A hub on loopback without tokens and without accounts is open: every request comes from the owner `local`, who may do
-everything. Otherwise a token is one of an account (`ludus.hub.people`), or one of the operator's token file
+A hub on loopback without tokens, accounts and an OpenID provider is open: every request comes from the owner `local`,
+who may do everything. Otherwise a token is one of an account (`ludus.hub.people`), or one of the operator's token file
 (`ludus token create`), whose name is an owner.
 """
 
@@ -49,6 +49,7 @@ class Authenticator:
         self, settings: HubSettings, operator: TokenStore | None, accounts: Accounts, tokens: AccessTokens, rates: Rates
     ) -> None:
         self._behind_proxy = settings.on_loopback and settings.public_url is not None
+        self._has_provider = settings.openid is not None
         self._operator = operator
         self._accounts = accounts
         self._tokens = tokens
@@ -58,8 +59,8 @@ class Authenticator:
 
     @property
     def is_open(self) -> bool:
-        """Whether the hub has neither tokens nor accounts. Once it has, it is never open again."""
-        if self._operator is not None:
+        """Whether the hub has no tokens, no accounts and no OpenID provider. Once it has, it is never open again."""
+        if self._operator is not None or self._has_provider:
             return False
         self._has_accounts = self._has_accounts or self._accounts.exist()
         return not self._has_accounts

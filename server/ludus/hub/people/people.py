@@ -12,10 +12,13 @@ from ludus.hub.people.audit import Audit
 from ludus.hub.people.authenticator import Authenticator
 from ludus.hub.people.invitations import Invitations
 from ludus.hub.people.organizations import Organizations
+from ludus.hub.people.openid.identities import Identities
+from ludus.hub.people.openid.sign_in import OpenIdSignIn
 from ludus.hub.people.passwords import Passwords
 from ludus.hub.people.personal_data import PersonalData
 from ludus.hub.people.rates import Rates
 from ludus.hub.people.sessions import Sessions
+from ludus.hub.people.settings import Registration
 from ludus.hub.people.viewers import Viewer
 from ludus.hub.settings import HubSettings
 from ludus.server.auth import TokenStore
@@ -40,7 +43,10 @@ class People:
         data: exports and deletes what belongs to a person.
         organizations: groups of accounts that own packages.
         authenticator: finds the viewer of a request.
-        registration: who may register.
+        passwords: whether people may sign in with a password.
+        registration: who may register with a password.
+        identities: identities at an OpenID provider that are linked to accounts.
+        openid: signing in through an OpenID provider; None for a hub without one.
     """
 
     def __init__(
@@ -57,7 +63,17 @@ class People:
         self.sessions = Sessions(database, self.authenticator.of_operator_token)
         self.data = PersonalData(database, blobs, self.accounts, self.sessions, self.tokens)
         self.organizations = Organizations(database, blobs, self.data, self.rates, names)
-        self.registration = settings.people.registration
+        self.passwords = settings.openid is None or settings.openid.passwords
+        self.registration: Registration = settings.people.registration if self.passwords else "closed"
+        self.identities = Identities(database, passwords=self.passwords)
+        self.data.add("identities", self.identities.export, lambda name: None)  # they go with the account
+        self.openid = (
+            OpenIdSignIn(
+                settings.openid, database, self.accounts, self.sessions, self.tokens, self.audit, self.identities
+            )
+            if settings.openid is not None
+            else None
+        )
         if not self.authenticator.is_open:
             passwords.prepare()
             self.audit.sweep()

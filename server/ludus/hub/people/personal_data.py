@@ -1,7 +1,7 @@
 """Export and deletion of what belongs to a person.
 
-Deletion of an account removes the account, its password, sessions, tokens, keys, rights and memberships, its private
-packages with their wheels, its addresses in the audit log, and what other parts of the hub keep of it
+Deletion of an account removes the account, its password, identities, sessions, tokens, keys, rights and memberships,
+its private packages with their wheels, its addresses in the audit log, and what other parts of the hub keep of it
 (`PersonalData.add`). Its public packages stay, because a version never vanishes under a pin; they are marked, and the
 name is never given to another one.
 """
@@ -105,14 +105,20 @@ class PersonalData:
         for holder in self._holders:
             holder.delete(name)
 
-    def delete(self, name: str, password: str, *, address: str = "") -> None:
+    def delete(self, name: str, password: str, *, browser: str | None = None, address: str = "") -> None:
         """Delete an account. See the module for what goes and what stays.
 
+        Args:
+            name: the account.
+            password: its password; empty for an account without one.
+            browser: the digest of the session in a browser; see `Accounts.prove`.
+            address: the client's address.
+
         Raises:
-            Unauthenticated: the password is wrong.
+            Unauthenticated: the password is wrong, or the person has not confirmed that it is them.
             Conflict: it is the last administrator, or the last owner of an organization.
         """
-        person = self._accounts.sign_in(name, password)
+        person = self._accounts.prove(name, password, browser)
         with self._database.reading() as session:
             require_other_administrator(session, session.get_one(Account, person.id))
             memberships.check_owners_remain(session, person.id)

@@ -35,6 +35,9 @@ USED: Final = timedelta(minutes=5)
 MOST_SESSIONS: Final = 50
 """The most sessions of an account; the one that was used least recently ends first."""
 
+CONFIRMED: Final = timedelta(minutes=10)
+"""How long a new sign-in at the OpenID provider counts in place of a password, for one change."""
+
 MOST_OPERATORS: Final = 1_000
 """The most sign-ins with tokens of the token file; the one that was used least recently ends first."""
 
@@ -47,6 +50,8 @@ class SessionInfo:
     browser: str
     created_at: datetime
     used_at: datetime
+    is_confirmed: bool
+    """Whether its person has just signed in again at the OpenID provider, and not used that for anything yet."""
 
 
 class Sessions:
@@ -129,7 +134,26 @@ class Sessions:
         query = select(AccountSession).where(AccountSession.account_id == account)
         with self._database.reading() as session:
             rows = session.scalars(query.order_by(AccountSession.used_at.desc())).all()
-        return [SessionInfo(row.digest, row.browser, aware(row.created_at), aware(row.used_at)) for row in rows]
+        return [
+            SessionInfo(
+                row.digest, row.browser, aware(row.created_at), aware(row.used_at),
+                row.confirmed_at is not None and datetime.now(UTC) - aware(row.confirmed_at) < CONFIRMED,
+            )
+            for row in rows
+        ]  # fmt: skip
+
+    def confirm(self, account: int, digest: str) -> bool:
+        """Note that the person of a session has signed in again; return whether there is such a session still."""
+        mine = AccountSession.digest == digest, AccountSession.account_id == account
+        with self._database.writing() as session:
+            done = update(AccountSession).where(*mine).values(confirmed_at=datetime.now(UTC))
+            return session.execute(done.returning(AccountSession.digest)).scalar() is not None
+
+    def is_going_on(self, account: int, digest: str) -> bool:
+        """Return whether an account has a session with a digest."""
+        with self._database.reading() as session:
+            row = session.get(AccountSession, digest)
+        return row is not None and row.account_id == account
 
     def end(self, cookie: str) -> None:
         """End the session of a cookie, if there is one."""

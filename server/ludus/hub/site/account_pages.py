@@ -86,7 +86,10 @@ class AccountPages:
             if str(fields.get("name", "")).strip() != name:
                 raise InvalidParams("write the name of the account to delete it")
             self._people.rates.login(name, address)
-            await run_in_threadpool(self._people.data.delete, name, str(fields.get("password", "")), address=address)
+            await run_in_threadpool(
+                self._people.data.delete, name, str(fields.get("password", "")), browser=digest_of(visitor.name),
+                address=address,
+            )  # fmt: skip
         except (InvalidParams, Unauthenticated, Conflict) as error:
             return await run_in_threadpool(self._account, request, visitor, error.message, 422)
         signed_out = await run_in_threadpool(self._site.visitors.sign_out, visitor)
@@ -212,11 +215,13 @@ class AccountPages:
 
     def _account(self, request: Request, visitor: Visitor, problem: str, status: int) -> Response:
         name = visitor.require_owner()
-        account = require_account(visitor.viewer.account)
+        account, this, openid = require_account(visitor.viewer.account), digest_of(visitor.name), self._people.openid
+        sessions = self._people.sessions.all(account)
         return self._site.page(
-            request, "account.html", visitor=visitor, status=status, problem=problem,
-            account=self._people.accounts.info(name), sessions=self._people.sessions.all(account),
-            this=digest_of(visitor.name),
+            request, "account.html", visitor=visitor, status=status, problem=problem, this=this, sessions=sessions,
+            account=self._people.accounts.info(name), identities=self._people.identities.all(account),
+            has_password=self._people.accounts.has_password(account), openid=openid and openid.settings,
+            is_confirmed=any(one.digest == this and one.is_confirmed for one in sessions),
         )  # fmt: skip
 
     def _tokens(

@@ -17,6 +17,7 @@ from ludus.hub.site.board_pages import BoardPages
 from ludus.hub.site.catalog_pages import CatalogPages
 from ludus.hub.site.environment_pages import EnvironmentPages
 from ludus.hub.site.organization_pages import OWN, OrganizationPages
+from ludus.hub.site.openid_pages import CALLBACK, OpenIdPages
 from ludus.hub.site.play_pages import PlayPages
 from ludus.hub.site.plays import Plays
 from ludus.hub.site.rendering import Renderer
@@ -75,6 +76,7 @@ def mount_site(app: FastAPI, hub: Hub) -> None:
         Route("/logout", sign_in.sign_out, methods=["POST"]),
         Route("/register", sign_in.registration),
         Route("/register", sign_in.register, methods=["POST"]),
+        *_openid_routes(OpenIdPages(site)),
         *_account_routes(AccountPages(site)),
         *_organization_routes(OrganizationPages(site)),
         Route(PACKAGE, environments.environment),
@@ -85,6 +87,18 @@ def mount_site(app: FastAPI, hub: Hub) -> None:
     _add_play_and_rollouts(app, site)
     _add_results(app, site)
     _add_error_pages(app, site)
+
+
+def _openid_routes(pages: OpenIdPages) -> list[Route]:
+    return [
+        Route("/login/openid", pages.sign_in, methods=["POST"]),
+        Route(CALLBACK, pages.callback),
+        Route("/register/openid", pages.naming),
+        Route("/register/openid", pages.register, methods=["POST"]),
+        Route("/account/confirm", pages.confirm, methods=["POST"]),
+        Route("/account/identities", pages.link, methods=["POST"]),
+        Route("/account/identities/{identity:int}/unlink", pages.unlink, methods=["POST"]),
+    ]
 
 
 def _account_routes(pages: AccountPages) -> list[Route]:

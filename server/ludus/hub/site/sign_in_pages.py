@@ -8,8 +8,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ludus.hub.people.api import register
-from ludus.hub.site.site import Site, local_path, see, short_text
+from ludus.hub.people.api import register, require_passwords
+from ludus.hub.site.site import Site, local_path, see, sentence, short_text
 from ludus.hub.site.visitors import Visitor
 from ludus.protocol.errors import CapacityError, Forbidden, InvalidParams, Unauthenticated
 from ludus.protocol.registry_errors import NameRefused
@@ -32,9 +32,9 @@ class SignInPages:
         following = local_path(str(fields.get("next", "")))
         try:
             signed_in = await run_in_threadpool(self._sign_in, request, visitor, fields)
-        except (Unauthenticated, CapacityError) as error:
+        except (Unauthenticated, Forbidden, CapacityError) as error:
             return await run_in_threadpool(
-                self._page, request, visitor, following, _sentence(error.message), error.http_status
+                self._page, request, visitor, following, sentence(error.message), error.http_status
             )
         return self._site.visitors.set_cookie(request, see(following), signed_in)
 
@@ -47,6 +47,7 @@ class SignInPages:
                 raise Unauthenticated(
                     "the hub's token file does not know this token, or it has expired or was revoked"
                 ) from None
+        require_passwords(hub)
         name, address = str(fields.get("name", "")).strip(), hub.authenticator.address(request)
         hub.people.rates.login(name, address)
         person = hub.people.accounts.sign_in(name, str(fields.get("password", "")))
@@ -75,7 +76,7 @@ class SignInPages:
                 raise InvalidParams("the two passwords differ")
             person = await run_in_threadpool(register, hub, name, password, invitation, address)
         except (InvalidParams, NameRefused, Forbidden, CapacityError) as error:
-            text, status = _sentence(error.message), error.http_status
+            text, status = sentence(error.message), error.http_status
             return await run_in_threadpool(self._registration, request, visitor, name[:100], text, status)
         signed_in = await run_in_threadpool(self._site.visitors.sign_in, request, visitor, person.id)
         return self._site.visitors.set_cookie(request, see("/account"), signed_in)
@@ -85,6 +86,7 @@ class SignInPages:
         return self._site.page(
             request, "login.html", visitor=visitor, status=status, next=following, problem=problem,
             has_tokens=hub.authenticator.has_operator_tokens, registration=hub.people.registration,
+            passwords=hub.people.passwords, openid=hub.people.openid and hub.people.openid.settings,
         )  # fmt: skip
 
     def _registration(self, request: Request, visitor: Visitor, name: str, problem: str, status: int) -> Response:
@@ -92,8 +94,5 @@ class SignInPages:
         return self._site.page(
             request, "register.html", visitor=visitor, status=status, name=name, problem=problem,
             registration="closed" if is_open else self._site.hub.people.registration,
+            openid=self._site.hub.people.openid and self._site.hub.people.openid.settings,
         )  # fmt: skip
-
-
-def _sentence(message: str) -> str:
-    return message[:1].upper() + message[1:] + "."

@@ -102,6 +102,11 @@ def short_text(request: Request, name: str, most: int = 200) -> str:
     return text
 
 
+def sentence(message: str) -> str:
+    """Return the message of an error as a sentence of a page."""
+    return message[:1].upper() + message[1:] + "."
+
+
 def local_path(address: str) -> str:
     """Return an address if it is a path of this hub, and otherwise the first page."""
     parts = urlsplit(address)
