@@ -163,7 +163,7 @@ class Endpoints:
             assert self._environments is not None
             assert self._provider is not None
             server = endpoint.servers[release.version] = ReleaseServer(
-                release, self.settings, self._environments, self._provider.create, endpoint.secret, self._admit,
+                release, self.settings, self._environments, self._provider, endpoint.secret, self._admit,
                 self._starting,
             )  # fmt: skip
             if endpoint.newest is not None:

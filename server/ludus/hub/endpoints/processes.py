@@ -22,11 +22,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ludus.hub.endpoints.environments import CreateSandbox
 from ludus.hub.endpoints.places import ENVIRONMENT, shown_packages
 from ludus.hub.endpoints.resources import grant
+from ludus.hub.endpoints.sandboxes import ProcessSandboxes
 from ludus.protocol.errors import LudusError
-from ludus.sandbox import Limits, Process, Sandbox, SandboxSettings
+from ludus.sandbox import Limits, Process, Sandbox, SandboxProvider, SandboxSettings
+from ludus.sandbox.bubblewrap import Bubblewrap
 from ludus.sandbox.errors import SandboxFailed, SandboxPortClosed
 from ludus.server.workers.orders import KILLED, SERVE, Order
 from ludus.server.workers.processes import NotStarted
@@ -58,15 +59,19 @@ class EndpointProcess:
 
     Args:
         box: the sandbox, which ends with the process.
+        sandboxes: those that the process has itself; None if it can have none.
         process: the process.
         worker: the worker that it is going to be.
         ring: gets what it writes.
     """
 
-    def __init__(self, box: Sandbox, process: Process, worker: Worker, ring: LogRing) -> None:
+    def __init__(
+        self, box: Sandbox, sandboxes: ProcessSandboxes | None, process: Process, worker: Worker, ring: LogRing
+    ) -> None:
         self.title = "sandbox"
         self.environments: list[str] = []
         self._box = box
+        self._sandboxes = sandboxes
         self._process = process
         self._worker = worker
         self._lost = False
@@ -146,6 +151,8 @@ class EndpointProcess:
 
     async def _close(self) -> None:
         await self._box.aclose()
+        if self._sandboxes is not None:
+            await self._sandboxes.aclose()
         self._lost = self._lost or self._process.end is None
         await asyncio.gather(self._reading, return_exceptions=True)
 
@@ -195,19 +202,19 @@ class EndpointLauncher:
         folder: its virtual environment.
         worker: the worker that its processes are.
         settings: the settings of the endpoints.
-        create: creates sandboxes.
+        provider: creates sandboxes.
         ring: gets what the processes write.
     """
 
     def __init__(
-        self, release: Release, folder: Path, worker: Worker, settings: EndpointSettings, create: CreateSandbox,
-        ring: LogRing,
+        self, release: Release, folder: Path, worker: Worker, settings: EndpointSettings,
+        provider: SandboxProvider, ring: LogRing,
     ) -> None:  # fmt: skip
         self._release = release
         self._folder = folder
         self._worker = worker
         self._settings = settings
-        self._create = create
+        self._provider = provider
         self._ring = ring
         self._spare: asyncio.Task[EndpointProcess] | None = None
         self._starts: list[float] = []
@@ -263,8 +270,10 @@ class EndpointLauncher:
 
     async def _start(self, order: Order, seconds: float) -> EndpointProcess:
         sandboxed = self._settings.sandbox != UNSAFE
+        settings = self._sandbox_settings()
+        sandboxes = self._sandboxes(settings)
         try:
-            box = await self._create(self._sandbox_settings())
+            box = await (self._provider if sandboxes is None else sandboxes).create(settings)
         except LudusError as error:
             raise NotStarted(f"it has no sandbox: {error.message}") from None
         try:
@@ -273,16 +282,28 @@ class EndpointLauncher:
             process = await box.spawn(argv, env=self._secrets())
         except BaseException as error:
             await box.aclose()
+            if sandboxes is not None:
+                await sandboxes.aclose()
             if isinstance(error, LudusError):
                 raise NotStarted(f"its process cannot be started: {error.message}") from None
             raise
-        found = EndpointProcess(box, process, self._worker, self._ring)
+        found = EndpointProcess(box, sandboxes, process, self._worker, self._ring)
         try:
             await found.load(order, seconds)
         except BaseException:
             await found.kill()
             raise
         return found
+
+    def _sandboxes(self, settings: SandboxSettings) -> ProcessSandboxes | None:
+        """Return the place of a process and of its sandboxes; None where processes have no bubblewrap sandbox."""
+        if not isinstance(self._provider, Bubblewrap):
+            return None
+        return ProcessSandboxes(
+            self._provider, self._release.title, settings.limits, self._settings.limits.sandboxes,
+            known=tuple((inside, outside) for outside, inside in settings.readonly), network=settings.network,
+            note=self._ring.add,
+        )  # fmt: skip
 
     def _sandbox_settings(self) -> SandboxSettings:
         release, given = self._release, self._settings.limits

@@ -30,9 +30,10 @@ from ludus.server.workers.pool import Pool, State, Worker
 from ludus.server.workers.tending import LONG_LIFE_SECONDS, Tender
 
 if TYPE_CHECKING:
-    from ludus.hub.endpoints.environments import CreateSandbox, Environments
+    from ludus.hub.endpoints.environments import Environments
     from ludus.hub.endpoints.releases import Release
     from ludus.hub.endpoints.settings import EndpointSettings
+    from ludus.sandbox import SandboxProvider
 
 log = logging.getLogger("ludus.hub.endpoints")
 
@@ -47,7 +48,7 @@ class ReleaseServer:
         release: the release.
         settings: the settings of the endpoints.
         environments: makes its virtual environment.
-        create: creates sandboxes.
+        provider: creates sandboxes.
         secret: what the gateway proves itself with.
         admit: makes room for it among the servers that run, or raises a `CapacityError`.
         starting: limits how many servers start at one time.
@@ -60,8 +61,8 @@ class ReleaseServer:
     """
 
     def __init__(
-        self, release: Release, settings: EndpointSettings, environments: Environments, create: CreateSandbox,
-        secret: str, admit: Callable[[ReleaseServer], None], starting: asyncio.Semaphore,
+        self, release: Release, settings: EndpointSettings, environments: Environments,
+        provider: SandboxProvider, secret: str, admit: Callable[[ReleaseServer], None], starting: asyncio.Semaphore,
     ) -> None:  # fmt: skip
         self.release = release
         self.worker = Worker(release.worker)
@@ -70,7 +71,7 @@ class ReleaseServer:
         self.used_at = asyncio.get_running_loop().time()
         self._settings = settings
         self._environments = environments
-        self._create = create
+        self._provider = provider
         self._secret = secret
         self._admit = admit
         self._starting = starting
@@ -212,7 +213,7 @@ class ReleaseServer:
                 async with self._starting:
                     folder = await stack.enter_async_context(self._environments.using(self.release))
                 launcher = self._launcher = EndpointLauncher(
-                    self.release, folder, self.worker, self._settings, self._create, self.ring
+                    self.release, folder, self.worker, self._settings, self._provider, self.ring
                 )
                 try:
                     await self._tend(launcher)

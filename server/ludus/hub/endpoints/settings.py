@@ -28,11 +28,13 @@ class EndpointLimits(BaseModel):
     starting: int = Field(default=4, ge=1)
     """Endpoints that start at one time; others wait."""
     memory: int = Field(default=1024 * MEGABYTE, ge=64 * MEGABYTE)
-    """Memory of all processes of an endpoint together, its files included."""
+    """Memory of a process of an endpoint and of its sandboxes together."""
     most_memory: int = Field(default=2048 * MEGABYTE, ge=64 * MEGABYTE)
     """The most memory that a package may ask for in its manifest (`resources.memory_mb`)."""
-    processes: int = Field(default=128, ge=16)
-    """Processes and threads of an endpoint."""
+    processes: int = Field(default=256, ge=16)
+    """Processes and threads of an endpoint, those in its sandboxes included."""
+    sandboxes: int = Field(default=64, ge=0)
+    """Sandboxes of one process of an endpoint. They share its memory, disk and processes."""
     disk: int = Field(default=256 * MEGABYTE, ge=MEGABYTE)
     """Files that an endpoint writes, those in /tmp included. They lie in memory and end with its process."""
     most_disk: int = Field(default=1024 * MEGABYTE, ge=MEGABYTE)
