@@ -49,13 +49,16 @@ class BrokeredBubblewrap(Bubblewrap):
         self._groups = Groups.at(order.groups) if order.groups is not None else None
         self._starting: list[Limits] = []
 
+    async def _try(self) -> None:
+        """Do nothing: the hub has created sandboxes already, that of the endpoint among them."""
+
     async def _check(self, settings: SandboxSettings) -> None:
         order, asked = self._order, settings.limits
         denied = sorted(set(settings.network) - set(order.network))
         if denied:
             raise SandboxUnsupported(
-                f"the sandboxes of {order.title} may not reach {', '.join(denied)}: its manifest must name each host in "
-                "`network`, and the operator of the hub must grant that in the setting `network`"
+                f"the sandboxes of {order.title} may not reach {', '.join(denied)}: its manifest must name each host "
+                "in `network`, and the operator of the hub must grant that in the setting `network`"
             )
         if _space(asked) > order.space or _tasks(asked) > order.processes:
             raise SandboxUnsupported(

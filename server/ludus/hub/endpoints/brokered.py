@@ -6,6 +6,7 @@ broker creates (`sandboxes.py`). Container engines are not reachable from an end
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +15,11 @@ from ludus.sandbox.registry import replace_provider
 
 if TYPE_CHECKING:
     from ludus.sandbox import Sandbox, SandboxProvider, SandboxSettings
+    from ludus.sandbox.remote.box import RemoteBox
 
+_START_SECONDS: Final = 30.0
+"""How long the broker may take to start, which it does with the first connection."""
+_LOOK_SECONDS: Final = 0.05
 _ENGINES: Final = ("docker", "podman")
 
 
@@ -41,11 +46,14 @@ def _brokered(path: str) -> SandboxProvider:
                 raise SandboxUnsupported("sandboxes of an endpoint of a hub have no cassettes: remove `cassette`")
             return settings
 
+        async def _start(self, settings: SandboxSettings) -> RemoteBox:
+            loop = asyncio.get_running_loop()
+            until = loop.time() + _START_SECONDS
+            while not any(host.usable for host in self._hosts) and loop.time() < until:
+                await asyncio.sleep(_LOOK_SECONDS)  # the broker was lost, and the next one starts
+            return await super()._start(settings)
+
     return Brokered([f"unix:{path}"], timing=Timing(connect=_START_SECONDS))
-
-
-_START_SECONDS: Final = 30.0
-"""How long the broker may take to start, which it does with the first connection."""
 
 
 class Unreachable:

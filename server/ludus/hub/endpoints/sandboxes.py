@@ -6,8 +6,8 @@ How this works:
   broker instead, over a Unix socket that its own sandbox shows at `SOCKET`, in the protocol of `ludus sandboxd`.
 * The broker (`broker.py`) is a process of the hub, one for each process of an endpoint, so that what a package sends it
   can hurt no other package and not the hub. It starts when the first connection arrives.
-* What the broker creates are ordinary bubblewrap sandboxes next to that of the endpoint, not within it: each has its own
-  user id and namespaces, and sees neither the endpoint's files and processes nor the socket.
+* What the broker creates are ordinary bubblewrap sandboxes next to that of the endpoint, not within it: each has its
+  own user id and namespaces, and sees neither the endpoint's files and processes nor the socket.
 * One control group is around the endpoint's process, its broker and its sandboxes, with the limits of the endpoint. A
   second one, within it, leaves the sandboxes `SHARE` of that, so that they cannot starve the process itself.
 * The broker ends with the process, and with the hub, however those end; its sandboxes end with it.
@@ -45,7 +45,7 @@ SHARE: Final = 0.75
 
 _STOP_SECONDS: Final = 10.0
 _STARTS: Final = 8
-"""How many times the broker of one process is started: each time that it ends, all sandboxes of the process are lost."""
+"""How many times the broker of one process is started: each time that it ends, all sandboxes of that are lost."""
 _BACKLOG: Final = 16
 
 

@@ -31,7 +31,8 @@ class Sandboxd(PooledProvider):
     """The provider of sandboxes that `ludus sandboxd` runs on one or more hosts.
 
     Args:
-        hosts: their addresses, `ws://…`, `wss://…` or, for one on this machine, `unix:/path/of/its/socket`; by default those in LUDUS_SANDBOXD, separated by commas.
+        hosts: their addresses, `ws://…`, `wss://…` or, for one on this machine, `unix:/path/of/its/socket`; by default
+            those in LUDUS_SANDBOXD, separated by commas.
         token: what the hosts require; by default that of LUDUS_SANDBOXD_TOKEN_FILE or LUDUS_SANDBOXD_TOKEN.
         timing: how long to wait for hosts.
     """

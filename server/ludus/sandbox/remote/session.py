@@ -62,12 +62,17 @@ class HostLimits:
 
     def locate(self, place: str) -> str | None:
         """Return the path on the host that clients name `place`; None if sandboxes may not show it."""
-        named = os.path.normpath(place)
+        try:
+            return self._locate(os.path.normpath(place))
+        except OSError:  # it leads through what even this process may not follow
+            return None
+
+    def _locate(self, named: str) -> str | None:
         for theirs, ours in self.known:
             if _is_below(named, theirs):
                 real = os.path.realpath(os.path.join(ours, os.path.relpath(named, theirs)))
                 return real if _is_below(real, os.path.realpath(ours)) else None
-        return place if any(_is_below(os.path.realpath(place), one) for one in self.readonly) else None
+        return named if any(_is_below(os.path.realpath(named), one) for one in self.readonly) else None
 
 
 def _is_below(path: str, folder: str) -> bool:
@@ -235,9 +240,7 @@ class Session:
                     f"`--readonly {place}`"
                 )
             shown.append((found, inside))
-        return settings.model_copy(
-            update={"provider": self._host.provider.name, "warm": 0, "readonly": tuple(shown)}
-        )
+        return settings.model_copy(update={"provider": self._host.provider.name, "warm": 0, "readonly": tuple(shown)})
 
     async def _check(self, number: int, asked: m.Check, body: bytes) -> Reply:
         await self._host.provider.prepare(self._local(asked.settings))
