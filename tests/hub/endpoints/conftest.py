@@ -190,10 +190,10 @@ def server_processes() -> list[int]:
     return [pid for pid, line in processes_below(os.getpid()).items() if "hub.endpoints.child" in line]
 
 
-def sandbox_processes() -> list[int]:
+def sandbox_processes() -> dict[int, str]:
     """Return the processes of brokers and of sandboxes below this process, those of endpoints included."""
     marks = ("hub.endpoints.broker", "ludus.sandbox.inside", "hub.endpoints.child")
-    return [pid for pid, line in processes_below(os.getpid()).items() if any(mark in line for mark in marks)]
+    return {pid: line for pid, line in processes_below(os.getpid()).items() if any(mark in line for mark in marks)}
 
 
 async def until(happened: Callable[[], bool], seconds: float = 60.0) -> None:

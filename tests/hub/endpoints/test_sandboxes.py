@@ -215,7 +215,7 @@ async def test_what_a_sandbox_leaves_behind_ends_with_its_episode_and_all_of_it_
     async with connect(hub.address("coder")) as client:
         episode = await client.environment("coder").start(index=0)
         await episode.call("execute", code="")
-        assert lasting()
+        await tools.until(lambda: len(lasting()) == 2)
         await episode.close()
         await tools.until(lambda: not lasting())
         second = await client.environment("coder").start(index=0)
@@ -228,7 +228,7 @@ async def test_what_a_sandbox_leaves_behind_ends_with_its_episode_and_all_of_it_
             await second.call("execute", code="")
         third = await client.environment("coder").start(index=0)
         await third.call("execute", code="")
-        assert lasting()
+        await tools.until(lambda: len(lasting()) == 2)
         servers = tools.server_processes()
         os.kill(max(servers), signal.SIGKILL)
         with pytest.raises((EpisodeFailed, EpisodeNotFound)):
@@ -310,7 +310,7 @@ KEEPING = "kept = bytearray(160 << 20)\nprint(len(kept)); import time; time.slee
 
 @pytest.mark.parametrize("counted", [True, False], ids=["control-groups", "without"])
 async def test_the_limits_of_an_endpoint_include_its_sandboxes(
-    start_hub: Any, monkeypatch: pytest.MonkeyPatch, counted: bool
+    start_hub: Any, tools: Any, monkeypatch: pytest.MonkeyPatch, counted: bool
 ) -> None:
     if not counted:
         monkeypatch.setattr(Groups, "find", lambda: None)
@@ -327,7 +327,7 @@ async def test_the_limits_of_an_endpoint_include_its_sandboxes(
         if not counted:
             with pytest.raises(InfrastructureFailed):
                 await coder.start(index=0)
-            assert "leave no room for another" in hub.server("coder").ring.tail(100)
+            await tools.until(lambda: "leave no room for another" in hub.server("coder").ring.tail(100))
         else:
             third = await coder.start(index=0)
             ends = await asyncio.gather(*(executes(one, KEEPING, ending=True) for one in (first, second, third)))

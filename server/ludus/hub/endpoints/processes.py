@@ -75,6 +75,7 @@ class EndpointProcess:
         self._process = process
         self._worker = worker
         self._lost = False
+        self._closing: asyncio.Task[None] | None = None
         self._reading = asyncio.get_running_loop().create_task(_read_log(process, ring))
 
     @property
@@ -89,6 +90,11 @@ class EndpointProcess:
     def ending(self) -> str:
         """How it ended; empty while it runs."""
         return str(self._process.end.ending) if self._process.end is not None else ""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended, and nothing is left of it."""
+        return self._closing is not None and self._closing.done()
 
     def note_question(self) -> None:
         """Do nothing: such a process can always be killed."""
@@ -150,6 +156,12 @@ class EndpointProcess:
         self._process.request_kill()
 
     async def _close(self) -> None:
+        """Remove everything of the process; a caller that is canceled leaves it to go on."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close_once())
+        await asyncio.shield(self._closing)
+
+    async def _close_once(self) -> None:
         await self._box.aclose()
         if self._sandboxes is not None:
             await self._sandboxes.aclose()
@@ -217,6 +229,8 @@ class EndpointLauncher:
         self._provider = provider
         self._ring = ring
         self._spare: asyncio.Task[EndpointProcess] | None = None
+        self._processes: list[EndpointProcess] = []
+        """Those of which something may be left."""
         self._starts: list[float] = []
         """When the last processes were started that have not lived long."""
 
@@ -265,8 +279,9 @@ class EndpointLauncher:
                 await done[0].kill()
 
     async def close(self) -> None:
-        """Give up what it needed to start processes."""
+        """End every process that it has started, and wait until nothing of them is left."""
         await self.drop_spare()
+        await asyncio.gather(*(process.kill() for process in self._processes))
 
     async def _start(self, order: Order, seconds: float) -> EndpointProcess:
         sandboxed = self._settings.sandbox != UNSAFE
@@ -288,6 +303,7 @@ class EndpointLauncher:
                 raise NotStarted(f"its process cannot be started: {error.message}") from None
             raise
         found = EndpointProcess(box, sandboxes, process, self._worker, self._ring)
+        self._processes = [one for one in self._processes if not one.closed] + [found]
         try:
             await found.load(order, seconds)
         except BaseException:
