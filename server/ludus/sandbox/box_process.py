@@ -343,7 +343,7 @@ class BoxProcess:
         self._jobs.pop(job, None)
 
     def end_streams(self) -> None:
-        """End the output of background processes that had ended before all of it arrived; the sandbox must have ended."""
+        """End the output of background processes of which not all has arrived; the sandbox must have ended."""
         for on_event in tuple(self._jobs.values()):
             for stream in (0, 1):
                 on_event({"eof": True, "stream": stream}, b"")

@@ -156,7 +156,9 @@ async def test_code_in_the_sandbox_reaches_neither_the_endpoint_nor_the_hub_nor_
     await hub.publish("coder", source=source, cls="Coder", secrets=("API_KEY",))
     await publish(hub, "neighbor")
     async with playing(hub, "neighbor") as other, playing(hub) as episode:
-        listening = "print([int(line.split()[1].rpartition(':')[2], 16) for line in open('/proc/net/tcp').readlines()[1:]])"
+        listening = (
+            "print([int(line.split()[1].rpartition(':')[2], 16) for line in open('/proc/net/tcp').readlines()[1:]])"
+        )
         ports = {int(hub.url.rpartition(":")[2]), *json.loads(await runs(episode, listening))}
         user = int(await runs(episode, "import os; print(os.getuid())"))
         assert await runs(episode, "import os; print(os.environ['API_KEY'], os.path.exists('/sandboxes/socket'))") == (
@@ -192,7 +194,9 @@ async def test_a_sandbox_that_uses_up_its_limits_hurts_no_other_episode(start_hu
             results = await asyncio.gather(*(executes(one, code, ending=True) for one in (first, second)))
             for result in results:
                 assert "exit code 0" not in result
-            assert await runs(first, "import threading; t = threading.Thread(target=print, args=('on',)); t.start(); t.join()")
+            assert await runs(
+                first, "import threading; t = threading.Thread(target=print, args=('on',)); t.start(); t.join()"
+            )
             assert await executes(second, "print('on')") == "on\n"
 
 

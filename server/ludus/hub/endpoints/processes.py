@@ -31,6 +31,7 @@ from ludus.sandbox.bubblewrap import Bubblewrap
 from ludus.sandbox.errors import SandboxFailed, SandboxPortClosed
 from ludus.server.workers.orders import KILLED, SERVE, Order
 from ludus.server.workers.processes import NotStarted
+from ludus.server.workers.tending import LONG_LIFE_SECONDS
 
 if TYPE_CHECKING:
     from ludus.hub.endpoints.logs import LogRing
@@ -233,6 +234,7 @@ class EndpointLauncher:
         """Those of which something may be left."""
         self._starts: list[float] = []
         """When the last processes were started that have not lived long."""
+        self._up_since = 0.0
 
     async def start(self, order: Order, seconds: float) -> EndpointProcess:
         """Return the process that is ready, or start one; see `Launcher.start`.
@@ -253,9 +255,14 @@ class EndpointLauncher:
                 pass  # start one as if there had been none
         return await self._start(order, min(seconds, self._settings.limits.start_seconds))
 
-    def note_long_life(self) -> None:
-        """Note that the process has lived long enough for its end to be no failed start."""
+    def look(self) -> bool:
+        """Return whether the process has lived long enough for its end to be no failed start, and note that."""
+        now = asyncio.get_running_loop().time()
+        self._up_since = (self._up_since or now) if self._worker.up else 0.0
+        if not self._up_since or now - self._up_since <= LONG_LIFE_SECONDS:
+            return False
         self._starts.clear()
+        return True
 
     @property
     def has_spare(self) -> bool:

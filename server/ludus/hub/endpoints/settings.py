@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,8 @@ from ludus.protocol.messages import describe_invalid
 from ludus.server.runtime.limits import ServerLimits
 
 MEGABYTE = 1024 * 1024
+MOST = 36
+"""The most processes of one endpoint; see `replicas.py`."""
 
 
 class EndpointLimits(BaseModel):
@@ -22,7 +25,8 @@ class EndpointLimits(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     running: int = Field(default=32, ge=1)
-    """Endpoints that run at one time; beyond it, the one that was unused for longest is stopped, if any is unused."""
+    """Endpoints that run at one time, each replica counted; beyond it, the one that was unused for longest is stopped,
+    if any is unused."""
     running_of_owner: int = Field(default=8, ge=1)
     """The same, of one owner's packages."""
     starting: int = Field(default=4, ge=1)
@@ -85,6 +89,15 @@ class EndpointSettings(BaseModel):
     """The values of secrets by package (`owner/name`) and by name. A package gets those that its manifest names."""
     idle_seconds: float = Field(default=600.0, gt=0)
     """How long an endpoint without requests and running episodes goes on."""
+    replicas: int = Field(default_factory=lambda: min(4, os.cpu_count() or 1), ge=1, le=MOST)
+    """The most processes of one endpoint. By default as many as there are cores, and at most 4."""
+    grow_load: float = Field(default=32.0, gt=0)
+    """A process is added while each has more than this many episodes, or episodes wait for a place; one is ended while
+    the others would have at most half as many each."""
+    grow_seconds: float = Field(default=2.0, ge=0)
+    """How long that must be so before a process is added."""
+    shrink_seconds: float = Field(default=60.0, ge=0)
+    """How long that must be so before a process is ended, which then waits for its last episode."""
     spares: bool = True
     """Whether an endpoint with running episodes keeps one more process ready, which takes over when its own dies."""
     crashes: int = Field(default=4, ge=1)
