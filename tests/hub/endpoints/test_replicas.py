@@ -60,8 +60,8 @@ async def test_a_busy_endpoint_grows_routes_every_wire_to_the_right_process_and_
         async with connect(hub.address(), wire="ors") as ors:
             counter = client.environment("counter")
             episodes = await grown(hub, tools, counter, 3)
-            for one in (client, mcp, ors):
-                episodes += [await one.environment("counter").start(index=0) for _ in range(6)]
+            for wire in (client, mcp, ors):
+                episodes += [await wire.environment("counter").start(index=0) for _ in range(6)]
             per_worker = Counter(map(worker, episodes))
             assert len(per_worker) == 3
             assert min(per_worker.values()) >= 4, "starts go to the least busy process"

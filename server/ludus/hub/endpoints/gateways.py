@@ -3,8 +3,8 @@
 How this works: a package has one gateway for `/e/owner/name`, and one for each pinned version,
 `/e/owner/name@version`. Both are `ludus.server.workers.gateway.Gateway`, and each process of a release is one worker.
 What names an episode, a group, a capability or an ORS session goes to the worker that the id names, so it stays with
-its version and its process. Everything else goes to a process of the newest version, or of the pinned one. A release that
-does not run is started by the first request for it.
+its version and its process. Everything else goes to a process of the newest version, or of the pinned one. A release
+that does not run is started by the first request for it.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class ProcessSandboxes:
             self._made.append(outer)
             inner, self._inner = self._groups.nest(self._space, self._processes)
             self._made.append(inner)
-        made = Path(tempfile.mkdtemp(prefix=f"{OWNER}-"))  # nobody else can enter it
+        made = Path(tempfile.mkdtemp(prefix=f"{OWNER}-"))  # no other user can enter it
         self._folder = made / "shown"
         self._folder.mkdir(mode=0o755)
         self._listener = socket.socket(socket.AF_UNIX)
