@@ -22,6 +22,7 @@ from ludus.protocol.errors import CapacityError, LudusError
 from ludus.protocol.registry_errors import PackageNotFound
 from ludus.sandbox import find_provider
 from ludus.sandbox.errors import SandboxUnavailable
+from ludus.sandbox.stale import remove_left_behind
 from ludus.server.web.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -191,6 +192,7 @@ class Endpoints:
             self.settings = self.settings.model_copy(update={"sandbox": name})
             provider = find_provider(name)
             try:
+                await asyncio.to_thread(remove_left_behind)
                 await provider.open()
             except BaseException:
                 await provider.aclose()
