@@ -68,6 +68,34 @@ def test_groups_of_the_living_stay_when_those_of_the_dead_are_removed(root: Path
     assert (dead.exists(), own._memory.exists()) == (False, True)
 
 
+async def test_a_group_around_others_has_its_own_limits_and_goes_with_what_a_killed_process_left_in_it(
+    root: Path,
+) -> None:
+    groups = Groups.find()
+    assert groups is not None
+    around, within = groups.nest(96 << 20, 26)
+    place = around._memory
+    assert (place / "memory.max").read_text(encoding="ascii") == str(96 << 20)
+    assert (place / "cgroup.subtree_control").read_text(encoding="ascii") == "+memory +pids"
+    passed_on = Groups.at(within.describe())
+    assert passed_on.new()._memory.parent == place
+    for file in place.iterdir():
+        file.unlink()  # the kernel removes these itself
+    left = passed_on.new()._memory
+    left.mkdir()
+    await around.remove(inner=True)
+    assert not place.exists()
+
+
+def test_groups_of_the_dead_are_removed_with_those_within_them(root: Path) -> None:
+    groups = Groups.find()
+    assert groups is not None
+    dead = root / "app" / f"{owner_of(999_999_999)}-abc"
+    (dead / f"{owner_of(999_999_998)}-def").mkdir(parents=True)
+    assert groups.sweep() == 2
+    assert not dead.exists()
+
+
 def test_groups_of_version_1_are_made_where_memory_tasks_and_time_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -197,3 +197,12 @@ async def test_a_snapshot_is_of_one_moment_while_a_process_writes(spawning: Back
                 if first and second:
                     assert int(first) - int(second) in (0, 1)
         assert process.end is None
+
+
+async def test_output_that_was_not_read_ends_when_the_sandbox_of_an_ended_process_is_closed(spawning: Backend) -> None:
+    async with await made(spawning) as box:
+        process = await box.spawn(["sh", "-c", f"head -c {WINDOW + 1000} /dev/zero"])
+        await asyncio.wait_for(process.wait(), 30)
+        await box.aclose()
+        assert not (await asyncio.wait_for(process.stdout.read_all(), 30)).strip(b"\0")
+        assert await asyncio.wait_for(process.stderr.read_all(), 30) == b""

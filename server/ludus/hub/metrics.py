@@ -154,7 +154,7 @@ class HubMetrics(Collector):
             for state in ENDPOINT_STATES:
                 family.add_metric([state], states[state])
             yield family
-            load = sum(server.worker.load for server in endpoints.servers())
+            load = sum(server.load for server in endpoints.servers())
             yield GaugeMetricFamily(
                 "ludus_hub_episodes_running", "Episodes of all endpoints that have not ended.", load
             )

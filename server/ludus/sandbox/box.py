@@ -205,6 +205,7 @@ class RunnerBox(SandboxBase):
         self._lost = True
         for job in tuple(self._jobs):
             job.lose(ProcessEnd(None, signal.SIGKILL, None, 0.0, 0.0, 0, rebuilt=True))
+        process.end_streams()
 
     async def _recover(self, process: BoxProcess, why: str) -> None:
         """Start over if background processes caused the loss of the sandbox.
@@ -317,6 +318,7 @@ class RunnerBox(SandboxBase):
         self._process.release()
         for job in tuple(self._jobs):
             job.lose(SandboxFailed("the sandbox is gone: it was closed"))
+        self._process.end_streams()
         for connected in tuple(self._connections):
             with suppress(OSError):
                 connected.shutdown(socket.SHUT_RDWR)  # not closed: its descriptor belongs to the caller

@@ -342,6 +342,12 @@ class BoxProcess:
         """Ignore further events of a background process."""
         self._jobs.pop(job, None)
 
+    def end_streams(self) -> None:
+        """End the output of background processes of which not all has arrived; the sandbox must have ended."""
+        for on_event in tuple(self._jobs.values()):
+            for stream in (0, 1):
+                on_event({"eof": True, "stream": stream}, b"")
+
     def pass_descriptors(self, *descriptors: int) -> None:
         """Send descriptors to the program inside, for the request that follows.
 

@@ -93,6 +93,21 @@ class Bubblewrap(PooledProvider):
                 self._groups.sweep()
         await self._try()
 
+    def within(self, groups: Groups) -> Bubblewrap:
+        """Return an open provider whose sandboxes have their control groups in another place, with limits on them all.
+
+        Args:
+            groups: see `Groups.nest`.
+        """
+        other = Bubblewrap()
+        other._program, other._groups = self._program, groups
+        return other
+
+    @property
+    def groups(self) -> Groups | None:
+        """Where its control groups are; None if it uses none."""
+        return self._groups
+
     async def _try(self) -> None:
         try:
             box = await self._pool.take(SandboxSettings(warm=0))

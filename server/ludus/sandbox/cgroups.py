@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ludus.sandbox.stale import OWNER, is_alive
 
@@ -41,6 +41,11 @@ class Group:
         """The directory that counts CPU time; in version 2 every group does."""
         self._version = version
         self._all = dict.fromkeys((self._memory, self._pids, self._time))
+
+    @property
+    def name(self) -> str:
+        """Its name, without the groups around it."""
+        return self._memory.name
 
     @classmethod
     def of(cls, pid: int, box: str) -> Group | None:
@@ -106,10 +111,16 @@ class Group:
         """Return the peak number of tasks in the group; 0 if the kernel does not report it."""
         return _number(self._pids / "pids.peak")
 
-    async def remove(self) -> None:
-        """Remove the group; its processes must have been killed."""
+    async def remove(self, *, inner: bool = False) -> None:
+        """Remove the group; its processes must have been killed.
+
+        Args:
+            inner: remove groups within it as well, whose owner may have been killed.
+        """
         for place in self._all:
             for _ in range(_REMOVALS):
+                if inner:
+                    _remove_tree(place)
                 try:
                     place.rmdir()
                 except FileNotFoundError:
@@ -166,17 +177,36 @@ class Groups:
         name = f"{OWNER}-{secrets.token_hex(6)}"
         return Group({kind: base / name for kind, base in self._bases.items()}, self._version)
 
+    def nest(self, memory: int, processes: int) -> tuple[Group, Groups]:
+        """Create a group with limits on all groups within it together, and return it with the place for those.
+
+        Raises:
+            OSError: the kernel refuses it.
+        """
+        group = self.new()
+        group.make(memory, processes)
+        places = {kind: base / group.name for kind, base in self._bases.items()}
+        if self._version == 2:
+            handed = " ".join(f"+{name}" for name in _NEEDED)
+            (next(iter(places.values())) / "cgroup.subtree_control").write_text(handed, encoding="ascii")
+        return group, Groups(places, self._version)
+
+    def describe(self) -> dict[str, Any]:
+        """Return this place for another process of the same user, as JSON; see `at`."""
+        return {"bases": {kind: str(base) for kind, base in self._bases.items()}, "version": self._version}
+
+    @classmethod
+    def at(cls, described: dict[str, Any]) -> Groups:
+        """Return the place that `describe` describes."""
+        return cls({kind: Path(base) for kind, base in described["bases"].items()}, int(described["version"]))
+
     def sweep(self) -> int:
         """Remove the groups of servers that no longer run; return how many were removed."""
         removed = 0
         for base in set(self._bases.values()):
             for left in base.glob("ludus-*-*-*"):
                 if not is_alive(left.name.rpartition("-")[0]):
-                    try:
-                        left.rmdir()
-                        removed += 1
-                    except OSError:
-                        continue
+                    removed += _remove_tree(left)
         return removed
 
     def _works(self) -> bool:
@@ -192,6 +222,16 @@ class Groups:
                 except OSError:
                     pass
         return True
+
+
+def _remove_tree(place: Path) -> int:
+    """Remove a group with those within it, as far as no process is in them; return how many were removed."""
+    removed = sum(_remove_tree(inner) for inner in place.iterdir() if inner.is_dir()) if place.is_dir() else 0
+    try:
+        place.rmdir()
+    except OSError:
+        return removed
+    return removed + 1
 
 
 def is_in_group(pid: int, name: str) -> bool:

@@ -64,6 +64,11 @@ class Pool:
         self._refill(settings)
         return found if found is not None else await self._start(settings)
 
+    @property
+    def boxes(self) -> tuple[SandboxBase, ...]:
+        """All sandboxes, those included that are ready."""
+        return tuple(self._all)
+
     async def fill(self, settings: SandboxSettings) -> None:
         """Start sandboxes and wait until `settings.warm` are ready."""
         ready = self._ready.setdefault(settings, deque())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any, Final
 
@@ -12,6 +13,18 @@ from ludus.sandbox.model import SandboxProvider
 GROUP: Final = "ludus.sandboxes"
 """The entry-point group of providers: name → `module:Class`, where the class can be called without arguments."""
 
+_replaced: dict[str, Callable[[], SandboxProvider]] = {}
+
+
+def replace_provider(name: str, make: Callable[[], SandboxProvider]) -> None:
+    """Let `find_provider` return another provider of that name in this process.
+
+    Args:
+        name: the name in the settings of sandboxes.
+        make: creates the provider that takes its place.
+    """
+    _replaced[name] = make
+
 
 def find_provider(name: str) -> SandboxProvider:
     """Create the provider of that name; it is not opened yet.
@@ -19,6 +32,8 @@ def find_provider(name: str) -> SandboxProvider:
     Raises:
         SandboxUnavailable: there is no such provider, or a package that it needs is not installed.
     """
+    if name in _replaced:
+        return _replaced[name]()
     published = {entry.name: entry for entry in entry_points(group=GROUP)}
     entry = published.get(name)
     if entry is None:

@@ -190,6 +190,12 @@ def server_processes() -> list[int]:
     return [pid for pid, line in processes_below(os.getpid()).items() if "hub.endpoints.child" in line]
 
 
+def sandbox_processes() -> dict[int, str]:
+    """Return the processes of brokers and of sandboxes below this process, those of endpoints included."""
+    marks = ("hub.endpoints.broker", "ludus.sandbox.inside", "hub.endpoints.child")
+    return {pid: line for pid, line in processes_below(os.getpid()).items() if any(mark in line for mark in marks)}
+
+
 async def until(happened: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait until something is so, in another process or in a task of the hub."""
     async with asyncio.timeout(seconds):
@@ -216,7 +222,7 @@ async def start_hub(tmp_path: Path) -> AsyncIterator[StartHub]:
             return hub
 
         yield start
-    assert not server_processes(), "no process of an endpoint outlives its hub"
+    assert not sandbox_processes(), "no process of an endpoint outlives its hub"
 
 
 @pytest.fixture
@@ -238,5 +244,6 @@ class Tools:
 
     until = staticmethod(until)
     server_processes = staticmethod(server_processes)
+    processes_below = staticmethod(processes_below)
     counter = COUNTER
     wheel_of = staticmethod(wheel_of)

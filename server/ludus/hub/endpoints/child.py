@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import sys
 
+from ludus.hub.endpoints.places import SOCKET
 from ludus.protocol.heap import uncollected
 
 
 def main() -> int:
     """Serve until a signal, and return the exit code."""
     with uncollected():  # a fifth of the CPU of a start would go into visiting what imports have made
+        from ludus.hub.endpoints.brokered import use_broker
         from ludus.hub.endpoints.passes import Passes, capability_key
         from ludus.server.workers.child import serve_order
         from ludus.server.workers.orders import Order
@@ -22,6 +24,7 @@ def main() -> int:
 
     said = Answers(os.dup(1))
     os.dup2(2, 1)
+    use_broker(SOCKET)
     order = Order.model_validate_json(sys.stdin.buffer.readline())
     return serve_order(order, read_orders(), said, Passes(order.secret), capability_key(order.secret))
 

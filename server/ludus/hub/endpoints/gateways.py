@@ -1,9 +1,10 @@
 """The gateways of endpoints: which process gets a request.
 
-How this works: a package has one gateway for `/e/owner/name`, and one for each pinned version, `/e/owner/name@version`.
-Both are `ludus.server.workers.gateway.Gateway`, and each release is one worker. What names an episode, a group, a
-capability or an ORS session goes to the worker that the id names, so it stays with its version. Everything else goes to
-the newest version, or to the pinned one. A worker that does not run is started by the first request for it.
+How this works: a package has one gateway for `/e/owner/name`, and one for each pinned version,
+`/e/owner/name@version`. Both are `ludus.server.workers.gateway.Gateway`, and each process of a release is one worker.
+What names an episode, a group, a capability or an ORS session goes to the worker that the id names, so it stays with
+its version and its process. Everything else goes to a process of the newest version, or of the pinned one. A release
+that does not run is started by the first request for it.
 """
 
 from __future__ import annotations
@@ -37,29 +38,45 @@ class EndpointPool(Pool):
         self.add(newest)
 
     def add(self, server: ReleaseServer) -> None:
-        """Add a release."""
-        self.servers[server.worker.name] = server
-        self.workers[server.worker.name] = server.worker
+        """Add a release, with the processes that it has and will have."""
+        if self.servers.get(server.worker.name) is server:
+            return
+
+        def add(worker: Worker) -> None:
+            self.servers[worker.name] = server
+            self.workers[worker.name] = worker
+
+        for worker in server.replicas.workers:
+            add(worker)
+        server.replicas.on_add.append(add)
+
+    def find(self, name: str | None) -> Worker | None:
+        """Return the worker of a name; None if there is none, or if it has ended for good."""
+        worker = super().find(name)
+        return worker if worker is not None and self.servers[worker.name].replicas.has(worker) else None
 
     def any(self, prefer: Iterable[str] = ()) -> Worker:
-        """Return the worker of the newest release."""
-        return self.newest.worker
+        """Return a worker of the newest release: a preferred one, or each in turn."""
+        newest = self.newest
+        return newest.replicas.pool.any(prefer) if newest.replicas.pool.ready else newest.worker
 
     def candidates(self) -> Sequence[Worker]:
-        """Return the worker of the newest release."""
-        return [self.newest.worker]
+        """Return the workers of the newest release that a new episode may go to."""
+        return self.newest.replicas.pool.ready or [self.newest.worker]
 
     async def reach(self, worker: Worker, *, about_episodes: bool = True) -> None:
-        """Wait until a worker can be reached, and start it if it does not run.
+        """Wait until a worker can be reached, and start its release if that does not run.
 
         Raises:
             InfrastructureFailed: the worker died, and the episodes with it.
             LudusError: see `ReleaseServer.ensure`.
         """
         server = self.servers[worker.name]
-        if about_episodes and server.has_lost_episodes:
+        if about_episodes and server.has_lost_episodes(worker):
             raise lost()
         await server.ensure()
+        if worker is not server.worker:
+            await super().reach(worker, about_episodes=about_episodes)
 
 
 class EndpointGateway(Gateway):

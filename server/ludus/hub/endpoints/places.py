@@ -20,6 +20,11 @@ ENVIRONMENT: Final = "/environment"
 PACKAGES: Final = "/packages"
 """Where an endpoint in a sandbox sees the folders of the hub's installation, as `/packages/0` and so on."""
 
+SANDBOXES: Final = "/sandboxes"
+"""Where an endpoint in a sandbox sees the folder with the socket of its broker; see `sandboxes.py`."""
+
+SOCKET: Final = f"{SANDBOXES}/socket"
+
 SITE_PACKAGES: Final = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
 """The folder of packages in a virtual environment."""
 

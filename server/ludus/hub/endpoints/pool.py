@@ -22,6 +22,7 @@ from ludus.protocol.errors import CapacityError, LudusError
 from ludus.protocol.registry_errors import PackageNotFound
 from ludus.sandbox import find_provider
 from ludus.sandbox.errors import SandboxUnavailable
+from ludus.sandbox.stale import remove_left_behind
 from ludus.server.web.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -163,8 +164,8 @@ class Endpoints:
             assert self._environments is not None
             assert self._provider is not None
             server = endpoint.servers[release.version] = ReleaseServer(
-                release, self.settings, self._environments, self._provider.create, endpoint.secret, self._admit,
-                self._starting,
+                release, self.settings, self._environments, self._provider, endpoint.secret, self._admit,
+                self._has_room_for_replica, self._starting,
             )  # fmt: skip
             if endpoint.newest is not None:
                 endpoint.newest.releases.add(server)
@@ -191,6 +192,7 @@ class Endpoints:
             self.settings = self.settings.model_copy(update={"sandbox": name})
             provider = find_provider(name)
             try:
+                await asyncio.to_thread(remove_left_behind)
                 await provider.open()
             except BaseException:
                 await provider.aclose()
@@ -218,11 +220,17 @@ class Endpoints:
             (own, limits.running_of_owner, "running_of_owner"),
             (running, limits.running, "running"),
         ):
-            if len(found) >= most and not self._stop_one(found):
+            if _processes(found) >= most and not self._stop_one(found):
                 whose = f"of {owner} " if limit == "running_of_owner" else ""
                 raise CapacityError(
                     f"{most} endpoints {whose}run and are all in use; try again", limit=limit, retryAfter=RETRY_SECONDS
                 )
+
+    def _has_room_for_replica(self, server: ReleaseServer) -> bool:
+        """Return whether one more process of a server is within the limits; nothing is stopped for it."""
+        limits, running = self.settings.limits, [one for one in self.servers() if one.running]
+        own = [one for one in running if one.release.owner == server.release.owner]
+        return not self._closed and _processes(running) < limits.running and _processes(own) < limits.running_of_owner
 
     def _stop_one(self, servers: list[ReleaseServer]) -> bool:
         unused = [one for one in servers if one.unused and one.worker.up]
@@ -263,8 +271,13 @@ class Endpoints:
 
     def _is_wanted(self, endpoint: Endpoint, server: ReleaseServer) -> bool:
         """Return whether channels are open over which it gets new episodes."""
-        name, pinned = server.worker.name, endpoint.pinned.get(server.release.version)
+        names, pinned = {worker.name for worker in server.replicas.workers}, endpoint.pinned.get(server.release.version)
         newest = endpoint.newest
-        if newest is not None and newest.releases.newest is server and name in newest.connected:
+        if newest is not None and newest.releases.newest is server and names & newest.connected:
             return True
-        return pinned is not None and name in pinned.connected
+        return pinned is not None and bool(names & pinned.connected)
+
+
+def _processes(servers: list[ReleaseServer]) -> int:
+    """Return how many processes servers have, replicas included."""
+    return sum(len(server.replicas.workers) for server in servers)

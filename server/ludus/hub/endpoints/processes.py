@@ -22,14 +22,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ludus.hub.endpoints.environments import CreateSandbox
 from ludus.hub.endpoints.places import ENVIRONMENT, shown_packages
 from ludus.hub.endpoints.resources import grant
+from ludus.hub.endpoints.sandboxes import ProcessSandboxes
 from ludus.protocol.errors import LudusError
-from ludus.sandbox import Limits, Process, Sandbox, SandboxSettings
+from ludus.sandbox import Limits, Process, Sandbox, SandboxProvider, SandboxSettings
+from ludus.sandbox.bubblewrap import Bubblewrap
 from ludus.sandbox.errors import SandboxFailed, SandboxPortClosed
 from ludus.server.workers.orders import KILLED, SERVE, Order
 from ludus.server.workers.processes import NotStarted
+from ludus.server.workers.tending import LONG_LIFE_SECONDS
 
 if TYPE_CHECKING:
     from ludus.hub.endpoints.logs import LogRing
@@ -58,18 +60,23 @@ class EndpointProcess:
 
     Args:
         box: the sandbox, which ends with the process.
+        sandboxes: those that the process has itself; None if it can have none.
         process: the process.
         worker: the worker that it is going to be.
         ring: gets what it writes.
     """
 
-    def __init__(self, box: Sandbox, process: Process, worker: Worker, ring: LogRing) -> None:
+    def __init__(
+        self, box: Sandbox, sandboxes: ProcessSandboxes | None, process: Process, worker: Worker, ring: LogRing
+    ) -> None:
         self.title = "sandbox"
         self.environments: list[str] = []
         self._box = box
+        self._sandboxes = sandboxes
         self._process = process
         self._worker = worker
         self._lost = False
+        self._closing: asyncio.Task[None] | None = None
         self._reading = asyncio.get_running_loop().create_task(_read_log(process, ring))
 
     @property
@@ -84,6 +91,11 @@ class EndpointProcess:
     def ending(self) -> str:
         """How it ended; empty while it runs."""
         return str(self._process.end.ending) if self._process.end is not None else ""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended, and nothing is left of it."""
+        return self._closing is not None and self._closing.done()
 
     def note_question(self) -> None:
         """Do nothing: such a process can always be killed."""
@@ -145,7 +157,15 @@ class EndpointProcess:
         self._process.request_kill()
 
     async def _close(self) -> None:
+        """Remove everything of the process; a caller that is canceled leaves it to go on."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close_once())
+        await asyncio.shield(self._closing)
+
+    async def _close_once(self) -> None:
         await self._box.aclose()
+        if self._sandboxes is not None:
+            await self._sandboxes.aclose()
         self._lost = self._lost or self._process.end is None
         await asyncio.gather(self._reading, return_exceptions=True)
 
@@ -195,23 +215,26 @@ class EndpointLauncher:
         folder: its virtual environment.
         worker: the worker that its processes are.
         settings: the settings of the endpoints.
-        create: creates sandboxes.
+        provider: creates sandboxes.
         ring: gets what the processes write.
     """
 
     def __init__(
-        self, release: Release, folder: Path, worker: Worker, settings: EndpointSettings, create: CreateSandbox,
-        ring: LogRing,
+        self, release: Release, folder: Path, worker: Worker, settings: EndpointSettings,
+        provider: SandboxProvider, ring: LogRing,
     ) -> None:  # fmt: skip
         self._release = release
         self._folder = folder
         self._worker = worker
         self._settings = settings
-        self._create = create
+        self._provider = provider
         self._ring = ring
         self._spare: asyncio.Task[EndpointProcess] | None = None
+        self._processes: list[EndpointProcess] = []
+        """Those of which something may be left."""
         self._starts: list[float] = []
         """When the last processes were started that have not lived long."""
+        self._up_since = 0.0
 
     async def start(self, order: Order, seconds: float) -> EndpointProcess:
         """Return the process that is ready, or start one; see `Launcher.start`.
@@ -232,9 +255,14 @@ class EndpointLauncher:
                 pass  # start one as if there had been none
         return await self._start(order, min(seconds, self._settings.limits.start_seconds))
 
-    def note_long_life(self) -> None:
-        """Note that the process has lived long enough for its end to be no failed start."""
+    def look(self) -> bool:
+        """Return whether the process has lived long enough for its end to be no failed start, and note that."""
+        now = asyncio.get_running_loop().time()
+        self._up_since = (self._up_since or now) if self._worker.up else 0.0
+        if not self._up_since or now - self._up_since <= LONG_LIFE_SECONDS:
+            return False
         self._starts.clear()
+        return True
 
     @property
     def has_spare(self) -> bool:
@@ -258,13 +286,16 @@ class EndpointLauncher:
                 await done[0].kill()
 
     async def close(self) -> None:
-        """Give up what it needed to start processes."""
+        """End every process that it has started, and wait until nothing of them is left."""
         await self.drop_spare()
+        await asyncio.gather(*(process.kill() for process in self._processes))
 
     async def _start(self, order: Order, seconds: float) -> EndpointProcess:
         sandboxed = self._settings.sandbox != UNSAFE
+        settings = self._sandbox_settings()
+        sandboxes = self._sandboxes(settings)
         try:
-            box = await self._create(self._sandbox_settings())
+            box = await (self._provider if sandboxes is None else sandboxes).create(settings)
         except LudusError as error:
             raise NotStarted(f"it has no sandbox: {error.message}") from None
         try:
@@ -273,16 +304,29 @@ class EndpointLauncher:
             process = await box.spawn(argv, env=self._secrets())
         except BaseException as error:
             await box.aclose()
+            if sandboxes is not None:
+                await sandboxes.aclose()
             if isinstance(error, LudusError):
                 raise NotStarted(f"its process cannot be started: {error.message}") from None
             raise
-        found = EndpointProcess(box, process, self._worker, self._ring)
+        found = EndpointProcess(box, sandboxes, process, self._worker, self._ring)
+        self._processes = [one for one in self._processes if not one.closed] + [found]
         try:
             await found.load(order, seconds)
         except BaseException:
             await found.kill()
             raise
         return found
+
+    def _sandboxes(self, settings: SandboxSettings) -> ProcessSandboxes | None:
+        """Return the place of a process and of its sandboxes; None where processes have no bubblewrap sandbox."""
+        if not isinstance(self._provider, Bubblewrap):
+            return None
+        return ProcessSandboxes(
+            self._provider, self._release.title, settings.limits, self._settings.limits.sandboxes,
+            known=tuple((inside, outside) for outside, inside in settings.readonly), network=settings.network,
+            note=self._ring.add,
+        )  # fmt: skip
 
     def _sandbox_settings(self) -> SandboxSettings:
         release, given = self._release, self._settings.limits

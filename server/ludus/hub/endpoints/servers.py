@@ -21,18 +21,22 @@ from typing import TYPE_CHECKING, Final, Literal
 from ludus.hub.endpoints.errors import EndpointFailed, EndpointRefused, InstallRefused
 from ludus.hub.endpoints.logs import LogRing
 from ludus.hub.endpoints.processes import EndpointLauncher, GivenUp
+from ludus.hub.endpoints.replicas import Replicas
 from ludus.hub.endpoints.resources import grant
 from ludus.protocol.backoff import Backoff
 from ludus.protocol.errors import LudusError, ShuttingDown
 from ludus.server.web.settings import ServerSettings
 from ludus.server.workers.orders import Order
-from ludus.server.workers.pool import Pool, State, Worker
-from ludus.server.workers.tending import LONG_LIFE_SECONDS, Tender
+from ludus.server.workers.pool import State, Worker
+from ludus.server.workers.tending import Tender
 
 if TYPE_CHECKING:
-    from ludus.hub.endpoints.environments import CreateSandbox, Environments
+    from pathlib import Path
+
+    from ludus.hub.endpoints.environments import Environments
     from ludus.hub.endpoints.releases import Release
     from ludus.hub.endpoints.settings import EndpointSettings
+    from ludus.sandbox import SandboxProvider
 
 log = logging.getLogger("ludus.hub.endpoints")
 
@@ -47,39 +51,45 @@ class ReleaseServer:
         release: the release.
         settings: the settings of the endpoints.
         environments: makes its virtual environment.
-        create: creates sandboxes.
+        provider: creates sandboxes.
         secret: what the gateway proves itself with.
         admit: makes room for it among the servers that run, or raises a `CapacityError`.
+        admit_replica: returns whether there is room for one more process of it.
         starting: limits how many servers start at one time.
 
     Attributes:
-        worker: what the gateway knows of it.
+        worker: what the gateway knows of its first process.
+        replicas: all of its processes.
         ring: what its processes have written.
         in_use: how many requests it has.
         used_at: when it was last used, on the event loop's clock.
     """
 
     def __init__(
-        self, release: Release, settings: EndpointSettings, environments: Environments, create: CreateSandbox,
-        secret: str, admit: Callable[[ReleaseServer], None], starting: asyncio.Semaphore,
+        self, release: Release, settings: EndpointSettings, environments: Environments,
+        provider: SandboxProvider, secret: str, admit: Callable[[ReleaseServer], None],
+        admit_replica: Callable[[ReleaseServer], bool], starting: asyncio.Semaphore,
     ) -> None:  # fmt: skip
         self.release = release
         self.worker = Worker(release.worker)
+        self.replicas = Replicas(release.title, self.worker, settings, self._serve_replica, lambda: admit_replica(self))
         self.ring = LogRing(settings.limits.log_bytes)
         self.in_use = 0
         self.used_at = asyncio.get_running_loop().time()
         self._settings = settings
         self._environments = environments
-        self._create = create
+        self._provider = provider
         self._secret = secret
         self._admit = admit
         self._starting = starting
-        self._launcher: EndpointLauncher | None = None
+        self._folder: Path | None = None
+        """The virtual environment while it runs."""
+        self._launchers: dict[str, EndpointLauncher] = {}
+        """Those of all processes, by their workers."""
         self._running: asyncio.Task[None] | None = None
         self._tender: Tender | None = None
         self._ending = False
         """Whether it is being stopped."""
-        self._up_since = 0.0
         self._failure: LudusError | None = None
         self._retry_at = 0.0
         self._retries = self._new_retries()
@@ -99,8 +109,14 @@ class ReleaseServer:
         return "failed" if self._failure is not None else "stopped"
 
     @property
-    def has_lost_episodes(self) -> bool:
-        """Whether a process of it has died since it was started, and the next one does not serve yet."""
+    def load(self) -> int:
+        """How many episodes all of its processes run, start, or have waiting."""
+        return sum(worker.load for worker in self.replicas.workers)
+
+    def has_lost_episodes(self, worker: Worker) -> bool:
+        """Return whether a process has died since the server was started, and the next one does not serve yet."""
+        if worker is not self.worker:
+            return not worker.up
         if not self.running or self.worker.up or self._ending or self._tender is None:
             return False
         return bool(self._tender.environments)
@@ -108,7 +124,11 @@ class ReleaseServer:
     @property
     def unused(self) -> bool:
         """Whether it has no request and no episode that has not ended."""
-        return not self.in_use and not self.worker.load
+        return not self.in_use and not self.load
+
+    @property
+    def _launcher(self) -> EndpointLauncher | None:
+        return self._launchers.get(self.worker.name)
 
     @property
     def has_spare(self) -> bool:
@@ -162,17 +182,13 @@ class ReleaseServer:
         now = asyncio.get_running_loop().time()
         if not self.running:
             return False
-        if self.worker.up:
-            self._up_since = self._up_since or now
-            if now - self._up_since > LONG_LIFE_SECONDS and self._launcher is not None:
-                self._launcher.note_long_life()
+        for launcher in self._launchers.values():
+            if launcher.look() and launcher is self._launcher:
                 self._retries = self._new_retries()
-        else:
-            self._up_since = 0.0
         if not self.unused or wanted or not self.worker.up:
             self.used_at = now
         if self._launcher is not None and self._settings.spares and self.worker.up and self.worker.load:
-            self._launcher.keep_spare(self._order())
+            self._launcher.keep_spare(self._order(self.worker))
         return now - self.used_at > self._settings.idle_seconds
 
     async def stop(self) -> None:
@@ -193,7 +209,6 @@ class ReleaseServer:
         self._admit(self)
         self._failure = None
         self._ending = False
-        self._up_since = 0.0
         self.worker.become(State.STARTING)
         self._running = asyncio.get_running_loop().create_task(self._run())
 
@@ -211,13 +226,13 @@ class ReleaseServer:
             async with contextlib.AsyncExitStack() as stack:
                 async with self._starting:
                     folder = await stack.enter_async_context(self._environments.using(self.release))
-                launcher = self._launcher = EndpointLauncher(
-                    self.release, folder, self.worker, self._settings, self._create, self.ring
-                )
+                self._folder = folder
+                scaling = asyncio.get_running_loop().create_task(self.replicas.run())
                 try:
-                    await self._tend(launcher)
+                    await self._serve(self.worker)
                 finally:
-                    await asyncio.shield(asyncio.ensure_future(launcher.close()))
+                    scaling.cancel()
+                    await asyncio.shield(asyncio.ensure_future(self.replicas.close()))
         except (InstallRefused, EndpointFailed) as error:
             self._fail(error)
         except GivenUp as error:
@@ -226,20 +241,38 @@ class ReleaseServer:
             log.exception("the endpoint %s failed", self.release.title)
             self._fail(self._failed(f"the hub could not run it ({type(error).__name__}); its log has the cause"))
         finally:
-            self._launcher = self._tender = None
+            self._tender = None
             self.worker.become(State.STARTING)
 
-    async def _tend(self, launcher: EndpointLauncher) -> None:
-        settings = self._server_settings()
-        tender = self._tender = Tender(
-            self.worker, Pool([], durable=False), launcher, self._order, settings, f"{self._secret} ".encode()
+    async def _serve(self, worker: Worker) -> None:
+        """Keep the process of a worker running, until it retires or this is canceled.
+
+        Raises:
+            EndpointFailed: it cannot start.
+            GivenUp: it ends too often soon after its start.
+        """
+        assert self._folder is not None
+        launcher = EndpointLauncher(self.release, self._folder, worker, self._settings, self._provider, self.ring)
+        settings = self._server_settings(worker)
+        tender = Tender(
+            worker, self.replicas.pool, launcher, lambda: self._order(worker), settings, f"{self._secret} ".encode()
         )
+        self._launchers[worker.name] = launcher
+        if worker is self.worker:
+            self._tender = tender
         try:
             await tender.run()
         finally:
-            await asyncio.shield(asyncio.ensure_future(tender.stop()))
+            del self._launchers[worker.name]
+            await asyncio.shield(asyncio.ensure_future(_end(tender, launcher)))
         if tender.failed.done():
             raise self._failed(tender.failed.result())
+
+    async def _serve_replica(self, worker: Worker) -> None:
+        try:
+            await self._serve(worker)
+        except GivenUp as error:
+            raise self._failed(str(error)) from None
 
     def _raise_failure(self) -> None:
         """Raise the error with which the last run ended, if it did, with the time that is left until the next one."""
@@ -262,15 +295,23 @@ class ReleaseServer:
         message = f"{self.release.title} does not run: {why}"
         return EndpointFailed(f"{message}. The end of its log:\n{tail}" if tail else message)
 
-    def _order(self) -> Order:
-        return Order(specs=list(self.release.specs), noise=[], settings=self._server_settings(), secret=self._secret)
+    def _order(self, worker: Worker) -> Order:
+        settings = self._server_settings(worker)
+        return Order(specs=list(self.release.specs), noise=[], settings=settings, secret=self._secret)
 
-    def _server_settings(self) -> ServerSettings:
+    def _server_settings(self, worker: Worker) -> ServerSettings:
         return ServerSettings(
-            port=0, worker=self.worker.name, root_path=self.release.path, allow_hosts=("*",),
+            port=0, worker=worker.name, root_path=self.release.path, allow_hosts=("*",),
             limits=self._settings.limits.server, unresponsive_seconds=self._settings.unresponsive_seconds,
             shutdown_seconds=2.0,
         )  # fmt: skip
+
+
+async def _end(tender: Tender, launcher: EndpointLauncher) -> None:
+    try:
+        await tender.stop()
+    finally:
+        await launcher.close()
 
 
 async def stop_all(servers: list[ReleaseServer]) -> None:

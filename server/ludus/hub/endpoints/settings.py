@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,8 @@ from ludus.protocol.messages import describe_invalid
 from ludus.server.runtime.limits import ServerLimits
 
 MEGABYTE = 1024 * 1024
+MOST = 36
+"""The most processes of one endpoint; see `replicas.py`."""
 
 
 class EndpointLimits(BaseModel):
@@ -22,17 +25,20 @@ class EndpointLimits(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     running: int = Field(default=32, ge=1)
-    """Endpoints that run at one time; beyond it, the one that was unused for longest is stopped, if any is unused."""
+    """Endpoints that run at one time, each replica counted; beyond it, the one that was unused for longest is stopped,
+    if any is unused."""
     running_of_owner: int = Field(default=8, ge=1)
     """The same, of one owner's packages."""
     starting: int = Field(default=4, ge=1)
     """Endpoints that start at one time; others wait."""
     memory: int = Field(default=1024 * MEGABYTE, ge=64 * MEGABYTE)
-    """Memory of all processes of an endpoint together, its files included."""
+    """Memory of a process of an endpoint and of its sandboxes together."""
     most_memory: int = Field(default=2048 * MEGABYTE, ge=64 * MEGABYTE)
     """The most memory that a package may ask for in its manifest (`resources.memory_mb`)."""
-    processes: int = Field(default=128, ge=16)
-    """Processes and threads of an endpoint."""
+    processes: int = Field(default=256, ge=16)
+    """Processes and threads of an endpoint, those in its sandboxes included."""
+    sandboxes: int = Field(default=64, ge=0)
+    """Sandboxes of one process of an endpoint. They share its memory, disk and processes."""
     disk: int = Field(default=256 * MEGABYTE, ge=MEGABYTE)
     """Files that an endpoint writes, those in /tmp included. They lie in memory and end with its process."""
     most_disk: int = Field(default=1024 * MEGABYTE, ge=MEGABYTE)
@@ -83,6 +89,15 @@ class EndpointSettings(BaseModel):
     """The values of secrets by package (`owner/name`) and by name. A package gets those that its manifest names."""
     idle_seconds: float = Field(default=600.0, gt=0)
     """How long an endpoint without requests and running episodes goes on."""
+    replicas: int = Field(default_factory=lambda: min(4, os.cpu_count() or 1), ge=1, le=MOST)
+    """The most processes of one endpoint. By default as many as there are cores, and at most 4."""
+    grow_load: float = Field(default=32.0, gt=0)
+    """A process is added while each has more than this many episodes, or episodes wait for a place; one is ended while
+    the others would have at most half as many each."""
+    grow_seconds: float = Field(default=2.0, ge=0)
+    """How long that must be so before a process is added."""
+    shrink_seconds: float = Field(default=60.0, ge=0)
+    """How long that must be so before a process is ended, which then waits for its last episode."""
     spares: bool = True
     """Whether an endpoint with running episodes keeps one more process ready, which takes over when its own dies."""
     crashes: int = Field(default=4, ge=1)

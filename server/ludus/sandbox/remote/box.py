@@ -27,8 +27,11 @@ _MARGIN_SECONDS: Final = 120.0
 class _RemoteLink(ProcessLink):
     """The link between a background process and its host."""
 
-    def __init__(self, session: HostSession, command: Command, on_end: Callable[[], None]) -> None:
+    def __init__(
+        self, session: HostSession, command: Command, on_end: Callable[[], None], links: set[_RemoteLink]
+    ) -> None:
         number = session.number()
+        self._links = links
         super().__init__(number, self._send, self._detach_from, command.terminal, on_end)
         self._session = session
         session.streams[number] = self
@@ -42,6 +45,7 @@ class _RemoteLink(ProcessLink):
             )
 
     def _detach_from(self, number: int) -> None:
+        self._links.discard(self)
         self._session.streams.pop(number, None)
 
     def _read_end(self, described: dict[str, Any]) -> ProcessEnd:
@@ -133,11 +137,7 @@ class RemoteBox(SandboxBase):
         return m.read_result(*reply)
 
     async def _spawn(self, command: Command, on_end: Callable[[], None]) -> Process | Terminal:
-        def end() -> None:
-            self._links.discard(link)
-            on_end()
-
-        link = _RemoteLink(self._session, command, end)
+        link = _RemoteLink(self._session, command, on_end, self._links)
         self._links.add(link)
         try:
             await self._ask("spawn", number=link.number, terminal=command.terminal, **_described(command))

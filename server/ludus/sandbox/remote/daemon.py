@@ -15,6 +15,7 @@ import hashlib
 import hmac
 import ipaddress
 import logging
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -295,9 +296,20 @@ def check_binding(host: str, token: str | None) -> None:
 
 @asynccontextmanager
 async def serving_sandboxes(
-    daemon: Daemon, *, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
-) -> AsyncIterator[str]:
-    """Serve until the block ends, then close every sandbox. The value is the address for clients, `ws://…`."""
+    daemon: Daemon, *, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None,
+    listener: socket.socket | None = None,
+) -> AsyncIterator[str]:  # fmt: skip
+    """Serve until the block ends, then close every sandbox. The value is the address for clients, `ws://…`.
+
+    Args:
+        daemon: what serves.
+        host, port: where to listen.
+        tls: the certificate to show.
+        listener: a Unix socket that listens already, instead of an address; the value is then empty.
+
+    Raises:
+        SandboxdError: the address cannot be listened on.
+    """
     runner = web.AppRunner(daemon.app(), access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     inner = runner.server
@@ -309,14 +321,18 @@ async def serving_sandboxes(
         return protocol
 
     try:
-        server = await asyncio.get_running_loop().create_server(connect, host, port, ssl=tls)
+        loop = asyncio.get_running_loop()
+        if listener is not None:
+            server: asyncio.Server = await loop.create_unix_server(connect, sock=listener)
+        else:
+            server = await loop.create_server(connect, host, port, ssl=tls)
     except OSError as error:
         await runner.cleanup()
         raise SandboxdError(f"cannot listen on {host}:{port}: {error}") from None
     try:
-        number = server.sockets[0].getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
-        yield f"{'ws' if tls is None else 'wss'}://{shown}:{number}"
+        bound = "" if listener is not None else server.sockets[0].getsockname()[1]
+        yield f"{'ws' if tls is None else 'wss'}://{shown}:{bound}" if listener is None else ""
     finally:
         server.close()
         await daemon.aclose()

@@ -29,6 +29,9 @@ from ludus.sandbox.remote.channel import Assembly, Channel
 
 log = logging.getLogger("ludus.sandbox")
 
+UNIX: Final = "unix:"
+"""What the address of a host starts with that listens on a Unix socket of this machine."""
+
 _PATH: Final = "/v1/sandboxes"
 _CLOSING_SECONDS: Final = 0.2
 
@@ -169,7 +172,7 @@ class Host:
     """One host of the pool.
 
     Args:
-        url: `ws://…` or `wss://…`.
+        url: `ws://…`, `wss://…` or `unix:/path`.
         token: what it requires, if it does.
         tls: how to check its certificate; None uses the authorities of this machine.
         timing: how long to wait.
@@ -189,13 +192,19 @@ class Host:
         self._tls = tls
         self._timing = timing
         self._grace = 0.0
+        self._address = url
         self._client: aiohttp.ClientSession | None = None
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Connect in the background, and keep the connection."""
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
-        self._client = aiohttp.ClientSession(headers=headers, trust_env=False, cookie_jar=aiohttp.DummyCookieJar())
+        local = self.url.removeprefix(UNIX) if self.url.startswith(UNIX) else None
+        self._address = self.url if local is None else "ws://localhost"
+        self._client = aiohttp.ClientSession(
+            headers=headers, trust_env=False, cookie_jar=aiohttp.DummyCookieJar(),
+            connector=None if local is None else aiohttp.UnixConnector(local),
+        )  # fmt: skip
         self._task = asyncio.get_running_loop().create_task(self._keep())
 
     @property
@@ -281,7 +290,7 @@ class Host:
         try:
             async with asyncio.timeout(self._timing.connect):
                 socket = await self._client.ws_connect(
-                    f"{self.url}{_PATH}", max_msg_size=m.MAX_FRAME, compress=0, ssl=self._tls or True
+                    f"{self._address}{_PATH}", max_msg_size=m.MAX_FRAME, compress=0, ssl=self._tls or True
                 )
                 await socket.send_str(hello.model_dump_json())
                 text = await socket.receive_str()

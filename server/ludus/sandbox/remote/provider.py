@@ -14,7 +14,7 @@ from ludus.sandbox.errors import SandboxFailed, SandboxUnavailable
 from ludus.sandbox.model import SandboxSettings
 from ludus.sandbox.pool import PooledProvider
 from ludus.sandbox.remote.box import RemoteBox
-from ludus.sandbox.remote.host import Host, HostSession, Timing
+from ludus.sandbox.remote.host import UNIX, Host, HostSession, Timing
 from ludus.sandbox.remote.tokens import read_token
 
 HOSTS_VARIABLE: Final = "LUDUS_SANDBOXD"
@@ -31,7 +31,8 @@ class Sandboxd(PooledProvider):
     """The provider of sandboxes that `ludus sandboxd` runs on one or more hosts.
 
     Args:
-        hosts: their addresses, `ws://…` or `wss://…`; by default those in LUDUS_SANDBOXD, separated by commas.
+        hosts: their addresses, `ws://…`, `wss://…` or, for one on this machine, `unix:/path/of/its/socket`; by default
+            those in LUDUS_SANDBOXD, separated by commas.
         token: what the hosts require; by default that of LUDUS_SANDBOXD_TOKEN_FILE or LUDUS_SANDBOXD_TOKEN.
         timing: how long to wait for hosts.
     """
@@ -146,6 +147,8 @@ def _check_url(text: str) -> str:
         SandboxUnavailable: it is not the address of a host.
     """
     url = text.strip().rstrip("/")
+    if url.startswith(f"{UNIX}/"):
+        return url
     parts = urlsplit("")
     try:
         parts = urlsplit(url)

@@ -57,6 +57,26 @@ class HostLimits:
     """Bytes of the requests of one client that have not arrived completely or are being carried out."""
     readonly: tuple[str, ...] = ()
     """The folders of the host that sandboxes may show by `SandboxSettings.readonly`, each with all below it."""
+    known: tuple[tuple[str, str], ...] = ()
+    """The same, of folders that clients know by other paths: (path of the clients, folder of the host)."""
+
+    def locate(self, place: str) -> str | None:
+        """Return the path on the host that clients name `place`; None if sandboxes may not show it."""
+        try:
+            return self._locate(os.path.normpath(place))
+        except OSError:  # it leads through what even this process may not follow
+            return None
+
+    def _locate(self, named: str) -> str | None:
+        for theirs, ours in self.known:
+            if _is_below(named, theirs):
+                real = os.path.realpath(os.path.join(ours, os.path.relpath(named, theirs)))
+                return real if _is_below(real, os.path.realpath(ours)) else None
+        return named if any(_is_below(os.path.realpath(named), one) for one in self.readonly) else None
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
 
 
 class Host(Protocol):
@@ -211,14 +231,16 @@ class Session:
             raise SandboxUnsupported(
                 "sandboxd cannot build images from folders of its clients: push the image to a registry and set `image`"
             )
-        for place, _ in settings.readonly:
-            real = os.path.realpath(place)
-            if not any(real == one or real.startswith(f"{one.rstrip('/')}/") for one in self._host.limits.readonly):
+        shown = []
+        for place, inside in settings.readonly:
+            found = self._host.limits.locate(place)
+            if found is None:
                 raise SandboxUnsupported(
                     f"`readonly` names {place}, which this host does not show: start its sandboxd with "
                     f"`--readonly {place}`"
                 )
-        return settings.model_copy(update={"provider": self._host.provider.name, "warm": 0})
+            shown.append((found, inside))
+        return settings.model_copy(update={"provider": self._host.provider.name, "warm": 0, "readonly": tuple(shown)})
 
     async def _check(self, number: int, asked: m.Check, body: bytes) -> Reply:
         await self._host.provider.prepare(self._local(asked.settings))

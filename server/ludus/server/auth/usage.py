@@ -125,7 +125,8 @@ class UsageTable:
     @classmethod
     def private(cls, clock: Callable[[], float] = time.monotonic) -> Self:
         """Return a table that only this process uses."""
-        table = cls(mmap.mmap(-1, size_of(1)), None, 1, clock)
+        memory = mmap.mmap(-1, size_of(1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # some sandboxes allow no other
+        table = cls(memory, None, 1, clock)
         table._write(_USED_COLUMNS, 1)
         return table
 

@@ -105,9 +105,9 @@ class Scaler:
             self._tend(workers[name])
 
     def _end(self, active: Sequence[Worker]) -> None:
-        least = min(active, key=lambda worker: (worker.load, -int(worker.name[1:])))
+        least = min(reversed(active), key=lambda worker: worker.load)
         least.retiring = True
-        log.info("worker %s ends when it has no episodes left (%d workers)", least.name, len(active) - 1)
+        log.info("worker %s ends when it has no episodes left", least.name)
 
     def _free_name(self) -> str:
         number = 0
