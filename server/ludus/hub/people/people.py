@@ -11,9 +11,9 @@ from ludus.hub.people.accounts import Accounts
 from ludus.hub.people.audit import Audit
 from ludus.hub.people.authenticator import Authenticator
 from ludus.hub.people.invitations import Invitations
-from ludus.hub.people.organizations import Organizations
 from ludus.hub.people.openid.identities import Identities
 from ludus.hub.people.openid.sign_in import OpenIdSignIn
+from ludus.hub.people.organizations import Organizations
 from ludus.hub.people.passwords import Passwords
 from ludus.hub.people.personal_data import PersonalData
 from ludus.hub.people.rates import Rates

@@ -16,8 +16,8 @@ from ludus.hub.site.account_pages import AccountPages
 from ludus.hub.site.board_pages import BoardPages
 from ludus.hub.site.catalog_pages import CatalogPages
 from ludus.hub.site.environment_pages import EnvironmentPages
-from ludus.hub.site.organization_pages import OWN, OrganizationPages
 from ludus.hub.site.openid_pages import CALLBACK, OpenIdPages
+from ludus.hub.site.organization_pages import OWN, OrganizationPages
 from ludus.hub.site.play_pages import PlayPages
 from ludus.hub.site.plays import Plays
 from ludus.hub.site.rendering import Renderer
