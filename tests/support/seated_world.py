@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 from ludus.server import Match, Private, Result, SeatedEnvironment, Split, Task, ToolError, tool
 
 
@@ -84,3 +86,24 @@ class Piles(SeatedEnvironment[Pile, Nim]):
     def crash(self) -> str:
         """Break the environment."""
         raise RuntimeError("planted")
+
+
+class Duel(Nim):
+    """A match without scripted opponents."""
+
+    opponents = ()
+
+
+class Duels(Piles):
+    """The same game, between agents only."""
+
+    match_class = Duel
+
+
+class Drifts(Piles):
+    """A game with a tool that never gives the same twice."""
+
+    @tool
+    def drift(self) -> str:
+        """Return something new."""
+        return secrets.token_hex(8)

@@ -198,6 +198,17 @@ class RunningMatch:
                 yield other, EndReason.COMPLETED, None
         self._wake()
 
+    def owed(self) -> Iterator[tuple[Episode, tuple[RewardEntry, ...]]]:
+        """Yield the episodes that a running call will end, with what they get if the server dies before it does.
+
+        A journal holds this with the end of the match. The end of the call, which is written later, takes its place.
+        """
+        if self.match is None or self.match.rewards is None:
+            return
+        for seat, other in self.episodes.items():
+            if other.end_reason is None and seat not in self._paid:
+                yield other, (RewardEntry(step=other.asked, source="match", reward=self.match.rewards[seat]),)
+
     def release(self) -> None:
         """Drop the author's match when no episode needs it any more."""
         if all(one.end_reason is not None for one in self.episodes.values()):
