@@ -27,7 +27,7 @@ async def said(episode: Any, tool: str, **arguments: Any) -> str:
 
 
 @pytest.mark.requirement("SEAT-13")
-@pytest.mark.parametrize("wire", ["channel", "mcp"])
+@pytest.mark.parametrize("wire", ["channel", pytest.param("mcp", marks=pytest.mark.suite("histories"))])
 async def test_a_match_goes_on_after_kill_9_in_its_middle(served: Process, wire: Any) -> None:
     async with connect(served.url, wire=wire) as client:
         async with await client.environment("piles").start_match(index=9, seed=4) as match:
@@ -54,6 +54,7 @@ async def test_a_match_goes_on_after_kill_9_in_its_middle(served: Process, wire:
             assert [(one.source, one.step) for one in (await first.rewards()).entries] == [("match", 4)]
 
 
+@pytest.mark.suite("histories")
 @pytest.mark.requirement("SEAT-13")
 async def test_random_play_is_the_same_with_and_without_deaths(served: Process) -> None:
     async with connect(served.url) as client:
@@ -80,6 +81,7 @@ async def test_random_play_is_the_same_with_and_without_deaths(served: Process) 
         assert await play({4, 9, 15}) == await play(set())
 
 
+@pytest.mark.suite("histories")
 @pytest.mark.requirement("SEAT-13")
 async def test_scripted_opponents_play_on_as_they_would_have(served: Process) -> None:
     async with connect(served.url) as client:
