@@ -15,7 +15,7 @@ Sit = Callable[..., Awaitable[Any]]
 async def test_one_seat_plays_against_a_scripted_opponent(sit: Sit) -> None:
     seat = await sit(Piles, index=3, seed=2)
     assert seat.prompt.startswith("You are first. Your word is apple3.")
-    assert set(seat.tools) == {"take", "recall", "crash"}
+    assert set(seat.tools) == {"take", "recall"}
     seen = await seat.call("take", count=1)
     assert "first took 1; second took" in seen.text
     if seat.sees_rewards:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from seated_world import Duels, Piles
+from seated_world import Drifts, Duels, Piles
 from worlds import Playground
 
 from ludus.client import Client, RemoteEnvironment, connect
@@ -20,7 +20,7 @@ from ludus.protocol.lifecycle import EndReason
 
 @pytest.fixture(params=["channel", "mcp"])
 async def client(request: pytest.FixtureRequest, serve: Callable[..., Any]) -> AsyncIterator[Client]:
-    server = await serve(Piles)
+    server = await serve(Piles, Drifts)
     async with connect(server.url, wire=request.param) as client:
         yield client
 
@@ -60,8 +60,8 @@ async def test_each_seat_has_its_own_prompt_tools_and_steps(match: Any) -> None:
     assert "pear3" not in text_of(first.prompt[-1].content)
     assert "pear3" in text_of(second.prompt[-1].content)
     assert "apple3" not in text_of(second.prompt[-1].content)
-    assert [tool.name for tool in first.tools] == ["take", "recall", "crash", "wait"]
-    assert [tool.name for tool in second.tools] == ["take", "recall", "bonus", "crash", "wait"]
+    assert [tool.name for tool in first.tools] == ["take", "recall", "wait"]
+    assert [tool.name for tool in second.tools] == ["take", "recall", "bonus", "wait"]
     assert (await first.call("bonus")).error.code == "unknown_tool"
     assert await said(first, "recall") == "apple3"
     assert await said(second, "recall") == "pear3"
@@ -171,13 +171,15 @@ async def test_a_seat_that_meets_its_limit_has_left(piles: Any) -> None:
 
 
 @pytest.mark.requirement("SEAT-10")
-async def test_a_failure_of_the_environment_makes_all_seats_unscored(match: Any) -> None:
+async def test_a_failure_of_the_environment_makes_all_seats_unscored(client: Any) -> None:
+    match = await client.environment("drifts").start_match(index=3)
     with pytest.raises(EpisodeFailed):
         await match["first"].call("crash")
     infos = [await episode.info() for episode in match]
     assert [info.end_reason for info in infos] == [EndReason.ENVIRONMENT_ERROR] * 2
     assert [info.reward.value for info in infos] == [None, None]
     assert infos[0].incident == infos[1].incident is not None
+    await match.close()
 
 
 @pytest.mark.requirement("SEAT-5")
@@ -247,9 +249,9 @@ async def test_one_number_and_key_in_two_seats_are_two_steps(match: Any) -> None
 async def test_the_environment_lists_its_seats_and_opponents(piles: Any) -> None:
     info = await piles.info()
     assert [seat.name for seat in info.seats] == ["first", "second"]
-    assert [tool.name for tool in info.seats[1].tools] == ["take", "recall", "bonus", "crash", "wait"]
+    assert [tool.name for tool in info.seats[1].tools] == ["take", "recall", "bonus", "wait"]
     assert info.opponents == ("random", "perfect")
-    assert [tool.name for tool in info.tools] == ["take", "recall", "crash"]
+    assert [tool.name for tool in info.tools] == ["take", "recall"]
 
 
 async def test_the_blocking_client_plays_a_match(serve: Callable[..., Any]) -> None:

@@ -82,11 +82,6 @@ class Piles(SeatedEnvironment[Pile, Nim]):
         """Earn a little, as only this seat can."""
         return Result("a bonus", reward=0.25)
 
-    @tool
-    def crash(self) -> str:
-        """Break the environment."""
-        raise RuntimeError("planted")
-
 
 class Duel(Nim):
     """A match without scripted opponents."""
@@ -101,7 +96,12 @@ class Duels(Piles):
 
 
 class Drifts(Piles):
-    """A game with a tool that never gives the same twice."""
+    """A game with a tool that never gives the same twice, and one that breaks it."""
+
+    @tool
+    def crash(self) -> str:
+        """Break the environment."""
+        raise RuntimeError("planted")
 
     @tool
     def drift(self) -> str:

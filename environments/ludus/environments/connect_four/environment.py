@@ -100,7 +100,8 @@ class ConnectFourMatch(Match[ConnectFourTask]):
 
     def left(self, seat: str) -> Mapping[str, Reward]:
         """A seat that leaves gives the game up."""
-        return self._rewards(_other(seat))
+        rewards = self._rewards(_other(seat))
+        return {name: one.model_copy(update={"reason": f"{seat} gave up"}) for name, one in rewards.items()}
 
     def _rewards(self, winner: str | None) -> dict[str, Reward]:
         return {seat: _reward(won=seat == winner, drawn=winner is None) for seat in self.seats}

@@ -229,10 +229,14 @@ def in_match(call: Call) -> Call:
         assert match is not None
         assert episode.seat is not None
         async with match.turn(episode.seat):
-            if match.finished:  # it ended while the call waited for others, so the call does not run
+            if (
+                match.finished and record.tool is not None
+            ):  # it ended while the call waited for others, so the call does not run
                 content = read_content(user_code.call(episode.instance.observe))
                 return match.conclude(episode, StepResult(step=record.number, content=content))
-            return match.conclude(episode, await call(episode, record))
+            result = await call(episode, record)
+            # A final answer is not graded; what the seat gets for leaving is an entry of its own.
+            return result if record.tool is None else match.conclude(episode, result)
 
     return play
 
