@@ -41,8 +41,7 @@ from ludus.server.runtime.repeating import write_whole
 from ludus.server.runtime.setup import EpisodeSetup
 from ludus.server.runtime.snapshots import Snapshots
 from ludus.server.runtime.startup import StartupHooks
-from ludus.server.runtime.step_times import StepCounts
-from ludus.server.runtime.steps import StepRunner
+from ludus.server.runtime.steps import StepCounts, StepRunner
 from ludus.server.runtime.task_sandboxes import open_sandboxes
 from ludus.server.runtime.threads import Workers
 from ludus.server.tasks.catalog import Catalog
