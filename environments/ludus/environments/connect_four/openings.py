@@ -29,7 +29,7 @@ _LENGTHS: Final = (8, 10, 12, 14)
 @cache
 def openings(split: SplitName, plies: int) -> tuple[str, ...]:
     """Return the moves of a split's openings with a win in so many plies. No position is in two splits."""
-    text = (resources.files(__package__) / "openings.txt").read_text("ascii")
+    text = (resources.files("ludus.environments.connect_four") / "openings.txt").read_text("ascii")
     lines = [line.split() for line in text.splitlines()]
     return tuple(moves for number, moves in lines if int(number) == plies and _split_of(moves) == split)
 

@@ -89,19 +89,21 @@ class RunningMatch:
         Raises:
             UserCodeError: the author's code raised, or returned something invalid.
         """
-        if self.match is None:
-            cls = episode.published.cls
-            assert issubclass(cls, SeatedEnvironment)
-            match = user_code.call(cls.match_class)
-            match.id, match.task, match.seed = self.id, episode.task, episode.seed
-            match.played = frozenset(self.episodes)
-            match._table = self
-            match.opponent = ""
-            if set(match.seats) - match.played:
-                match.opponent = self.opponent or user_code.call(match.default_opponent)
-            await user_code.run(share, cls.blocking, match.setup)
-            self.match = match
-        return self.match
+        if self.match is not None:
+            return self.match
+        cls = episode.published.cls
+        assert issubclass(cls, SeatedEnvironment)
+        match = user_code.call(cls.match_class)
+        match.id, match.task, match.seed = self.id, episode.task, episode.seed
+        match.played = frozenset(self.episodes)
+        match._table = self
+        match.opponent = ""
+        if set(match.seats) - match.played:
+            match.opponent = self.opponent or user_code.call(match.default_opponent)
+        await user_code.run(share, cls.blocking, match.setup)
+        self.match = match
+        opened: Match[Any] = match
+        return opened
 
     @property
     def finished(self) -> bool:
