@@ -71,7 +71,7 @@ class RewardEntry(WireModel):
     step: Whole
     """The number of the step that earned it; for a turn, of its last step; for a grade, of the last step before it."""
     source: str
-    """`step`, `turn` or `grade`."""
+    """`step`, `turn`, `grade` or `match`."""
     reward: Reward
     turn: Ordinal | None = None
     """The number of the turn that earned it; null for other sources, and if calls carry no turns."""

@@ -283,5 +283,10 @@ def _refuse(published: Published, history: History) -> None:
     """Raise `Unsupported` if an episode cannot, or must not, be executed again."""
     if history.started.has_secrets:
         raise Unsupported("its start gave secrets, which no journal holds, so it cannot be executed again")
+    if history.started.match is not None:
+        raise Unsupported(
+            f"it is the seat {history.started.seat!r} of match {history.started.match}, which cannot be executed again "
+            "without the steps of the other seats"
+        )
     if published.cls.outside_effects:
         raise Unsupported("its environment acts on the outside (`outside_effects`), so its calls must not run again")

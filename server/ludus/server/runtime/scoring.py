@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Final
 
-from ludus.protocol.content import text_of
+from ludus.protocol.content import TextBlock, text_of
 from ludus.protocol.episodes import Candidate, StepResult
 from ludus.protocol.errors import LudusError
 from ludus.protocol.lifecycle import EndReason
@@ -23,7 +23,7 @@ from ludus.server.rewards.rubric import Rubric
 from ludus.server.runtime import turns, user_code
 from ludus.server.runtime.clock import time_limit
 from ludus.server.runtime.episode import Call, Episode, StepRecord
-from ludus.server.runtime.threads import Threads
+from ludus.server.runtime.threads import Share, Threads
 from ludus.server.tasks.catalog import Published
 
 POLICY_VARIABLE: Final = "LUDUS_POLICY_MODEL"
@@ -31,6 +31,10 @@ POLICY_VARIABLE: Final = "LUDUS_POLICY_MODEL"
 
 POLICY: Final[ContextVar[str | None]] = ContextVar("ludus_policy", default=None)
 """The policy model for one caller of the host; it takes precedence over the environment variable."""
+
+
+SUBMITTED_TEXT: Final = "Your answer was handed in. The episode is over."
+"""The observation of a final message."""
 
 
 def start_scoring(episode: Episode, workers: Threads, last: TakenStep | None = None) -> Attempt:
@@ -188,3 +192,24 @@ async def score(
             raise
         raise user_code.failure("score_group", None, published.name, error) from None
     return rewards
+
+
+def grade_call(published: Published, share: Share) -> Call:
+    """Return the innermost call of a grade: the author's `grade`, or nothing if the class does not define it."""
+    cls = published.cls
+    offload = cls.blocking and not inspect.iscoroutinefunction(cls.grade)
+
+    async def grade(episode: Episode, record: StepRecord) -> StepResult:
+        reward = None
+        if published.gradable:
+            if cls._binding is not None:
+                start_scoring(episode, share)
+            value = await user_code.run(share, offload, episode.instance.grade, record.arguments["answer"])
+            if value is None and not may_grade_nothing(episode):
+                raise TypeError("grade returned None; return a number or a Reward, 0.0 for an answer worth nothing")
+            reward = read_reward(value)
+        return StepResult(
+            step=record.number, content=(TextBlock(text=SUBMITTED_TEXT),), reward=reward, end_reason=EndReason.SUBMITTED
+        )
+
+    return grade

@@ -10,10 +10,12 @@ How this works. A step passes four stages, in the order of this file:
       │
     settle()     reward log, end of the episode, waking the waiters, next in the queue
 
-A handler is one function around the author's code, `_tool_call` or `_grade_call`, inside wrappers. Each wrapper takes a
-`Call` and returns a `Call`, and an environment has only those that it needs. From the outside in:
+A handler is one function around the author's code, `_tool_call` or `scoring.grade_call`, inside wrappers. Each wrapper
+takes a `Call` and returns a `Call`, and an environment has only those that it needs. From the outside in:
 
-    traced, _timed                a span, if tracing is on; time spent, by environment
+    traced                        a span, if tracing is on
+    matches.in_match              one call of a match at a time                      (if the class has seats)
+    _timed                        time spent, by environment
     _written_ahead                waits for the journal                              (if the class acts on the outside)
     snapshots.saving              a snapshot of the state                            (if the class is durable by them)
     step_limits.limited           cut the observation; steps, observations and memory that end the episode
@@ -21,6 +23,7 @@ A handler is one function around the author's code, `_tool_call` or `_grade_call
     _refusing                     the agent's mistakes become results
     noise.disturbed               noise                                              (if the class has noise)
     scoring.judging_steps         `@reward(when="step")`, and the rubric at the end   (if the class declares rewards)
+    matches.in_turn               refuses moves out of turn                          (if the class has seats)
     _tool_call                    validated arguments → the author's method → a result
 
 An exception that leaves the handler is the environment's failure. A record is settled exactly once, by the first of
@@ -51,13 +54,14 @@ from ludus.protocol.errors import EpisodeFailed, KeyConflict, LudusError, StepCo
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, EpisodeStatus, advance
 from ludus.protocol.rewards import RewardEntry, total
 from ludus.protocol.text import replace_surrogates
-from ludus.server.authoring.results import ToolError, read_result, read_reward
+from ludus.server.authoring.results import ToolError, read_result
 from ludus.server.authoring.tools import InvalidArguments, StepContext
 from ludus.server.runtime import scoring, turns, user_code
 from ludus.server.runtime.clock import CLOCK, Clock
 from ludus.server.runtime.episode import Call, Episode, StepRecord
 from ludus.server.runtime.journal import Asked, Journal, Settled, committed
 from ludus.server.runtime.limits import ServerLimits
+from ludus.server.runtime.matches import in_match, in_turn
 from ludus.server.runtime.noise import disturbed
 from ludus.server.runtime.snapshots import Snapshots, saving
 from ludus.server.runtime.step_limits import NOT_RECEIVED, TOOL_NAME_CHARS, StepLimits
@@ -67,9 +71,6 @@ from ludus.server.tasks.catalog import Published
 
 STEP_SECONDS: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the histogram of step times, in seconds: from an inline tool to the default deadline."""
-
-SUBMITTED_TEXT: Final = "Your answer was handed in. The episode is over."
-"""The observation of a final message."""
 
 
 class OnEnd(Protocol):
@@ -319,7 +320,9 @@ class StepRunner:
     def _compose(self, published: Published, share: Share) -> Handlers:
         """Return the handlers of an environment's calls; the module's docstring shows the order of the wrappers."""
         cls = published.cls
-        call, grade = _tool_call(share), _grade_call(published, share)
+        call, grade = _tool_call(share), scoring.grade_call(published, share)
+        if published.seats:
+            call = in_turn(call)
         if cls._binding is not None:
             call = scoring.judging_steps(call, cls._binding, share)
         if cls.noise is not None:
@@ -333,7 +336,10 @@ class StepRunner:
         if cls.outside_effects and self._journal is not None:
             call, grade = _written_ahead(call, self._journal), _written_ahead(grade, self._journal)
         times = self.counts.times[published.name] = StepTimes()
-        return Handlers(traced(_timed(call, times), self._tracing), traced(_timed(grade, times), self._tracing))
+        call, grade = _timed(call, times), _timed(grade, times)
+        if published.seats:
+            call, grade = in_match(call), in_match(grade)
+        return Handlers(traced(call, self._tracing), traced(grade, self._tracing))
 
     def _refusing(self, call: Call) -> Call:
         """Wrap a call: give the agent's mistakes a result, with the error as its observation."""
@@ -491,27 +497,6 @@ def _tool_call(share: Share) -> Call:
         return read_result(value, record.number, ends=tool.ends)
 
     return call
-
-
-def _grade_call(published: Published, share: Share) -> Call:
-    """Return the innermost call of a grade: the author's `grade`, or nothing if the class does not define it."""
-    cls = published.cls
-    offload = cls.blocking and not inspect.iscoroutinefunction(cls.grade)
-
-    async def grade(episode: Episode, record: StepRecord) -> StepResult:
-        reward = None
-        if published.gradable:
-            if cls._binding is not None:
-                scoring.start_scoring(episode, share)
-            value = await user_code.run(share, offload, episode.instance.grade, record.arguments["answer"])
-            if value is None and not scoring.may_grade_nothing(episode):
-                raise TypeError("grade returned None; return a number or a Reward, 0.0 for an answer worth nothing")
-            reward = read_reward(value)
-        return StepResult(
-            step=record.number, content=(TextBlock(text=SUBMITTED_TEXT),), reward=reward, end_reason=EndReason.SUBMITTED
-        )
-
-    return grade
 
 
 def _timed(call: Call, times: StepTimes) -> Call:
