@@ -32,5 +32,7 @@ class ResultLimits(BaseModel):
     """How often the hub starts an episode whose infrastructure breaks."""
     reruns_share: float = Field(default=0.1, ge=0, le=1)
     """The share of a run's episodes that the hub starts again; at least 2 of them."""
+    lease_seconds: float = Field(default=30.0, gt=0)
+    """For how long a process of the hub counts as alive after its last sign, before another takes its episodes."""
     sweep_seconds: float = Field(default=5.0, gt=0)
     """How often the hub looks after open episodes and deadlines."""

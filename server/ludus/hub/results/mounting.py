@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from ludus.hub.results.personal import PersonalResults
 from ludus.hub.results.played import PlayedRuns
+from ludus.hub.results.processes import LOCKS, ProcessLease
 from ludus.hub.results.receipts import concluding
 from ludus.hub.results.rollouts import INDEXES, RunRollouts
 from ludus.hub.results.routes import ResultRoutes
@@ -29,7 +30,8 @@ def mount_results(app: FastAPI, hub: Hub) -> None:
     """
     key = hub_key(hub.settings.data / KEY_FILE)
     store, conclude = ResultStore(hub.database, hub.settings.results), concluding(key)
-    played = PlayedRuns(store, hub.settings.results, hub.runner.token, conclude)
+    lease = ProcessLease(hub.database, hub.settings.data / LOCKS, hub.settings.results.lease_seconds)
+    played = PlayedRuns(store, hub.settings.results, hub.runner.token, lease, conclude)
     rollouts = RunRollouts(hub.blobs, store, hub.settings.data / INDEXES)
 
     def play_address(request: Request, owner: str, name: str, version: str) -> str | None:
