@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +62,7 @@ def read_settings_file(path: Path | None) -> SettingsFile:
 
 def _names_at(place: Sequence[int | str]) -> list[str]:
     """Return the names of the settings of a table."""
-    model: type[BaseModel] = SettingsFile
+    model: Any = SettingsFile
     for part in place:
-        fields: Mapping[str, Any] = model.model_fields
-        default = fields[str(part)].get_default() if str(part) in fields else None
-        model = EndpointSettings if part == "endpoints" else type(default)
+        model = EndpointSettings if part == "endpoints" else type(model.model_fields[str(part)].default)
     return sorted(model.model_fields)

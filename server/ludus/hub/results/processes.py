@@ -16,15 +16,15 @@ import contextlib
 import fcntl
 import re
 import secrets
-import time
 from pathlib import Path
 from typing import IO, Final
 
-from sqlalchemy import ColumnElement, and_, delete, func, select, update
+from sqlalchemy import ColumnElement, and_, delete, select, update
 from sqlalchemy.orm import Session
 
 from ludus.hub.database.engine import Database
 from ludus.hub.database.result_tables import HubProcess, ResultEpisode, ResultRun
+from ludus.hub.database.times import database_time
 from ludus.protocol.registry_errors import RunElsewhere
 
 LOCKS: Final = "processes"
@@ -60,19 +60,19 @@ class ProcessLease:
         self._lock = (self._folder / new).open("xb")
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with self._database.writing() as session:
-            session.add(HubProcess(id=new, expires_at=_now(session) + self._seconds))
+            session.add(HubProcess(id=new, expires_at=database_time(session) + self._seconds))
         self.id = new
 
     def renew(self) -> bool:
         """Renew the lease, and return whether this process still has it; if not, it has no open episodes any more."""
         with self._database.writing() as session:
             mine = update(HubProcess).where(HubProcess.id == self.id)
-            return bool(session.execute(mine.values(expires_at=_now(session) + self._seconds)).rowcount)  # type: ignore[attr-defined]
+            return bool(session.execute(mine.values(expires_at=database_time(session) + self._seconds)).rowcount)  # type: ignore[attr-defined]
 
     def reclaim(self) -> int:
         """Put back the open episodes of processes that have ended, and return their number."""
         with self._database.writing() as session:
-            late = select(HubProcess.id).where(HubProcess.expires_at < _now(session))
+            late = select(HubProcess.id).where(HubProcess.expires_at < database_time(session))
             ended = {*session.scalars(late), *filter(self._died, session.scalars(select(HubProcess.id)))}
             session.execute(delete(HubProcess).where(HubProcess.id.in_(ended)))
             lost = update(ResultEpisode).where(
@@ -130,12 +130,3 @@ def check_here(session: Session, run: ResultRun, process: str | None) -> None:
             f"episodes of the run {run.key} are open in another process of this hub; send all requests about a run to "
             "one process, or end its episodes there first"
         )
-
-
-def _now(session: Session) -> float:
-    """Return the time of the database, in Unix seconds."""
-    if session.get_bind().dialect.name == "sqlite":
-        return time.time()
-    found = session.scalar(select(func.extract("epoch", func.clock_timestamp())))
-    assert found is not None
-    return float(found)
