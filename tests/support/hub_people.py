@@ -81,14 +81,16 @@ class PeopleHub:
 
 @contextmanager
 def people_hub(
-    folder: Path, database: str | None, names: Sequence[str] = PEOPLE, **settings: Any
-) -> Iterator[PeopleHub]:
+    folder: Path, database: str | None, names: Sequence[str] = PEOPLE, administrator: str | None = "root",
+    **settings: Any,
+) -> Iterator[PeopleHub]:  # fmt: skip
     """Run a hub with accounts."""
     results = ResultLimits(sweep_seconds=3600.0)  # so that the database has no queries but those of a test
     app = create_hub(HubSettings(data=folder / "data", database_url=database, seed=False, results=results, **settings))
     with in_process(app) as client:
         accounts = app.state.hub.people.accounts
-        accounts.create("root", PASSWORD, admin=True)
+        if administrator is not None:
+            accounts.create(administrator, PASSWORD, admin=True)
         for name in names:
             accounts.create(name, PASSWORD)
         yield PeopleHub(app, client)

@@ -12,6 +12,7 @@ import httpx
 import uvicorn
 
 from ludus.hub.app import create_hub
+from ludus.hub.results.limits import ResultLimits
 from ludus.hub.seed import seed
 from ludus.hub.serve import HubServer
 from ludus.hub.settings import HubSettings
@@ -75,9 +76,10 @@ def as_page(answer: httpx.Response, status: int = 200) -> Page:
     return Page(answer.text)
 
 
-def main(data: str, play_url: str) -> None:
+def main(data: str, play_url: str, database: str | None = None, lease: str = "30") -> None:
     """Run a hub on a free port whose environments run at `play_url`; none do if that is empty."""
-    settings = HubSettings(data=Path(data), port=0)
+    limits = ResultLimits(lease_seconds=float(lease), sweep_seconds=min(5.0, float(lease)))
+    settings = HubSettings(data=Path(data), port=0, database_url=database, results=limits)
     app = create_hub(settings)
     seed(app.state.hub)
     app.state.play_address = lambda *where: play_url or None

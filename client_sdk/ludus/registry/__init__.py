@@ -6,6 +6,7 @@
     client.py      the hub's JSON API; organizations.py and results.py: more of it
     keys.py        the publisher's own key, and the pinned keys of others
     installing.py  verify a version and install it with pip or uv
+    resolving.py   what packages need from a package index, for the lock; install a lock
     lock.py        ludus.lock
 
 Searching needs the base install only; signatures need the extra `registry`.
@@ -21,19 +22,24 @@ if TYPE_CHECKING:
     from ludus.registry.client import RegistryClient
     from ludus.registry.installing import Verified, install, verify
     from ludus.registry.keys import Pins
-    from ludus.registry.lock import Lock, LockedPackage, read_lock, write_lock
+    from ludus.registry.lock import Lock, LockedDependency, LockedPackage, read_lock, write_lock
     from ludus.registry.publishing import Prepared, prepare
+    from ludus.registry.resolving import AmbiguousName, install_lock, resolve
 
 __all__ = [
+    "AmbiguousName",
     "Lock",
+    "LockedDependency",
     "LockedPackage",
     "Pins",
     "Prepared",
     "RegistryClient",
     "Verified",
     "install",
+    "install_lock",
     "prepare",
     "read_lock",
+    "resolve",
     "verify",
     "write_lock",
 ]
@@ -42,8 +48,9 @@ _MODULES: Final = {
     "ludus.registry.client": "RegistryClient",
     "ludus.registry.installing": "Verified install verify",
     "ludus.registry.keys": "Pins",
-    "ludus.registry.lock": "Lock LockedPackage read_lock write_lock",
+    "ludus.registry.lock": "Lock LockedDependency LockedPackage read_lock write_lock",
     "ludus.registry.publishing": "Prepared prepare",
+    "ludus.registry.resolving": "AmbiguousName install_lock resolve",
 }
 """The modules that define the public names, which are imported at first use."""
 

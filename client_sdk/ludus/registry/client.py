@@ -121,6 +121,16 @@ class RegistryClient:
         """Return the public keys of an owner, as the hub states them."""
         return await self._call("GET", f"/owners/{quote(owner, safe='')}/keys", KeyList)
 
+    async def distributions(self) -> frozenset[str]:
+        """Return the names of all packages on the hub that its token may see, as pip and uv know them."""
+        accept = "application/vnd.pypi.simple.v1+json"
+        async with self._request("GET", f"{self.hub}/index/simple/", TRANSFER_SECONDS, accept) as response:
+            body = await _body(response)
+        try:
+            return frozenset(str(one["name"]) for one in json.loads(body)["projects"])
+        except (ValueError, KeyError, TypeError):
+            raise ProtocolViolation(f"the hub {self.hub} sent what is no list of projects") from None
+
     async def download(self, info: VersionInfo, folder: Path) -> Path:
         """Download a wheel into a folder, check its digest while it arrives, and return its path.
 
@@ -267,14 +277,15 @@ class RegistryClient:
 
     @asynccontextmanager
     async def _request(
-        self, method: str, url: str, seconds: float, **options: Any
+        self, method: str, url: str, seconds: float, accept: str | None = None, **options: Any
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         assert self._session is not None, "use the client as an async context manager"
         ours = urlsplit(url).netloc == urlsplit(self.hub).netloc
+        headers = {**(self._headers if ours else {}), **({"accept": accept} if accept else {})}
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=10.0)
         try:
             async with self._session.request(
-                method, url, headers=self._headers if ours else {}, timeout=timeout, allow_redirects=False, **options
+                method, url, headers=headers, timeout=timeout, allow_redirects=False, **options
             ) as response:
                 if response.status >= 300:
                     raise _error(self.hub, response.status, await _body(response))

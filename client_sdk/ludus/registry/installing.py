@@ -135,15 +135,19 @@ def check_version(info: VersionInfo, package: str, version: str | None) -> None:
         )
 
 
+def find_uv() -> str | None:
+    """Return where uv is: on the PATH, or next to this interpreter. None if there is none."""
+    beside = Path(sys.executable).parent / "uv"
+    return shutil.which("uv") or (str(beside) if beside.exists() else None)
+
+
 def installer_command(installer: Installer, python: str) -> list[str]:
     """Return the command that installs requirements for an interpreter.
 
     Raises:
         InstallFailed: the installer is not there.
     """
-    uv = shutil.which("uv")
-    if uv is None and (Path(sys.executable).parent / "uv").exists():
-        uv = str(Path(sys.executable).parent / "uv")
+    uv = find_uv()
     if installer == "pip" or (installer == "auto" and uv is None):
         return [python, "-m", "pip", "install", "--disable-pip-version-check"]
     if uv is None:
@@ -173,8 +177,23 @@ async def install(
     """
     command = [*installer_command(installer, python or sys.executable), *options]
     command += [package.requirement for package in packages]
+    names = ", ".join(f"{package.id} {package.version}" for package in packages)
+    await run_installer(command, names, {**os.environ, **(variables or {})})
+
+
+async def run_installer(command: Sequence[str], names: str, environment: Mapping[str, str]) -> None:
+    """Run pip or uv; what it says goes to standard error.
+
+    Args:
+        command: the program with its arguments.
+        names: what is installed, for the error.
+        environment: all environment variables.
+
+    Raises:
+        InstallFailed: it failed, or took longer than `INSTALL_SECONDS`.
+    """
     process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.DEVNULL, stdout=sys.stderr, env={**os.environ, **(variables or {})}
+        *command, stdin=asyncio.subprocess.DEVNULL, stdout=sys.stderr, env=environment
     )
     try:
         code = await asyncio.wait_for(process.wait(), INSTALL_SECONDS)
@@ -185,5 +204,4 @@ async def install(
             process.kill()
             await process.wait()
     if code:
-        names = ", ".join(f"{package.id} {package.version}" for package in packages)
         raise InstallFailed(f"{Path(command[0]).name} could not install {names} (exit code {code}); see its message")

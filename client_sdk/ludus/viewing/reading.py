@@ -128,7 +128,7 @@ def read_lines(path: Path) -> Iterator[ViewedEpisode | BrokenLine]:
             if line is None:
                 yield BrokenLine(number, f"longer than {LONGEST_LINE // 1024**2} MiB")
             elif line.strip():
-                yield _parse(number, line)
+                yield read_line(number, line)
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes | None]:
@@ -142,7 +142,13 @@ def _lines(file: BinaryIO) -> Iterator[bytes | None]:
         yield None
 
 
-def _parse(number: int, line: bytes) -> ViewedEpisode | BrokenLine:
+def read_line(number: int, line: bytes) -> ViewedEpisode | BrokenLine:
+    """Return the episode of one line.
+
+    Args:
+        number: the number of the line, from 1.
+        line: its bytes, with the line break if it has one.
+    """
     try:
         value: Any = json.loads(line)
     except (ValueError, RecursionError) as error:

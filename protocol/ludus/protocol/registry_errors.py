@@ -90,6 +90,10 @@ class VersionConflict(Conflict):
     """The version exists with other content."""
 
 
+class RunElsewhere(Conflict):
+    """A played run whose episodes are open in another process of the hub."""
+
+
 class HubUnavailable(ServerError):
     """The hub's database, disk or object store cannot be used now."""
 
@@ -112,8 +116,8 @@ KINDS: Final[Mapping[str, type[LudusError]]] = {
     kind.__name__: kind
     for kind in (
         NameRefused, ManifestRefused, WheelRefused, UploadRefused, DigestMismatch, SignatureRefused, PackageNotFound,
-        VersionConflict, HubUnavailable, BlobMissing, Forbidden, InvalidParams, PayloadTooLarge, Unauthenticated,
-        CapacityError,
+        VersionConflict, RunElsewhere, HubUnavailable, BlobMissing, Forbidden, InvalidParams, PayloadTooLarge,
+        Unauthenticated, CapacityError,
     )
 }  # fmt: skip
 """The classes that a hub may send, by name."""

@@ -94,6 +94,11 @@ def hub(
         typer.Option(metavar="NAME=NUMBER", help="How many requests to answer, such as token_minute=6000; repeatable."),
     ] = None,
     seed: Annotated[bool, typer.Option("--seed/--no-seed", help="Publish the built-in library at startup.")] = True,
+    settings_file: Annotated[
+        Path | None,
+        typer.Option("--settings", envvar="LUDUS_HUB_SETTINGS", metavar="FILE",
+                     help="TOML file with limits on uploads, results and requests, and settings of endpoints."),
+    ] = None,
     endpoints: Annotated[
         Path | None, typer.Option(metavar="FILE", help="TOML file with the settings of endpoints.")
     ] = None,
@@ -118,15 +123,21 @@ def hub(
     from ludus.hub.endpoints.settings import read_settings
     from ludus.hub.people.openid.settings import read_openid
     from ludus.hub.settings import HubSettings
+    from ludus.hub.settings_file import read_settings_file
     from ludus.protocol.messages import describe_invalid
 
+    file = read_settings_file(settings_file)
+    if endpoints is not None and file.endpoints is not None:
+        raise typer.BadParameter(f"--endpoints: {settings_file} has the table 'endpoints', too; keep one of them")
     given: dict[str, Any] = {
         "host": host, "port": port, "data": data, "database_url": database, "blobs": blobs, "public_url": public_url,
         "token_file": token_file, "allow_hosts": tuple(allow_host or ()), "seed": seed,
-        "people": {"registration": registration, "rates": dict(map(_pair, rate or ()))},
+        "limits": file.uploads, "results": file.results,
+        "people": {"registration": registration, "rates": {**dict(file.rates), **dict(map(_pair, rate or ()))}},
     }  # fmt: skip
-    given["endpoints"] = read_settings(endpoints, unsafe_own_packages=unsafe_own_packages)
     given["openid"] = read_openid(openid)
+    runs = file.endpoints or read_settings(endpoints)
+    given["endpoints"] = runs.model_copy(update={"unsafe_own_packages": True}) if unsafe_own_packages else runs
     try:
         settings = HubSettings(**given)
     except ValidationError as error:

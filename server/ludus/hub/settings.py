@@ -26,7 +26,7 @@ _BLOBS = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]*)?"
 class HubLimits(BaseModel):
     """The limits on uploads. Sizes are in bytes, times in seconds."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     wheel_bytes: int = Field(default=100 * MEGABYTE, ge=1024)
     """The largest wheel."""

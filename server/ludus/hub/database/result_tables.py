@@ -125,6 +125,18 @@ class ResultEpisode(Table):
     ended_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
     input_tokens: Mapped[int | None] = mapped_column(BIG_ID)
     output_tokens: Mapped[int | None] = mapped_column(BIG_ID)
+    process: Mapped[str | None] = mapped_column(String(32))
+    """The id of the process that plays it; null unless it is open."""
+
+
+class HubProcess(Table):
+    """A process of the hub that plays episodes."""
+
+    __tablename__ = "hub_processes"
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    expires_at: Mapped[float] = mapped_column(Float(53))
+    """Unix time of the database, in seconds, until which it counts as alive."""
 
 
 class ResultLogLine(Table):

@@ -11,6 +11,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     DateTime,
+    Float,
     ForeignKey,
     Index,
     Integer,
@@ -268,3 +269,16 @@ class AuditEvent(Table):
     """The account that it is about, whose person may read it."""
     address: Mapped[str] = mapped_column(String(64))
     """The client's address; empty for the command line."""
+
+
+class RateCount(Table):
+    """How many events of a kind there were in a period, for all processes of the hub."""
+
+    __tablename__ = "rate_counts"
+
+    key: Mapped[str] = mapped_column(String(40), primary_key=True)
+    """A digest of the kind and of the name or the address that it is about."""
+    period: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    count: Mapped[int] = mapped_column(Integer)
+    expires_at: Mapped[float] = mapped_column(Float(53), index=True)
+    """Unix time from which the row counts no more."""

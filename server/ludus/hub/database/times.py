@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
 
 def aware(moment: datetime) -> datetime:
     """Return a time of the database with its zone, which SQLite does not keep."""
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def database_time(session: Session) -> float:
+    """Return the time of the database in Unix seconds, which is the same for all machines that use it."""
+    if session.get_bind().dialect.name == "sqlite":  # a file of this machine
+        return time.time()
+    found = session.scalar(select(func.extract("epoch", func.clock_timestamp())))
+    assert found is not None
+    return float(found)

@@ -33,7 +33,9 @@ from ludus.hub.operation.parts import HubParts
 from ludus.protocol.distribution import installed_version
 from ludus.protocol.errors import LudusError
 
-NOT_COPIED: Final = frozenset({"blobs", "environments", "hub.sqlite", "hub.sqlite-wal", "hub.sqlite-shm", "cache"})
+NOT_COPIED: Final = frozenset(
+    {"blobs", "environments", "hub.sqlite", "hub.sqlite-wal", "hub.sqlite-shm", "cache", "processes"}
+)
 """What a backup leaves out of the data folder: what it has in another form, and what the hub makes again."""
 
 ROWS_AT_ONCE: Final = 500

@@ -19,6 +19,7 @@ from ludus.hub.people.personal_data import PersonalData
 from ludus.hub.people.rates import Rates
 from ludus.hub.people.sessions import Sessions
 from ludus.hub.people.settings import Registration
+from ludus.hub.people.shared_rates import SharedCounts
 from ludus.hub.people.viewers import Viewer
 from ludus.hub.settings import HubSettings
 from ludus.server.auth import TokenStore
@@ -58,7 +59,7 @@ class People:
         self.tokens = AccessTokens(database)
         self.invitations = Invitations(database)
         self.audit = Audit(database)
-        self.rates = Rates(settings.people.rates)
+        self.rates = Rates(settings.people.rates, SharedCounts(database))
         self.authenticator = Authenticator(settings, operator, self.accounts, self.tokens, self.rates)
         self.sessions = Sessions(database, self.authenticator.of_operator_token)
         self.data = PersonalData(database, blobs, self.accounts, self.sessions, self.tokens)

@@ -1,7 +1,13 @@
-"""How often an address, a name or a token may do something. The counts are in the memory of this process."""
+"""How often an address, a name or a token may do something.
+
+Every count is in the memory of this process first, which refuses without work. Attempts to sign in, wrong tokens and
+registrations are counted in the database, too, so that an attacker has no more guesses at several processes of a hub
+than at one. Requests are not: that would be a write for each.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from dataclasses import dataclass
@@ -12,7 +18,9 @@ from limits.storage import MemoryStorage
 from limits.strategies import SlidingWindowCounterRateLimiter
 from pydantic import BaseModel, ConfigDict, Field
 
+from ludus.hub.people.shared_rates import Event, SharedCounts, TooMany
 from ludus.protocol.errors import CapacityError
+from ludus.protocol.registry_errors import HubUnavailable
 
 
 class RateSettings(BaseModel):
@@ -44,14 +52,20 @@ class _Rule:
     what: str
 
 
+SHARED: Final = frozenset({"wrong", "login_address", "login_pair", "login_name", "registration"})
+"""The rates that all processes of the hub count together."""
+
+
 class Rates:
-    """Counts events, and refuses those that are too many. Any thread may call it.
+    """Counts events, and refuses those that are too many. Any thread may call it; it may wait for the database.
 
     Args:
         settings: the rates.
+        shared: the counts in the database.
     """
 
-    def __init__(self, settings: RateSettings) -> None:
+    def __init__(self, settings: RateSettings, shared: SharedCounts) -> None:
+        self._shared = shared
         self._lock = threading.Lock()
         self._limiter = SlidingWindowCounterRateLimiter(MemoryStorage())
         self._rules: Final[dict[str, _Rule]] = {
@@ -75,10 +89,7 @@ class Rates:
         Raises:
             CapacityError: there were too many; it says when to try again.
         """
-        with self._lock:
-            if self._limiter.hit(self._rules[name].item, name, *key):
-                return
-        raise self._refusal(name, *key)
+        self._hit([(name, *key)])
 
     def login(self, name: str, address: str) -> None:
         """Count an attempt to sign in with a name from an address.
@@ -86,15 +97,30 @@ class Rates:
         Raises:
             CapacityError: there were too many.
         """
-        self.hit("login_address", address)
-        self.hit("login_pair", name[:100], address)
-        self.hit("login_name", name[:100])
+        self._hit([("login_address", address), ("login_pair", name[:100], address), ("login_name", name[:100])])
 
-    def _refusal(self, name: str, *key: str) -> CapacityError:
+    def _hit(self, keys: list[tuple[str, ...]]) -> None:
+        """Count an event for each key, which begins with the name of its rate."""
+        for key in keys:
+            item = self._rules[key[0]].item
+            with self._lock:
+                if self._limiter.hit(item, *key):
+                    continue
+                stats = self._limiter.get_window_stats(item, *key)
+            raise self._refusal(key[0], max(1.0, stats.reset_time - time.time()))
+        shared = [key for key in keys if key[0] in SHARED]
+        if not shared:
+            return
+        items = [self._rules[key[0]].item for key in shared]
+        events = [Event(key, item.amount, item.get_expiry()) for key, item in zip(shared, items, strict=True)]
+        try:
+            with contextlib.suppress(HubUnavailable):  # then this process counts alone, as it does in any case
+                self._shared.hit(events)
+        except TooMany as error:
+            raise self._refusal(shared[error.place][0], error.seconds) from None
+
+    def _refusal(self, name: str, seconds: float) -> CapacityError:
         rule = self._rules[name]
-        with self._lock:
-            stats = self._limiter.get_window_stats(rule.item, name, *key)
-        seconds = max(1.0, stats.reset_time - time.time())
         return CapacityError(
             f"too many {rule.what}: {rule.item.amount} are possible; try again in {seconds:.0f} s",
             limit=name, retryAfter=round(seconds, 1),

@@ -8,7 +8,9 @@ from starlette.requests import Request
 
 from ludus.hub.results.personal import PersonalResults
 from ludus.hub.results.played import PlayedRuns
+from ludus.hub.results.processes import LOCKS, ProcessLease
 from ludus.hub.results.receipts import concluding
+from ludus.hub.results.rollouts import INDEXES, RunRollouts
 from ludus.hub.results.routes import ResultRoutes
 from ludus.hub.results.store import ResultStore
 from ludus.hub.seed import KEY_FILE, hub_key
@@ -23,21 +25,24 @@ if TYPE_CHECKING:
 def mount_results(app: FastAPI, hub: Hub) -> None:
     """Add the routes, and look after played runs while the application runs.
 
-    The state of the application gets `results`, the store; `played`, the played runs; and `receipt_key`. Where versions
-    run is the state's `play_address`, which the site sets.
+    The state of the application gets `results`, the store; `played`, the played runs; `run_rollouts`, the uploaded
+    trajectories; and `receipt_key`. Where versions run is the state's `play_address`, which the site sets.
     """
     key = hub_key(hub.settings.data / KEY_FILE)
     store, conclude = ResultStore(hub.database, hub.settings.results), concluding(key)
-    played = PlayedRuns(store, hub.settings.results, hub.runner.token, conclude)
+    lease = ProcessLease(hub.database, hub.settings.data / LOCKS, hub.settings.results.lease_seconds)
+    played = PlayedRuns(store, hub.settings.results, hub.runner.token, lease, conclude)
+    rollouts = RunRollouts(hub.blobs, store, hub.settings.data / INDEXES)
 
     def play_address(request: Request, owner: str, name: str, version: str) -> str | None:
         found: str | None = request.app.state.play_address(request, owner, name, version)
         return found
 
     app.state.results, app.state.played, app.state.receipt_key = store, played, key
-    routes = ResultRoutes(hub, store, played, conclude, play_address, public_key(key))
+    app.state.run_rollouts = rollouts
+    routes = ResultRoutes(hub, store, played, rollouts, conclude, play_address, public_key(key))
     app.include_router(routes.router())
-    personal = PersonalResults(hub.database, hub.blobs)
+    personal = PersonalResults(hub.database, hub.blobs, rollouts)
     hub.people.data.add("results", personal.export, personal.delete)
     hub.at_start(played.begin)
     hub.at_end(played.close)

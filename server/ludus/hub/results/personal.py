@@ -19,6 +19,7 @@ from ludus.hub.database.tables import Package
 from ludus.hub.database.times import aware
 from ludus.hub.people.personal_data import GONE
 from ludus.hub.results.boards import count_again
+from ludus.hub.results.rollouts import RunRollouts
 
 REASON: Final = "the account was deleted"
 
@@ -29,11 +30,13 @@ class PersonalResults:
     Args:
         database: the hub's database.
         blobs: where uploaded trajectories lie.
+        rollouts: what knows their indexes.
     """
 
-    def __init__(self, database: Database, blobs: BlobStore) -> None:
+    def __init__(self, database: Database, blobs: BlobStore, rollouts: RunRollouts) -> None:
         self._database = database
         self._blobs = blobs
+        self._rollouts = rollouts
 
     def export(self, owner: str) -> list[dict[str, Any]]:
         """Return the runs of an owner, as JSON."""
@@ -63,6 +66,7 @@ class PersonalResults:
             kept = set(session.scalars(select(ResultRun.rollouts).where(ResultRun.rollouts.in_(digests))))
         for digest in digests - kept:
             self._blobs.remove(digest)
+            self._rollouts.remove_index(digest)
 
 
 def _take_off(session: Session, board: ResultBoard, owner: str, now: datetime) -> set[str]:

@@ -12,8 +12,9 @@ How this works:
   final; those without a reward of their own count with the lowest one.
 * When all rows have ended, or the deadline has passed, the run ends, and the board is computed again.
 
-Live episodes are in the memory of this process. After a restart they are gone, with the endpoints: their rows wait
-again, and rows that had ended stay.
+Live episodes are in the memory of one process. When it ends they are gone, with the endpoints: their rows wait again,
+and rows that had ended stay. While it runs, other processes of the hub leave its episodes alone
+(`ludus.hub.results.processes`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
@@ -30,6 +31,7 @@ from typing import Final, TypeVar
 from ludus.hub.registry.catalog import VersionRecord
 from ludus.hub.results.episodes import LiveEpisode, RunClient, StillRuns
 from ludus.hub.results.limits import ResultLimits
+from ludus.hub.results.processes import ProcessLease
 from ludus.hub.results.store import Claim, Conclude, NewRun, Outcome, ResultStore
 from ludus.protocol import errors as e
 from ludus.protocol.lifecycle import EndReason
@@ -65,13 +67,14 @@ class PlayedRuns:
         store: the database.
         limits: the limits.
         token: the hub's own credential at its endpoints.
+        lease: this process among those of the hub.
         conclude: computes what a run leads to.
         clock: returns seconds that only increase.
         now: returns the time.
     """
 
     def __init__(
-        self, store: ResultStore, limits: ResultLimits, token: str, conclude: Conclude,
+        self, store: ResultStore, limits: ResultLimits, token: str, lease: ProcessLease, conclude: Conclude,
         clock: Callable[[], float] = time.monotonic, now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:  # fmt: skip
         self.clock = clock
@@ -79,10 +82,11 @@ class PlayedRuns:
         self._store = store
         self._limits = limits
         self._token = token
+        self._lease = lease
         self._conclude = conclude
         self._clients: dict[str, RunClient] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._sweeper: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     # ── the player's requests ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -140,6 +144,7 @@ class PlayedRuns:
         Raises:
             NotFound, Forbidden: there is no such run, or it is another account's.
             CapacityError: too many of its episodes are open, or the endpoint is full.
+            RunElsewhere: another process of the hub plays it.
             InfrastructureFailed: episodes break at their start.
         """
         run = await self._own_run(principal, key)
@@ -166,6 +171,7 @@ class PlayedRuns:
     async def tickets(self, principal: Principal, key: str, public: str) -> OpenTickets:
         """Return the open episodes of a run, for a player who comes back."""
         run = await self._own_run(principal, key)
+        await _call(self._store.check_here, key)
         client = self._clients.get(key) if self._is_open(run) else None
         if client is None:
             return OpenTickets(tickets=())
@@ -178,8 +184,10 @@ class PlayedRuns:
         Raises:
             NotFound, Forbidden: there is no such run or episode, or it is another account's.
             Conflict: the episode has not been started.
+            RunElsewhere: another process of the hub plays the run.
         """
         run = await self._own_run(principal, key)
+        await _call(self._store.check_here, key)
         client = self._clients.get(key)
         live = client.episodes.get(place) if client is not None else None
         if client is not None and live is not None:
@@ -191,20 +199,38 @@ class PlayedRuns:
         return EpisodeEnd(place=place, end=end if state == "ended" else None)
 
     async def end_run(self, principal: Principal, key: str) -> RunInfo:
-        """End a run. What is missing counts with the lowest reward."""
+        """End a run. What is missing counts with the lowest reward.
+
+        Raises:
+            NotFound, Forbidden: there is no such run, or it is another account's.
+            RunElsewhere: another process of the hub plays it.
+        """
         await self._own_run(principal, key)
+        await _call(self._store.check_here, key)
         await self._finish(key, EndReason.CLOSED)
         return await _call(self._store.run, key)
 
     # ── ends and deadlines ─────────────────────────────────────────────────────────────────────────────────────────
 
     async def begin(self) -> None:
-        """Put back what was open when the hub stopped, and look after deadlines from now on."""
-        await _call(self._store.reset_open)
-        self._sweeper = asyncio.create_task(self._sweep_forever(), name="results-sweeper")
+        """Put back what was open in processes that have ended, and look after deadlines from now on."""
+        await self._begin_lease()
+        await _call(self._lease.reclaim)
+        seconds = {self.sweep: self._limits.sweep_seconds, self.renew: self._limits.lease_seconds / 3}
+        self._tasks = [asyncio.create_task(self._repeat(one, often), name="results") for one, often in seconds.items()]
+
+    async def renew(self) -> None:
+        """Renew the lease of this process. If it was lost, drop the episodes, which another process may play now."""
+        if await _call(self._lease.renew):
+            return
+        _log.warning("this process was away for too long; its open episodes are played again")
+        clients, self._clients = list(self._clients.values()), {}
+        await self._begin_lease()
+        await asyncio.gather(*(one.close() for one in clients), return_exceptions=True)
 
     async def sweep(self) -> None:
-        """Write the ends of episodes that have ended, close those that take too long, and end overdue runs."""
+        """Put back what was lost, write the ends of episodes, close those that take too long, and end overdue runs."""
+        await _call(self._lease.reclaim)
         for key, client in list(self._clients.items()):
             run = await _call(self._store.run, key)
             for live in list(client.episodes.values()):
@@ -218,17 +244,23 @@ class PlayedRuns:
 
     async def close(self) -> None:
         """Stop, and leave all runs as they are."""
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            await asyncio.gather(self._sweeper, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         clients, self._clients = list(self._clients.values()), {}
         await asyncio.gather(*(one.close() for one in clients), return_exceptions=True)
+        with contextlib.suppress(e.LudusError):  # without it, the lease ends by itself
+            await _call(self._lease.end)
 
-    async def _sweep_forever(self) -> None:
+    async def _begin_lease(self) -> None:
+        await _call(self._lease.begin)
+        self._store.process = self._lease.id
+
+    async def _repeat(self, action: Callable[[], Awaitable[None]], seconds: float) -> None:
         while True:
-            await asyncio.sleep(self._limits.sweep_seconds)
+            await asyncio.sleep(seconds)
             try:
-                await self.sweep()
+                await action()
             except e.LudusError as error:
                 _log.warning("looking after played runs failed: %s", error.message)
             except Exception:

@@ -35,7 +35,7 @@ from ludus.hub.results.access import Access
 from ludus.hub.results.limits import ResultLimits
 from ludus.hub.results.played import PlayedRuns
 from ludus.hub.results.reported import submit
-from ludus.hub.results.rollouts import receive_rollouts
+from ludus.hub.results.rollouts import RunRollouts
 from ludus.hub.results.store import Conclude, ResultStore
 from ludus.protocol._model import WireModel
 from ludus.protocol.bounds import check_json
@@ -83,18 +83,21 @@ class ResultRoutes:
         hub: the hub.
         store: the results in the database.
         played: the played runs.
+        rollouts: the uploaded trajectories.
         conclude: computes what a run leads to.
         play_address: where versions run.
         key: the hub's public key.
     """
 
     def __init__(
-        self, hub: Hub, store: ResultStore, played: PlayedRuns, conclude: Conclude, play_address: PlayAddress, key: str
-    ) -> None:
+        self, hub: Hub, store: ResultStore, played: PlayedRuns, rollouts: RunRollouts, conclude: Conclude,
+        play_address: PlayAddress, key: str,
+    ) -> None:  # fmt: skip
         self._hub = hub
         self._access = Access(hub)
         self._store = store
         self._played = played
+        self._rollouts = rollouts
         self._conclude = conclude
         self._play_address = play_address
         self._key = key
@@ -194,7 +197,7 @@ class ResultRoutes:
             principal = await run_in_threadpool(access.submitter, request)
             info = await run_in_threadpool(self._store.run, run)
             await run_in_threadpool(access.check_rollouts, request, principal, info)
-            digest = await receive_rollouts(self._hub.blobs, request.stream())
+            digest = await self._rollouts.receive(request.stream())
             await run_in_threadpool(self._store.set_rollouts, run, digest)
             return await run_in_threadpool(self._store.run, run)
 
@@ -204,9 +207,7 @@ class ResultRoutes:
         )  # fmt: skip
         def rollouts(request: Request, run: str) -> BlobResponse:
             info = access.check_run(request, self._store.run(run))
-            digest = self._store.rollouts(run)
-            if digest is None or info.removal is not None:
-                raise NotFound(f"the run {run[:40]} has no uploaded trajectories")
+            digest = self._rollouts.digest(info)
             headers = {**PRIVATE, "content-disposition": f'attachment; filename="{info.key}.jsonl"'}
             return BlobResponse(self._hub.blobs, digest, "application/x-ndjson", headers)
 

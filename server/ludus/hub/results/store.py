@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from sqlalchemy import Select, func, insert, select, update
+from sqlalchemy import Select, exists, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -23,6 +23,7 @@ from ludus.hub.database.result_tables import ResultBoard, ResultEpisode, ResultL
 from ludus.hub.database.times import aware
 from ludus.hub.results.boards import add_ended, count_again, level_of, range_of, read_board
 from ludus.hub.results.limits import ResultLimits
+from ludus.hub.results.processes import check_here, played_elsewhere
 from ludus.protocol.errors import CapacityError, Conflict, Forbidden, NotFound
 from ludus.protocol.receipts import SignedReceipt
 from ludus.protocol.results import (
@@ -135,6 +136,7 @@ class ResultStore:
     def __init__(self, database: Database, limits: ResultLimits) -> None:
         self._database = database
         self._limits = limits
+        self.process: str | None = None  # the id of this process, which `PlayedRuns` keeps up to date
 
     # ── runs ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -256,16 +258,18 @@ class ResultStore:
 
         Raises:
             NotFound: there is no such run.
+            RunElsewhere: another process of the hub plays it.
         """
         with self._database.writing() as session:
             run, _ = _find(session, key, lock=True)
             if run.state != "open":
                 return None
+            check_here(session, run, self.process)
             query = select(ResultEpisode).where(ResultEpisode.run_id == run.id, ResultEpisode.state == "waiting")
             row = session.scalars(query.order_by(ResultEpisode.place).limit(1)).first()
             if row is None:
                 return None
-            row.state, row.attempts, row.started_at = "open", row.attempts + 1, now
+            row.state, row.attempts, row.started_at, row.process = "open", row.attempts + 1, now, self.process
             return Claim(row.place, row.task_index, row.seed, row.attempts)
 
     def counts(self, key: str) -> dict[str, int]:
@@ -287,7 +291,7 @@ class ResultStore:
         with self._database.writing() as session:
             run, _ = _find(session, key, lock=True)
             row = session.get(ResultEpisode, (run.id, place))
-            if row is None or row.state != "open" or run.state != "open":
+            if row is None or (row.state, row.process) != ("open", self.process) or run.state != "open":
                 return False
             if is_rerun:
                 most = max(2, int(run.tasks * run.samples * self._limits.reruns_share))
@@ -296,11 +300,11 @@ class ResultStore:
                 run.reruns += 1
             else:
                 row.attempts -= 1
-            row.state, row.started_at = "waiting", None
+            row.state, row.started_at, row.process = "waiting", None, None
             return True
 
     def settle(self, key: str, place: int, outcome: Outcome, now: datetime) -> str:
-        """Write how an open episode ended, and return its end; that of an episode that had ended before stays.
+        """Write how an open episode of this process ended, and return its end; one that had ended before stays.
 
         Raises:
             NotFound: the run has no such episode.
@@ -310,9 +314,9 @@ class ResultStore:
             row = session.get(ResultEpisode, (run.id, place))
             if row is None:
                 raise NotFound(f"the run {key} has no episode {place}")
-            if row.state == "ended":
+            if (row.state, row.process) != ("open", self.process):
                 return row.end or ""
-            row.state, row.ended_at, row.end = "ended", now, outcome.end
+            row.state, row.ended_at, row.end, row.process = "ended", now, outcome.end, None
             row.reward, row.value, row.steps = outcome.reward, outcome.value, outcome.steps
             row.input_tokens, row.output_tokens = outcome.input_tokens, outcome.output_tokens
             return outcome.end
@@ -345,7 +349,7 @@ class ResultStore:
                 return
             lowest = lowest_value(range_of(run))
             missing = update(ResultEpisode).where(ResultEpisode.run_id == run.id, ResultEpisode.state != "ended")
-            ended = {"state": "ended", "value": lowest, "ended_at": now}
+            ended = {"state": "ended", "value": lowest, "ended_at": now, "process": None}
             session.execute(missing.where(ResultEpisode.attempts == 0).values(end=NOT_BEGUN, **ended))
             session.execute(missing.where(ResultEpisode.attempts > 0).values(end=missing_end, **ended))
             run.state, run.ended_at = "ended", now
@@ -354,17 +358,16 @@ class ResultStore:
             _conclude(session, run, board, conclude)
             add_ended(session, board, run)
 
-    def reset_open(self) -> None:
-        """Put all open episodes back, because the hub has started and none of them runs any more."""
-        with self._database.writing() as session:
-            is_open = select(ResultRun.id).where(ResultRun.state == "open")
-            lost = update(ResultEpisode).where(ResultEpisode.state == "open", ResultEpisode.run_id.in_(is_open))
-            session.execute(lost.values(state="waiting", started_at=None))
+    def check_here(self, key: str) -> None:
+        """Check that no other process of the hub plays a run; see `ludus.hub.results.processes.check_here`."""
+        with self._database.reading() as session:
+            check_here(session, _find(session, key)[0], self.process)
 
     def overdue(self, now: datetime) -> list[str]:
-        """Return the open runs whose deadline has passed."""
+        """Return the open runs whose deadline has passed, and that no other process of the hub plays."""
         with self._database.reading() as session:
-            query = select(ResultRun.key).where(ResultRun.state == "open", ResultRun.deadline <= now)
+            others = exists().where(ResultEpisode.run_id == ResultRun.id, played_elsewhere(self.process))
+            query = select(ResultRun.key).where(ResultRun.state == "open", ResultRun.deadline <= now, ~others)
             return list(session.scalars(query))
 
     # ── boards and the log ─────────────────────────────────────────────────────────────────────────────────────────

@@ -11,10 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ludus.hub.results.access import Access
+from ludus.hub.results.rollouts import RunRollouts
 from ludus.hub.results.store import LOG_LINES, ResultStore
 from ludus.hub.site.charts import Bar, bar_chart, histogram
 from ludus.hub.site.site import Site, short_text, whole_number
-from ludus.protocol.errors import InvalidParams, NotFound
+from ludus.protocol.errors import InvalidParams, LudusError, NotFound
 from ludus.protocol.results import LEVELS, Board, BoardKey, BoardRow, Level, RunInfo
 
 ROWS: Final = 30
@@ -46,11 +47,13 @@ class BoardPages:
     Args:
         site: the site.
         store: the results.
+        rollouts: the trajectories that were uploaded with runs.
     """
 
-    def __init__(self, site: Site, store: ResultStore) -> None:
+    def __init__(self, site: Site, store: ResultStore, rollouts: RunRollouts) -> None:
         self._site = site
         self._store = store
+        self._rollouts = rollouts
         self._access = Access(site.hub)
 
     def board(self, request: Request) -> Response:
@@ -81,8 +84,14 @@ class BoardPages:
         number = whole_number(request, "page", 1)
         run, rows, total, opening, account_runs = self._store.run_view(key, number, EPISODES)
         self._access.check_run(request, run)
+        lines, problem = {}, ""
+        try:
+            lines = self._rollouts.lines(run, rows)
+        except LudusError as error:  # the rest of the page does not need the files
+            problem = error.message
         return self._site.page(
-            request, "run.html", run=run, rows=rows, page=number, pages=max(1, -(-total // EPISODES)),
+            request, "run.html", run=run, rows=rows, lines=lines, rollouts_problem=problem, page=number,
+            pages=max(1, -(-total // EPISODES)),
             secret=opening.secret if opening is not None else "", count=opening.count if opening is not None else None,
             about=ABOUT[run.level], address=run_board_address(run), account_runs=account_runs,
         )  # fmt: skip

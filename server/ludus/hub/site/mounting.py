@@ -133,10 +133,11 @@ def _organization_routes(pages: OrganizationPages) -> list[Route]:
 def _add_play_and_rollouts(app: FastAPI, site: Site) -> None:
     """Add the pages to play and to look at rollouts, and stop all plays when the application ends."""
     plays, rollouts = Plays(), Rollouts(site.hub.settings.data / ROLLOUTS)
-    play, viewer = PlayPages(site, plays, rollouts), RolloutPages(site, rollouts)
+    play, viewer = PlayPages(site, plays, rollouts), RolloutPages(site, rollouts, app.state.run_rollouts)
     app.state.plays = plays
     start, one = "/{owner}/{name}/play", "/{owner}/{name}/play/{play}"
     file, line = "/rollouts/{file}", "/rollouts/{file}/{line:int}"
+    of_run, line_of_run = "/runs/{run}/rollouts", "/runs/{run}/rollouts/{line:int}"
     routes = [
         Route("/rollouts", viewer.overview),
         Route("/rollouts", viewer.upload, methods=["POST"]),
@@ -146,6 +147,9 @@ def _add_play_and_rollouts(app: FastAPI, site: Site) -> None:
         Route(f"{file}/download", viewer.download),
         Route(line, viewer.episode),
         Route(f"{line}/images/{{image:int}}", viewer.image),
+        Route(of_run, viewer.file),
+        Route(line_of_run, viewer.episode),
+        Route(f"{line_of_run}/images/{{image:int}}", viewer.image),
         Route(start, play.choose),
         Route(start, play.start, methods=["POST"]),
         Route(one, play.play),
@@ -162,7 +166,7 @@ def _add_play_and_rollouts(app: FastAPI, site: Site) -> None:
 
 def _add_results(app: FastAPI, site: Site) -> None:
     """Add the pages of boards and runs."""
-    boards = BoardPages(site, app.state.results)
+    boards = BoardPages(site, app.state.results, app.state.run_rollouts)
     app.router.routes += [Route(f"{PACKAGE}/versions/{{version}}/board", boards.board)]
     before = next(place for place, route in enumerate(app.router.routes) if getattr(route, "path", "") == PACKAGE)
     app.router.routes[before:before] = [Route("/runs/{run}", boards.run), Route("/results/log", boards.log)]

@@ -1,8 +1,10 @@
-"""The rollout viewer: kept files, their episodes turn by turn, and two episodes side by side."""
+"""The rollout viewer: kept files and those of runs, their episodes turn by turn, and two episodes side by side."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -11,26 +13,59 @@ from starlette.datastructures import UploadFile
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
+from ludus.hub.results.access import Access
+from ludus.hub.results.rollouts import RunRollouts
+from ludus.hub.rollout_index import RolloutFile
 from ludus.hub.site.conversations import PAGE_BYTES, find_page, image, pages, turns
 from ludus.hub.site.rendering import HEADERS
-from ludus.hub.site.rollouts import FILE_BYTES, EpisodeLine, RolloutFile, Rollouts
+from ludus.hub.site.rollouts import FILE_BYTES, Rollouts
 from ludus.hub.site.site import Site, see, short_text, whole_number
 from ludus.protocol.errors import InvalidParams
+from ludus.protocol.results import RunInfo
 from ludus.protocol.trajectory import Trajectory
 from ludus.viewing.conversation import components, reward_text
 
 LINES_OF_PAGE: Final = 50
 """The most episodes in the list of one page."""
 
-_EPISODE: Final = re.compile(r"([a-z0-9]{16}):([0-9]{1,6})")
+RUN_KEY: Final = 22
+"""The length of the key of a run; the id of a kept file is shorter."""
+
+_EPISODE: Final = re.compile(r"([a-z0-9]{16}|[A-Za-z0-9_-]{22}):([0-9]{1,6})")
+
+
+@dataclass(frozen=True)
+class OpenedFile:
+    """A file of trajectories that its reader may see."""
+
+    file: RolloutFile
+    address: str
+    """The path of its page."""
+    download: str
+    """The path of the file itself."""
+    above: str
+    """The path of the page that leads here."""
+    above_title: str
+    read: Callable[[int], Trajectory]
+    """Returns the episode of a line."""
+    run: RunInfo | None = None
+    """The run that the file was uploaded with; None for a kept file."""
 
 
 class RolloutPages:
-    """The pages of the viewer."""
+    """The pages of the viewer.
 
-    def __init__(self, site: Site, rollouts: Rollouts) -> None:
+    Args:
+        site: the site.
+        rollouts: the files that people keep.
+        results: the files that were uploaded with runs.
+    """
+
+    def __init__(self, site: Site, rollouts: Rollouts, results: RunRollouts) -> None:
         self._site = site
         self._rollouts = rollouts
+        self._results = results
+        self._access = Access(site.hub)
 
     def overview(self, request: Request) -> Response:
         """Return the list of an owner's files, with the form for another one."""
@@ -59,33 +94,31 @@ class RolloutPages:
 
     def file(self, request: Request) -> Response:
         """Return the episodes of a file."""
-        owner, file = self._file(request)
+        opened = self._opened(request)
+        lines = opened.file.lines
         number = whole_number(request, "page", 1)
         start = (number - 1) * LINES_OF_PAGE
+        visitor = self._site.visitors.visitor(request) if opened.run is None else None
         return self._site.page(
-            request, "rollout_file.html", visitor=self._site.visitors.visitor(request), file=file,
-            lines=file.lines[start : start + LINES_OF_PAGE], page=number,
-            pages=max(1, -(-len(file.lines) // LINES_OF_PAGE)),
+            request, "rollout_file.html", visitor=visitor, opened=opened, file=opened.file, page=number,
+            lines=lines[start : start + LINES_OF_PAGE], pages=max(1, -(-len(lines) // LINES_OF_PAGE)),
         )  # fmt: skip
 
     def episode(self, request: Request) -> Response:
         """Return one episode, at a page of its turns or at the turn that the address names."""
-        owner, file = self._file(request)
-        line, trajectory = self._episode(request, owner, file)
-        view = self._view(request, file, line, trajectory, PAGE_BYTES)
+        opened = self._opened(request)
+        view = self._view(request, opened, int(request.path_params["line"]), PAGE_BYTES)
         return self._site.page(request, "rollout.html", **view)
 
     def compare(self, request: Request) -> Response:
         """Return two episodes side by side, at the same page of their turns."""
-        owner = self._site.visitors.visitor(request).require_owner()
         sides = []
         for name in ("a", "b"):
             match = _EPISODE.fullmatch(short_text(request, name, 40))
             if match is None:
-                raise InvalidParams(f"{name!r} in the address must be an episode, as FILE:LINE")
-            file = self._rollouts.file(owner, match[1])
-            trajectory = self._rollouts.episode(owner, file, int(match[2]))
-            sides.append(self._view(request, file, file.line(int(match[2])), trajectory, PAGE_BYTES // 2))
+                raise InvalidParams(f"{name!r} in the address must be an episode, as FILE:LINE or RUN:LINE")
+            opened = self._of_run(request, match[1]) if len(match[1]) == RUN_KEY else self._own(request, match[1])
+            sides.append(self._view(request, opened, int(match[2]), PAGE_BYTES // 2))
         number = max(side["page"] for side in sides)
         return self._site.page(
             request, "rollout_compare.html", sides=sides, page=number, pages=max(side["pages"] for side in sides),
@@ -94,45 +127,58 @@ class RolloutPages:
 
     def image(self, request: Request) -> Response:
         """Return an image of an episode."""
-        owner, file = self._file(request)
-        _, trajectory = self._episode(request, owner, file)
+        trajectory = self._opened(request).read(int(request.path_params["line"]))
         return image_response(trajectory, int(request.path_params["image"]))
 
     def download(self, request: Request) -> Response:
         """Return a file as it was uploaded."""
-        owner, file = self._file(request)
+        owner = self._site.visitors.visitor(request).require_owner()
+        file = self._rollouts.file(owner, request.path_params["file"])
         return FileResponse(
             self._rollouts.path(owner, file), headers={**HEADERS}, media_type="application/x-ndjson",
             filename=f"{file.id}.jsonl",
         )  # fmt: skip
 
-    def _file(self, request: Request) -> tuple[str, RolloutFile]:
+    def _opened(self, request: Request) -> OpenedFile:
+        """Return the file that the address names: the uploaded one of a run, or a kept one of the visitor."""
+        parts = request.path_params
+        return self._of_run(request, parts["run"]) if "run" in parts else self._own(request, parts["file"])
+
+    def _own(self, request: Request, file_id: str) -> OpenedFile:
         owner = self._site.visitors.visitor(request).require_owner()
-        return owner, self._rollouts.file(owner, request.path_params["file"])
+        file = self._rollouts.file(owner, file_id)
+        where = f"/rollouts/{file.id}"
+        return OpenedFile(
+            file, where, f"{where}/download", "/rollouts", "Rollouts",
+            lambda number: self._rollouts.episode(owner, file, number),
+        )  # fmt: skip
 
-    def _episode(self, request: Request, owner: str, file: RolloutFile) -> tuple[EpisodeLine, Trajectory]:
-        number = int(request.path_params["line"])
-        return file.line(number), self._rollouts.episode(owner, file, number)
+    def _of_run(self, request: Request, key: str) -> OpenedFile:
+        run = self._access.check_run(request, self._results.store.run(key))
+        file = self._results.file(run)
+        return OpenedFile(
+            file, f"/runs/{run.key}/rollouts", f"/api/v1/runs/{run.key}/rollouts", f"/runs/{run.key}",
+            f"Run of {run.declared.model}", lambda number: self._results.episode(run, file, number), run,
+        )  # fmt: skip
 
-    def _view(
-        self, request: Request, file: RolloutFile, line: EpisodeLine, trajectory: Trajectory, most: int
-    ) -> dict[str, Any]:
+    def _view(self, request: Request, opened: OpenedFile, number: int, most: int) -> dict[str, Any]:
         """Return what a template shows of an episode."""
+        file, line, trajectory = opened.file, opened.file.line(number), opened.read(number)
         all_pages = pages(turns(trajectory), most)
         turn = whole_number(request, "turn", 0) if request.query_params.get("turn") else 0
-        number = whole_number(request, "page", find_page(all_pages, turn) if turn else 1)
-        number = min(number, len(all_pages))
+        page = whole_number(request, "page", find_page(all_pages, turn) if turn else 1)
+        page = min(page, len(all_pages))
         forks = [one for one in file.lines if one.parent and one.parent == line.episode]
         parent = next((one for one in file.lines if line.parent and one.episode == line.parent), None)
         here = file.lines.index(line)
         others = [one for one in file.lines if not one.problem and one.number != line.number]
         same = [one for one in others if one.task == line.task] or others
         return {
-            "file": file, "line": line, "trajectory": trajectory, "turns": all_pages[number - 1], "page": number,
-            "pages": len(all_pages), "reward": reward_text(trajectory)[:500],
+            "opened": opened, "file": file, "line": line, "trajectory": trajectory, "turns": all_pages[page - 1],
+            "page": page, "pages": len(all_pages), "reward": reward_text(trajectory)[:500],
             "rows": [tuple(cell[:300] for cell in row) for row in components(trajectory.reward)[:40]],
             "forks": forks[:40], "parent": parent, "others": same[:30],
-            "images": f"/rollouts/{file.id}/{line.number}/images",
+            "images": f"{opened.address}/{line.number}/images",
             "before": next((one for one in reversed(file.lines[:here]) if not one.problem), None),
             "after": next((one for one in file.lines[here + 1 :] if not one.problem), None),
         }  # fmt: skip

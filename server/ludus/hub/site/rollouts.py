@@ -6,23 +6,18 @@ one line and not the file. Files are written under a temporary name first.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
+from ludus.hub.rollout_index import RolloutFile, index_of, read_episode
 from ludus.protocol.errors import InvalidParams, NotFound, PayloadTooLarge
 from ludus.protocol.registry import OWNER_PATTERN
-from ludus.protocol.trajectory import Trajectory, describe_invalid_line
-from ludus.viewing.conversation import reward_text
-from ludus.viewing.reading import BrokenLine, ViewedEpisode, read_lines
+from ludus.protocol.trajectory import Trajectory
 
 MEGABYTE: Final = 1024 * 1024
 FILE_BYTES: Final = 32 * MEGABYTE
@@ -34,60 +29,8 @@ OWNER_BYTES: Final = 256 * MEGABYTE
 OWNER_FILES: Final = 100
 """The most files of an owner."""
 
-LINES: Final = 10_000
-"""The most lines of a file."""
-
 _ID: Final = re.compile(r"[a-z0-9]{16}")
 _OWNER: Final = re.compile(OWNER_PATTERN)
-
-
-class EpisodeLine(BaseModel):
-    """One line of a kept file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    number: int
-    """The number of the line, from 1."""
-    start: int
-    """Where it begins, in bytes."""
-    end: int
-    problem: str = ""
-    """Why it is not an episode; the other fields are then empty."""
-    environment: str = ""
-    task: str = ""
-    policy: str = ""
-    reward: str = ""
-    outcome: str = ""
-    turns: int = 0
-    episode: str = ""
-    parent: str = ""
-    """The episode that it was forked from; empty if it was not forked."""
-    place: str = ""
-    """Its place in the tree of forks."""
-
-
-class RolloutFile(BaseModel):
-    """A kept file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    id: str
-    name: str
-    size: int
-    kept_at: float
-    """Unix time, seconds."""
-    lines: tuple[EpisodeLine, ...]
-
-    def line(self, number: int) -> EpisodeLine:
-        """Return a line.
-
-        Raises:
-            NotFound: the file has no such episode.
-        """
-        found = next((one for one in self.lines if one.number == number and not one.problem), None)
-        if found is None:
-            raise NotFound(f"the file has no episode in line {number}")
-        return found
 
 
 class Rollouts:
@@ -115,7 +58,7 @@ class Rollouts:
         try:
             with temporary.open("xb") as file:
                 size = _copy(data, file)
-            lines = tuple(_index(temporary))
+            lines = tuple(index_of(temporary))
             if all(line.problem for line in lines):
                 why = lines[0].problem if lines else "it is empty"
                 raise InvalidParams(f"this file has no episode; it takes lines of `ludus run --out`: {why[:300]}")
@@ -153,14 +96,9 @@ class Rollouts:
         line = file.line(number)
         try:
             with self._path(owner, file.id).open("rb") as lines:
-                lines.seek(line.start)
-                value: Any = json.loads(lines.read(line.end - line.start))
-            of_run = isinstance(value.get("trajectory"), dict)
-            return Trajectory.model_validate(value["trajectory"] if of_run else value)
+                return read_episode(lines, line)
         except FileNotFoundError:
             raise NotFound("you keep no such file of rollouts") from None
-        except ValidationError as error:
-            raise NotFound(describe_invalid_line(error)) from None
 
     def export(self, owner: str) -> list[dict[str, Any]]:
         """Return what is kept of an owner, as JSON: each file with its lines."""
@@ -228,36 +166,6 @@ def _copy(source: IO[bytes], target: IO[bytes]) -> int:
     source.seek(0)
     shutil.copyfileobj(source, target)
     return size
-
-
-def _index(path: Path) -> Iterator[EpisodeLine]:
-    places = list(_places(path))
-    if len(places) > LINES:
-        raise PayloadTooLarge(f"the file has more than {LINES:,} lines; keep a part of it", limit="rollouts")
-    for viewed in read_lines(path):
-        start, end = places[viewed.number - 1]
-        if isinstance(viewed, BrokenLine):
-            yield EpisodeLine(number=viewed.number, start=start, end=end, problem=viewed.problem[:200])
-        else:
-            yield _described(viewed, start, end)
-
-
-def _described(viewed: ViewedEpisode, start: int, end: int) -> EpisodeLine:
-    one = viewed.trajectory
-    return EpisodeLine(
-        number=viewed.number, start=start, end=end, environment=one.environment[:100], task=one.task.id[:100],
-        policy=one.policy[:60], reward=reward_text(one)[:80], outcome=one.outcome[:60], turns=len(one.turns),
-        episode=(one.episode or "")[:100], parent=one.branch.parent[:100] if one.branch is not None else "",
-        place=one.branch.place[:40] if one.branch is not None else "",
-    )  # fmt: skip
-
-
-def _places(path: Path) -> Iterator[tuple[int, int]]:
-    start = 0
-    with path.open("rb") as file:
-        for line in file:
-            yield start, start + len(line)
-            start += len(line)
 
 
 def _plain_name(name: str) -> str:
