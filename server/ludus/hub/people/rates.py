@@ -34,6 +34,8 @@ class RateSettings(BaseModel):
     """Sign-ins with one name in 15 minutes, from all addresses."""
     registrations_hour: int = Field(default=10, ge=1)
     """Registrations from one address in an hour."""
+    training_minute: int = Field(default=1200, ge=1)
+    """Requests of one account in a minute that report training runs."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Rates:
             "login_pair": _rule(f"{settings.logins_of_pair} per 15 minute", "attempts to sign in"),
             "login_name": _rule(f"{settings.logins_of_name} per 15 minute", "attempts to sign in"),
             "registration": _rule(f"{settings.registrations_hour}/hour", "registrations"),
+            "training": _rule(f"{settings.training_minute}/minute", "requests that report training runs"),
         }
 
     def hit(self, name: str, *key: str) -> None:

@@ -29,6 +29,7 @@ MEANINGS: Final = {
     HubScope.PUBLISH: "publish and yank versions",
     HubScope.RUN: "play environments at endpoints",
     HubScope.RESULTS: "submit results",
+    HubScope.TRAINING: "report training runs",
     HubScope.ACCOUNT: "change owners, readers, keys, tokens and the account",
     HubScope.ADMIN: "everything on the whole hub",
 }
