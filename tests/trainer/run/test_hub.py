@@ -1,0 +1,107 @@
+"""Runs that report to a real hub: curves that arrive while the run goes on, a hub that dies, and runs that resume."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hubs import HubProcess
+from toys import Even, Serve, metrics_of, run_config
+
+from ludus.trainer.config import TrainConfig
+from ludus.trainer.learning.parallel import Parallel
+from ludus.trainer.train import train
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[HubProcess]:
+    """An open hub without packages."""
+    process = HubProcess(tmp_path / "hub", "--no-seed")
+    yield process
+    assert process.stop() == 0
+
+
+async def run(config: TrainConfig) -> None:
+    parallel = Parallel(config.parallel, "cpu")
+    try:
+        await train(config, parallel)
+    finally:
+        parallel.close()
+
+
+def api(hub: HubProcess, path: str = "") -> Any:
+    with hub.client() as client:
+        return client.get(f"/api/v1/training{path}").json()
+
+
+class Gated(Even):
+    """Each episode of the second step waits until the first point is at the hub."""
+
+    seen: asyncio.Event
+    started = 0
+
+    async def setup(self) -> None:
+        """Wait."""
+        Gated.started += 1
+        if Gated.started > 8:
+            await Gated.seen.wait()
+
+
+async def test_curves_arrive_while_the_run_goes_on(
+    serve: Serve, tiny: Path, tmp_path: Path, hub: HubProcess
+) -> None:
+    Gated.seen, Gated.started = asyncio.Event(), 0
+    server = await serve(Gated)
+    environments = [{"url": server.url, "name": "gated"}]
+    settings = {"hub": {"url": hub.url, "name": "my run", "rollouts": 1}}
+    config = run_config(tmp_path / "run", tiny, server.url, environments=environments, logging=settings)
+    running = asyncio.create_task(run(config))
+    while not (found := await asyncio.to_thread(api, hub))["runs"] or not found["runs"][0]["points"]:
+        assert not running.done(), running.result()
+        await asyncio.sleep(0.05)
+    live = found["runs"][0]
+    assert (live["state"], live["lastStep"], live["name"], live["steps"]) == ("running", 1, "my run", 4)
+    Gated.seen.set()
+    await running
+    ended = api(hub, f"/{live['key']}")
+    assert (ended["state"], ended["lastStep"], ended["rollouts"], ended["dropped"]) == ("finished", 4, 4, 0)
+    assert ended["environments"] == [{"name": "gated", "package": None, "version": None}]
+    assert ended["config"]["optimizer"]["learning_rate"] == 1e-3
+    curves = {one["name"]: one for one in api(hub, f"/{live['key']}/curves")["curves"]}
+    written = metrics_of(config.output)
+    for name in ("reward/mean", "loss/entropy", "throughput/trained_tokens"):
+        assert curves[name]["mean"] == [line[name] for line in written]
+    notes = (config.output / "metrics.jsonl").read_text()
+    assert f"reporting to {hub.url}, for your account only" in notes
+    assert f"the run is shown at {hub.url}/training/{live['key']}" in notes
+
+
+async def test_a_resumed_run_continues_its_curves(serve: Serve, tiny: Path, tmp_path: Path, hub: HubProcess) -> None:
+    server = await serve(Even)
+    settings = {"hub": {"url": hub.url}}
+    for steps in (2, 4):
+        await run(run_config(tmp_path / "run", tiny, server.url, steps=steps, logging=settings))
+    (found,) = api(hub)["runs"]
+    assert [one["step"] for one in found["restarts"]] == [2]
+    curves = {one["name"]: one for one in api(hub, f"/{found['key']}/curves")["curves"]}
+    assert curves["reward/mean"]["steps"] == [1, 2, 3, 4]
+
+
+async def test_a_run_that_fails_says_so_at_the_hub(serve: Serve, tiny: Path, tmp_path: Path, hub: HubProcess) -> None:
+    from ludus.trainer.errors import TrainerError
+
+    server = await serve(Even)
+    broken = {"hub": {"url": hub.url}}
+    config = run_config(
+        tmp_path / "run", tiny, server.url, logging=broken, optimizer={"learning_rate": 1e30, "clip_gradient": 1e30}
+    )
+    with pytest.raises(TrainerError):
+        await run(config)
+    (found,) = api(hub)["runs"]
+    assert found["state"] == "failed"
+    assert "Error" in found["reason"]
