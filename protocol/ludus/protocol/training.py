@@ -14,7 +14,7 @@ import math
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, JsonValue, StringConstraints
+from pydantic import Field, JsonValue, StringConstraints
 
 from ludus.protocol._model import WireModel
 from ludus.protocol.integers import Whole
@@ -65,15 +65,10 @@ Remark = Annotated[str, StringConstraints(max_length=500)]
 _NAMES: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def _check_number(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError("must be a number, not a boolean")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("a number that is not finite is written as the text NaN, Infinity or -Infinity")
-    return value
-
-
-Number = Annotated[float | Literal["NaN", "Infinity", "-Infinity"], BeforeValidator(_check_number)]
+Number = Annotated[
+    Annotated[float, Field(strict=True, allow_inf_nan=False)] | Literal["NaN", "Infinity", "-Infinity"],
+    Field(union_mode="left_to_right"),
+]
 """A finite number, or the name of one that is not."""
 
 

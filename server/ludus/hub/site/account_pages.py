@@ -16,6 +16,7 @@ from ludus.hub.people.api import require_administrator
 from ludus.hub.site.rendering import HEADERS
 from ludus.hub.site.site import Site, see
 from ludus.hub.site.visitors import Visitor
+from ludus.hub.training.store import TrainingStore
 from ludus.protocol.errors import Conflict, Forbidden, InvalidParams, Unauthenticated
 from ludus.protocol.messages import describe_invalid
 from ludus.protocol.people import DEFAULT_DAYS, CreatedToken, HubScope, NewToken
@@ -23,6 +24,9 @@ from ludus.protocol.registry_errors import NameRefused
 
 LIFETIMES: Final = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "one year", "": "no end"}
 """The lives of tokens that the page offers, by days."""
+
+LISTED_RUNS: Final = 10
+"""The most training runs on the page of an account."""
 
 MEANINGS: Final = {
     HubScope.READ: "read your private packages",
@@ -39,8 +43,9 @@ MEANINGS: Final = {
 class AccountPages:
     """The pages of an account, and their forms."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, training: TrainingStore) -> None:
         self._site = site
+        self._training = training
         self._people = site.hub.people
 
     def account(self, request: Request) -> Response:
@@ -214,8 +219,10 @@ class AccountPages:
     def _account(self, request: Request, visitor: Visitor, problem: str, status: int) -> Response:
         name = visitor.require_owner()
         account = require_account(visitor.viewer.account)
+        runs, total = self._training.runs(visitor.viewer, own=True)
         return self._site.page(
-            request, "account.html", visitor=visitor, status=status, problem=problem,
+            request, "account.html", visitor=visitor, status=status, problem=problem, training=runs[:LISTED_RUNS],
+            training_total=total,
             account=self._people.accounts.info(name), sessions=self._people.sessions.all(account),
             this=digest_of(visitor.name),
         )  # fmt: skip
