@@ -403,9 +403,7 @@ class _Sender:
             else:
                 await asyncio.sleep(min(pause, 1.0))
 
-    async def _send(
-        self, client: TrainingClient, run: str, points: list[tuple[int, float, dict[str, float]]]
-    ) -> None:
+    async def _send(self, client: TrainingClient, run: str, points: list[tuple[int, float, dict[str, float]]]) -> None:
         rows = [row for row in map(self._point, points) if row is not None]
         if not rows:
             self._queue.drop(len(points))

@@ -35,8 +35,15 @@ def changes(points: Points) -> bool:
 
 
 def chart(
-    title: str, about: str, curves: Curves, *, bands: Mapping[str, Curves] | None = None, stacked: bool = False,
-    detail: Detail = "full", marks: Sequence[float] = (), address: str = "",
+    title: str,
+    about: str,
+    curves: Curves,
+    *,
+    bands: Mapping[str, Curves] | None = None,
+    stacked: bool = False,
+    detail: Detail = "full",
+    marks: Sequence[float] = (),
+    address: str = "",
 ) -> str:
     """Return a chart with its title, as HTML.
 
@@ -186,9 +193,7 @@ def _svg(scale: _Scale, drawn: str, curves: Curves, picture: _Picture) -> str:
     steps = [step for step in _ticks(scale.x0, scale.x1, 4 if is_small else 6) if step == int(step)]
     below = "".join(f'<text x="{scale.x(step):g}" y="{HEIGHT - 18}">{number(step)}</text>' for step in steps)
     below += f'<text x="{(LEFT + WIDTH - RIGHT) / 2:g}" y="{HEIGHT - 4}">step</text>'
-    parts = [
-        f'<path class="g" d="{lines}"/><g text-anchor="end">{numbers}</g><g text-anchor="middle">{below}</g>'
-    ]
+    parts = [f'<path class="g" d="{lines}"/><g text-anchor="end">{numbers}</g><g text-anchor="middle">{below}</g>']
     for step in picture.marks:
         if scale.x0 <= step <= scale.x1:
             parts.append(f'<path class="m" d="M{scale.x(step)} {TOP}V{base}"/>')

@@ -60,7 +60,7 @@ COMMON: Final = (
 """Charts of metrics by the names that TRL, transformers and others give them, for pages that show any trainer's run."""
 
 
-def labels(figure: Figure, names: Iterable[str]) -> dict[str, str]:
+def labels_of(figure: Figure, names: Iterable[str]) -> dict[str, str]:
     """Return the metrics that belong into a chart: name → label in its legend, in the order of the names."""
     found: dict[str, str] = {}
     for name in names:

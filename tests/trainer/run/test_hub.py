@@ -50,9 +50,7 @@ class Gated(Even):
             await Gated.seen.wait()
 
 
-async def test_curves_arrive_while_the_run_goes_on(
-    serve: Serve, tiny: Path, tmp_path: Path, hub: HubProcess
-) -> None:
+async def test_curves_arrive_while_the_run_goes_on(serve: Serve, tiny: Path, tmp_path: Path, hub: HubProcess) -> None:
     Gated.seen = asyncio.Event()
     server = await serve(Gated)
     environments = [{"url": server.url, "name": "gated"}]

@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -22,10 +22,9 @@ from ludus.protocol.trajectory import Trajectory
 from ludus.trainer.errors import TrainerError
 from ludus.viewing import page
 from ludus.viewing.charts import Curves, Points, changes, chart, number
-from ludus.viewing.figures import FIGURES, FIRST, Figure, labels
+from ludus.viewing.figures import FIGURES, FIRST, Figure, labels_of
 from ludus.viewing.html import episode
 from ludus.viewing.reading import ViewedEpisode
-
 
 ALGORITHMS: Final = {
     ("ppo", "mean"): "GRPO",
@@ -242,7 +241,7 @@ def _charts(metrics: Curves) -> str:
 
 def _matching(figure: Figure, left: dict[str, Points], metrics: Curves) -> tuple[Curves, Mapping[str, Curves]]:
     """Take the curves of a chart from `left`, unless none of them changes; return them and their intervals."""
-    found = labels(figure, left)
+    found = labels_of(figure, left)
     if not any(changes(left[name]) for name in found):
         return {}, {}
     curves: dict[str, Points] = {}

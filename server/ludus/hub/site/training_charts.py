@@ -11,7 +11,7 @@ from markupsafe import Markup
 from ludus.hub.training.curves import Curves
 from ludus.protocol.training import Curve, from_number
 from ludus.viewing.charts import CURVES, chart, number
-from ludus.viewing.figures import COMMON, FIGURES, FIRST, Figure, labels
+from ludus.viewing.figures import COMMON, FIGURES, FIRST, Figure, labels_of
 
 CHARTS: Final = 12
 """The most charts of one page."""
@@ -58,7 +58,7 @@ def plans(curves: Curves) -> list[Plan]:
 
 def _taken(figure: Figure, left: dict[str, None]) -> list[Plan]:
     """Take the metrics of a figure from those that are left: one chart, or several if they are too many for one."""
-    named = list(labels(figure, left).items())
+    named = list(labels_of(figure, left).items())
     for name, _ in named:
         del left[name]
     parts = [dict(named[start : start + CURVES]) for start in range(0, len(named), CURVES)]
@@ -99,9 +99,7 @@ def large_chart(plan: Plan, curves: Curves, marks: Sequence[int]) -> Markup:
     return _chart(plan, curves, 256, marks, "", small=False)
 
 
-def _chart(
-    plan: Plan, curves: Curves, most: int, marks: Sequence[int], address: str, *, small: bool
-) -> Markup:
+def _chart(plan: Plan, curves: Curves, most: int, marks: Sequence[int], address: str, *, small: bool) -> Markup:
     # Everything in a chart is a number or was escaped by `ludus.viewing`.
     found = {label: curves.metrics[name].curve(name, most) for name, label in plan.metrics.items()}
     if plan.stacked:
@@ -178,5 +176,3 @@ def comparison(name: str, runs: Iterable[tuple[str, Curves]], most: int) -> Mark
     if not any(len(row) > 1 for row in drawn.values()):
         return None
     return Markup(chart(name, "", drawn, detail="small"))
-
-

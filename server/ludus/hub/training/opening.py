@@ -43,7 +43,12 @@ def check_config(sent: OpenTraining) -> str:
 
 
 def open_run(
-    session: Session, limits: TrainingLimits, principal: str, sent: OpenTraining, config: str, now: datetime,
+    session: Session,
+    limits: TrainingLimits,
+    principal: str,
+    sent: OpenTraining,
+    config: str,
+    now: datetime,
     address: str,
 ) -> tuple[TrainingRun, bool]:
     """Return the run that a sender opens, and whether it is new.
@@ -59,7 +64,7 @@ def open_run(
         return run, False
     attempts = json.loads(run.attempts)
     if len(attempts) >= limits.attempts:
-        raise CapacityError(f"the run {run.key} was continued {len(attempts)} times, the most possible", limit="attempts")
+        raise CapacityError(f"the run {run.key} was continued {len(attempts)} times already", limit="attempts")
     run.attempts = json.dumps([*attempts, [sent.resumed_from, now.timestamp()]])
     run.attempt, run.state, run.reason, run.ended_at = sent.attempt, "running", "", None
     run.config, run.trainer, run.steps, run.heard_at = config, sent.trainer, sent.steps, now
@@ -76,7 +81,7 @@ def _add(
     count = session.scalar(select(func.count()).where(TrainingRun.principal == principal)) or 0
     if count >= limits.runs:
         raise CapacityError(
-            f"{principal} has {count} training runs, which is the most of an account; delete some on the page /training",
+            f"{principal} has {count} training runs, the most of an account; delete some on the page /training",
             limit="training_runs",
         )
     run = TrainingRun(
@@ -89,9 +94,7 @@ def _add(
     )  # fmt: skip
     session.add(run)
     session.flush()
-    note(
-        session, "training run created", f"{run.key} {sent.name}", actor=principal, account=principal, address=address
-    )
+    note(session, "training run created", f"{run.key} {sent.name}", actor=principal, account=principal, address=address)
     return run
 
 

@@ -1,5 +1,4 @@
-"""The training runs of a person: an export holds all of them with their points, and a deleted account takes them along.
-"""
+"""The training runs of a person: an export holds all of them with their points, and a deleted account takes them along."""
 
 from __future__ import annotations
 

@@ -65,9 +65,7 @@ class SampleStore:
             require_owner(viewer, run)
             if run.attempt != sent.attempt:
                 raise Conflict(f"another process has continued the training run {run.key}")
-            same = select(TrainingSample.number).where(
-                TrainingSample.run_id == run.id, TrainingSample.digest == digest
-            )
+            same = select(TrainingSample.number).where(TrainingSample.run_id == run.id, TrainingSample.digest == digest)
             known = session.scalar(same)
             if known is not None:
                 return known
@@ -154,5 +152,3 @@ def _checked(sent: TrainingRollout) -> tuple[str, Trajectory]:
         return text, Trajectory.model_validate(sent.trajectory)
     except ValidationError as error:
         raise InvalidParams(f"this is not a trajectory: {describe_invalid_line(error)[:300]}") from None
-
-

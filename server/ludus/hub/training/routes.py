@@ -107,9 +107,7 @@ class TrainingRoutes:
             return store.points(hub.viewer(request), run, start)
 
         @routes.get("/training/{run}/curves", tags=TAGS, summary="Show the curves", response_model=CurveSet)
-        def curves(
-            request: Request, run: str, buckets: Annotated[int, Query(ge=1, le=BUCKETS)] = BUCKETS
-        ) -> Response:
+        def curves(request: Request, run: str, buckets: Annotated[int, Query(ge=1, le=BUCKETS)] = BUCKETS) -> Response:
             info, found = store.curves(hub.viewer(request), run)
             etag = f'"{found.attempts}-{found.upto}-{buckets}"'
             headers = {**PRIVATE, "etag": etag}

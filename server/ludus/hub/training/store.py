@@ -268,9 +268,7 @@ class TrainingStore:
             run = find_run(session, viewer, key, lock=True)
             require_owner(viewer, run, moderates=True)
             what = f"{run.key} {run.name}"
-            note(
-                session, "training run deleted", what, actor=viewer.name, account=run.principal, address=address
-            )
+            note(session, "training run deleted", what, actor=viewer.name, account=run.principal, address=address)
             delete_runs(session, [run.id])
 
     # ── common ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -304,14 +302,10 @@ class TrainingStore:
             same = update(TrainingRun).where(
                 TrainingRun.key == key, TrainingRun.summary_upto == before, TrainingRun.attempts == attempts
             )
-            session.execute(
-                same.values(summary=curves.pack(), summary_upto=curves.upto, summary_values=curves.values)
-            )
+            session.execute(same.values(summary=curves.pack(), summary_upto=curves.upto, summary_values=curves.values))
 
 
-def find_run(
-    session: Session, viewer: Viewer, key: str, *, lock: bool = False, summary: bool = False
-) -> TrainingRun:
+def find_run(session: Session, viewer: Viewer, key: str, *, lock: bool = False, summary: bool = False) -> TrainingRun:
     """Return a run that a viewer sees.
 
     Raises:
