@@ -119,7 +119,11 @@ def test_compared_runs_have_lines_of_their_own_and_a_legend(people: PeopleHub) -
     assert [one["class"] for one in page.all("path") if one.get("class") in ("s0", "s1", "s2")] == [
         "s0", "s1", "s2", "s0", "s1", "s2",
     ]  # fmt: skip
-    assert [label for label in ("1 run 0", "2 run 1", "3 run 2") if label in page.text] == ["1 run 0", "2 run 1", "3 run 2"]
+    assert [label for label in ("1 run 0", "2 run 1", "3 run 2") if label in page.text] == [
+        "1 run 0",
+        "2 run 1",
+        "3 run 2",
+    ]
     style = next(one["href"] for one in page.all("link") if "charts.css" in (one["href"] or ""))
     assert style is not None
     css = people.browser().get(style).text

@@ -18,10 +18,10 @@ from ludus.trainer.train import train
 pytestmark = pytest.mark.timeout(180)
 
 
-@pytest.fixture
-def hub(tmp_path: Path) -> Iterator[HubProcess]:
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
     """An open hub without packages."""
-    process = HubProcess(tmp_path / "hub", "--no-seed")
+    process = HubProcess(tmp_path_factory.mktemp("hub") / "data", "--no-seed")
     yield process
     assert process.stop() == 0
 
@@ -37,6 +37,11 @@ async def run(config: TrainConfig) -> None:
 def api(hub: HubProcess, path: str = "") -> Any:
     with hub.client() as client:
         return client.get(f"/api/v1/training{path}").json()
+
+
+def named(hub: HubProcess, name: str) -> list[Any]:
+    """The runs with a name."""
+    return [one for one in api(hub)["runs"] if one["name"] == name]
 
 
 class Gated(Even):
@@ -59,10 +64,10 @@ async def test_curves_arrive_while_the_run_goes_on(serve: Serve, tiny: Path, tmp
         tmp_path / "run", tiny, server.url, environments=environments, logging=settings, evaluation={"every": 2}
     )
     running = asyncio.create_task(run(config))
-    while not (found := await asyncio.to_thread(api, hub))["runs"] or found["runs"][0]["points"] < 2:
+    while not (found := await asyncio.to_thread(named, hub, "my run")) or found[0]["points"] < 2:
         assert not running.done(), running.result()
         await asyncio.sleep(0.05)
-    live = found["runs"][0]
+    live = found[0]
     assert (live["state"], live["lastStep"], live["name"], live["steps"]) == ("running", 2, "my run", 4)
     Gated.seen.set()
     await running
@@ -81,10 +86,10 @@ async def test_curves_arrive_while_the_run_goes_on(serve: Serve, tiny: Path, tmp
 
 async def test_a_resumed_run_continues_its_curves(serve: Serve, tiny: Path, tmp_path: Path, hub: HubProcess) -> None:
     server = await serve(Even)
-    settings = {"hub": {"url": hub.url}}
+    settings = {"hub": {"url": hub.url, "name": "resumed"}}
     for steps in (2, 4):
         await run(run_config(tmp_path / "run", tiny, server.url, steps=steps, logging=settings))
-    (found,) = api(hub)["runs"]
+    (found,) = named(hub, "resumed")
     assert [one["step"] for one in found["restarts"]] == [2]
     curves = {one["name"]: one for one in api(hub, f"/{found['key']}/curves")["curves"]}
     assert curves["reward/mean"]["steps"] == [1, 2, 3, 4]
@@ -94,12 +99,12 @@ async def test_a_run_that_fails_says_so_at_the_hub(serve: Serve, tiny: Path, tmp
     from ludus.trainer.errors import TrainerError
 
     server = await serve(Even)
-    broken = {"hub": {"url": hub.url}}
+    broken = {"hub": {"url": hub.url, "name": "broken"}}
     config = run_config(
         tmp_path / "run", tiny, server.url, logging=broken, optimizer={"learning_rate": 1e30, "clip_gradient": 1e30}
     )
     with pytest.raises(TrainerError):
         await run(config)
-    (found,) = api(hub)["runs"]
+    (found,) = named(hub, "broken")
     assert found["state"] == "failed"
     assert "Error" in found["reason"]

@@ -1,4 +1,5 @@
-"""Check what a hub keeps: that every blob is there and has its digest, and that every version is as it was signed."""
+"""Check what a hub keeps: that every blob is there and has its digest, that every version is as it was signed, and that
+the points of training runs are whole."""
 
 from __future__ import annotations
 
@@ -13,12 +14,13 @@ from ludus.hub.database.engine import available
 from ludus.hub.database.tables import Package, Version
 from ludus.hub.operation.backup import check_revision, referenced_digests
 from ludus.hub.operation.parts import HubParts
+from ludus.hub.training.checking import broken_runs
 from ludus.protocol.errors import LudusError
 from ludus.protocol.registry import Manifest, Signed
 from ludus.protocol.registry_errors import BlobMissing, SignatureRefused
 from ludus.protocol.signing import check_contents
 
-Kind = Literal["missing", "changed", "signature", "unreferenced", "catalog"]
+Kind = Literal["missing", "changed", "signature", "unreferenced", "catalog", "training"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class Problem:
 
     Attributes:
         kind: `missing` or `changed` for a blob, `signature` for a version that is not what was signed, `catalog` for a
-            package whose latest version does not exist, `unreferenced` for a blob that nothing names.
+            package whose latest version does not exist, `training` for a training run whose points are not whole,
+            `unreferenced` for a blob that nothing names.
         subject: the digest, or `owner/name@version`.
         message: what is wrong.
     """
@@ -69,6 +72,7 @@ def check_hub(parts: HubParts) -> CheckReport:
         check_revision(connection)
         referenced = set(referenced_digests(connection))
         _check_versions(connection, report)
+        report.problems += [Problem("training", key, what) for key, what in broken_runs(connection)]
     for digest in sorted(referenced):
         report.blobs += 1
         _check_blob(parts, digest, report)
