@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
+import re
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hub_doors import Door
 from hub_people import PASSWORD
 from hubs import HubProcess, until
 
@@ -51,61 +54,6 @@ def steps(hub: HubProcess, key: str) -> Counter[int]:
             found.update(point["step"] for batch in page["batches"] for point in batch["points"])
             start = page["next"]
     return found
-
-
-def length_in(head: bytes) -> int:
-    """The length of a body."""
-    return next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if b"content-length" in line.lower())
-
-
-class Door:
-    """A server that stands in front of a hub, in a thread: it holds, drops or forwards connections."""
-
-    def __init__(self, hub: HubProcess | None = None, *, lost_answers: int = 0) -> None:
-        self.hub = hub
-        self.lost_answers = lost_answers
-        self.requests = 0
-        self.address = ""
-        self._ready = threading.Event()
-        self._over = asyncio.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
-        self._thread.start()
-        self._ready.wait()
-
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        server = await asyncio.start_server(self._answer, "127.0.0.1")
-        self.address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        self._ready.set()
-        async with server:
-            await self._over.wait()
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                body = await reader.readexactly(length_in(head))
-                self.requests += 1
-                if self.hub is None:
-                    await self._over.wait()
-                    return
-                inner, outer = await asyncio.open_connection("127.0.0.1", self.hub.port)
-                outer.write(head.replace(b"keep-alive", b"close") + body)
-                answer = await inner.readuntil(b"\r\n\r\n")
-                answer += await inner.readexactly(length_in(answer))
-                outer.close()
-                if b"/points" in head and self.lost_answers > 0:
-                    self.lost_answers -= 1
-                    return
-                writer.write(answer)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join()
 
 
 @pytest.fixture
@@ -169,7 +117,12 @@ def test_a_hub_that_cannot_be_reached_is_a_problem_and_no_error() -> None:
     for step in range(10):
         reporter.log(step, {"loss": 1.0})
     seen: list[str] = []
-    until(lambda: bool(seen.extend(reporter.problems()) or seen))
+
+    def has_problem() -> bool:
+        seen.extend(reporter.problems())
+        return bool(seen)
+
+    until(has_problem)
     report = reporter.close(seconds=0.0)
     assert "cannot be reached" in seen[0]
     assert (report.sent, report.dropped) == (0, 10)
@@ -177,9 +130,6 @@ def test_a_hub_that_cannot_be_reached_is_a_problem_and_no_error() -> None:
 
 @pytest.mark.suite("hub")
 def test_a_hub_that_refuses_ends_the_report_and_says_why(tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
     command = [sys.executable, "-m", "ludus.cli", "hub", "accounts", "create", "root", "--admin", "--password-stdin"]
     subprocess.run([*command, "--data", tmp_path / "data"], input=PASSWORD, text=True, check=True, timeout=60)
     hub = HubProcess(tmp_path / "data", "--no-seed")
@@ -230,9 +180,13 @@ def test_what_is_sent_is_cleaned_and_nothing_stops_the_caller(plain_hub: HubProc
 
 
 def test_an_exception_ends_the_run_as_failed_and_goes_on(plain_hub: HubProcess) -> None:
-    with pytest.raises(ZeroDivisionError), TrainingReporter(plain_hub.url, name="breaks") as reporter:
-        reporter.log(1, {"loss": 1.0})
-        raise ZeroDivisionError("a mistake")
+    def train() -> None:
+        with TrainingReporter(plain_hub.url, name="breaks") as reporter:
+            reporter.log(1, {"loss": 1.0})
+            raise ZeroDivisionError("a mistake")
+
+    with pytest.raises(ZeroDivisionError):
+        train()
     (found,) = [one for one in runs(plain_hub) if one["name"] == "breaks"]
     assert (found["state"], found["reason"]) == ("failed", "ZeroDivisionError: a mistake")
 
@@ -252,3 +206,14 @@ def test_a_later_process_continues_a_run_under_its_key(plain_hub: HubProcess) ->
 def test_an_address_that_is_none_is_an_error_at_once() -> None:
     with pytest.raises(InvalidParams, match="not the address of a hub"):
         TrainingReporter("hub.example.org", name="x")
+
+
+def test_the_snippet_reports_a_loop(plain_hub: HubProcess, tmp_path: Path) -> None:
+    snippet = Path(__file__).parents[3] / "docs" / "snippets" / "report_training.py"
+    program = tmp_path / "report_training.py"
+    program.write_text(snippet.read_text(encoding="utf-8").replace("http://127.0.0.1:8400", plain_hub.url))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", program], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.match(rf"100 points at {plain_hub.url}/training/\S+, 0 dropped", done.stdout)

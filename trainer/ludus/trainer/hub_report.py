@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
@@ -16,6 +16,9 @@ from ludus.registry.reporting import TrainingReporter
 from ludus.trainer.config import EnvironmentConfig, HubConfig, TrainConfig
 from ludus.trainer.errors import ConfigError
 from ludus.trainer.samples import RolloutGroup
+
+FLUSH_SECONDS: Final = 10.0
+"""How long the end of a run waits for the last points to be sent."""
 
 
 class HubReport:
@@ -73,9 +76,9 @@ class HubReport:
     def close(self, error: BaseException | None) -> Iterator[str]:
         """End the report, and yield what came of it."""
         if error is None:
-            report = self._reporter.close()
+            report = self._reporter.close(seconds=FLUSH_SECONDS)
         else:
-            report = self._reporter.close("failed", f"{type(error).__name__}: {error}")
+            report = self._reporter.close("failed", f"{type(error).__name__}: {error}", seconds=FLUSH_SECONDS)
         yield from self.notes()
         lost = f"; {report.dropped} points were dropped, and metrics.jsonl has them" if report.dropped else ""
         yield f"{report.sent} points are at {report.url or self._hub.url}{lost}"

@@ -32,7 +32,7 @@ from ludus.hub.training.rollouts import SampleStore
 from ludus.hub.training.store import PAGE_RUNS, TrainingStore
 from ludus.protocol.errors import InvalidParams, NotFound
 from ludus.protocol.registry_errors import PackageNotFound
-from ludus.protocol.training import METRIC_NAME_LETTERS, TrainingEnvironment, TrainingInfo
+from ludus.protocol.training import METRIC_NAME_LETTERS, TrainingEnvironment, TrainingInfo, Visibility
 from ludus.viewing.conversation import components, reward_text
 
 COMPARED: Final = 8
@@ -164,7 +164,7 @@ class TrainingPages:
         if wanted not in ("private", "public"):
             raise InvalidParams("choose whether the run is private or public")
         address = self._site.hub.authenticator.address(request)
-        visibility = "public" if wanted == "public" else "private"
+        visibility: Visibility = "public" if wanted == "public" else "private"
         await run_in_threadpool(self._store.set_visibility, visitor.viewer, key, visibility, address)
         return see(f"/training/{key}")
 

@@ -1,4 +1,7 @@
-"""The training runs of a person: an export holds all of them with their points, and a deleted account takes them along."""
+"""The training runs of a person.
+
+An export holds all of them with their points, and a deleted account takes them along.
+"""
 
 from __future__ import annotations
 

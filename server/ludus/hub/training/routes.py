@@ -18,6 +18,7 @@ exist.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
@@ -51,7 +52,7 @@ from ludus.protocol.training import (
 OPEN_BYTES: Final = 4 * CONFIG_BYTES
 """The largest request that opens a run: a configuration with escapes, and what else it has."""
 
-TAGS: Final = ["Training"]
+TAGS: Final[list[str | Enum]] = ["Training"]
 
 
 class TrainingRoutes:
