@@ -15,5 +15,5 @@ with TrainingReporter(
         loss = math.exp(-step / 30)  # your training step
         run.log(step, {"loss": loss, "reward/mean": 1 - loss})
 
-report = run.close()  # has been closed already; this returns what came of it
+report = run.close()  # has been closed already; this returns the outcome
 print(f"{report.sent} points at {report.url}, {report.dropped} dropped")

@@ -14,7 +14,7 @@ def length_in(head: bytes) -> int:
 
 
 class Door:
-    """A server that stands in front of a hub, in a thread: it holds, drops or forwards connections."""
+    """A server in front of a hub, in a thread: it holds, drops or forwards connections."""
 
     def __init__(self, hub: HubProcess | None = None, *, lost_answers: int = 0) -> None:
         self.hub = hub

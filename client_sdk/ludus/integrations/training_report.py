@@ -33,7 +33,7 @@ def hub_callback(hub: str, *, name: str, **options: Any) -> Any:
     from transformers import TrainerCallback
 
     class HubCallback(TrainerCallback):
-        """Reports to a hub. The attribute `report` has what came of it when training has ended."""
+        """Reports to a hub. The attribute `report` has the outcome when training has ended."""
 
         reporter: TrainingReporter | None = None
         report: Any = None

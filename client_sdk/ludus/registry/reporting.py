@@ -80,7 +80,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class Report(NamedTuple):
-    """What came of reporting a run."""
+    """The outcome of reporting a run."""
 
     url: str
     """The page of the run; empty if the hub was never reached."""
@@ -187,7 +187,7 @@ class TrainingReporter:
     def close(
         self, state: Literal["finished", "failed"] = "finished", reason: str = "", *, seconds: float = FLUSH_SECONDS
     ) -> Report:
-        """Send what is left, end the run, and return what came of it. Closing again returns the same.
+        """Send what is left, end the run, and return the outcome. Closing again returns the same.
 
         Args:
             state: how the run ended.

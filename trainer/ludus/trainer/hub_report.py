@@ -74,7 +74,7 @@ class HubReport:
             yield f"hub: {problem}"
 
     def close(self, error: BaseException | None) -> Iterator[str]:
-        """End the report, and yield what came of it."""
+        """End the report, and yield its outcome."""
         if error is None:
             report = self._reporter.close(seconds=FLUSH_SECONDS)
         else:

@@ -86,7 +86,11 @@ class RunLog:
         self._terminal = Terminal(config.output, config.steps) if config.logging.console else None
         self._hub: HubReport | None = None
         if config.logging.hub is not None:
-            self._hub = HubReport(config, config.logging.hub, run_name, resumed)
+            try:
+                self._hub = HubReport(config, config.logging.hub, run_name, resumed)
+            except ConfigError:
+                self._close_files()
+                raise
             self.note(self._hub.opening())
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
@@ -165,10 +169,13 @@ class RunLog:
                 except Exception as error:
                     self.note(f"{sink.name} may lack the last metrics: {error}")
         finally:
-            if self._terminal:
-                self._terminal.close()
-            self._metrics.close()
-            self._rollouts.close()
+            self._close_files()
+
+    def _close_files(self) -> None:
+        if self._terminal:
+            self._terminal.close()
+        self._metrics.close()
+        self._rollouts.close()
 
     def _report(self) -> None:
         if self._config.logging.report:

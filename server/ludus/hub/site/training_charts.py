@@ -26,7 +26,7 @@ FEWEST_POINTS: Final = 16
 """The fewest points of a curve, where it has that many."""
 
 ALL_FIGURES: Final = (*FIRST, *COMMON, *FIGURES[len(FIRST) :])
-"""All charts in order: what a reader looks for first, then the metrics of any trainer, then those of ours."""
+"""All charts in order: what a reader looks for first, then the metrics of any trainer, then those of our own."""
 
 
 class Plan(NamedTuple):
