@@ -3,7 +3,7 @@
 import math
 
 from ludus.protocol.training import TrainingEnvironment
-from ludus.registry.reporting import TrainingReporter
+from ludus.registry import TrainingReporter
 
 config = {"model": "Qwen3-0.6B", "learning_rate": 1e-6}
 environments = [TrainingEnvironment(name="guess_number", package="ludus/guess-number")]

@@ -32,7 +32,7 @@ def hub_callback(hub: str, *, name: str, **options: Any) -> Any:
     require("transformers", TESTED)
     from transformers import TrainerCallback
 
-    class HubCallback(TrainerCallback):
+    class HubCallback(TrainerCallback):  # type: ignore[misc]
         """Reports to a hub. The attribute `report` has the outcome when training has ended."""
 
         reporter: TrainingReporter | None = None

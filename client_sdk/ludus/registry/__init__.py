@@ -7,6 +7,8 @@
     keys.py        the publisher's own key, and the pinned keys of others
     installing.py  verify a version and install it with pip or uv
     lock.py        ludus.lock
+    results.py     results of runs
+    training.py    training runs; reporting.py: what a trainer uses to report one
 
 Searching needs the base install only; signatures need the extra `registry`.
 """
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from ludus.registry.keys import Pins
     from ludus.registry.lock import Lock, LockedPackage, read_lock, write_lock
     from ludus.registry.publishing import Prepared, prepare
+    from ludus.registry.reporting import TrainingReporter
+    from ludus.registry.training import TrainingClient
 
 __all__ = [
     "Lock",
@@ -30,6 +34,8 @@ __all__ = [
     "Pins",
     "Prepared",
     "RegistryClient",
+    "TrainingClient",
+    "TrainingReporter",
     "Verified",
     "install",
     "prepare",
@@ -44,6 +50,8 @@ _MODULES: Final = {
     "ludus.registry.keys": "Pins",
     "ludus.registry.lock": "Lock LockedPackage read_lock write_lock",
     "ludus.registry.publishing": "Prepared prepare",
+    "ludus.registry.reporting": "TrainingReporter",
+    "ludus.registry.training": "TrainingClient",
 }
 """The modules that define the public names, which are imported at first use."""
 

@@ -41,6 +41,7 @@ from ludus.protocol.training import (
     METRICS,
     ROLLOUT_BYTES,
     EndTraining,
+    Number,
     OpenTraining,
     PointBatch,
     TrainingEnvironment,
@@ -445,7 +446,9 @@ class _Sender:
 
     def _point(self, point: tuple[int, float, dict[str, float]]) -> TrainingPoint | None:
         step, moment, values = point
-        named = {shown: to_number(value) for name, value in values.items() if (shown := self._name(name)) is not None}
+        named: dict[str, Number] = {
+            shown: to_number(value) for name, value in values.items() if (shown := self._name(name)) is not None
+        }
         if not named:
             return None
         return TrainingPoint(step=_step(step), time=min(max(0.0, moment), LATEST_TIME), metrics=named)
