@@ -97,6 +97,7 @@ OTHERS = {
     "nemo_gym.yaml",
     "nemo_gym_app.py",
     "tinker_train.py",
+    "report_training.py",
 }
 """Tested by tests of their own."""
 

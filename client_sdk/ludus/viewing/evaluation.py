@@ -200,4 +200,4 @@ def _intervals(cells: Sequence[Cell]) -> str:
     for value in (low, high):
         drawn.append(f'<text x="{place(value)}" y="{base + 14}" text-anchor="middle">{value:.3g}</text>')
     title = "Mean rewards with intervals"
-    return f'<svg viewBox="0 0 {WIDTH} {base + 20}" role="img" aria-label="{title}">{"".join(drawn)}</svg>'
+    return f'<svg class="plot" viewBox="0 0 {WIDTH} {base + 20}" role="img" aria-label="{title}">{"".join(drawn)}</svg>'

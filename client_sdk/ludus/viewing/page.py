@@ -93,4 +93,5 @@ def image(address: str) -> str:
 
 @cache
 def _style() -> str:
-    return Path(__file__).with_name("style.css").read_text(encoding="utf-8")
+    folder = Path(__file__).parent
+    return "".join((folder / name).read_text(encoding="utf-8") for name in ("style.css", "charts.css"))

@@ -14,6 +14,7 @@ from ludus.hub.object_store import open_blobs
 from ludus.hub.people.openid.settings import OpenIdSettings
 from ludus.hub.people.settings import PeopleSettings
 from ludus.hub.results.limits import ResultLimits
+from ludus.hub.training.limits import TrainingLimits
 from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
 from ludus.server.web.proxies import parse_public_url
 from ludus.server.web.settings import is_loopback
@@ -96,6 +97,7 @@ class HubSettings(BaseModel):
     endpoints: EndpointSettings = EndpointSettings()
     """How published environments run."""
     results: ResultLimits = ResultLimits()
+    training: TrainingLimits = TrainingLimits()
     people: PeopleSettings = PeopleSettings()
     """Who may register, and how many requests are answered."""
     openid: OpenIdSettings | None = None

@@ -19,7 +19,7 @@ from ludus.trainer.samples import RolloutGroup
 MakeConfig = Callable[..., TrainConfig]
 MakeGroup = Callable[..., RolloutGroup]
 
-VOID = {"meta", "img", "line", "rect", "circle", "polyline", "polygon", "br"}
+VOID = {"meta", "img", "line", "rect", "circle", "polyline", "polygon", "br", "path"}
 HELD_OUT = {"evaluation/guess/mean": 0.25, "evaluation/guess/mean_low": 0.2, "evaluation/guess/mean_high": 0.3}
 
 
@@ -205,7 +205,8 @@ def test_texts_of_environments_and_models_stay_texts(make_page: Callable[..., Pa
     page = make_page(fill)
     allowed = {"html", "head", "meta", "title", "style", "body", "main", "header", "h1", "h2", "h3", "div", "span", "p",
                "section", "figure", "figcaption", "svg", "g", "line", "rect", "text", "circle", "polyline", "polygon",
-               "table", "tr", "td", "th", "details", "summary", "strong", "pre", "mark", "i", "img"}  # fmt: skip
+               "table", "tr", "td", "th", "details", "summary", "strong", "pre", "mark", "i", "img",
+               "path"}  # fmt: skip
     assert {tag for tag, _ in page.elements} <= allowed
     assert page.all("img") == [{"alt": "image", "src": "data:image/png;base64,QUJD"}]
     for _, attributes in page.elements:

@@ -61,6 +61,14 @@ def train(
             help="Serve this environment during the run: NAME, module:Class or file.py:Class.",
         ),
     ] = None,
+    hub: Annotated[
+        str | None,
+        typer.Option(
+            "--hub",
+            metavar="URL",
+            help="Show the run's curves on this hub while it trains, to your account only (logging.hub).",
+        ),
+    ] = None,
 ) -> None:
     """Train a policy with GRPO on environments that are served.
 
@@ -68,9 +76,11 @@ def train(
     [bold]ludus train run.toml --steps=10 --environments.0.split=easy --model.lora=none[/bold]
     [bold]ludus train --print-config > run.toml[/bold]
     [bold]ludus train --tiny-from games.jsonl --serve my_env.py:MyEnv[/bold]
+    [bold]ludus train run.toml --hub https://hub.example.org[/bold]
     """
+    given = [*(arguments or ()), *(() if hub is None else (f"--logging.hub.url={hub}",))]
     try:
-        _train(arguments or [], print_config, tiny_from, serve)
+        _train(given, print_config, tiny_from, serve)
     except (TrainerError, RenderingError) as error:
         if os.environ.get("LUDUS_DEBUG"):
             raise

@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -22,49 +22,9 @@ from ludus.protocol.trajectory import Trajectory
 from ludus.trainer.errors import TrainerError
 from ludus.viewing import page
 from ludus.viewing.charts import Curves, Points, changes, chart, number
+from ludus.viewing.figures import FIGURES, FIRST, Figure, labels_of
 from ludus.viewing.html import episode
 from ludus.viewing.reading import ViewedEpisode
-
-
-class Figure(NamedTuple):
-    """One chart with one or more curves."""
-
-    title: str
-    about: str
-    metrics: Sequence[str]
-    """Patterns of the metrics' names; the first group of a match is the curve's label in the legend."""
-    stacked: bool = False
-    """Whether the curves are parts of a whole."""
-
-
-FIRST: Final = (
-    Figure("Reward", "Mean of training episodes, and of held-out tasks with the 95 % interval.",
-           ["reward/(mean)", "evaluation/(.+)(?<!/persistent)/mean"]),
-    Figure("Entropy", "Of the policy, nats per token. Near 0 it no longer explores.", ["loss/(entropy)"]),
-    Figure("Length", "Tokens that the policy sampled per episode.", ["rollout/(tokens)"]),
-    Figure("Episodes lost", "Share that failed (not trained on), and share that a limit ended.",
-           ["rollout/(failed|truncated)"]),
-)  # fmt: skip
-"""The charts that a reader sees first."""
-
-FIGURES: Final = (
-    *FIRST,
-    Figure("Reward by environment", "Mean of scored episodes, those of dropped groups too.", ["reward/(?!std$)(.+)"]),
-    Figure("Reward components", "Mean of each component over scored episodes.", ["component/(.+)"]),
-    Figure("Reward by difficulty", "Mean reward of tasks of each difficulty.", ["difficulty/(.+)"]),
-    Figure("Turns", "Of the policy, per episode.", ["rollout/(turns)"]),
-    Figure("Ends", "Why the episodes ended.", ["ends/(.+)"], stacked=True),
-    Figure("Unreadable calls", "Tool calls that could not be read, per episode.", ["rollout/(parse_errors)"]),
-    Figure("Dropped groups", "Failed, or with equal rewards; others were run instead.", ["rollout/dropped_(.+)"]),
-    Figure("Gradient = 0", "1 where a step learned nothing.", ["loss/(zero_gradient)"]),
-    Figure("Gradient norm", "Before clipping.", ["loss/(gradient_norm)"]),
-    Figure("Staleness", "Age of the weights that sampled, in optimizer steps.", ["rollout/staleness_(.+)"]),
-    Figure("k3(μ‖π)", "Between the policy that sampled and the one that learns.", ["loss/(mismatch_k3)"]),
-    Figure("Clipped and masked", "Share of tokens: gradient clipped, left out.", ["loss/(clipped|masked)"]),
-    Figure("Throughput", "Tokens per second.", ["throughput/(trained|sampled)_tokens"]),
-    Figure("Time", "Where the seconds of a step go.", ["time/(wait|update|sync|rest)"], stacked=True),
-)
-"""All charts, in order. Other metrics that change follow, each in a chart of its own."""
 
 ALGORITHMS: Final = {
     ("ppo", "mean"): "GRPO",
@@ -281,17 +241,12 @@ def _charts(metrics: Curves) -> str:
 
 def _matching(figure: Figure, left: dict[str, Points], metrics: Curves) -> tuple[Curves, Mapping[str, Curves]]:
     """Take the curves of a chart from `left`, unless none of them changes; return them and their intervals."""
-    found: dict[str, str] = {}
-    for name in left:
-        match = next(filter(None, (re.fullmatch(pattern, name) for pattern in figure.metrics)), None)
-        if match:
-            found[name] = match[1]
+    found = labels_of(figure, left)
     if not any(changes(left[name]) for name in found):
         return {}, {}
     curves: dict[str, Points] = {}
     bands: dict[str, Curves] = {}
     for name, label in found.items():
-        label = f"held-out {label}" if name.startswith("evaluation/") else label
         curves[label] = left.pop(name)
         bands[label] = {side: metrics.get(f"{name}_{side}", ()) for side in ("low", "high")}
     return curves, bands

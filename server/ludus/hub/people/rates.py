@@ -44,6 +44,8 @@ class RateSettings(BaseModel):
     """Registrations from one address in an hour."""
     organizations_day: int = Field(default=10, ge=1)
     """Organizations that one account creates in a day."""
+    training_minute: int = Field(default=1200, ge=1)
+    """Requests of one account in a minute that report training runs."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class Rates:
             "login_name": _rule(f"{settings.logins_of_name} per 15 minute", "attempts to sign in"),
             "registration": _rule(f"{settings.registrations_hour}/hour", "registrations"),
             "organization": _rule(f"{settings.organizations_day}/day", "new organizations"),
+            "training": _rule(f"{settings.training_minute}/minute", "requests that report training runs"),
         }
 
     def hit(self, name: str, *key: str) -> None:

@@ -21,7 +21,8 @@ RESERVED: Final = frozenset(
         "environments", "events", "favicon", "files", "health", "help", "hub", "index", "js", "leaderboards", "live",
         "login", "logout", "mcp", "members", "metrics", "new", "openapi", "org", "organizations", "orgs", "owners",
         "play", "publish", "ready", "redoc", "register", "results", "robots", "rollouts", "runs", "search", "settings",
-        "signup", "simple", "site", "static", "status", "tags", "tokens", "upload", "user", "users", "view", "well",
+        "signup", "simple", "site", "static", "status", "tags", "tokens", "training", "upload", "user", "users", "view",
+        "well",
     }
 )  # fmt: skip
 """Names that no owner may have, because they begin paths of the hub or would mislead."""
