@@ -45,7 +45,9 @@ from ludus.protocol.registry_errors import KINDS
 from ludus.server.auth import TokenStore
 from ludus.server.web.guard import error_headers
 
-PARTS: Final = ("ludus.hub.discovery", "ludus.hub.endpoints", "ludus.hub.results", "ludus.hub.site")
+PARTS: Final = (
+    "ludus.hub.discovery", "ludus.hub.endpoints", "ludus.hub.results", "ludus.hub.verified", "ludus.hub.site",
+)  # fmt: skip
 """Modules that add to the application, in this order."""
 
 _log = logging.getLogger("ludus.hub")

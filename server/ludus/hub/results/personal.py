@@ -19,6 +19,7 @@ from ludus.hub.database.tables import Package
 from ludus.hub.database.times import aware
 from ludus.hub.people.personal_data import GONE
 from ludus.hub.results.boards import count_again
+from ludus.hub.results.verified_rows import remove_verified
 
 REASON: Final = "the account was deleted"
 
@@ -81,6 +82,7 @@ def _take_off(session: Session, board: ResultBoard, owner: str, now: datetime) -
     of_gone = select(func.max(ResultRun.number)).where(ResultRun.board_id == board.id, ResultRun.principal == GONE)
     last = session.scalar(of_gone) or 0
     digests = {run.rollouts for run in runs if run.rollouts is not None}
+    remove_verified(session, [run.id for run in runs], keep_runs=True)
     for place, run in enumerate((run for run in runs if run.id not in open_runs), start=1):
         run.principal, run.number, run.rollouts, run.receipt = GONE, last + place, None, None
     return digests
@@ -98,6 +100,7 @@ def _remove_private_boards(session: Session, owner: str) -> set[str]:
 
 
 def _remove_runs(session: Session, ids: list[int]) -> None:
+    remove_verified(session, ids, keep_runs=False)
     session.execute(delete(ResultLogLine).where(ResultLogLine.run_id.in_(ids)))
     session.execute(delete(ResultEpisode).where(ResultEpisode.run_id.in_(ids)))
     session.execute(delete(ResultRun).where(ResultRun.id.in_(ids)))

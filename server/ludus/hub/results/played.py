@@ -12,6 +12,8 @@ How this works:
   final; those without a reward of their own count with the lowest one.
 * When all rows have ended, or the deadline has passed, the run ends, and the board is computed again.
 
+The hub plays verified runs itself, through a second object of this class: see `ludus.hub.verified`.
+
 Live episodes are in the memory of this process. After a restart they are gone, with the endpoints: their rows wait
 again, and rows that had ended stay.
 """
@@ -27,6 +29,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
+from sqlalchemy.orm import Session
+
 from ludus.hub.registry.catalog import VersionRecord
 from ludus.hub.results.episodes import LiveEpisode, RunClient, StillRuns
 from ludus.hub.results.limits import ResultLimits
@@ -39,6 +43,7 @@ from ludus.protocol.results import (
     EndEpisodeParams,
     EpisodeEnd,
     EpisodeTicket,
+    Level,
     NextEpisode,
     Opening,
     OpenTickets,
@@ -59,20 +64,22 @@ _log = logging.getLogger("ludus.hub.results")
 
 
 class PlayedRuns:
-    """All played runs of this hub.
+    """All played runs of this hub, or all verified ones.
 
     Args:
         store: the database.
         limits: the limits.
         token: the hub's own credential at its endpoints.
         conclude: computes what a run leads to.
+        level: the level of its runs.
         clock: returns seconds that only increase.
         now: returns the time.
     """
 
     def __init__(
         self, store: ResultStore, limits: ResultLimits, token: str, conclude: Conclude,
-        clock: Callable[[], float] = time.monotonic, now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        level: Level = "played", clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:  # fmt: skip
         self.clock = clock
         self.now = now
@@ -80,6 +87,7 @@ class PlayedRuns:
         self._limits = limits
         self._token = token
         self._conclude = conclude
+        self._level: Level = level
         self._clients: dict[str, RunClient] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._sweeper: asyncio.Task[None] | None = None
@@ -87,8 +95,9 @@ class PlayedRuns:
     # ── the player's requests ──────────────────────────────────────────────────────────────────────────────────────
 
     async def register(
-        self, principal: Principal, record: VersionRecord, params: RunParams, address: str, *, by_publisher: bool
-    ) -> RunInfo:
+        self, principal: Principal, record: VersionRecord, params: RunParams, address: str, *, by_publisher: bool,
+        attach: Callable[[Session, int], None] | None = None,
+    ) -> RunInfo:  # fmt: skip
         """Register a run.
 
         Args:
@@ -97,6 +106,7 @@ class PlayedRuns:
             params: what is fixed before the first episode.
             address: where the version runs.
             by_publisher: whether the account may publish versions of the package.
+            attach: see `NewRun`.
 
         Raises:
             Conflict: the version is yanked.
@@ -118,12 +128,12 @@ class PlayedRuns:
         created = self.now()
         new = NewRun(
             board=BoardKey(package=record.id, version=record.version, environment=params.environment,
-                           split=params.split, level="played"),
+                           split=params.split, level=self._level),
             sha256=record.sha256, principal=principal.name, by_publisher=by_publisher, declared=params.declared,
             tasks=params.tasks, samples=params.samples,
             success_at=info.reward_range[1] if info.reward_range is not None else 1.0, reward_range=info.reward_range,
             created_at=created, deadline=created + timedelta(seconds=self._limits.run_seconds), opening=opening,
-            commitment=digest_of(opening),
+            commitment=digest_of(opening), attach=attach,
         )  # fmt: skip
         key = await _call(self._store.register, new, _rows(opening, params.samples))
         return await _call(self._store.run, key)
@@ -190,6 +200,23 @@ class PlayedRuns:
         await self._finish_if_done(key)
         return EpisodeEnd(place=place, end=end if state == "ended" else None)
 
+    def attempt(self, key: str, place: int) -> int:
+        """Return which start of an open episode this is, from 1; 0 if it is not open any more."""
+        client = self._clients.get(key)
+        live = client.episodes.get(place) if client is not None else None
+        return live.attempt if live is not None else 0
+
+    async def put_back(self, principal: Principal, key: str, place: int) -> None:
+        """Close an episode, and start it again later, within the bounds for episodes whose infrastructure broke.
+
+        One that had ended by itself, or was started again too often, is written as it ended.
+        """
+        run = await self._own_run(principal, key)
+        client = self._clients.get(key)
+        live = client.episodes.get(place) if client is not None else None
+        if client is not None and live is not None:
+            await self._settle(run, client, live, close=True, again=True)
+
     async def end_run(self, principal: Principal, key: str) -> RunInfo:
         """End a run. What is missing counts with the lowest reward."""
         await self._own_run(principal, key)
@@ -200,7 +227,7 @@ class PlayedRuns:
 
     async def begin(self) -> None:
         """Put back what was open when the hub stopped, and look after deadlines from now on."""
-        await _call(self._store.reset_open)
+        await _call(self._store.reset_open, self._level)
         self._sweeper = asyncio.create_task(self._sweep_forever(), name="results-sweeper")
 
     async def sweep(self) -> None:
@@ -213,7 +240,7 @@ class PlayedRuns:
                     await self._settle(run, client, live, close=is_late, end=EndReason.EXPIRED)
             await self._finish_if_done(key)
             await client.rest()
-        for key in await _call(self._store.overdue, self.now()):
+        for key in await _call(self._store.open_runs, self._level, self.now()):
             await self._finish(key, EndReason.EXPIRED)
 
     async def close(self) -> None:
@@ -262,9 +289,9 @@ class PlayedRuns:
 
     async def _settle(
         self, run: RunInfo, client: RunClient, live: LiveEpisode, *, close: bool, end: EndReason | None = None,
-        declared: EndEpisodeParams | None = None,
+        declared: EndEpisodeParams | None = None, again: bool = False,
     ) -> None:  # fmt: skip
-        """Write the row of an episode, once.
+        """Write the row of an episode, once; with `again`, put it back if it had not ended.
 
         Raises:
             StillRuns: it runs, and was not to be closed.
@@ -273,7 +300,7 @@ class PlayedRuns:
             if live.is_done:
                 return
             outcome = await client.end_of(live, run.reward_range, close=close, end=end)
-            if outcome is None:
+            if outcome is None or (again and outcome.end == EndReason.CLOSED):
                 await self._rerun(run, live.place)
             else:
                 if declared is not None:
@@ -312,8 +339,8 @@ class PlayedRuns:
 
     async def _own_run(self, principal: Principal, key: str) -> RunInfo:
         run = await _call(self._store.run, key)
-        if run.level != "played":
-            raise e.Conflict(f"the run {key} was reported, and is not played on this hub")
+        if run.level != self._level:
+            raise e.Conflict(f"the run {key} is a {run.level} one, which no player plays on this hub")
         if run.by != principal.name:
             raise e.Forbidden(f"the run {key} is of {run.by!r}, not of {principal.name!r}")
         return run

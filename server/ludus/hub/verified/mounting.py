@@ -1,0 +1,37 @@
+"""Adds verified runs to the hub's application."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ludus.hub.people.viewers import Viewer
+from ludus.hub.results.played import PlayedRuns
+from ludus.hub.results.verified_store import VerifiedStore
+from ludus.hub.verified.boxes import Boxes
+from ludus.hub.verified.harnesses import Harnesses
+from ludus.hub.verified.routes import verified_router
+from ludus.hub.verified.runs import LEVEL, VerifiedRuns
+from ludus.hub.verified.sealing import KEY_FILE, Sealer
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from ludus.hub.hub import Hub
+
+
+def mount_verified(app: FastAPI, hub: Hub) -> None:
+    """Add the routes, and play the runs while the hub answers. The state of the application gets `verified`."""
+    settings, results = hub.settings.verified, app.state.results
+    limits = hub.settings.results.model_copy(update={"episode_seconds": settings.episode_seconds})
+    played = PlayedRuns(results, limits, hub.runner.token, app.state.conclude, LEVEL)
+    store, everything = VerifiedStore(hub.database), hub.catalog_of(Viewer.of_administrator("hub"))
+    runs = VerifiedRuns(
+        hub, settings, results, store, played, Harnesses(hub), Boxes(hub, settings),
+        Sealer(hub.settings.data / KEY_FILE), everything,
+    )  # fmt: skip
+    app.state.verified = runs
+    app.include_router(verified_router(hub, results, store, runs))
+    hub.at_start(played.begin)
+    hub.at_listening(runs.begin)
+    hub.at_end(played.close)
+    hub.at_end(runs.close)
