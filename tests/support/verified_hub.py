@@ -5,30 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 from aiohttp import web
-from hubs import KEY, WheelParts, release
+from hubs import KEY, HubProcess, WheelParts, published, release, until
 
-from ludus.hub.app import create_hub
-from ludus.hub.endpoints.settings import EndpointSettings
-from ludus.hub.people.viewers import Viewer
-from ludus.hub.registry.publishing import Upload
-from ludus.hub.results.limits import ResultLimits
-from ludus.hub.serve import HubServer
-from ludus.hub.settings import HubSettings
-from ludus.hub.verified.settings import VerifiedSettings
 from ludus.protocol.episodes import SplitInfo
 from ludus.protocol.registry import EnvironmentEntry
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 
+T = TypeVar("T")
+
 MODEL = "m-1"
 SECRET = "sk-never-shown-7f3a9c51"
-OWNER = "ada"
 
 LOCKS = '''
 """Locks with a code that their prompt names."""
@@ -91,6 +85,50 @@ async def play(play_url, base_url, model):
 '''
 
 
+PUPPET = '''
+"""A harness that runs the program that its model writes."""
+
+import json
+import os
+import urllib.error
+import urllib.request
+
+from ludus.client.agent_endpoint import open_agent_endpoint
+
+
+def post(url, asked, **headers):
+    """Return the status and the body of an answer."""
+    body = json.dumps(asked).encode()
+    request = urllib.request.Request(url, body, {"content-type": "application/json", **headers})
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def ask(base_url, model, text="Go.", **fields):
+    """Return the status and the body of a call of the model."""
+    asked = {"model": model, "messages": [{"role": "user", "content": text}], **fields}
+    return post(base_url + "/chat/completions", asked)
+
+
+async def play(play_url, base_url, model):
+    """Play one episode."""
+    async with open_agent_endpoint(play_url) as episode:
+        prompt = str(episode.prompt[0].content)
+
+        async def turn(number):
+            await episode.call("turn", number=number)
+
+        status, said = ask(base_url, model, prompt)
+        code = json.loads(said)["choices"][0]["message"]["content"]
+        names = {**globals(), **locals()}
+        exec("async def act():\\n" + "".join("    " + line + "\\n" for line in code.splitlines()), names)
+        await names["act"]()
+'''
+
+
 Answer = Callable[[dict[str, Any]], Any]
 
 
@@ -128,6 +166,11 @@ class ModelServer:
         """Its base URL."""
         return f"http://127.0.0.1:{self.port}/v1"
 
+    def forget(self) -> None:
+        """Forget all requests."""
+        for kept in (self.asked, self.bodies, self.headers, self.answers):
+            kept.clear()
+
     async def start(self) -> None:
         self._runner = web.ServerRunner(web.Server(self._handle))
         await self._runner.setup()
@@ -154,7 +197,7 @@ class ModelServer:
         if isinstance(said, web.StreamResponse):
             return said
         usage = {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14}
-        whole = {"id": "x", "object": "chat.completion", "created": 0, "model": MODEL, "usage": usage,
+        whole: dict[str, Any] = {"id": "x", "object": "chat.completion", "created": 0, "model": MODEL, "usage": usage,
                  "choices": [{"index": 0, "message": said, "finish_reason": "stop"}]}  # fmt: skip
         if said.get("tool_calls"):
             whole["choices"][0]["finish_reason"] = "tool_calls"
@@ -163,7 +206,9 @@ class ModelServer:
         self.answers.append(json.dumps(whole).encode())
         return web.Response(body=self.answers[-1], content_type="application/json")
 
-    async def _stream(self, request: web.BaseRequest, said: dict[str, Any], usage: dict[str, int]) -> web.StreamResponse:
+    async def _stream(
+        self, request: web.BaseRequest, said: dict[str, Any], usage: dict[str, int]
+    ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
         chunks: list[dict[str, Any]] = [
@@ -177,49 +222,50 @@ class ModelServer:
 
 
 class VerifiedHub:
-    """A hub in this event loop, with tokens of alice, bob, the publisher ada, and the operator root."""
+    """A `ludus hub` process with tokens of alice, bob and the operator root, and a model endpoint in a thread.
 
-    def __init__(self, data: Path, settings: VerifiedSettings, database_url: str | None = None) -> None:
-        self.data = data
-        self.settings = settings
-        self.database_url = database_url
-        self.url = ""
-        self.tokens: dict[str, str] = {}
-        self.app: Any = None
-        self._server: HubServer | None = None
-        self._serving: asyncio.Task[None] | None = None
+    Args:
+        folder: where its data lies.
+        settings: the settings of verified runs.
+        database: the URL of its database; None for SQLite.
+    """
 
-    async def start(self) -> None:
-        if not self.tokens:
-            made = {
-                name: new_token(name, ("admin",) if name == "root" else ("tasks:read", "episodes:run", "rewards:read"))
-                for name in ("alice", "bob", OWNER, "root")
-            }
-            self.data.mkdir(parents=True, exist_ok=True)
-            write_token_file(self.data / "tokens.json", TokenFile(tokens=tuple(record for _, record in made.values())))
-            self.tokens = {name: token for name, (token, _) in made.items()}
-        settings = HubSettings(
-            data=self.data, port=0, seed=False, database_url=self.database_url, token_file=self.data / "tokens.json",
-            endpoints=EndpointSettings(spares=False), results=ResultLimits(sweep_seconds=3600.0),
-            verified=self.settings,
-        )  # fmt: skip
-        self.app = create_hub(settings)
-        up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._server = HubServer(self.app, settings, up.set_result)
-        self._serving = asyncio.create_task(self._server.serve())
-        self.url = await asyncio.wait_for(up, 60)
+    def __init__(self, folder: Path, database: str | None = None, **settings: Any) -> None:
+        self.model = ModelServer()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self.await_(self.model.start())
+        names = {"alice": ("tasks:read", "episodes:run", "rewards:read"), "bob": ("rewards:read",), "root": ("admin",)}
+        made = {name: new_token(name, scopes) for name, scopes in names.items()}
+        write_token_file(folder / "tokens.json", TokenFile(tokens=tuple(record for _, record in made.values())))
+        self.tokens = {name: token for name, (token, _) in made.items()}
+        given = {
+            "private_hosts": [f"127.0.0.1:{self.model.port}"], "outage_seconds": 0.0, "pause_seconds": 0.01, **settings
+        }  # fmt: skip
+        (folder / "verified.toml").write_text("".join(f"{name} = {json.dumps(one)}\n" for name, one in given.items()))
+        (folder / "endpoints.toml").write_text("spares = false\n")
+        files = {"verified": "verified.toml", "endpoints": "endpoints.toml", "token-file": "tokens.json"}
+        options = ["--no-seed", *(text for name, file in files.items() for text in (f"--{name}", str(folder / file)))]
+        self.process = HubProcess(folder / "hub", *options, database=database)
+        self.publish()
 
-    async def stop(self) -> None:
-        if self._server is not None and self._serving is not None:
-            self._server.should_exit = True
-            await self._serving
-            self._server = None
+    def close(self) -> None:
+        """Stop both."""
+        self.process.stop()
+        self.await_(self.model.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
-    def client(self, who: str | None = "alice") -> httpx.AsyncClient:
-        headers = {"authorization": f"Bearer {self.tokens[who]}"} if who else {}
-        return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=60)
+    def await_(self, what: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the thread of the model endpoint."""
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(60)
 
-    def publish(self, package: str = "ada/locks", module: str = LOCKS, *, signed: bool = True, **points: str) -> None:
+    def client(self, who: str | None = "alice") -> httpx.Client:
+        return self.process.client(self.tokens[who] if who is not None else None)
+
+    def publish(self, package: str = "root/locks", module: str = LOCKS, *, signed: bool = True, **points: str) -> None:
         """Publish a package with the environment `Locks`, and with harnesses by the names of their entry points."""
         parts = WheelParts(package.replace("/", "-"), module=module)
         entries = f"[ludus.environments]\nlocks = {parts.package}:Locks\n"
@@ -232,38 +278,43 @@ class VerifiedHub:
             name="locks", source=f"{parts.package}:Locks", version="1.0", splits=(split,), reward_range=(0.0, 1.0)
         )
         one = release(package, parts=parts, key=KEY if signed else None, environments=(environment,))
-        hub = self.app.state.hub
-        with hub.blobs.receiving(len(one.wheel)) as incoming:
-            incoming.write(one.wheel)
-            who = Viewer.of_administrator(package.partition("/")[0])
-            hub.publisher.publish(who, Upload(incoming, one.filename, one.manifest, one.card, one.signed))
+        with self.client("root") as client:
+            published(client, one)
 
-    async def register(self, params: dict[str, Any], who: str = "alice", package: str = "ada/locks") -> httpx.Response:
+    def register(self, who: str = "alice", package: str = "root/locks", **params: Any) -> httpx.Response:
         """Ask for a verified run."""
-        async with self.client(who) as client:
-            return await client.post(f"/api/v1/environments/{package}/versions/1.0.0/verified-runs", json=params)
+        asked = {
+            "environment": "locks", "split": "test", "tasks": 2, "harness": "ludus", "model": MODEL,
+            "baseUrl": self.model.url, "apiKey": SECRET, **params,
+        }  # fmt: skip
+        with self.client(who) as client:
+            return client.post(f"/api/v1/environments/{package}/versions/1.0.0/verified-runs", json=asked)
 
-    async def run(self, params: dict[str, Any], who: str = "alice") -> dict[str, Any]:
-        """Do a verified run, and return its receipt."""
-        answer = await self.register(params, who)
+    def begin(self, **params: Any) -> str:
+        """Register a run, and return its key."""
+        answer = self.register(**params)
         assert answer.status_code == 201, answer.text
-        key = answer.json()["key"]
-        async with asyncio.timeout(100):
-            await self.app.state.verified.wait(key)
-        return await self.get(f"/api/v1/runs/{key}/receipt")
+        return str(answer.json()["key"])
 
-    async def get(self, path: str, who: str = "alice") -> dict[str, Any]:
-        """Return what the hub answers."""
-        async with self.client(who) as client:
-            answer = await client.get(path)
+    def run(self, **params: Any) -> dict[str, Any]:
+        """Do a verified run, and return its receipt."""
+        return self.receipt(self.begin(**params))
+
+    def receipt(self, key: str) -> dict[str, Any]:
+        """Wait for the end of a run, and return its receipt."""
+        with self.client() as client:
+            until(lambda: client.get(f"/api/v1/runs/{key}").json()["state"] == "ended", 90)
+        return self.get(f"/api/v1/runs/{key}/receipt")
+
+    def output(self, receipt: dict[str, Any]) -> str:
+        """What the harness of a run with one episode has written in its last start, and how it has ended."""
+        (last, *_) = self.get(f"/api/v1/runs/{receipt['statement']['run']}/outputs")["outputs"]
+        return f"{last['output']}\n{last['ending']}"
+
+    def get(self, path: str, who: str | None = "alice") -> dict[str, Any]:
+        """What the hub answers."""
+        with self.client(who) as client:
+            answer = client.get(path)
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] = answer.json()
         return found
-
-
-def params(model: ModelServer, **changes: Any) -> dict[str, Any]:
-    """Return the body of a registration."""
-    return {
-        "environment": "locks", "split": "test", "tasks": 2, "harness": "ludus", "model": MODEL,
-        "baseUrl": model.url, "apiKey": SECRET, **changes,
-    }  # fmt: skip

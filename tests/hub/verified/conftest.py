@@ -1,49 +1,62 @@
-"""Hubs with verified runs, in real sandboxes, and a model endpoint on loopback."""
+"""Hubs with verified runs, each a process with real sandboxes, and a model endpoint on loopback."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any, Literal
 
 import pytest
-from verified_hub import ModelServer, VerifiedHub
+from postgres_server import PostgresServer
+from verified_hub import HARNESS, PUPPET, VerifiedHub, right_turn
 
-from ludus.hub.verified.settings import VerifiedSettings
+Kind = Literal["sqlite", "postgres"]
+StartHub = Callable[..., VerifiedHub]
 
-StartHub = Callable[..., Awaitable[VerifiedHub]]
 
-
-@pytest.fixture
-async def model() -> AsyncIterator[ModelServer]:
-    """A model endpoint that opens each lock."""
-    server = ModelServer()
-    await server.start()
-    yield server
-    await server.stop()
+@pytest.fixture(scope="session", params=["sqlite", pytest.param("postgres", marks=pytest.mark.suite("hub"))])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    """The database of the hub. The plain run has SQLite."""
+    return request.param  # type: ignore[no-any-return]
 
 
 @pytest.fixture
-async def start_hub(tmp_path: Path, model: ModelServer) -> AsyncIterator[StartHub]:
-    """`hub = await start_hub(calls=3)`: a hub with other settings, which has the locks."""
-    async with AsyncExitStack() as stack:
+def start_hub(
+    request: pytest.FixtureRequest, kind: Kind, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StartHub]:
+    """`hub = start_hub(calls=3)`: a hub with other settings, which has the locks."""
+    with ExitStack() as stack:
 
-        async def start(**settings: Any) -> VerifiedHub:
-            given = {
-                "enabled": True, "private_hosts": (f"127.0.0.1:{model.port}",), "outage_seconds": 0.0,
-                "pause_seconds": 0.01, **settings,
-            }  # fmt: skip
-            hub = VerifiedHub(tmp_path / "hub", VerifiedSettings.model_validate(given))
-            stack.push_async_callback(hub.stop)
-            await hub.start()
-            hub.publish()
+        def start(**settings: Any) -> VerifiedHub:
+            server: PostgresServer | None = request.getfixturevalue("postgres") if kind == "postgres" else None
+            folder = tmp_path_factory.mktemp("verified")
+            hub = VerifiedHub(folder, server.new_url() if server is not None else None, **settings)
+            stack.callback(hub.close)
             return hub
 
         yield start
 
 
+@pytest.fixture(scope="module")
+def shared(
+    request: pytest.FixtureRequest, kind: Kind, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[VerifiedHub]:
+    """A hub with the locks, and with the harnesses bob/looper and bob/puppet."""
+    server: PostgresServer | None = request.getfixturevalue("postgres") if kind == "postgres" else None
+    folder = tmp_path_factory.mktemp("verified")
+    limits = {"calls": 4, "cpu_seconds": 20.0, "episode_seconds": 40.0, "disk": 2**23, "processes": 32}
+    hub = VerifiedHub(folder, server.new_url() if server is not None else None, request_bytes=2**16, **limits)
+    try:
+        hub.publish("root/looper", source=HARNESS, play="play")
+        hub.publish("root/puppet", source=PUPPET, play="play")
+        yield hub
+    finally:
+        hub.close()
+
+
 @pytest.fixture
-async def hub(start_hub: StartHub) -> VerifiedHub:
-    """A hub with the locks."""
-    return await start_hub()
+def hub(shared: VerifiedHub) -> Iterator[VerifiedHub]:
+    """The hub of the module, with a model that opens each lock."""
+    yield shared
+    shared.model.answer = right_turn
+    shared.model.forget()

@@ -285,7 +285,7 @@ class ResultRoutes:
             info = await run_in_threadpool(store.run, run)
             await run_in_threadpool(access.check_acting, request, principal, info)
             runs = request.app.state.verified if info.level == "verified" else played
-            return await runs.end_run(principal, run)  # type: ignore[no-any-return]
+            return await runs.end_run(principal, run)
 
 
 def ended(run: RunInfo) -> RunInfo:

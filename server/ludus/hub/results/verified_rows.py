@@ -42,6 +42,7 @@ def calls_of(session: Session, run_id: int, first: int = 0, most: int | None = N
 
 def remove_verified(session: Session, run_ids: Sequence[int], *, keep_runs: bool) -> None:
     """Remove what verified runs have: the calls, the outputs of the harness, and the runs' own rows unless kept."""
-    tables = [VerifiedAttempt, VerifiedCall]
-    for table in tables if keep_runs else [*tables, VerifiedRun]:
-        session.execute(delete(table).where(table.run_id.in_(run_ids)))
+    session.execute(delete(VerifiedAttempt).where(VerifiedAttempt.run_id.in_(run_ids)))
+    session.execute(delete(VerifiedCall).where(VerifiedCall.run_id.in_(run_ids)))
+    if not keep_runs:
+        session.execute(delete(VerifiedRun).where(VerifiedRun.run_id.in_(run_ids)))

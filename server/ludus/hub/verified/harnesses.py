@@ -7,6 +7,7 @@ are: wheels only, in a sandbox, into a virtual environment of its own.
 
 from __future__ import annotations
 
+import asyncio
 import configparser
 import hashlib
 import sys
@@ -53,6 +54,10 @@ class Program(NamedTuple):
     argv: list[str]
     shown: tuple[tuple[str, str], ...]
     """What the sandbox shows of this machine, read-only."""
+
+
+class HarnessGone(Conflict):
+    """The harness of a run is not there any more, so that the run cannot go on."""
 
 
 class Harnesses:
@@ -103,20 +108,23 @@ class Harnesses:
 
         Raises:
             InstallRefused: the wheel or a dependency cannot be installed.
-            PackageNotFound, Conflict: it is not what was registered any more.
+            HarnessGone: it is not what was registered any more.
         """
         title, _, entry = harness.name.partition("#")
         if not entry:
             if harness.sha256 != own_digest():
-                raise Conflict("the hub has another version of Ludus now than when the run was registered")
+                raise HarnessGone("the hub has another version of Ludus now than when the run was registered")
             paths = [inside for _, inside in shown_packages()]
             code = f"import sys; sys.path += {paths!r}; from {_CHILD} import main; sys.exit(main(sys.argv[1:]))"
             python = [PYTHON, "-I", "-B", "-c", code]
             yield Program([*python, "relay", *python, "own"], shown_packages())
             return
-        record = _record(everything, title)
+        try:
+            record = await asyncio.to_thread(_record, everything, title)
+        except PackageNotFound as error:
+            raise HarnessGone(error.message) from None
         if record.sha256 != harness.sha256:
-            raise Conflict(f"{title} is not the wheel that was registered")
+            raise HarnessGone(f"{title} is not the wheel that was registered")
         async with environments.using(release_of(record)) as folder:
             python = [f"{ENVIRONMENT}/bin/python", "-I", "-B", "-m", _CHILD]
             shown = ((str(folder.resolve()), ENVIRONMENT), *shown_packages())
@@ -133,7 +141,7 @@ def own_digest() -> str:
                 files[str(path.relative_to(root))] = hashlib.sha256(path.read_bytes()).hexdigest()
     packages = {name: _version(name) for name in _OWN_PACKAGES}
     python = ".".join(map(str, sys.version_info[:3]))
-    return hashlib.sha256(rfc8785.dumps({"files": files, "packages": packages, "python": python})).hexdigest()  # type: ignore[dict-item]
+    return hashlib.sha256(rfc8785.dumps({"files": files, "packages": packages, "python": python})).hexdigest()
 
 
 def _version(name: str) -> str:

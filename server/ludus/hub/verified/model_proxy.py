@@ -262,9 +262,7 @@ class _Call:
                 self._note(piece)
                 body += shown.pass_on(piece)
         except KeyShown:
-            raise CallRefused(
-                502, "the model's endpoint has sent the key back; its answer is not passed on"
-            ) from None
+            raise CallRefused(502, "the model's endpoint has sent the key back; its answer is not passed on") from None
         except (aiohttp.ClientError, TimeoutError):
             self._calls.outage = True
             raise CallRefused(503, "the model's endpoint has broken off its answer") from None

@@ -100,6 +100,4 @@ def _check_message(message: Any) -> None:
         image = part.get("image_url") if kind == "image_url" else None
         if isinstance(image, dict) and str(image.get("url", "")).startswith("data:"):
             continue
-        raise InvalidParams(
-            "a message has a part that does not pass in a verified run; images must be data: URLs"
-        )
+        raise InvalidParams("a message has a part that does not pass in a verified run; images must be data: URLs")

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ludus.hub.results.verified_store import Setup, VerifiedStore
 from ludus.hub.verified.boxes import Ended
 from ludus.hub.verified.door import Door
-from ludus.hub.verified.harnesses import Harness, Harnesses
+from ludus.hub.verified.harnesses import Harness, Harnesses, HarnessGone
 from ludus.hub.verified.model_hosts import ModelHosts
 from ludus.hub.verified.model_proxy import EpisodeCalls, ModelProxy
 from ludus.hub.verified.requests import check_options
@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from ludus.hub.verified.settings import VerifiedSettings
 
 LEVEL: Final = "verified"
+
+END_SECONDS: Final = 0.1
+"""How long to wait for the end of a run that has no more episodes."""
 
 ROOM_SECONDS: Final = 5.0
 """How long to wait before asking again for an episode while the endpoint has no room."""
@@ -200,6 +203,10 @@ class VerifiedRuns:
                     if run.state == "ended" or setup is None:
                         break
                     await self._play(run, setup)
+                    await asyncio.sleep(END_SECONDS)  # if it is still open, its deadline has passed
+                except HarnessGone as error:
+                    log.warning("the verified run %s ends: %s", key, error.message)
+                    await self._played.end_run(Principal(run.by, frozenset()), key)
                 except e.NotFound:
                     return  # its account was deleted
                 except e.LudusError as error:
@@ -239,6 +246,12 @@ class VerifiedRuns:
             except e.CapacityError as error:
                 await asyncio.sleep(min(error.retry_after or ROOM_SECONDS, ROOM_SECONDS))
                 continue
+            except e.NotFound:
+                raise
+            except e.LudusError as error:  # the other episodes of the run go on
+                log.warning("the verified run %s waits: %s", run.key, error.message)
+                await asyncio.sleep(self._settings.pause_seconds)
+                continue
             if found.ticket is None:
                 return
             if not await self._play_episode(run, who, found.ticket, program, proxy):
@@ -251,8 +264,13 @@ class VerifiedRuns:
         place = ticket.place
         calls = EpisodeCalls(place, self._played.attempt(run.key, place))
         assert run.verified is not None
-        async with Door(ticket.play_url, proxy, calls, self._settings.request_bytes) as door:
-            ended = await self._boxes.run(program, door, run.verified.model)
+        try:
+            async with Door(ticket.play_url, proxy, calls, self._settings.request_bytes) as door:
+                ended = await self._boxes.run(program, door, run.verified.model)
+        except (e.LudusError, OSError) as error:
+            log.warning("episode %d of the verified run %s had no sandbox: %s", place, run.key, error)
+            await self._played.put_back(who, run.key, place)
+            return False
         records = sorted(calls.records, key=lambda record: record.number)
         output = HarnessOutput(
             place=place, attempt=calls.attempt, ending=ended.ending, output=_with_refused(ended, door.refused)
