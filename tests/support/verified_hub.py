@@ -258,6 +258,28 @@ class VerifiedHub:
         self._thread.join()
         self._loop.close()
 
+    @property
+    def host(self) -> str:
+        """The host of the model endpoint, as boards show it."""
+        return f"127.0.0.1:{self.model.port}"
+
+    def play(self, code: str, *later: Any, **params: Any) -> tuple[dict[str, Any], str]:
+        """Do a run of one episode in which the harness runs a program; return the receipt and what it has written.
+
+        Args:
+            code: the program.
+            later: the answers of the model to the further calls; the last one again and again.
+            params: see `register`.
+        """
+        said = [{"content": "Hi."}, {"content": code}, *(later or ({"content": "ok"},))]
+
+        def answer(asked: dict[str, Any]) -> Any:
+            return said.pop(0) if len(said) > 1 else said[0]
+
+        self.model.answer = answer
+        receipt = self.run(harness="root/puppet@1.0.0", **{"tasks": 1, **params})
+        return receipt, self.output(receipt)
+
     def await_(self, what: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the thread of the model endpoint."""
         return asyncio.run_coroutine_threadsafe(what, self._loop).result(60)

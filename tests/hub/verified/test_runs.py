@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hubs import until
 from typer.testing import CliRunner
 from verified_hub import MODEL, SECRET, VerifiedHub, right_turn
 
@@ -80,7 +83,7 @@ def test_a_verified_run_is_ranked_on_a_board_of_its_own(hub: VerifiedHub) -> Non
     levels = [BoardKey.model_validate(one).level for one in hub.get(f"{where}/boards")["boards"]]
     assert levels == ["verified"]
     board = hub.get(f"{where}/board?environment=locks&split=test&level=verified", None)
-    assert [row["mean"]["value"] for row in board["rows"]] == [1.0]
+    assert {(row["model"], row["mean"]["value"]) for row in board["rows"]} == {(f"{MODEL} at {hub.host}", 1.0)}
     with hub.client(None) as client:
         page = client.get("/root/locks/versions/1.0.0/board?environment=locks&split=test&level=verified")
         run = client.get(f"/runs/{board['rows'][0]['runs'][0]}")
@@ -134,3 +137,58 @@ def test_a_key_with_other_characters_is_refused_without_being_shown(hub: Verifie
     assert answer.status_code == 400
     assert "apiKey" in answer.text
     assert "with spaces" not in answer.text
+
+
+def test_a_run_survives_the_death_of_its_hub_and_keeps_the_rows_that_had_ended(start_hub: Any) -> None:
+    hub = start_hub(episodes=1)
+    held = asyncio.Event()
+    seen: list[str] = []
+
+    def answer(asked: dict[str, Any]) -> Any:
+        text = json.dumps(asked["messages"])
+        if "lock-" not in text:
+            return {"content": "Hi."}
+        seen.append(text)
+        return held.wait() if len(seen) == 2 else right_turn(asked)
+
+    hub.model.answer = answer
+    key = hub.begin(tasks=3)
+    until(lambda: len(seen) == 2, 60)
+    hub.process.kill()
+    hub.process.start()
+    receipt = hub.receipt(key)
+    assert ends(receipt) == [(1.0, 1.0, "completed")] * 3
+    assert [row["attempts"] for row in receipt["episodes"]] == [1, 2, 1]
+    assert [call["attempt"] for call in receipt["calls"]] == [1, 2, 1]
+    found = Receipt.model_validate(receipt)
+    verify_receipt(found, found.episodes, None, found.calls)
+
+
+def test_a_run_that_its_account_ends_counts_what_is_missing_with_the_lowest_reward(hub: VerifiedHub) -> None:
+    held = asyncio.Event()
+    hub.model.answer = lambda asked: {"content": "Hi."} if "lock-" not in json.dumps(asked) else held.wait()
+    key = hub.begin(tasks=4)
+    until(lambda: len(hub.model.asked) == 3, 60)
+    with hub.client() as client:
+        assert client.post(f"/api/v1/runs/{key}/end").json()["state"] == "ended"
+    assert ends(hub.receipt(key)) == [(0.0, 0.0, "closed")] * 2 + [(None, 0.0, "not_begun")] * 2
+
+
+def test_an_account_has_a_bounded_number_of_open_runs(hub: VerifiedHub) -> None:
+    held = asyncio.Event()
+    hub.model.answer = lambda asked: {"content": "Hi."} if "lock-" not in json.dumps(asked) else held.wait()
+    keys = [hub.begin(tasks=1) for _ in range(2)]
+    refused = hub.register(tasks=1)
+    assert refused.status_code == 429, refused.text
+    with hub.client() as client:
+        for key in keys:
+            client.post(f"/api/v1/runs/{key}/end")
+
+
+def test_a_run_is_removed_with_all_others_of_the_same_harness_and_model(hub: VerifiedHub) -> None:
+    keys = [hub.receipt(hub.begin(tasks=1, harness="root/looper@1.0.0"))["statement"]["run"] for _ in range(2)]
+    with hub.client() as client:
+        assert client.post(f"/api/v1/runs/{keys[0]}/remove", json={"reason": "a mistake"}).status_code == 200
+        assert client.get(f"/api/v1/runs/{keys[1]}").json()["removal"]["reason"] == "a mistake"
+        log = client.get("/api/v1/results/log").json()["entries"]
+    assert {(one["run"], one["level"]) for one in log} >= {(key, "verified") for key in keys}

@@ -89,7 +89,9 @@ class VerifiedStore:
             if run is None or run.state != "open":
                 return False
             if calls:
-                session.execute(insert(VerifiedCall), [{"run_id": run.id, **call.model_dump(by_alias=False)} for call in calls])
+                session.execute(
+                    insert(VerifiedCall), [{"run_id": run.id, **call.model_dump(by_alias=False)} for call in calls]
+                )
             session.add(
                 VerifiedAttempt(
                     run_id=run.id, place=ended.place, attempt=ended.attempt, ending=ended.ending, output=ended.output
