@@ -65,6 +65,7 @@ OTHERS = {
     "eval.toml",
     "graded.py",
     "largest.py",
+    "looper.py",
     "ludus_sums.py",
     "measured.py",
     "nginx-workers.conf",

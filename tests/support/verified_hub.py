@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import httpx
 from aiohttp import web
-from hubs import KEY, HubProcess, WheelParts, published, release, until
+from hubs import KEY, HubProcess, WheelParts, publish, release, until, upload
 
 from ludus.protocol.episodes import SplitInfo
 from ludus.protocol.registry import EnvironmentEntry
@@ -58,32 +58,9 @@ class Locks(Environment[Lock]):
         return Result("It turns.", reward=float(number == self.task.code))
 '''
 
-HARNESS = '''
-"""A harness that asks its model once, and turns the lock to the number that the model says."""
-
-import json
-import os
-import re
-import urllib.request
-
-from ludus.client.agent_endpoint import open_agent_endpoint
-
-
-def ask(base_url, model, text):
-    """Return what the model says."""
-    body = json.dumps({"model": model, "messages": [{"role": "user", "content": text}]}).encode()
-    headers = {"content-type": "application/json"}
-    with urllib.request.urlopen(urllib.request.Request(base_url + "/chat/completions", body, headers)) as answer:
-        return json.load(answer)["choices"][0]["message"]["content"]
-
-
-async def play(play_url, base_url, model):
-    """Play one episode."""
-    async with open_agent_endpoint(play_url) as episode:
-        said = ask(base_url, model, str(episode.prompt[0].content))
-        await episode.call("turn", number=int(re.search(r"[0-9]+", said)[0]))
-'''
-
+ROOT = Path(__file__).parents[2]
+HARNESS = (ROOT / "docs" / "snippets" / "looper.py").read_text(encoding="utf-8")
+"""The harness of the documentation."""
 
 PUPPET = '''
 """A harness that runs the program that its model writes."""
@@ -172,7 +149,7 @@ class ModelServer:
             kept.clear()
 
     async def start(self) -> None:
-        self._runner = web.ServerRunner(web.Server(self._handle))
+        self._runner = web.ServerRunner(web.Server(self._handle, handler_cancellation=True), shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
         self.port = self._runner.addresses[0][1]
@@ -192,6 +169,8 @@ class ModelServer:
             said: Any = {"role": "assistant", "content": "Hello."}
         else:
             said = self.answer(asked)
+        if callable(said):
+            said = said()
         if asyncio.iscoroutine(said):
             said = await said
         if isinstance(said, web.StreamResponse):
@@ -301,7 +280,8 @@ class VerifiedHub:
         )
         one = release(package, parts=parts, key=KEY if signed else None, environments=(environment,))
         with self.client("root") as client:
-            published(client, one)
+            answer = publish(client, one) if signed else upload(client, one)
+        assert answer.status_code in (200, 201), answer.text
 
     def register(self, who: str = "alice", package: str = "root/locks", **params: Any) -> httpx.Response:
         """Ask for a verified run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from verified_hub import LOCKS, PUPPET, SECRET, VerifiedHub
 
 pytestmark = pytest.mark.timeout(180)
 
-LOWEST = (None, 0.0, "closed")
+LOWEST = (0.0, 0.0, "closed")
 
 
 def end(receipt: dict[str, Any]) -> tuple[float | None, float, str]:
@@ -132,7 +133,7 @@ def test_a_harness_that_leaves_or_crashes_has_dropped_no_episode(hub: VerifiedHu
         "import os\nwhile True:\n    os.fork()",
         "open('/tmp/full', 'wb').write(b'x' * 2**26)",
         "x = []\nwhile True:\n    x.append(bytearray(2**24))",
-        "import sys\nwhile True:\n    sys.stdout.write('x' * 2**16)\n    sys.stdout.flush()",
+        "import sys\nfor _ in range(2**10):\n    sys.stdout.write('x' * 2**16)",
     ],
     ids=["forks", "disk", "memory", "output"],
 )
@@ -145,9 +146,14 @@ def test_a_harness_that_takes_all_it_can_ends_its_own_episode_only(hub: Verified
 
 def test_a_harness_that_never_ends_is_ended(start_hub: Any) -> None:
     hub = start_hub(episode_seconds=5.0)
-    hub.publish("root/puppet", source=PUPPET, play="play")
-    receipt, output = hub.play("import asyncio\nawait asyncio.sleep(1e6)")
-    assert "limit on seconds" in output
+    asleep = asyncio.Event()
+
+    def answer(asked: dict[str, Any]) -> Any:
+        return {"content": "Hi."} if asked["messages"][0]["content"] == "Hi" else asleep.wait()
+
+    hub.model.answer = answer
+    receipt = hub.run(tasks=1)
+    assert "limit on seconds" in hub.output(receipt)
     assert receipt["episodes"][0]["value"] == 0.0
 
 
@@ -166,23 +172,26 @@ print("play", post(play_url, {"x": "x" * 2**17})[0])
 
 def test_a_redirect_of_the_endpoint_is_not_followed(hub: VerifiedHub) -> None:
     target = f"{hub.process.url}/health"
-    away = web.Response(status=307, headers={"location": target})
+
+    def away() -> web.Response:
+        return web.Response(status=307, headers={"location": target})
+
     _, output = hub.play("print(ask(base_url, model))", away)
     assert "307" in output
     assert "ok" not in output.replace("token", "")
-    assert hub.register(baseUrl=hub.model.url).status_code == 400, "nor at the registration"
+    assert hub.register().status_code == 400, "nor at the registration"
 
 
 @pytest.mark.parametrize("status", [200, 400, 401])
 def test_an_endpoint_that_sends_the_key_back_does_not_bring_it_into_the_sandbox(hub: VerifiedHub, status: int) -> None:
-    shown = web.Response(status=status, text=json.dumps({"choices": [], "error": f"your key is {SECRET}"}))
-    _, output = hub.play("print('answer', ask(base_url, model))", shown)
+    text = json.dumps({"choices": [], "error": f"your key is {SECRET}"})
+    _, output = hub.play("print('answer', ask(base_url, model))", lambda: web.Response(status=status, text=text))
     assert "answer (" in output
     assert SECRET not in output
 
 
 def test_an_outage_before_the_first_answer_starts_the_episode_again_a_bounded_number_of_times(hub: VerifiedHub) -> None:
-    hub.model.answer = lambda asked: {"content": "Hi."} if asked["messages"][0]["content"] == "Hi" else Down()
+    hub.model.answer = lambda asked: {"content": "Hi."} if asked["messages"][0]["content"] == "Hi" else down
     receipt = hub.run(harness="root/looper@1.0.0", tasks=1)
     (row,) = receipt["episodes"]
     assert (row["attempts"], row["value"], row["end"]) == (3, 0.0, "infrastructure_error")
@@ -190,17 +199,15 @@ def test_an_outage_before_the_first_answer_starts_the_episode_again_a_bounded_nu
 
 
 def test_an_outage_after_an_answer_does_not_start_the_episode_again(hub: VerifiedHub) -> None:
-    receipt, output = hub.play("print('status', ask(base_url, model)[0])", web.Response(status=500))
+    receipt, output = hub.play("print('status', ask(base_url, model)[0])", down)
     assert "status 503" in output
     assert end(receipt) == LOWEST
     assert receipt["episodes"][0]["attempts"] == 1
 
 
-class Down(web.Response):
+def down() -> web.Response:
     """The answer of an endpoint that is down."""
-
-    def __init__(self) -> None:
-        super().__init__(status=500)
+    return web.Response(status=500)
 
 
 # ── the account ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -227,7 +234,7 @@ def test_a_run_is_not_registered_with_a_key_or_a_harness_that_cannot_work(hub: V
     ):  # fmt: skip
         assert hub.register(harness=harness).status_code == status, harness
     assert hub.register(options={"models": ["m-2"]}).status_code == 400
-    hub.model.answer = lambda asked: web.Response(status=401, text=f"wrong key {SECRET}")
+    hub.model.answer = lambda asked: lambda: web.Response(status=401, text=f"wrong key {SECRET}")
     refused = hub.register()
     assert refused.status_code == 400
     assert "401" in refused.text
@@ -250,5 +257,5 @@ print([str(one) for one in pathlib.Path("/").rglob("root_locks*")])
 def test_a_hub_that_has_not_turned_them_on_has_no_verified_runs(start_hub: Any) -> None:
     hub = start_hub(enabled=False)
     answer = hub.register()
-    assert answer.status_code in (400, 501), answer.text
+    assert answer.status_code == 422, answer.text
     assert "--verified" in answer.text

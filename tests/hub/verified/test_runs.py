@@ -103,7 +103,7 @@ def test_the_streamed_answers_of_a_model_are_passed_on_and_counted(hub: Verified
     assert hub.model.asked[-1]["stream_options"] == {"include_usage": True}
 
 
-def test_no_one_gets_an_episode_of_a_verified_run_but_its_harness(hub: VerifiedHub) -> None:
+def test_only_the_harness_gets_an_episode_of_a_verified_run(hub: VerifiedHub) -> None:
     key = hub.begin(tasks=1)
     for who in ("alice", "bob", "root"):
         with hub.client(who) as client:
