@@ -18,6 +18,7 @@ from ludus.protocol.receipts import Receipt, ReceiptRefused, verify_receipt
 from ludus.protocol.results import BoardKey
 
 pytestmark = pytest.mark.timeout(180)
+slow = pytest.mark.suite("hub")
 
 
 def ends(receipt: dict[str, object]) -> list[tuple[float | None, float, str]]:
@@ -45,6 +46,7 @@ def test_the_hubs_own_harness_plays_a_run_whose_receipt_is_checked_offline(hub: 
     assert "which model answers behind the endpoint" in found.output
 
 
+@slow
 def test_a_published_harness_plays_a_run_and_is_named_by_the_digest_of_its_wheel(hub: VerifiedHub) -> None:
     receipt = hub.run(harness="root/looper@1.0.0")
     assert ends(receipt) == [(1.0, 1.0, "completed")] * 2
@@ -53,6 +55,7 @@ def test_a_published_harness_plays_a_run_and_is_named_by_the_digest_of_its_wheel
     assert receipt["statement"]["verified"]["harnessSha256"] == wheel
 
 
+@slow
 @pytest.mark.parametrize("change", ["drop", "replay", "other", "tokens", "harness"])
 def test_a_receipt_whose_calls_or_harness_were_changed_does_not_hold(hub: VerifiedHub, change: str) -> None:
     key = next(iter(KEYS)) if KEYS else KEYS.setdefault(hub.begin(), None) or next(iter(KEYS))
@@ -77,6 +80,7 @@ KEYS: dict[str, None] = {}
 """A run that several tests look at."""
 
 
+@slow
 def test_a_verified_run_is_ranked_on_a_board_of_its_own(hub: VerifiedHub) -> None:
     hub.run()
     where = "/api/v1/environments/root/locks/versions/1.0.0"
@@ -91,6 +95,7 @@ def test_a_verified_run_is_ranked_on_a_board_of_its_own(hub: VerifiedHub) -> Non
     assert "sha256" in run.text
 
 
+@slow
 def test_the_streamed_answers_of_a_model_are_passed_on_and_counted(hub: VerifiedHub) -> None:
     code = "print(ask(base_url, model, prompt, stream=True))\nawait turn(0)"
     hub.model.answer = lambda asked: {"role": "assistant", "content": code if not asked.get("stream") else "a b c"}
@@ -103,6 +108,7 @@ def test_the_streamed_answers_of_a_model_are_passed_on_and_counted(hub: Verified
     assert hub.model.asked[-1]["stream_options"] == {"include_usage": True}
 
 
+@slow
 def test_only_the_harness_gets_an_episode_of_a_verified_run(hub: VerifiedHub) -> None:
     key = hub.begin(tasks=1)
     for who in ("alice", "bob", "root"):
@@ -116,6 +122,7 @@ def test_only_the_harness_gets_an_episode_of_a_verified_run(hub: VerifiedHub) ->
     assert ends(hub.receipt(key)) == [(1.0, 1.0, "completed")]
 
 
+@slow
 def test_the_key_of_the_account_is_in_no_file_no_answer_and_no_log(hub: VerifiedHub) -> None:
     hub.model.answer = lambda asked: right_turn(asked) if "lock-" in json.dumps(asked) else {"content": "Hi."}
     receipt = hub.run(tasks=1)
@@ -132,6 +139,7 @@ def test_the_key_of_the_account_is_in_no_file_no_answer_and_no_log(hub: Verified
         assert not file.is_file() or SECRET.encode() not in file.read_bytes(), file
 
 
+@slow
 def test_a_key_with_other_characters_is_refused_without_being_shown(hub: VerifiedHub) -> None:
     answer = hub.register(apiKey="sk with spaces")
     assert answer.status_code == 400
@@ -139,6 +147,7 @@ def test_a_key_with_other_characters_is_refused_without_being_shown(hub: Verifie
     assert "with spaces" not in answer.text
 
 
+@slow
 def test_a_run_survives_the_death_of_its_hub_and_keeps_the_rows_that_had_ended(start_hub: Any) -> None:
     hub = start_hub(episodes=1)
     held = asyncio.Event()
@@ -164,6 +173,7 @@ def test_a_run_survives_the_death_of_its_hub_and_keeps_the_rows_that_had_ended(s
     verify_receipt(found, found.episodes, None, found.calls)
 
 
+@slow
 def test_a_run_that_its_account_ends_counts_what_is_missing_with_the_lowest_reward(hub: VerifiedHub) -> None:
     held = asyncio.Event()
     hub.model.answer = lambda asked: {"content": "Hi."} if "lock-" not in json.dumps(asked) else held.wait()
@@ -174,6 +184,7 @@ def test_a_run_that_its_account_ends_counts_what_is_missing_with_the_lowest_rewa
     assert ends(hub.receipt(key)) == [(0.0, 0.0, "closed")] * 2 + [(None, 0.0, "not_begun")] * 2
 
 
+@slow
 def test_an_account_has_a_bounded_number_of_open_runs(hub: VerifiedHub) -> None:
     held = asyncio.Event()
     hub.model.answer = lambda asked: {"content": "Hi."} if "lock-" not in json.dumps(asked) else held.wait()
@@ -185,6 +196,7 @@ def test_an_account_has_a_bounded_number_of_open_runs(hub: VerifiedHub) -> None:
             client.post(f"/api/v1/runs/{key}/end")
 
 
+@slow
 def test_a_run_is_removed_with_all_others_of_the_same_harness_and_model(hub: VerifiedHub) -> None:
     keys = [hub.receipt(hub.begin(tasks=1, harness="root/looper@1.0.0"))["statement"]["run"] for _ in range(2)]
     with hub.client() as client:

@@ -19,7 +19,7 @@ from ludus.hub.database.tables import Package
 from ludus.hub.database.times import aware
 from ludus.hub.people.personal_data import GONE
 from ludus.hub.results.boards import count_again
-from ludus.hub.results.verified_rows import remove_verified
+from ludus.hub.results.verified_rows import remove_verified, verified_of
 
 REASON: Final = "the account was deleted"
 
@@ -46,6 +46,7 @@ class PersonalResults:
                     "environment": board.environment, "split": board.split, "level": board.level,
                     "model": run.model, "harness": run.harness,
                     "createdAt": aware(run.created_at).isoformat(), "trajectories": run.rollouts,
+                    "verified": _verified(session, run.id) if board.level == "verified" else None,
                 }
                 for run, board in session.execute(query.where(ResultRun.principal == owner).order_by(ResultRun.id))
             ]  # fmt: skip
@@ -64,6 +65,11 @@ class PersonalResults:
             kept = set(session.scalars(select(ResultRun.rollouts).where(ResultRun.rollouts.in_(digests))))
         for digest in digests - kept:
             self._blobs.remove(digest)
+
+
+def _verified(session: Session, run_id: int) -> dict[str, Any] | None:
+    found = verified_of(session, run_id)
+    return found.model_dump(mode="json") if found is not None else None
 
 
 def _take_off(session: Session, board: ResultBoard, owner: str, now: datetime) -> set[str]:

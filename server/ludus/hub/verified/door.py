@@ -8,6 +8,7 @@ harness reaches neither other episodes nor anything else of the hub, and no cred
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
 from contextlib import AsyncExitStack
@@ -20,6 +21,13 @@ from aiohttp import web
 from ludus.hub.verified.model_proxy import EpisodeCalls, ModelProxy, read_body, refusal
 from ludus.hub.verified.places import SOCKET
 from ludus.protocol.errors import LudusError
+from ludus.protocol.text import printable
+
+CONNECTIONS: Final = 64
+"""The most connections of one sandbox; further ones are closed at once."""
+
+PLAY_REQUESTS: Final = 8
+"""The most requests to the episode at one time."""
 
 _PASSED: Final = ("accept", "content-type", "last-event-id", "mcp-session-id", "mcp-protocol-version", "mcp-method",
                   "mcp-name")  # fmt: skip
@@ -47,6 +55,7 @@ class Door:
         self._model = model
         self._calls = calls
         self._most = request_bytes
+        self._playing = 0
         self._stack = AsyncExitStack()
         self._client: aiohttp.ClientSession
 
@@ -63,9 +72,8 @@ class Door:
                     auto_decompress=False, trust_env=False,
                 )
             )  # fmt: skip
-            runner = web.ServerRunner(
-                web.Server(self._handle, handler_cancellation=True, access_log=None), shutdown_timeout=0.1
-            )
+            server = _Server(self._handle, handler_cancellation=True, access_log=None)
+            runner = web.ServerRunner(server, shutdown_timeout=0.1)
             await runner.setup()
             self._stack.push_async_callback(runner.cleanup)
             await web.UnixSite(runner, str(inner / SOCKET)).start()
@@ -81,14 +89,20 @@ class Door:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         what = (request.method, request.path)
         if request.path == "/play" and request.method in _MCP:
-            return await self._play(request)
+            if self._playing >= PLAY_REQUESTS:
+                return refusal(429, f"an episode of a verified run has at most {PLAY_REQUESTS} requests at one time")
+            self._playing += 1
+            try:
+                return await self._play(request)
+            finally:
+                self._playing -= 1
         if what == ("POST", "/v1/chat/completions"):
             return await self._model.serve(request, self._calls)
         if what == ("GET", "/v1/models"):
             model = {"id": self._model.model, "object": "model", "created": 0, "owned_by": "this run"}
             return web.json_response({"object": "list", "data": [model]})
         if len(self.refused) < 20:
-            self.refused.append(f"{request.method} {request.path}"[:200])
+            self.refused.append(printable(f"{request.method} {request.path}"[:200]))
         return refusal(404, "a verified run has /play and /v1/chat/completions, and nothing else")
 
     async def _play(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -114,3 +128,17 @@ class Door:
             if response is not None:  # its head is on the way, so only the connection's end can say that it broke
                 raise ConnectionResetError("the episode's server has gone away") from error
             return refusal(502, "the episode's server does not answer")
+
+
+class _Server(web.Server):
+    """A server with a bounded number of connections, so that a sandbox cannot use up the descriptors of the hub."""
+
+    def __call__(self) -> Any:
+        return super().__call__() if len(self.connections) < CONNECTIONS else _Closed()
+
+
+class _Closed(asyncio.Protocol):
+    """A connection that is closed at once."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()

@@ -62,6 +62,7 @@ class EpisodeCalls:
         open: the number of those that run.
         answered: whether the endpoint has answered one.
         outage: whether the endpoint could not answer one.
+        waited: for how many seconds calls have waited for an endpoint that did not answer.
     """
 
     place: int
@@ -71,6 +72,7 @@ class EpisodeCalls:
     open: int = 0
     answered: bool = False
     outage: bool = False
+    waited: float = 0.0
 
 
 class CallRefused(Exception):
@@ -196,7 +198,7 @@ class _Call:
         proxy = self._proxy
         try:
             body = await read_body(self._request, proxy._settings.request_bytes)
-            asked = prepare(body, proxy.model, proxy._options)
+            asked = await asyncio.to_thread(prepare, body, proxy.model, proxy._options)  # a large one takes a while
         except LudusError as error:
             raise CallRefused(400, error.message) from None
         try:
@@ -209,13 +211,13 @@ class _Call:
             self._count(asked.body)
 
     async def _reach(self, body: bytes) -> aiohttp.ClientResponse:
-        """Return the answer's head, after as many tries as the limit allows.
+        """Return the answer's head, after as many tries as the limit of the episode allows.
 
         Raises:
             CallRefused: the endpoint cannot answer, or answers with an error or a redirect.
         """
         loop = asyncio.get_running_loop()
-        until, pause = loop.time() + self._proxy._settings.outage_seconds, 1.0
+        until, pause = loop.time() + self._proxy._settings.outage_seconds - self._calls.waited, 1.0
         while True:
             try:
                 reply = await self._proxy._send(body)
@@ -232,6 +234,7 @@ class _Call:
                 self._calls.outage = True
                 raise CallRefused(503, f"the model's endpoint cannot answer now ({why})")
             await asyncio.sleep(pause)
+            self._calls.waited += pause
             pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _check_status(self, reply: aiohttp.ClientResponse) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ludus.hub.people.viewers import Viewer
 from ludus.hub.results.played import PlayedRuns
@@ -18,11 +18,15 @@ if TYPE_CHECKING:
 
     from ludus.hub.hub import Hub
 
+START_SECONDS: Final = 60.0
+"""How long the start and the end of a sandbox may take, in addition to the time of an episode."""
+
 
 def mount_verified(app: FastAPI, hub: Hub) -> None:
     """Add the routes, and play the runs while the hub answers. The state of the application gets `verified`."""
     settings, results = hub.settings.verified, app.state.results
-    limits = hub.settings.results.model_copy(update={"episode_seconds": settings.episode_seconds})
+    seconds = settings.episode_seconds + START_SECONDS
+    limits = hub.settings.results.model_copy(update={"episode_seconds": seconds})
     played = PlayedRuns(results, limits, hub.runner.token, app.state.conclude, LEVEL)
     store, everything = VerifiedStore(hub.database), hub.catalog_of(Viewer.of_administrator("hub"))
     runs = VerifiedRuns(

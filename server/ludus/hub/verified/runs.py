@@ -254,7 +254,16 @@ class VerifiedRuns:
                 continue
             if found.ticket is None:
                 return
-            if not await self._play_episode(run, who, found.ticket, program, proxy):
+            place = found.ticket.place
+            try:
+                was_played = await self._play_episode(run, who, found.ticket, program, proxy)
+            except (e.NotFound, e.Conflict):
+                raise
+            except Exception:  # a fault of this hub, so the episode is started again
+                log.exception("episode %d of the verified run %s failed", place, run.key)
+                await self._played.put_back(who, run.key, place)
+                was_played = False
+            if not was_played:
                 await asyncio.sleep(self._settings.pause_seconds)
 
     async def _play_episode(
@@ -264,13 +273,8 @@ class VerifiedRuns:
         place = ticket.place
         calls = EpisodeCalls(place, self._played.attempt(run.key, place))
         assert run.verified is not None
-        try:
-            async with Door(ticket.play_url, proxy, calls, self._settings.request_bytes) as door:
-                ended = await self._boxes.run(program, door, run.verified.model)
-        except (e.LudusError, OSError) as error:
-            log.warning("episode %d of the verified run %s had no sandbox: %s", place, run.key, error)
-            await self._played.put_back(who, run.key, place)
-            return False
+        async with Door(ticket.play_url, proxy, calls, self._settings.request_bytes) as door:
+            ended = await self._boxes.run(program, door, run.verified.model)
         records = sorted(calls.records, key=lambda record: record.number)
         output = HarnessOutput(
             place=place, attempt=calls.attempt, ending=ended.ending, output=_with_refused(ended, door.refused)

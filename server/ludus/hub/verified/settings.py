@@ -61,7 +61,7 @@ class VerifiedSettings(BaseModel):
     call_seconds: float = Field(default=600.0, gt=0)
     """How long a call of the model may take."""
     outage_seconds: float = Field(default=300.0, ge=0)
-    """For how long a call is repeated while the endpoint does not answer, or answers 429 or 5xx."""
+    """For how long, in one episode, calls are repeated while the endpoint does not answer, or answers 429 or 5xx."""
     pause_seconds: float = Field(default=60.0, gt=0)
     """How long a run waits after an episode that could not be played."""
 
