@@ -37,14 +37,14 @@ def start_hub(
         yield start
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shared(
     request: pytest.FixtureRequest, kind: Kind, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[VerifiedHub]:
-    """A hub with the locks, and with the harnesses bob/looper and bob/puppet."""
+    """A hub with the locks, and with the harnesses root/looper and root/puppet."""
     server: PostgresServer | None = request.getfixturevalue("postgres") if kind == "postgres" else None
     folder = tmp_path_factory.mktemp("verified")
-    limits = {"calls": 4, "cpu_seconds": 20.0, "episode_seconds": 40.0, "disk": 2**23, "processes": 32}
+    limits = {"calls": 4, "cpu_seconds": 30.0, "episode_seconds": 90.0, "open_runs": 3, "disk": 2**23, "processes": 32}
     hub = VerifiedHub(folder, server.new_url() if server is not None else None, request_bytes=2**16, **limits)
     try:
         hub.publish("root/looper", source=HARNESS, play="play")
@@ -56,7 +56,7 @@ def shared(
 
 @pytest.fixture
 def hub(shared: VerifiedHub) -> Iterator[VerifiedHub]:
-    """The hub of the module, with a model that opens each lock."""
+    """The hub of all tests, with a model that opens each lock."""
     yield shared
     shared.model.answer = right_turn
     shared.model.forget()

@@ -82,15 +82,17 @@ KEYS: dict[str, None] = {}
 
 @slow
 def test_a_verified_run_is_ranked_on_a_board_of_its_own(hub: VerifiedHub) -> None:
-    hub.run()
+    hub.run(model="m-ranked")
     where = "/api/v1/environments/root/locks/versions/1.0.0"
     levels = [BoardKey.model_validate(one).level for one in hub.get(f"{where}/boards")["boards"]]
     assert levels == ["verified"]
     board = hub.get(f"{where}/board?environment=locks&split=test&level=verified", None)
-    assert {(row["model"], row["mean"]["value"]) for row in board["rows"]} == {(f"{MODEL} at {hub.host}", 1.0)}
+    rows = {row["model"]: row for row in board["rows"]}
+    row = rows[f"m-ranked at {hub.host}"]
+    assert (row["mean"]["value"], row["by"], len(row["runs"])) == (1.0, "alice", 1)
     with hub.client(None) as client:
         page = client.get("/root/locks/versions/1.0.0/board?environment=locks&split=test&level=verified")
-        run = client.get(f"/runs/{board['rows'][0]['runs'][0]}")
+        run = client.get(f"/runs/{row['runs'][0]}")
     assert "does not prove which model answers" in page.text
     assert "sha256" in run.text
 
@@ -188,7 +190,7 @@ def test_a_run_that_its_account_ends_counts_what_is_missing_with_the_lowest_rewa
 def test_an_account_has_a_bounded_number_of_open_runs(hub: VerifiedHub) -> None:
     held = asyncio.Event()
     hub.model.answer = lambda asked: {"content": "Hi."} if "lock-" not in json.dumps(asked) else held.wait()
-    keys = [hub.begin(tasks=1) for _ in range(2)]
+    keys = [hub.begin(tasks=1) for _ in range(3)]
     refused = hub.register(tasks=1)
     assert refused.status_code == 429, refused.text
     with hub.client() as client:

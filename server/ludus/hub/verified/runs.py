@@ -204,9 +204,6 @@ class VerifiedRuns:
                         break
                     await self._play(run, setup)
                     await asyncio.sleep(END_SECONDS)  # if it is still open, its deadline has passed
-                except HarnessGone as error:
-                    log.warning("the verified run %s ends: %s", key, error.message)
-                    await self._played.end_run(Principal(run.by, frozenset()), key)
                 except e.NotFound:
                     return  # its account was deleted
                 except e.LudusError as error:
@@ -235,6 +232,9 @@ class VerifiedRuns:
                             group.create_task(self._work(run, who, program, proxy))
                 except BaseExceptionGroup as failed:
                     raise failed.exceptions[0] from None
+        except HarnessGone as error:
+            log.warning("the verified run %s ends: %s", run.key, error.message)
+            await self._played.end_run(who, run.key)
         finally:
             await proxy.aclose()
 
