@@ -259,6 +259,16 @@ def test_a_run_is_not_registered_with_a_key_or_a_harness_that_cannot_work(hub: V
         ("root/absent@1.0.0", 404), ("root/puppet@9.9.9", 404),
     ):  # fmt: skip
         assert hub.register(harness=harness).status_code == status, harness
+    with hub.client("root") as client:
+        for name, method, path, body in (
+            ("yanked", "POST", "/versions/1.0.0/yank", {"reason": "no"}),
+            ("hidden", "PUT", "/access", {"private": True}),
+        ):
+            hub.publish(f"root/{name}", source=PUPPET, play="play")
+            done = client.request(method, f"/api/v1/environments/root/{name}{path}", json=body)
+            assert done.status_code == 200, done.text
+            assert hub.register(who="root", harness=f"root/{name}@1.0.0").status_code == 409, name
+    assert hub.register(harness="root/hidden@1.0.0").status_code == 404, "others do not learn that it exists"
     assert hub.register(options={"models": ["m-2"]}).status_code == 400
     hub.model.answer = lambda asked: lambda: web.Response(status=401, text=f"wrong key {SECRET}")
     refused = hub.register()

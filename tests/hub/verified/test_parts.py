@@ -91,6 +91,7 @@ def test_settings_are_read_from_a_file(tmp_path: Path) -> None:
     file.write_text('hosts = ["api.example.org"]\nruns = 1\n')
     found = read_settings(file)
     assert (found.enabled, found.hosts, found.runs) == (True, ("api.example.org",), 1)
+    assert (VerifiedSettings().runs, VerifiedSettings().run_seconds) == (2, 72 * 3600), "as the documentation says"
     assert not read_settings(None).enabled
     for text in ("runs = 0", "other = 1", 'hosts = ["a b"]', "runs ="):
         file.write_text(text)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.fernet import Fernet
 from hubs import until
 from typer.testing import CliRunner
 from verified_hub import MODEL, SECRET, VerifiedHub, right_turn
@@ -173,6 +175,27 @@ def test_a_run_survives_the_death_of_its_hub_and_keeps_the_rows_that_had_ended(s
     assert [call["attempt"] for call in receipt["calls"]] == [1, 2, 1]
     found = Receipt.model_validate(receipt)
     verify_receipt(found, found.episodes, None, found.calls)
+
+
+@slow
+@pytest.mark.parametrize("lost", ["harness", "key"])
+def test_a_run_whose_harness_or_key_is_gone_after_a_restart_ends(start_hub: Any, kind: str, lost: str) -> None:
+    if kind != "sqlite":
+        pytest.skip("the test changes the file of the database")
+    hub = start_hub()
+    held = asyncio.Event()
+    hub.model.answer = lambda asked: {"content": "Hi."} if "lock-" not in json.dumps(asked) else held.wait()
+    key = hub.begin(tasks=3)
+    until(lambda: len(hub.model.asked) == 3, 90)
+    hub.process.kill()
+    if lost == "harness":
+        with sqlite3.connect(hub.process.data / "hub.sqlite") as database:
+            database.execute("UPDATE verified_runs SET harness_sha256 = ?", ("0" * 64,))
+        database.close()
+    else:
+        (hub.process.data / "verified.key").write_bytes(Fernet.generate_key())
+    hub.process.start()
+    assert ends(hub.receipt(key)) == [(None, 0.0, "closed")] * 2 + [(None, 0.0, "not_begun")]
 
 
 @slow

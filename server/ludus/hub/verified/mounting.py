@@ -26,7 +26,7 @@ def mount_verified(app: FastAPI, hub: Hub) -> None:
     """Add the routes, and play the runs while the hub answers. The state of the application gets `verified`."""
     settings, results = hub.settings.verified, app.state.results
     seconds = settings.episode_seconds + START_SECONDS
-    limits = hub.settings.results.model_copy(update={"episode_seconds": seconds})
+    limits = hub.settings.results.model_copy(update={"episode_seconds": seconds, "run_seconds": settings.run_seconds})
     played = PlayedRuns(results, limits, hub.runner.token, app.state.conclude, LEVEL)
     store, everything = VerifiedStore(hub.database), hub.catalog_of(Viewer.of_administrator("hub"))
     runs = VerifiedRuns(

@@ -299,6 +299,11 @@ class VerifiedRuns:
             await asyncio.to_thread(self._results.run, key)
             for key in await asyncio.to_thread(self._results.open_runs, LEVEL)
         ]
+        if len(runs) >= self._settings.open_runs_of_hub:
+            raise e.CapacityError(
+                f"{len(runs)} verified runs are open on this hub; try again later", limit="open_runs_of_hub",
+                retryAfter=600.0,
+            )  # fmt: skip
         if sum(run.by == principal for run in runs) >= most:
             raise e.CapacityError(
                 f"{principal} has {most} open verified runs: wait for the end of one, or end it", limit="open_runs"

@@ -34,6 +34,10 @@ class VerifiedSettings(BaseModel):
     """Runs at one time; others wait."""
     open_runs: int = Field(default=2, ge=1)
     """The most open runs of an account, waiting ones included."""
+    open_runs_of_hub: int = Field(default=16, ge=1)
+    """The same, of all accounts."""
+    run_seconds: float = Field(default=72 * 3600.0, gt=0)
+    """How long a run may take, with the time that it waits. What is missing then counts with the lowest reward."""
     episodes: int = Field(default=2, ge=1)
     """Episodes of a run at one time."""
     run_episodes: int = Field(default=500, ge=1)
