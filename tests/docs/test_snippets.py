@@ -66,6 +66,7 @@ OTHERS = {
     "eval.toml",
     "graded.py",
     "largest.py",
+    "looper.py",
     "ludus_sums.py",
     "measured.py",
     "nginx-workers.conf",

@@ -12,10 +12,9 @@ from alembic.script import ScriptDirectory
 from postgres_server import PostgresServer
 from sqlalchemy import Engine, MetaData, inspect, select, text
 
-from ludus.hub.database import result_tables, sign_in_tables, training_tables  # noqa: F401  # their tables belong to the schema
 from ludus.hub.database.engine import open_engine, sqlite_url
 from ludus.hub.database.migrate import MIGRATIONS, migrate
-from ludus.hub.database.tables import Table
+from ludus.hub.database.schema import METADATA
 
 
 @pytest.fixture
@@ -34,7 +33,7 @@ def test_migrations_go_forward_and_back(url: str) -> None:
     engine = open_engine(url)
     for _ in range(2):
         migrate(engine)
-        assert tables(engine) == {*Table.metadata.tables, "package_search", "alembic_version"}
+        assert tables(engine) == {*METADATA.tables, "package_search", "alembic_version"}
         migrate(engine)
         migrate(engine, "base")
         assert tables(engine) == {"alembic_version"}
@@ -50,7 +49,7 @@ def test_migrations_make_the_tables_of_the_code(url: str) -> None:
 
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"include_object": ours})
-        assert compare_metadata(context, Table.metadata) == []
+        assert compare_metadata(context, METADATA) == []
     engine.dispose()
 
 
@@ -58,7 +57,7 @@ def test_hubs_that_start_at_once_migrate_once(url: str) -> None:
     engines = [open_engine(url) for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(migrate, engines))
-    assert set(Table.metadata.tables) < tables(engines[0])
+    assert set(METADATA.tables) < tables(engines[0])
     for engine in engines:
         engine.dispose()
 

@@ -28,6 +28,7 @@ BODIES = {
     "/results": submission("0" * 64, 1.0), "/versions/1.0.0/runs": run_params(),
     "/organizations/secretorg": {"public": True}, "/members/secretive": {"role": "owner"},
     "/invitations/secretive": {"role": "owner"},
+    "/verified-runs": {"environment": "toss", "split": "train", "tasks": 1, "model": "m", "baseUrl": "https://a.b/v1"},
 }  # fmt: skip
 ENDPOINT = ("", "/health", "/ready", "/mcp", "/play/play_AAAA/mcp", "/list_environments", "/logs", "/channel", "/info")
 SEARCHES = (

@@ -193,8 +193,8 @@ async def test_a_name_leads_to_no_address_inside_unless_the_list_has_it(addresse
 
 
 async def test_this_machines_own_address_is_not_the_world_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert egress._is_own(LOOPBACK)
-    assert not egress._is_own(ip_address("1.1.1.1"))
+    assert egress.is_own(LOOPBACK)
+    assert not egress.is_own(ip_address("1.1.1.1"))
     monkeypatch.setattr(egress, "is_public", lambda address: True)
     async with origin() as target, way_out(f"allowed.test:{target.port}") as (_, port):
         said = await asked(port, f"GET http://allowed.test:{target.port}/ HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -136,7 +136,7 @@ def play(
     if as_json:
         print_json(ended.model_dump(mode="json", by_alias=True))
     else:
-        _print(ended, hub)
+        print_run(ended, hub)
     _playing.print_out(out)
     if ended.figures is None or ended.figures.unscored:
         raise typer.Exit(ExitCode.UNSUCCESSFUL)
@@ -190,12 +190,17 @@ async def _register(
         price_in=spec.price_in, price_out=spec.price_out,
     )  # fmt: skip
     request = RunParams(
-        environment=_environment(info, env), split=split, tasks=tasks, samples=samples, declared=declared
+        environment=environment_of(info, env), split=split, tasks=tasks, samples=samples, declared=declared
     )
     return await client.register(info.id, info.version, request)
 
 
-def _environment(info: VersionInfo, name: str | None) -> str:
+def environment_of(info: VersionInfo, name: str | None) -> str:
+    """Return the name of an environment of a version; the only one if none is given.
+
+    Raises:
+        InvalidParams: the version has several.
+    """
     names = [entry.name for entry in info.manifest.environments]
     if name is None and len(names) != 1:
         raise InvalidParams(f"{info.id} has several environments, name one with --env: {', '.join(names)}")
@@ -211,7 +216,8 @@ def _spec(model: str, name: str | None, api_key_env: str | None, options: dict[s
         raise typer.BadParameter(error.message) from None
 
 
-def _print(ended: RunInfo, hub: str) -> None:
+def print_run(ended: RunInfo, hub: str) -> None:
+    """Print what an ended run has earned."""
     figures = ended.figures
     if figures is None:
         console.print(shown(f"the run {ended.key} is still open"))

@@ -1,4 +1,4 @@
-"""The results of a hub for clients: uploads of evaluations, played runs, boards and receipts."""
+"""The results of a hub for clients: uploads of evaluations, played and verified runs, boards and receipts."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from ludus.protocol.results import (
     RunParams,
     Submission,
 )
+from ludus.protocol.verified import VerifiedParams
 from ludus.registry.client import TRANSFER_SECONDS, RegistryClient
 
 START_SECONDS: Final = 300.0
@@ -68,6 +69,20 @@ class ResultsClient(RegistryClient):
             InvalidParams: the split has too few tasks, or the run would be too large.
         """
         where = f"{_version(package, version)}/runs"
+        return await self._call(
+            "POST", where, RunInfo, seconds=START_SECONDS, data=params.model_dump_json(by_alias=True)
+        )
+
+    async def register_verified(self, package: str, version: str, params: VerifiedParams) -> RunInfo:
+        """Register a verified run, which the hub then plays itself.
+
+        Raises:
+            Unsupported: the hub has no verified runs.
+            CapacityError: the account or the hub has too many runs.
+            InvalidParams: the model's endpoint does not answer, or the hub does not call it; there is no such harness;
+                the split has too few tasks, or the run would be too large.
+        """
+        where = f"{_version(package, version)}/verified-runs"
         return await self._call(
             "POST", where, RunInfo, seconds=START_SECONDS, data=params.model_dump_json(by_alias=True)
         )

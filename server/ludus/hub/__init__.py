@@ -11,6 +11,7 @@
     discovery/       what MCP clients find: AI catalog, server cards, the registry's API
     endpoints/       published environments that run at /e/OWNER/NAME
     results/         reported and played runs, boards, receipts
+    verified/        runs that the hub plays itself, with a harness in a sandbox
     site/            the pages
     operation/       backup, restore, check; metrics.py and request_times.py
     app.py           the application; serve.py runs it, command.py is `ludus hub`

@@ -47,8 +47,8 @@ from ludus.server.auth import TokenStore
 from ludus.server.web.guard import error_headers
 
 PARTS: Final = (
-    "ludus.hub.discovery", "ludus.hub.endpoints", "ludus.hub.results", "ludus.hub.training",
-    "ludus.hub.site",
+    "ludus.hub.discovery", "ludus.hub.endpoints", "ludus.hub.results", "ludus.hub.verified",
+    "ludus.hub.training", "ludus.hub.site",
 )  # fmt: skip
 """Modules that add to the application, in this order."""
 

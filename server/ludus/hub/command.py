@@ -38,13 +38,13 @@ def register(app: typer.Typer) -> None:
 
 
 def verify(
-    receipt: Annotated[Path, typer.Argument(metavar="RECEIPT", help="File with the receipt of a played run.")],
+    receipt: Annotated[Path, typer.Argument(metavar="RECEIPT", help="File with the receipt of a run.")],
     rows: Annotated[
         Path | None, typer.Option("--rows", metavar="FILE", help="File with the rows, in place of the receipt's own.")
     ] = None,
     key: Annotated[str | None, typer.Option("--key", help="The hub's public key, as you know it (ed25519:…).")] = None,
 ) -> None:
-    """Check a receipt of a played run without the hub, and say what it proves.
+    """Check a receipt of a played or verified run without the hub, and say what it proves.
 
     [bold]curl -o receipt.json https://hub.example.org/api/v1/runs/RUN/receipt[/bold]
     [bold]ludus hub verify receipt.json --key ed25519:…[/bold]
@@ -53,7 +53,7 @@ def verify(
     from ludus.registry.results import read_receipt, read_rows
 
     found = read_receipt(receipt)
-    verify_receipt(found, found.episodes if rows is None else read_rows(rows), key)
+    verify_receipt(found, found.episodes if rows is None else read_rows(rows), key, found.calls)
     for line in describe_receipt(found, key_is_known=key is not None):
         typer.echo(line)
 
@@ -109,6 +109,9 @@ def hub(
             help="Run packages without a sandbox, with the rights of the hub. Only if all of them are your own.",
         ),
     ] = False,
+    verified: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Do verified runs; TOML file with their settings.")
+    ] = None,
     log_format: Annotated[str, typer.Option(envvar="LUDUS_LOG_FORMAT", help="console or json.")] = "console",
     log_level: Annotated[str, typer.Option(envvar="LUDUS_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
 ) -> None:  # fmt: skip
@@ -124,6 +127,7 @@ def hub(
     from ludus.hub.people.openid.settings import read_openid
     from ludus.hub.settings import HubSettings
     from ludus.hub.settings_file import read_settings_file
+    from ludus.hub.verified import settings as verified_settings
     from ludus.protocol.messages import describe_invalid
 
     file = read_settings_file(settings_file)
@@ -136,6 +140,7 @@ def hub(
         "people": {"registration": registration, "rates": {**dict(file.rates), **dict(map(_pair, rate or ()))}},
     }  # fmt: skip
     given["openid"] = read_openid(openid)
+    given["verified"] = verified_settings.read_settings(verified)
     runs = file.endpoints or read_settings(endpoints)
     given["endpoints"] = runs.model_copy(update={"unsafe_own_packages": True}) if unsafe_own_packages else runs
     try:

@@ -15,6 +15,7 @@ from ludus.hub.people.openid.settings import OpenIdSettings
 from ludus.hub.people.settings import PeopleSettings
 from ludus.hub.results.limits import ResultLimits
 from ludus.hub.training.limits import TrainingLimits
+from ludus.hub.verified.settings import VerifiedSettings
 from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
 from ludus.server.web.proxies import parse_public_url
 from ludus.server.web.settings import is_loopback
@@ -98,6 +99,8 @@ class HubSettings(BaseModel):
     """How published environments run."""
     results: ResultLimits = ResultLimits()
     training: TrainingLimits = TrainingLimits()
+    verified: VerifiedSettings = VerifiedSettings()
+    """Whether the hub does verified runs, and what they may use."""
     people: PeopleSettings = PeopleSettings()
     """Who may register, and how many requests are answered."""
     openid: OpenIdSettings | None = None

@@ -23,10 +23,9 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, select
 
-from ludus.hub.database import result_tables, sign_in_tables, training_tables  # noqa: F401  # their tables are copied, too
 from ludus.hub.database.engine import available
 from ludus.hub.database.migrate import MIGRATIONS
-from ludus.hub.database.tables import Table
+from ludus.hub.database.schema import METADATA
 from ludus.hub.operation.archive import CHUNK_BYTES, ArchiveWriter, BackupIndex, encode
 from ludus.hub.operation.errors import BackupFailed
 from ludus.hub.operation.parts import HubParts
@@ -89,7 +88,7 @@ def _write(parts: HubParts, file: IO[bytes], folder: Path) -> BackupIndex:
         engine = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     with available(), engine.connect() as connection:
         revision = check_revision(connection)
-        tables = {table.name: _write_table(writer, connection, table, folder) for table in Table.metadata.sorted_tables}
+        tables = {table.name: _write_table(writer, connection, table, folder) for table in METADATA.sorted_tables}
         digests = list(referenced_digests(connection))
     for digest in digests:
         writer.add(f"blobs/{digest}", parts.blobs.size_of(digest), parts.blobs.read(digest))
@@ -126,7 +125,7 @@ def newest_revision() -> str:
 def referenced_digests(connection: Connection) -> Iterable[str]:
     """Return the digests of all blobs that the database names: the columns with `info={"blob": True}`."""
     found: set[str] = set()
-    for table in Table.metadata.sorted_tables:
+    for table in METADATA.sorted_tables:
         for column in table.columns:
             if column.info.get("blob"):
                 found.update(value for value in connection.scalars(select(column).distinct()) if value)

@@ -40,6 +40,7 @@ class LiveEpisode:
         place: its number in the run.
         episode: the hub's side of it.
         started: when it started, in seconds of the clock.
+        attempt: which start of it this is, from 1.
         lock: held while its end is read and written.
         is_done: whether its end is written.
     """
@@ -47,6 +48,7 @@ class LiveEpisode:
     place: int
     episode: Episode
     started: float
+    attempt: int
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_done: bool = False
 
@@ -132,7 +134,7 @@ class RunClient:
                 )
         except TimeoutError:
             raise e.InfrastructureFailed(f"the episode did not start within {self._seconds:g} s") from None
-        live = LiveEpisode(claim.place, started, self._clock())
+        live = LiveEpisode(claim.place, started, self._clock(), claim.attempts)
         self.episodes[claim.place] = live
         return live
 

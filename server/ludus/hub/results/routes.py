@@ -34,6 +34,7 @@ from ludus.hub.hub import Hub
 from ludus.hub.results.access import Access
 from ludus.hub.results.limits import ResultLimits
 from ludus.hub.results.played import PlayedRuns
+from ludus.hub.results.receipts import Calls
 from ludus.hub.results.reported import submit
 from ludus.hub.results.rollouts import RunRollouts
 from ludus.hub.results.store import Conclude, ResultStore
@@ -43,7 +44,7 @@ from ludus.protocol.errors import Conflict, Forbidden, InvalidParams, NotFound, 
 from ludus.protocol.messages import describe_invalid
 from ludus.protocol.receipts import Receipt, SignedReceipt
 from ludus.protocol.results import (
-    LEVELS,
+    USUAL_LEVEL,
     BoardKey,
     BoardList,
     EndEpisodeParams,
@@ -87,11 +88,12 @@ class ResultRoutes:
         conclude: computes what a run leads to.
         play_address: where versions run.
         key: the hub's public key.
+        calls: returns the records of all calls of a verified run.
     """
 
     def __init__(
         self, hub: Hub, store: ResultStore, played: PlayedRuns, rollouts: RunRollouts, conclude: Conclude,
-        play_address: PlayAddress, key: str,
+        play_address: PlayAddress, key: str, calls: Calls,
     ) -> None:  # fmt: skip
         self._hub = hub
         self._access = Access(hub)
@@ -101,6 +103,7 @@ class ResultRoutes:
         self._conclude = conclude
         self._play_address = play_address
         self._key = key
+        self._calls = calls
         self._limits: ResultLimits = hub.settings.results
 
     def router(self) -> APIRouter:
@@ -128,7 +131,7 @@ class ResultRoutes:
         def board(
             request: Request, owner: str, name: str, version: str,
             environment: Annotated[str, Query(max_length=300)], split: Annotated[str, Query(max_length=300)],
-            level: Level = LEVELS[0], page: Annotated[int, Query(ge=1, le=100_000)] = 1,
+            level: Level = USUAL_LEVEL, page: Annotated[int, Query(ge=1, le=100_000)] = 1,
         ) -> Response:  # fmt: skip
             record = access.version(request, owner, name, version)
             key = BoardKey(package=record.id, version=record.version, environment=environment, split=split, level=level)
@@ -162,6 +165,7 @@ class ResultRoutes:
                 key=signed.key,
                 signature=signed.signature,
                 episodes=tuple(store.rows(run)[0]),
+                calls=tuple(self._calls(run)) if signed.statement.kind == "ludus-receipt-verified-1" else (),
             )
             return Response(whole.model_dump_json(by_alias=True), media_type="application/json")
 
@@ -275,11 +279,13 @@ class ResultRoutes:
             await run_in_threadpool(access.check_acting, request, principal, await run_in_threadpool(store.run, run))
             return await played.end_episode(principal, run, number, params)
 
-        @routes.post("/runs/{run}/end", tags=["Results"], summary="End a played run; what is missing counts lowest")
+        @routes.post("/runs/{run}/end", tags=["Results"], summary="End a run; what is missing counts lowest")
         async def end_run(request: Request, run: str) -> RunInfo:
             principal = await run_in_threadpool(access.submitter, request)
-            await run_in_threadpool(access.check_acting, request, principal, await run_in_threadpool(store.run, run))
-            return await played.end_run(principal, run)
+            info = await run_in_threadpool(store.run, run)
+            await run_in_threadpool(access.check_acting, request, principal, info)
+            runs = request.app.state.verified if info.level == "verified" else played
+            return await runs.end_run(principal, run)
 
 
 def ended(run: RunInfo) -> RunInfo:

@@ -24,6 +24,8 @@ from ludus.hub.database.times import aware
 from ludus.hub.results.boards import add_ended, count_again, level_of, range_of, read_board
 from ludus.hub.results.limits import ResultLimits
 from ludus.hub.results.processes import check_here, played_elsewhere
+from ludus.hub.results.rows import episode_row, public_row
+from ludus.hub.results.verified_rows import verified_of
 from ludus.protocol.errors import CapacityError, Conflict, Forbidden, NotFound
 from ludus.protocol.receipts import SignedReceipt
 from ludus.protocol.results import (
@@ -31,6 +33,7 @@ from ludus.protocol.results import (
     Board,
     BoardKey,
     Declared,
+    Level,
     LogEntry,
     Opening,
     Removal,
@@ -75,6 +78,8 @@ class NewRun:
     opening: Opening | None = None
     commitment: str | None = None
     digest: str | None = None
+    attach: Callable[[Session, int], None] | None = None
+    """Writes what else belongs to the run with this id, in the same transaction."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +171,9 @@ class ResultStore:
             run = _row_of(new, board.id, number + 1)
             session.add(run)
             session.flush()
-            session.execute(insert(ResultEpisode), [_episode_row(run.id, row, state, new.created_at) for row in rows])
+            session.execute(insert(ResultEpisode), [episode_row(run.id, row, state, new.created_at) for row in rows])
+            if new.attach is not None:
+                new.attach(session, run.id)
             return run.key
 
     def check_open(self, session: Session, principal: str) -> None:
@@ -214,7 +221,7 @@ class ResultStore:
             if run.state == "ended":
                 query = select(ResultEpisode).where(ResultEpisode.run_id == run.id).order_by(ResultEpisode.place)
                 found = session.scalars(query.offset((page - 1) * size).limit(size))
-                rows = [_public(row, lowest_value(range_of(run))) for row in found]
+                rows = [public_row(row, lowest_value(range_of(run))) for row in found]
             opening = Opening.model_validate_json(run.opening) if run.opening and run.state == "ended" else None
             info = _info(session, run, board, len(runs))
             others = [_info(session, one, board, len(runs)) for one in runs[:ACCOUNT_RUNS]]
@@ -249,7 +256,7 @@ class ResultStore:
             if page is not None:
                 query = query.offset((page - 1) * size).limit(size)
             lowest = lowest_value(range_of(run))
-            return [_public(row, lowest) for row in session.scalars(query)], run.tasks * run.samples
+            return [public_row(row, lowest) for row in session.scalars(query)], run.tasks * run.samples
 
     # ── episodes of open runs ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -363,12 +370,16 @@ class ResultStore:
         with self._database.reading() as session:
             check_here(session, _find(session, key)[0], self.process)
 
-    def overdue(self, now: datetime) -> list[str]:
-        """Return the open runs whose deadline has passed, and that no other process of the hub plays."""
+    def open_runs(self, level: Level) -> list[str]:
+        """Return the open runs of a level, the oldest first."""
+        with self._database.reading() as session:
+            return list(session.scalars(_open_runs(level)))
+
+    def overdue(self, level: Level, now: datetime) -> list[str]:
+        """Return the open runs of a level whose deadline has passed, and that no other process of the hub plays."""
         with self._database.reading() as session:
             others = exists().where(ResultEpisode.run_id == ResultRun.id, played_elsewhere(self.process))
-            query = select(ResultRun.key).where(ResultRun.state == "open", ResultRun.deadline <= now, ~others)
-            return list(session.scalars(query))
+            return list(session.scalars(_open_runs(level).where(ResultRun.deadline <= now, ~others)))
 
     # ── boards and the log ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -493,10 +504,16 @@ class ResultStore:
             return  # another request has made it meanwhile
 
 
+def _open_runs(level: Level) -> Select[str]:
+    """Return the query for the keys of the open runs of a level, the oldest first."""
+    query = select(ResultRun.key).join(ResultBoard, ResultBoard.id == ResultRun.board_id)
+    return query.where(ResultRun.state == "open", ResultBoard.level == level).order_by(ResultRun.id)
+
+
 def _conclude(session: Session, run: ResultRun, board: ResultBoard, conclude: Conclude) -> Conclusion:
     """Write what the rows of a run lead to."""
     query = select(ResultEpisode).where(ResultEpisode.run_id == run.id).order_by(ResultEpisode.place)
-    rows = [_public(row, lowest_value(range_of(run))) for row in session.scalars(query)]
+    rows = [public_row(row, lowest_value(range_of(run))) for row in session.scalars(query)]
     opening = Opening.model_validate_json(run.opening) if run.opening is not None else None
     done = conclude(_info(session, run, board), rows, opening)
     run.figures, run.per_task, run.receipt = done.figures.model_dump_json(by_alias=True), done.per_task, None
@@ -549,24 +566,6 @@ def _row_of(new: NewRun, board_id: int, number: int) -> ResultRun:
     )  # fmt: skip
 
 
-def _episode_row(run_id: int, row: RunEpisode, state: str, now: datetime) -> dict[str, object]:
-    ended = state == "ended"
-    return {
-        "run_id": run_id, "place": row.place, "task": row.task, "task_index": row.index, "sample": row.sample,
-        "seed": row.seed, "state": state, "attempts": row.attempts, "reward": row.reward,
-        "value": row.value if ended else None, "end": row.end if ended else None, "steps": row.steps,
-        "ended_at": now if ended else None, "input_tokens": row.input_tokens, "output_tokens": row.output_tokens,
-    }  # fmt: skip
-
-
-def _public(row: ResultEpisode, lowest: float) -> RunEpisode:
-    return RunEpisode(
-        place=row.place, task=row.task, index=row.task_index, sample=row.sample, seed=row.seed, reward=row.reward,
-        value=row.value if row.value is not None else lowest, end=row.end or row.state, steps=row.steps,
-        attempts=row.attempts, input_tokens=row.input_tokens, output_tokens=row.output_tokens,
-    )  # fmt: skip
-
-
 def _info(session: Session, run: ResultRun, board: ResultBoard, of: int | None = None) -> RunInfo:
     if of is None:
         mine = select(func.count()).where(ResultRun.board_id == board.id, ResultRun.principal == run.principal)
@@ -584,6 +583,7 @@ def _info(session: Session, run: ResultRun, board: ResultBoard, of: int | None =
         deadline=aware(run.deadline) if run.deadline is not None else None,
         ended_at=aware(run.ended_at) if run.ended_at is not None else None, commitment=run.commitment,
         reruns=run.reruns, figures=figures, removal=removal, rollouts=run.rollouts is not None,
+        verified=verified_of(session, run.id) if board.level == "verified" else None,
     )  # fmt: skip
 
 

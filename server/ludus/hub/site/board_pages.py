@@ -16,7 +16,7 @@ from ludus.hub.results.store import LOG_LINES, ResultStore
 from ludus.hub.site.charts import Bar, bar_chart, histogram
 from ludus.hub.site.site import Site, short_text, whole_number
 from ludus.protocol.errors import InvalidParams, LudusError, NotFound
-from ludus.protocol.results import LEVELS, Board, BoardKey, BoardRow, Level, RunInfo
+from ludus.protocol.results import LEVELS, USUAL_LEVEL, Board, BoardKey, BoardRow, Level, RunInfo
 
 ROWS: Final = 30
 """The most rows of a board on one page."""
@@ -34,6 +34,10 @@ SHOWN_ROWS: Final = 8
 """The most rows of each of them."""
 
 ABOUT: Final = {
+    "verified": "The hub drew the tasks, read the rewards, and ran the harness itself, by its digest, in a sandbox "
+    "that reaches nothing but the episode and the declared model endpoint. That proves the score and the harness. It "
+    "does not prove which model answers behind the endpoint, nor that the harness, which anyone can read, holds no "
+    "answers.",
     "played": "The hub drew the tasks, started every episode and read the rewards itself. That proves the score. It "
     "does not prove which model chose the actions: model and harness are as declared.",
     "reported": "Uploaded by those who evaluated. Nothing here is proved.",
@@ -61,7 +65,7 @@ class BoardPages:
         parts = request.path_params
         record = self._access.version(request, parts["owner"], parts["name"], parts["version"])
         environment, split = short_text(request, "environment", 300), short_text(request, "split", 300)
-        level = _level(short_text(request, "level", 20) or LEVELS[0])
+        level = _level(short_text(request, "level", 20) or USUAL_LEVEL)
         names = {split.name for one in record.environments if one.name == environment for split in one.splits}
         number = whole_number(request, "page", 1)
         board = self._store.board(_key(record.id, record.version, environment, split, level), number, ROWS)
@@ -149,8 +153,7 @@ def _key(package: str, version: str, environment: str, split: str, level: Level)
 
 
 def _level(text: str) -> Level:
-    if text == "played":
-        return "played"
-    if text == "reported":
-        return "reported"
+    for level in LEVELS:
+        if text == level:
+            return level
     raise InvalidParams(f"'level' in the address must be one of {', '.join(LEVELS)}, not {text!r}")

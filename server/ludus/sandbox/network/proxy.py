@@ -248,7 +248,7 @@ class EgressProxy:
                 found = [wanted.address] if wanted.address is not None else await self._resolve(wanted.host)
                 fit = [
                     one for one in found
-                    if self._allowed.holds(one, wanted.port) or (is_public(one) and not _is_own(one))
+                    if self._allowed.holds(one, wanted.port) or (is_public(one) and not is_own(one))
                 ]  # fmt: skip
                 if found and not fit:
                     inner = ", ".join(map(str, found))
@@ -387,7 +387,7 @@ async def _both(*halves: Awaitable[None]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _is_own(address: Address) -> bool:
+def is_own(address: Address) -> bool:
     """Return whether an address belongs to this machine: it is then also the source address. Nothing is sent."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM) as probe:

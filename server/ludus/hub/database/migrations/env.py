@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from alembic import context
 
-from ludus.hub.database.tables import Table
+from ludus.hub.database.schema import METADATA
 
 connection = context.config.attributes["connection"]
-context.configure(connection=connection, target_metadata=Table.metadata, render_as_batch=True)
+context.configure(connection=connection, target_metadata=METADATA, render_as_batch=True)
 context.run_migrations()
