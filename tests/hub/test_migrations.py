@@ -12,7 +12,7 @@ from alembic.script import ScriptDirectory
 from postgres_server import PostgresServer
 from sqlalchemy import Engine, MetaData, inspect, select, text
 
-from ludus.hub.database import result_tables  # noqa: F401  # its tables belong to the schema, too
+from ludus.hub.database import match_tables, result_tables  # noqa: F401  # their tables belong to the schema, too
 from ludus.hub.database.engine import open_engine, sqlite_url
 from ludus.hub.database.migrate import MIGRATIONS, migrate
 from ludus.hub.database.tables import Table

@@ -13,6 +13,7 @@ from ludus.hub.endpoints.settings import EndpointSettings
 from ludus.hub.object_store import open_blobs
 from ludus.hub.people.settings import PeopleSettings
 from ludus.hub.results.limits import ResultLimits
+from ludus.hub.results.matches.limits import MatchLimits
 from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
 from ludus.server.web.proxies import parse_public_url
 from ludus.server.web.settings import is_loopback
@@ -95,6 +96,7 @@ class HubSettings(BaseModel):
     endpoints: EndpointSettings = EndpointSettings()
     """How published environments run."""
     results: ResultLimits = ResultLimits()
+    matches: MatchLimits = MatchLimits()
     people: PeopleSettings = PeopleSettings()
     """Who may register, and how many requests are answered."""
 

@@ -23,7 +23,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, select
 
-from ludus.hub.database import result_tables  # noqa: F401  # its tables are copied, too
+from ludus.hub.database import match_tables, result_tables  # noqa: F401  # their tables are copied, too
 from ludus.hub.database.engine import available
 from ludus.hub.database.migrate import MIGRATIONS
 from ludus.hub.database.tables import Table
