@@ -19,11 +19,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CLIENT = ROOT / "client_sdk" / "ludus" / "client"
-TARGETS = {"_sync_episode": ("Episode", "Group", "Driver"), "sync": ("RemoteEnvironment", "Client")}
+TARGETS = {"_sync_episode": ("Episode", "Group", "Match", "Driver"), "sync": ("RemoteEnvironment", "Client")}
 """The modules to write, and the classes in each. A later module may use the classes of an earlier one."""
 SOURCES = {
-    "Episode": "episode", "Group": "episode", "Driver": "driver", "RemoteEnvironment": "environment",
-    "Client": "client",
+    "Episode": "episode", "Group": "episode", "Match": "matches", "Driver": "driver",
+    "RemoteEnvironment": "environment", "Client": "client",
 }  # fmt: skip
 CONNECT = "_connect"
 ROLLOUTS = "rollouts"
@@ -162,8 +162,8 @@ def _method(item: Function, used: set[str]) -> str:
         return _text(item, "@property", returns, "return " + _wrapped(returns, target))
     call = f"{target}({_passed(item)})"
     if item.name in DUNDERS:
-        operation = {"__len__": "len({})", "__iter__": "iter({})", "__repr__": "repr({})", "__getitem__": "{}[index]"}
-        expression = operation[item.name].format("self._inner")
+        operation = {"__len__": "len({})", "__iter__": "iter({})", "__repr__": "repr({})", "__getitem__": "{}[{}]"}
+        expression = operation[item.name].format("self._inner", item.args.args[-1].arg)
         return _text(item, "", returns, "return " + _wrapped(returns, expression))
     if "asynccontextmanager" in decorators:
         value = returns.removeprefix("AsyncIterator[").removesuffix("]")
@@ -218,6 +218,9 @@ def _wrapped(returns: str, expression: str) -> str:
     """`expression`, with objects of the asynchronous classes replaced by ours."""
     if returns in SOURCES:
         return f"{returns}({expression})"
+    mapped = re.fullmatch(r"Mapping\[str, (\w+)\]", returns)
+    if mapped and mapped[1] in SOURCES:
+        return f"{{name: {mapped[1]}(one) for name, one in {expression}.items()}}"
     held = re.fullmatch(r"(tuple|Iterator)\[(\w+)(, \.\.\.)?\]", returns)
     if held and held[2] in SOURCES:
         each = f"({held[2]}(one) for one in {expression})"

@@ -37,7 +37,7 @@ def test_paths_get_the_prefix_under_which_the_server_is_published() -> None:
 
 @pytest.mark.requirement("NEG-4")
 def test_modules_and_settings_that_are_not_known_are_ignored() -> None:
-    later = {"version": "0.2", "modules": {"weather": {"x": 1}, "fork": {"depth": 3}, "seats": {}}, "motto": "x"}
+    later = {"version": "0.2", "modules": {"weather": {"x": 1}, "fork": {"depth": 3}, "worlds": {}}, "motto": "x"}
     assert Settings.model_validate(later).modules.offered == {Module.FORK}
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ludus.client.driver import Driver, EpisodeOutcome, Observed
     from ludus.client.environment import GroupMember, Preview, RemoteEnvironment
     from ludus.client.episode import Episode, Group
+    from ludus.client.matches import Match
     from ludus.client.policies.base import Conversation, EpisodePolicy, Policy, PolicyResult, StatefulPolicy, Turn
     from ludus.client.policies.openai import OpenAIPolicy
     from ludus.client.policies.providers import ProviderPolicy
@@ -75,6 +76,7 @@ __all__ = [
     "GroupMember",
     "Harness",
     "LudusError",
+    "Match",
     "Message",
     "Observed",
     "OpenAIPolicy",
@@ -125,6 +127,7 @@ _MODULES: Final = {
     "ludus.client.driver": "Driver EpisodeOutcome Observed",
     "ludus.client.environment": "GroupMember Preview RemoteEnvironment",
     "ludus.client.episode": "Episode Group",
+    "ludus.client.matches": "Match",
     "ludus.client.policies.base": "Conversation EpisodePolicy Policy PolicyResult StatefulPolicy Turn",
     "ludus.client.policies.openai": "OpenAIPolicy",
     "ludus.client.policies.providers": "ProviderPolicy",

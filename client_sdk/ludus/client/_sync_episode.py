@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from ludus.client import driver as asynchronous_driver
 from ludus.client import episode as asynchronous_episode
+from ludus.client import matches as asynchronous_matches
 from ludus.client._portal import portal
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from ludus.protocol.rewards import Reward
     from ludus.protocol.trajectory import Failure, FailureKind, Stop, Trajectory
 
-__all__ = ["Driver", "Episode", "Group"]
+__all__ = ["Driver", "Episode", "Group", "Match"]
 
 
 class Episode:
@@ -68,6 +69,10 @@ class Episode:
         """The limits that apply to the episode."""
         self.judges_turns: Final[bool] = inner.judges_turns
         """Whether the environment judges turns; if so, use `call_in_turn` to say which turn a call belongs to."""
+        self.seat: Final[str | None] = inner.seat
+        """The seat that the episode plays; None if its environment has no seats."""
+        self.match: Final[str | None] = inner.match
+        """The id of its match; None if its environment has no seats."""
         self._inner = inner
         self._portal = portal()
 
@@ -213,6 +218,47 @@ class Group:
 
     def close(self) -> None:
         """Close every episode of the group."""
+        self._portal.call(self._inner.close())
+
+    def __enter__(self) -> Self:
+        self._portal.call(self._inner.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._portal.call(self._inner.__aexit__(kind, error, trace))
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+
+class Match:
+    """The episodes of one match by seat, opened by one request. Leaving the `with` block closes all of them.
+
+    Each is an episode like any other: with its own prompt, tools, steps, rewards and play URL. The seats may be played
+    at the same time or in turn by one caller.
+    """
+
+    def __init__(self, inner: asynchronous_matches.Match) -> None:
+        self.id: Final[str] = inner.id
+        """The match's id on the server."""
+        self.seats: Final[Mapping[str, Episode]] = {name: Episode(one) for name, one in inner.seats.items()}
+        """The episodes by the names of their seats, in the environment's order."""
+        self._inner = inner
+        self._portal = portal()
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (Episode(one) for one in iter(self._inner))
+
+    def __getitem__(self, seat: str) -> Episode:
+        return Episode(self._inner[seat])
+
+    def close(self) -> None:
+        """Close every episode of the match. A seat that is closed before the end has left the match."""
         self._portal.call(self._inner.close())
 
     def __enter__(self) -> Self:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from ludus.client._params import make
 from ludus.client.driver import Driver
 from ludus.client.episode import Episode, Group
+from ludus.client.matches import Match, matches_of
 from ludus.protocol.episodes import (
     EnvironmentInfo,
     EpisodeLimits,
@@ -295,6 +296,65 @@ class RemoteEnvironment:
             started = result.episodes[join.place]
         return Episode(self._session, started, group=result.group, environment=self.name)
 
+    async def start_match(
+        self,
+        *,
+        split: str = "train",
+        task: str | None = None,
+        index: int | None = None,
+        seed: int | None = None,
+        seats: Sequence[str] | Literal["all"] = "all",
+        opponent: str | None = None,
+        limits: EpisodeLimits | None = None,
+        tools: Sequence[str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> Match:
+        """Start a match: an episode for each seat, with one request. The caller must close it, or use `async with`.
+
+        Args:
+            split: the split that the task comes from.
+            task: the task's id.
+            index: the task's index. With neither id nor index, the server draws a task by the seed.
+            seed: the seed of the match's randomness; drawn by the server when None.
+            seats: the seats to start; scripted opponents take the others.
+            opponent: the strength of the scripted opponents; the task's own when None.
+            limits: limits of each episode, tighter than the environment's and the server's own.
+            tools: the names of the only allowed tools; all are allowed when None.
+            secrets: values for the environment, which are never logged or shown.
+
+        Raises:
+            CapacityError: the server is full.
+            EpisodeFailed: the environment broke during its setup.
+            InvalidParams: there is no such seat or strength.
+            Unsupported: the environment has no seats, or no scripted opponents; or this wire has no matches.
+        """
+        (match,) = await self.start_matches(
+            1, split=split, task=task, index=index, seed=seed, seats=seats, opponent=opponent, limits=limits,
+            tools=tools, secrets=secrets,
+        )  # fmt: skip
+        return match
+
+    async def start_matches(
+        self,
+        count: int,
+        *,
+        split: str = "train",
+        task: str | None = None,
+        index: int | None = None,
+        seed: int | None = None,
+        seats: Sequence[str] | Literal["all"] = "all",
+        opponent: str | None = None,
+        limits: EpisodeLimits | None = None,
+        tools: Sequence[str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> tuple[Match, ...]:
+        """Start `count` matches of one task and one seed with one request; see `start_match`."""
+        chosen = "all" if seats == "all" else tuple(seats)
+        result = await self._open(
+            count, split, task, index, seed, limits, tools, secrets, seats=chosen, opponent=opponent
+        )
+        return matches_of(self._session, result, self.name)
+
     @asynccontextmanager
     async def group(
         self,
@@ -348,7 +408,11 @@ class RemoteEnvironment:
         tools: Sequence[str] | None,
         secrets: Mapping[str, str] | None,
         join: GroupMember | None = None,
+        seats: Sequence[str] | Literal["all"] | None = None,
+        opponent: str | None = None,
     ) -> StartResult:
+        if (seats is not None or opponent is not None) and not self._wire.capabilities.matches:
+            raise Unsupported(f"the wire {self._wire.name!r} has no matches; connect with wire='channel' or 'mcp'")
         params = make(
             StartParams,
             environment=self.name,
@@ -360,6 +424,8 @@ class RemoteEnvironment:
             limits=limits,
             tools=None if tools is None else tuple(tools),
             secrets=dict(secrets or {}),
+            seats=seats,
+            opponent=opponent,
             key=self._session.new_key() if join is None else f"group/{join.key}",
         )
         if join is not None and not self._wire.capabilities.joined_groups:

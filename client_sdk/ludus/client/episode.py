@@ -91,6 +91,10 @@ class Episode:
         """The limits that apply to the episode."""
         self.judges_turns: Final[bool] = started.turns
         """Whether the environment judges turns; if so, use `call_in_turn` to say which turn a call belongs to."""
+        self.seat: Final[str | None] = started.seat
+        """The seat that the episode plays; None if its environment has no seats."""
+        self.match: Final[str | None] = started.match
+        """The id of its match; None if its environment has no seats."""
         self._session = session
         self._wire = session.wire
         self._play = started.play

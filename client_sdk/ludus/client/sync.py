@@ -14,7 +14,7 @@ from ludus.client import client as asynchronous_client
 from ludus.client import environment as asynchronous_environment
 from ludus.client import rollouts as asynchronous_rollouts
 from ludus.client._portal import portal
-from ludus.client._sync_episode import Driver, Episode, Group
+from ludus.client._sync_episode import Driver, Episode, Group, Match
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -33,7 +33,18 @@ if TYPE_CHECKING:
     from ludus.protocol.rewards import Reward
     from ludus.protocol.trajectory import Trajectory
 
-__all__ = ["Client", "Driver", "Episode", "Group", "RemoteEnvironment", "connect", "rollout", "rollout_all", "run_sync"]
+__all__ = [
+    "Client",
+    "Driver",
+    "Episode",
+    "Group",
+    "Match",
+    "RemoteEnvironment",
+    "connect",
+    "rollout",
+    "rollout_all",
+    "run_sync",
+]
 
 
 class RemoteEnvironment:
@@ -225,6 +236,87 @@ class RemoteEnvironment:
                     tools=tools,
                     secrets=secrets,
                     join=join,
+                )
+            )
+        )
+
+    def start_match(
+        self,
+        *,
+        split: str = "train",
+        task: str | None = None,
+        index: int | None = None,
+        seed: int | None = None,
+        seats: Sequence[str] | Literal["all"] = "all",
+        opponent: str | None = None,
+        limits: EpisodeLimits | None = None,
+        tools: Sequence[str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> Match:
+        """Start a match: an episode for each seat, with one request. The caller must close it, or use `with`.
+
+        Args:
+            split: the split that the task comes from.
+            task: the task's id.
+            index: the task's index. With neither id nor index, the server draws a task by the seed.
+            seed: the seed of the match's randomness; drawn by the server when None.
+            seats: the seats to start; scripted opponents take the others.
+            opponent: the strength of the scripted opponents; the task's own when None.
+            limits: limits of each episode, tighter than the environment's and the server's own.
+            tools: the names of the only allowed tools; all are allowed when None.
+            secrets: values for the environment, which are never logged or shown.
+
+        Raises:
+            CapacityError: the server is full.
+            EpisodeFailed: the environment broke during its setup.
+            InvalidParams: there is no such seat or strength.
+            Unsupported: the environment has no seats, or no scripted opponents; or this wire has no matches.
+        """
+        return Match(
+            self._portal.call(
+                self._inner.start_match(
+                    split=split,
+                    task=task,
+                    index=index,
+                    seed=seed,
+                    seats=seats,
+                    opponent=opponent,
+                    limits=limits,
+                    tools=tools,
+                    secrets=secrets,
+                )
+            )
+        )
+
+    def start_matches(
+        self,
+        count: int,
+        *,
+        split: str = "train",
+        task: str | None = None,
+        index: int | None = None,
+        seed: int | None = None,
+        seats: Sequence[str] | Literal["all"] = "all",
+        opponent: str | None = None,
+        limits: EpisodeLimits | None = None,
+        tools: Sequence[str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> tuple[Match, ...]:
+        """Start `count` matches of one task and one seed with one request; see `start_match`."""
+        return tuple(
+            Match(one)
+            for one in self._portal.call(
+                self._inner.start_matches(
+                    count,
+                    split=split,
+                    task=task,
+                    index=index,
+                    seed=seed,
+                    seats=seats,
+                    opponent=opponent,
+                    limits=limits,
+                    tools=tools,
+                    secrets=secrets,
                 )
             )
         )

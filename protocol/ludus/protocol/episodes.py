@@ -34,6 +34,19 @@ class ToolSpec(WireModel):
     """A JSON Schema (2020-12) of type `object`."""
 
 
+def _unset(value: object) -> bool:
+    """Return whether a field of the module `seats` is left out: its environment has no seats."""
+    return value is None or value == ()
+
+
+class SeatInfo(WireModel):
+    """A seat: the place of one agent in a match."""
+
+    name: Name
+    tools: tuple[ToolSpec, ...]
+    """The tools that the seat has in every match in which all seats are started."""
+
+
 SplitType = Literal["train", "validation", "test"]
 
 
@@ -65,6 +78,11 @@ class EnvironmentInfo(WireModel):
     """Whether `groups/score` scores its groups."""
     reward_range: tuple[float, float] | None = None
     """The lowest and the highest total reward, if the author declared them."""
+    seats: tuple[SeatInfo, ...] = Field(default=(), exclude_if=_unset)
+    """The seats of a match, in the author's order; empty if episodes have one agent. Left out if empty."""
+    opponents: tuple[Name, ...] = Field(default=(), exclude_if=_unset)
+    """The strengths of the scripted opponents that take seats which are not started, the weakest first; empty if all
+    seats must be started. Left out if empty."""
 
 
 class TaskRow(WireModel):
@@ -220,6 +238,13 @@ class StartParams(WireModel):
     """Allow only these tools."""
     secrets: dict[str, str] = Field(default_factory=dict, repr=False)
     """Values for the environment, which are never stored in a journal, logged or shown."""
+    seats: Annotated[tuple[Name, ...], Field(min_length=1, max_length=64)] | Literal["all"] | None = Field(
+        default=None, exclude_if=_unset
+    )
+    """The seats to start in each match: names, or `all`; null for the first seat of environments with seats. Scripted
+    opponents take the others. The group then has `count` matches."""
+    opponent: Name | None = Field(default=None, exclude_if=_unset)
+    """The strength of the scripted opponents; null for the task's own."""
     key: Key
 
     @model_validator(mode="after")
@@ -255,6 +280,10 @@ class StartedEpisode(WireModel):
     """Null on servers without a play plane."""
     turns: bool = False
     """Whether turns are judged, so that calls should carry their `turn`."""
+    seat: Name | None = Field(default=None, exclude_if=_unset)
+    """The seat that the episode plays. Left out if its environment has no seats."""
+    match: str | None = Field(default=None, exclude_if=_unset)
+    """The id of its match, which the episodes of the other seats have, too. Left out likewise."""
 
 
 class StartResult(WireModel):
@@ -365,6 +394,10 @@ class EpisodeInfo(WireModel):
     """The total so far; null if the principal may not read rewards."""
     incident: str | None = None
     """The id under which the server logged why the episode failed."""
+    seat: Name | None = Field(default=None, exclude_if=_unset)
+    """The seat that the episode plays. Left out if its environment has no seats."""
+    match: str | None = Field(default=None, exclude_if=_unset)
+    """The id of its match. Left out likewise."""
 
     @property
     def terminated(self) -> bool:

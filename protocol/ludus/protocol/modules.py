@@ -42,12 +42,12 @@ class Module(StrEnum):
     NOISE = "noise"
     """Steps that are disturbed on purpose."""
     SEATS = "seats"
-    """Reserved: several agents in one episode."""
+    """Several agents in one match, each with an episode of its own."""
     WORLDS = "worlds"
     """Reserved: state that outlives an episode."""
 
 
-RESERVED: Final = frozenset({Module.SEATS, Module.WORLDS})
+RESERVED: Final = frozenset({Module.WORLDS})
 """Names that this version reserves and does not define; no server announces them."""
 
 METHOD_MODULES: Final[Mapping[str, Module]] = MappingProxyType(
@@ -73,6 +73,14 @@ FIELD_MODULES: Final[Mapping[tuple[str, str], Module]] = MappingProxyType(
         ("StepParams", "turn"): Module.TURNS,
         ("StepResult", "noise"): Module.NOISE,
         ("RewardEntry", "turn"): Module.TURNS,
+        ("EnvironmentInfo", "seats"): Module.SEATS,
+        ("EnvironmentInfo", "opponents"): Module.SEATS,
+        ("StartParams", "seats"): Module.SEATS,
+        ("StartParams", "opponent"): Module.SEATS,
+        ("StartedEpisode", "seat"): Module.SEATS,
+        ("StartedEpisode", "match"): Module.SEATS,
+        ("EpisodeInfo", "seat"): Module.SEATS,
+        ("EpisodeInfo", "match"): Module.SEATS,
     }
 )
 """The fields of the core's wire types that belong to a module, by type and wire name."""

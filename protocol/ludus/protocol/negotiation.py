@@ -68,6 +68,7 @@ class Modules(WireModel):
     group_scoring: ModuleSettings | SkipJsonSchema[None] = _Absent
     turns: ModuleSettings | SkipJsonSchema[None] = _Absent
     noise: ModuleSettings | SkipJsonSchema[None] = _Absent
+    seats: ModuleSettings | SkipJsonSchema[None] = _Absent
 
     @model_serializer(mode="wrap")
     def _leave_out(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -69,9 +69,10 @@ class RewardEntry(WireModel):
     """One line of an episode's reward log."""
 
     step: Whole
-    """The number of the step that earned it; for a turn, of its last step; for a grade, of the last step before it."""
+    """The number of the step that earned it; for a turn, of its last step; for a grade, of the last step before it;
+    for a match, of the last step before its end."""
     source: str
-    """`step`, `turn` or `grade`."""
+    """`step`, `turn`, `grade`, or `match` if its match ended between two calls of the episode."""
     reward: Reward
     turn: Ordinal | None = None
     """The number of the turn that earned it; null for other sources, and if calls carry no turns."""

@@ -32,6 +32,7 @@ try:
     from ludus.server.authoring.environment import Environment, Toolset
     from ludus.server.authoring.noise import Noise
     from ludus.server.authoring.results import Result, ToolError
+    from ludus.server.authoring.seats import Match, SeatedEnvironment
     from ludus.server.authoring.splits import Split
     from ludus.server.authoring.tools import StepContext, tool
     from ludus.server.runtime.host import EpisodeHost
@@ -144,6 +145,7 @@ __all__ = [
     "JsonSchema",
     "Judge",
     "Limits",
+    "Match",
     "MathEqual",
     "McpServer",
     "Message",
@@ -169,6 +171,7 @@ __all__ = [
     "SandboxSettings",
     "Scale",
     "ScoredAttempt",
+    "SeatedEnvironment",
     "Sequential",
     "ServerLimits",
     "Split",

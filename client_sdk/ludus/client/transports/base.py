@@ -30,6 +30,8 @@ class WireCapabilities:
     """Whether a request that is sent again under its key runs at most once. False on servers without keys."""
     joined_groups: bool = True
     """Whether clients that start under the same key get the same episodes, so that they can join a group."""
+    matches: bool = True
+    """Whether a start can name seats. False on wires without such a field."""
     ordered: bool = False
     """Whether requests arrive in the order in which they were made. If not, an episode sends one step at a time."""
 

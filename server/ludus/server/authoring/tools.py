@@ -40,6 +40,8 @@ class ToolOptions:
     ends: bool = False
     concurrent: bool = False
     inline: bool | None = None
+    move: bool = False
+    seats: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,13 @@ class StepContext:
 def tool(function: F, /) -> F: ...
 @overload
 def tool(
-    *, name: str | None = None, ends: bool = False, concurrent: bool = False, inline: bool | None = None
+    *,
+    name: str | None = None,
+    ends: bool = False,
+    concurrent: bool = False,
+    inline: bool | None = None,
+    move: bool = False,
+    seats: Sequence[str] | None = None,
 ) -> Callable[[F], F]: ...
 def tool(
     function: F | None = None,
@@ -68,6 +76,8 @@ def tool(
     ends: bool = False,
     concurrent: bool = False,
     inline: bool | None = None,
+    move: bool = False,
+    seats: Sequence[str] | None = None,
 ) -> F | Callable[[F], F]:
     """Publish a method as a tool.
 
@@ -81,10 +91,13 @@ def tool(
         concurrent: whether calls may overlap with other concurrent calls of the same episode.
         inline: whether to run a plain `def` on the event loop instead of in a thread, for code that never blocks. The
             default follows the environment's `blocking`.
+        move: whether it is a move of a match, which is refused out of turn; for `SeatedEnvironment` only.
+        seats: the seats that have the tool, all by default; for `SeatedEnvironment` only.
     """
+    only = None if seats is None else tuple(seats)
 
     def mark(target: F) -> F:
-        setattr(target, _MARK, ToolOptions(name, ends, concurrent, inline))
+        setattr(target, _MARK, ToolOptions(name, ends, concurrent, inline, move, only))
         return target
 
     return mark if function is None else mark(function)
@@ -141,9 +154,14 @@ class ToolBase(ABC):
 
 
 class Tool(ToolBase):
-    """A tool made of a function, whose parameters are the schema."""
+    """A tool made of a function, whose parameters are the schema.
 
-    __slots__ = ("_model", "_names", "_searched", "_takes_any_number", "_whole")
+    Attributes:
+        move: whether it is a move of a match.
+        seats: the seats that have it; None for all.
+    """
+
+    __slots__ = ("_model", "_names", "_searched", "_takes_any_number", "_whole", "move", "seats")
 
     def __init__(
         self, function: Callable[..., Any], options: ToolOptions, *, owner: int | None, bound: bool, blocking: bool
@@ -154,6 +172,7 @@ class Tool(ToolBase):
         self.owner = owner
         self.ends = options.ends
         self.concurrent = options.concurrent
+        self.move, self.seats = options.move, options.seats
         inline = not blocking if options.inline is None else options.inline
         self.offload = not inline and not inspect.iscoroutinefunction(function)
         check_name(self.name)

@@ -38,6 +38,8 @@ from ludus.server.tasks.catalog import SUBMIT_SPEC, Published
 if TYPE_CHECKING:
     from opentelemetry.context import Context
 
+    from ludus.server.runtime.matches import RunningMatch
+
 _CLOSED_KEPT = 50_000
 """Closed episodes that are kept at most."""
 
@@ -202,9 +204,10 @@ class Episode:
 
     __slots__ = (
         "account", "active", "asked", "attempt", "began", "end_reason", "entries", "graded", "group", "held", "id",
-        "incident", "instance", "journal", "keys", "limits", "origin", "owner", "pending", "pending_bytes", "prompt",
-        "published", "queue", "records", "recovering", "retired", "row", "sandboxes", "saved", "secrets", "seed",
-        "shown_chars", "specs", "status", "task", "tools", "toolsets", "turns", "used",
+        "incident", "instance", "journal", "keys", "limits", "match", "match_id", "origin", "owner", "pending",
+        "pending_bytes", "prompt", "published", "queue", "records", "recovering", "retired", "row", "sandboxes",
+        "saved", "seat", "secrets", "seed", "shown_chars", "specs", "status", "task", "tools", "toolsets", "turns",
+        "used",
     )  # fmt: skip
 
     def __init__(
@@ -221,6 +224,12 @@ class Episode:
         self.limits = limits
         self.secrets: Mapping[str, str] | None = secrets or None
         self.instance: Any = None
+        self.seat: str | None = None
+        """The seat that it plays; None if its environment has no seats."""
+        self.match: RunningMatch | None = None
+        """Its match, while it runs; None without seats."""
+        self.match_id: str | None = None
+        """The id of its match, also after the end."""
         self.toolsets: tuple[Toolset, ...] = ()
         self.sandboxes: EpisodeSandboxes | None = None
         self.attempt: Attempt | None = None
@@ -290,6 +299,9 @@ class Episode:
         """Drop everything that only a running episode needs."""
         self.instance = self.task = self.sandboxes = self.attempt = None
         self.toolsets = ()
+        if self.match is not None:
+            self.match.release()
+            self.match = None
 
     @property
     def has_teardown(self) -> bool:
@@ -303,7 +315,8 @@ class Episode:
         if self.origin is not None:
             return self.origin
         noise = self.published.cls.noise
-        return self.id if noise is not None and noise.per_episode else str(self.seed)
+        key = self.id if noise is not None and noise.per_episode else str(self.seed)
+        return key if self.seat is None else f"{key}/{self.seat}"
 
     @property
     def deadline(self) -> float | None:
@@ -326,20 +339,28 @@ class Episode:
             return Reward.unscored(why if self.incident is None else f"{why} (incident {self.incident})")
         return total(entry.reward for entry in self.entries or ())
 
-    def started(self, params: StartParams, key: str, digest: bytes, *, fork: bool) -> Started:
+    def join(self, match: RunningMatch, seat: str) -> None:
+        """Make it the episode of a seat of a match."""
+        self.match, self.match_id, self.seat = match, match.id, seat
+        match.episodes[seat] = self
+
+    def started(self, params: StartParams, key: str, digest: bytes, size: int, *, fork: bool) -> Started:
         """Return the journal's entry of its start.
 
         Args:
             params: the request that started it.
             key: the key of that request, or of the fork.
             digest: the digest of the request's params.
+            size: the number of episodes that the request started.
             fork: whether the request was a fork.
         """
         return Started(
-            episode=self.id, group=self.group, size=params.count, environment=self.published.name,
+            episode=self.id, group=self.group, size=size, environment=self.published.name,
             version=self.published.cls.version, split=self.row.split, task=self.row.id, seed=self.seed,
             owner=self.owner, limits=self.limits, tools=params.tools, prompt=self.prompt, key=key,
             digest=digest, fork=fork, origin=self.origin, has_secrets=bool(params.secrets),
+            match=self.match_id, seat=self.seat, opponent=params.opponent,
+            played=() if self.match is None else tuple(self.match.episodes),
         )  # fmt: skip
 
     def ended_error(self) -> EpisodeEnded:
@@ -363,6 +384,8 @@ class Episode:
             steps=self.asked,
             reward=self.reward if rewards else None,
             incident=self.incident,
+            seat=self.seat,
+            match=self.match_id,
         )
 
     def view(self) -> EpisodeView:

@@ -88,7 +88,7 @@ class Forks:
             await self._close(episode)
             raise
         if self._journal is not None:
-            write_whole(self._journal, episode, episode.started(again, key, digest, fork=True))
+            write_whole(self._journal, episode, episode.started(again, key, digest, 1, fork=True))
         return episode
 
     async def _rebuild(self, source: Episode, episode: Episode, calls: list[StepRecord]) -> None:

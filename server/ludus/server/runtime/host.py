@@ -34,13 +34,15 @@ from ludus.server.runtime.idempotency import IdempotencyCache
 from ludus.server.runtime.ids import Ids
 from ludus.server.runtime.journal import Ended, Journal, committed
 from ludus.server.runtime.limits import ServerLimits
+from ludus.server.runtime.matches import seats_to_start, take_seats
 from ludus.server.runtime.places import Places
 from ludus.server.runtime.recovery import Recovery
 from ludus.server.runtime.repeating import write_whole
 from ludus.server.runtime.setup import EpisodeSetup
 from ludus.server.runtime.snapshots import Snapshots
 from ludus.server.runtime.startup import StartupHooks
-from ludus.server.runtime.steps import StepCounts, StepRunner
+from ludus.server.runtime.step_times import StepCounts
+from ludus.server.runtime.steps import StepRunner
 from ludus.server.runtime.task_sandboxes import open_sandboxes
 from ludus.server.runtime.threads import Workers
 from ludus.server.tasks.catalog import Catalog
@@ -242,21 +244,24 @@ class EpisodeHost:
         index, task = await self.task_service.choose(published, params.split, params.task, params.index, seed)
         limits = self.limits.of_episode(published.cls.limits, params.limits)
         row = published.row(params.split, index, task)
-        account = await self.places.acquire(principal, params.count)
+        seats = seats_to_start(published, params)
+        count = params.count * max(1, len(seats))
+        account = await self.places.acquire(principal, count)
         group = self.ids.group()
         episodes = [
             Episode(
                 self.ids.episode(), group, published, row, task, seed, principal.name, limits,
                 self.admit_secrets(params.secrets), self._loop.time(),
             )
-            for _ in range(params.count)
+            for _ in range(count)
         ]  # fmt: skip
-        self._running += params.count
+        take_seats(episodes, seats, params.opponent, self.ids.match)
+        self._running += count
         try:
             await self._setup.open_all(episodes, params.tools, saves=origin is None)
         except BaseException:
-            self._running -= params.count
-            self.places.release(account, params.count)
+            self._running -= count
+            self.places.release(account, count)
             for episode in episodes:
                 if episode.instance is not None:
                     await asyncio.shield(self._spawn(self._setup.tear_down(episode, ())))
@@ -265,8 +270,8 @@ class EpisodeHost:
             episode.origin, episode.account = origin, account
             self.store.add(episode)
             if self.journal is not None and origin is None:
-                write_whole(self.journal, episode, episode.started(params, params.key, digest, fork=False))
-        self._started[published.name] += params.count
+                write_whole(self.journal, episode, episode.started(params, params.key, digest, count, fork=False))
+        self._started[published.name] += count
         return tuple(episodes)
 
     def _describe(self, episode: Episode, principal: Principal) -> e.StartedEpisode:
@@ -274,7 +279,7 @@ class EpisodeHost:
         return e.StartedEpisode(
             episode=episode.id, task=episode.row, seed=episode.seed, prompt=episode.prompt, tools=episode.specs,
             gradable=episode.published.gradable, limits=episode.limits, play=play,
-            turns=episode.published.judges_turns,
+            turns=episode.published.judges_turns, seat=episode.seat, match=episode.match_id,
         )  # fmt: skip
 
     # ── playing ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -392,8 +397,12 @@ class EpisodeHost:
         current = asyncio.current_task()
         running = [r.task for r in records if r.task is not None and r.task is not current]
         self.runner.drain(episode)
+        match = episode.match
+        entries = match.ended(episode, reason) if match is not None else ()
+        if entries:
+            episode.log(entries)
         if self.journal is not None:
-            self.journal.append(Ended(episode.id, reason, episode.incident))
+            self.journal.append(Ended(episode.id, reason, episode.incident, entries))
         self._running -= 1
         self.places.release(episode.account, 1)
         episode.retired = self._loop.create_future()
@@ -402,6 +411,9 @@ class EpisodeHost:
         else:
             episode.release()
             episode.retired.set_result(None)
+        if match is not None:
+            for other, why, cause in match.ending(episode, reason, failure):
+                self._end(other, why, cause)
 
     def _suspend(self, episode: Episode) -> None:
         """Free what an episode holds that goes on in the next process; its running calls get no answer."""

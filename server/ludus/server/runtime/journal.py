@@ -61,6 +61,14 @@ class Started:
     """The key of the noise of the episode that it was forked from."""
     has_secrets: bool = False
     """Whether the start gave secrets, which no journal holds."""
+    match: str | None = None
+    """The id of its match; None if its environment has no seats."""
+    seat: str | None = None
+    """The seat that it plays."""
+    played: tuple[str, ...] = ()
+    """The seats of its match that agents have taken."""
+    opponent: str | None = None
+    """The strength of the scripted opponents that the start named."""
 
 
 @dataclass(slots=True)  # not frozen, which would double the time to make one: there is one for every call
@@ -112,6 +120,8 @@ class Ended:
     episode: str
     reason: EndReason
     incident: str | None = None
+    entries: tuple[RewardEntry, ...] = ()
+    """What its match added to the reward log with the end."""
 
 
 @dataclass(frozen=True, slots=True)

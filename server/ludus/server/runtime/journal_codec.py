@@ -58,11 +58,12 @@ def encode(entry: Entry) -> bytes:
         case Started():
             body = {name: replace_surrogates(getattr(entry, name)) for name in _PLAIN}
             body |= {"limits": entry.limits, "tools": entry.tools, "prompt": entry.prompt, "digest": entry.digest.hex()}
-            return _framed(STARTED, entry.episode, to_json(body))
+            return _framed(STARTED, entry.episode, to_json(body | _of_match(entry)))
         case Saved():
             return _framed(SAVED, entry.episode, to_json({"step": entry.step, "parts": entry.parts}))
         case Ended():
-            return _framed(ENDED, entry.episode, to_json({"reason": entry.reason, "incident": entry.incident}))
+            ended = {"reason": entry.reason, "incident": entry.incident}
+            return _framed(ENDED, entry.episode, to_json(ended | ({"entries": entry.entries} if entry.entries else {})))
         case Evicted():
             return _framed(EVICTED, entry.episode, b"{}")
         case Scored():
@@ -214,12 +215,20 @@ def decode(kind: int, episode: str, body: bytes, outcome: bytes) -> tuple[Entry,
         if kind in (SCORED, REPORTED, TALLIED):
             return (_of_request(kind, episode, given),)
         if kind == ENDED:
-            return (Ended(episode, EndReason(given["reason"]), given["incident"]),)
+            entries = tuple(RewardEntry.model_validate(one) for one in given.get("entries", ()))
+            return (Ended(episode, EndReason(given["reason"]), given["incident"], entries),)
         if kind == EVICTED:
             return (Evicted(episode),)
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"an entry of kind {kind} lacks what it needs: {error!r}") from None
     raise ValueError(f"there is no kind {kind} of entries")
+
+
+def _of_match(entry: Started) -> dict[str, Any]:
+    """Return what only the start of a seat has."""
+    if entry.match is None:
+        return {}
+    return {"match": entry.match, "seat": entry.seat, "played": entry.played, "opponent": entry.opponent}
 
 
 def _started(episode: str, given: dict[str, Any]) -> Started:
@@ -230,6 +239,10 @@ def _started(episode: str, given: dict[str, Any]) -> Started:
         tools=None if tools is None else tuple(tools),
         prompt=tuple(Message.model_validate(one) for one in given["prompt"]),
         digest=bytes.fromhex(given["digest"]),
+        match=given.get("match"),
+        seat=given.get("seat"),
+        opponent=given.get("opponent"),
+        played=tuple(given.get("played", ())),
         **{name: given[name] for name in _PLAIN},
     )
 

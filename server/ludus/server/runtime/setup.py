@@ -17,6 +17,7 @@ from ludus.server.authoring.tools import Tool, ToolBase, options_of
 from ludus.server.runtime import user_code
 from ludus.server.runtime.clock import time_limit
 from ludus.server.runtime.episode import Episode
+from ludus.server.runtime.matches import by_match
 from ludus.server.runtime.snapshots import Snapshots
 from ludus.server.runtime.task_sandboxes import sandbox_of
 from ludus.server.runtime.threads import Workers
@@ -58,6 +59,12 @@ class EpisodeSetup:
             async with time_limit(self._setup_seconds):
                 instance = episode.instance = user_code.call(published.cls)
                 instance.task, instance.seed, instance.secrets = episode.task, episode.seed, episode.secrets or {}
+                if episode.match is not None:
+                    what = "the match"
+                    instance.seat = episode.seat
+                    instance.match = await episode.match.open(self._workers.share(published.name), episode)
+                    episode.tools = published.tools_of_seat(episode.seat, lone=episode.match.lone)
+                    episode.specs = tuple(tool.spec for tool in episode.tools.values())
                 if published.cls.toolsets:
                     episode.toolsets = tuple(user_code.call(one, instance) for one in published.cls.toolsets)
                 what = "the sandbox"
@@ -91,11 +98,16 @@ class EpisodeSetup:
             await self.open(episodes[0], allowed, saves=saves)
             return
         outcomes = await asyncio.gather(
-            *(self.open(one, allowed, saves=saves) for one in episodes), return_exceptions=True
+            *(self._open_match(one, allowed, saves=saves) for one in by_match(episodes)), return_exceptions=True
         )
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
+
+    async def _open_match(self, seats: Sequence[Episode], allowed: Sequence[str] | None, *, saves: bool) -> None:
+        """Open the seats of a match in their order, because they share its random generator; or one episode."""
+        for episode in seats:
+            await self.open(episode, allowed, saves=saves)
 
     async def retire(self, episode: Episode, running: Sequence[asyncio.Task[None]]) -> None:
         """Tear an episode down, and say so to what waits for it."""
@@ -165,7 +177,7 @@ class EpisodeSetup:
     def _add_task_tools(self, episode: Episode, functions: object) -> None:
         if not isinstance(functions, Sequence):
             raise TypeError(f"task_tools must return a list of tools, not {type(functions).__name__}")
-        tools: dict[str, ToolBase] = dict(episode.published.tools)
+        tools: dict[str, ToolBase] = dict(episode.tools)
         for function in functions:
             if isinstance(function, ToolBase):
                 tool = function

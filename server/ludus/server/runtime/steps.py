@@ -13,7 +13,9 @@ How this works. A step passes four stages, in the order of this file:
 A handler is one function around the author's code, `_tool_call` or `_grade_call`, inside wrappers. Each wrapper takes a
 `Call` and returns a `Call`, and an environment has only those that it needs. From the outside in:
 
-    traced, _timed                a span, if tracing is on; time spent, by environment
+    traced                        a span, if tracing is on
+    matches.in_match              one call of a match at a time                      (if the class has seats)
+    step_times.timed              time spent, by environment
     _written_ahead                waits for the journal                              (if the class acts on the outside)
     snapshots.saving              a snapshot of the state                            (if the class is durable by them)
     step_limits.limited           cut the observation; steps, observations and memory that end the episode
@@ -21,6 +23,7 @@ A handler is one function around the author's code, `_tool_call` or `_grade_call
     _refusing                     the agent's mistakes become results
     noise.disturbed               noise                                              (if the class has noise)
     scoring.judging_steps         `@reward(when="step")`, and the rubric at the end   (if the class declares rewards)
+    matches.in_turn               refuses moves out of turn                          (if the class has seats)
     _tool_call                    validated arguments → the author's method → a result
 
 An exception that leaves the handler is the environment's failure. A record is settled exactly once, by the first of
@@ -36,17 +39,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from bisect import bisect_left
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from types import CoroutineType
 from typing import Any, Final, NamedTuple, Protocol
 
 from ludus.protocol.bounds import digest_of, same_json
 from ludus.protocol.content import TextBlock
-from ludus.protocol.episodes import NoiseKind, StepError, StepErrorCode, StepResult, TurnMark
+from ludus.protocol.episodes import StepError, StepErrorCode, StepResult, TurnMark
 from ludus.protocol.errors import EpisodeFailed, KeyConflict, LudusError, StepConflict
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, EpisodeStatus, advance
 from ludus.protocol.rewards import RewardEntry, total
@@ -58,15 +59,14 @@ from ludus.server.runtime.clock import CLOCK, Clock
 from ludus.server.runtime.episode import Call, Episode, StepRecord
 from ludus.server.runtime.journal import Asked, Journal, Settled, committed
 from ludus.server.runtime.limits import ServerLimits
+from ludus.server.runtime.matches import in_match, in_turn
 from ludus.server.runtime.noise import disturbed
 from ludus.server.runtime.snapshots import Snapshots, saving
 from ludus.server.runtime.step_limits import NOT_RECEIVED, TOOL_NAME_CHARS, StepLimits
+from ludus.server.runtime.step_times import StepCounts, StepTimes, timed
 from ludus.server.runtime.threads import Share, Workers
 from ludus.server.runtime.traced import traced
 from ludus.server.tasks.catalog import Published
-
-STEP_SECONDS: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0)
-"""Upper bounds of the histogram of step times, in seconds: from an inline tool to the default deadline."""
 
 SUBMITTED_TEXT: Final = "Your answer was handed in. The episode is over."
 """The observation of a final message."""
@@ -79,27 +79,6 @@ class OnEnd(Protocol):
         self, episode: Episode, reason: EndReason, failure: EpisodeFailed | None, last: StepRecord | None = None
     ) -> None:
         """End the episode; `last` is the record that ended it."""
-
-
-@dataclass(slots=True)
-class StepTimes:
-    """How long the steps of one environment took, without queueing; steps that were settled from outside left out."""
-
-    counts: list[int] = field(default_factory=lambda: [0] * (len(STEP_SECONDS) + 1))
-    """Steps by the first bound of `STEP_SECONDS` that they do not exceed; the last place counts those beyond all."""
-    seconds: float = 0.0
-
-
-@dataclass(slots=True)
-class StepCounts:
-    """Counts of what the runner has done since the host started."""
-
-    settled: int = 0
-    tool_errors: int = 0
-    noise: Counter[NoiseKind] = field(default_factory=Counter)
-    """Steps that noise changed, by kind."""
-    times: dict[str, StepTimes] = field(default_factory=dict)
-    """By environment, those included that have had no step yet."""
 
 
 class Handlers(NamedTuple):
@@ -320,6 +299,8 @@ class StepRunner:
         """Return the handlers of an environment's calls; the module's docstring shows the order of the wrappers."""
         cls = published.cls
         call, grade = _tool_call(share), _grade_call(published, share)
+        if published.seats:
+            call = in_turn(call)
         if cls._binding is not None:
             call = scoring.judging_steps(call, cls._binding, share)
         if cls.noise is not None:
@@ -333,7 +314,10 @@ class StepRunner:
         if cls.outside_effects and self._journal is not None:
             call, grade = _written_ahead(call, self._journal), _written_ahead(grade, self._journal)
         times = self.counts.times[published.name] = StepTimes()
-        return Handlers(traced(_timed(call, times), self._tracing), traced(_timed(grade, times), self._tracing))
+        call, grade = timed(call, times), timed(grade, times)
+        if published.seats:
+            call, grade = in_match(call), in_match(grade)
+        return Handlers(traced(call, self._tracing), traced(grade, self._tracing))
 
     def _refusing(self, call: Call) -> Call:
         """Wrap a call: give the agent's mistakes a result, with the error as its observation."""
@@ -512,23 +496,6 @@ def _grade_call(published: Published, share: Share) -> Call:
         )
 
     return grade
-
-
-def _timed(call: Call, times: StepTimes) -> Call:
-    """Wrap a call: measure how long it takes, unless its record is settled from outside."""
-    clock = asyncio.get_running_loop().time
-
-    async def measure(episode: Episode, record: StepRecord) -> StepResult:
-        began = clock()
-        try:
-            return await call(episode, record)
-        finally:
-            if record.outcome is None:
-                seconds = clock() - began
-                times.seconds += seconds
-                times.counts[bisect_left(STEP_SECONDS, seconds)] += 1
-
-    return measure
 
 
 def _written_ahead(call: Call, journal: Journal) -> Call:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pydantic_core import to_jsonable_python
 
-from ludus.protocol.episodes import EnvironmentInfo, SplitInfo, SplitType, TaskRow, ToolSpec
+from ludus.protocol.episodes import EnvironmentInfo, SeatInfo, SplitInfo, SplitType, TaskRow, ToolSpec
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, SplitNotFound
 from ludus.protocol.identifiers import SUBMIT_TOOL
 from ludus.protocol.messages import VALIDATION_NAMES, did_you_mean
@@ -21,6 +21,8 @@ from ludus.protocol.text import is_unicode, json_problem, replace_surrogates
 from ludus.server.authoring.durability import check_durability
 from ludus.server.authoring.environment import Environment, Toolset
 from ludus.server.authoring.noise import Noise
+from ludus.server.authoring.seat_checks import check_seats, tools_of_seat
+from ludus.server.authoring.seats import Match, SeatedEnvironment
 from ludus.server.authoring.splits import SPLIT_TYPES, Split
 from ludus.server.authoring.tools import Tool, collect
 from ludus.server.runtime import user_code
@@ -74,14 +76,26 @@ class Published:
     """Whether a journal has a call before it has an outcome: calls may overlap, or act on the outside."""
     specs: tuple[ToolSpec, ...] = ()
     """The tools that the catalog shows: the class's own, then those of `Environment.catalog_tools`."""
+    match: type[Match[Any]] | None = None
+    """The class of its matches; None without seats."""
     curricula: defaultdict[str, Curriculum] = field(default_factory=lambda: defaultdict(Curriculum))
     """The curriculum of each split, made when it is first used."""
     rows: dict[tuple[str, int], TaskRow] = field(default_factory=dict)
 
     @property
+    def seats(self) -> tuple[str, ...]:
+        """The names of its seats; empty if episodes have one agent."""
+        return () if self.match is None else tuple(self.match.seats)
+
+    @property
     def own_specs(self) -> tuple[ToolSpec, ...]:
-        """The tools that the class declares."""
-        return tuple(tool.spec for tool in self.tools.values())
+        """The tools that the class declares; with seats, those of the first one, alone."""
+        tools = self.tools_of_seat(self.seats[0], lone=True) if self.seats else self.tools
+        return tuple(tool.spec for tool in tools.values())
+
+    def tools_of_seat(self, seat: str | None, *, lone: bool) -> dict[str, Tool]:
+        """Return the tools of a seat; `lone` if no other agent plays."""
+        return tools_of_seat(self.tools, seat, lone=lone)
 
     def split(self, name: str) -> Split[Any]:
         """Return the split with a name.
@@ -131,6 +145,11 @@ class Published:
             forkable=cls.forkable,
             group_scoring=self.group_scoring,
             reward_range=cls.reward_range,
+            seats=tuple(
+                SeatInfo(name=seat, tools=tuple(tool.spec for tool in self.tools_of_seat(seat, lone=False).values()))
+                for seat in self.seats
+            ),
+            opponents=() if self.match is None else tuple(self.match.opponents),
         )
 
     def split_infos(self) -> tuple[SplitInfo, ...]:
@@ -197,6 +216,7 @@ def publish(name: str, cls: type[Environment[Any]]) -> Published:
     _check_class(cls, where)
     check_durability(cls, where)
     tools = _tools(cls, where)
+    check_seats(cls, where, tools.values())
     gradable = cls.grade is not Environment.grade
     has_task_tools = cls.task_tools is not Environment.task_tools
     if not tools and not gradable and not has_task_tools:
@@ -213,6 +233,7 @@ def publish(name: str, cls: type[Environment[Any]]) -> Published:
         sandboxed=sandboxed,
         has_task_tools=has_task_tools,
         group_scoring=cls.score_group.__func__ is not Environment.score_group.__func__,  # type: ignore[attr-defined]
+        match=cls.match_class if issubclass(cls, SeatedEnvironment) else None,
         judges_turns=cls._binding is not None and cls._binding.turn is not None,
         overlaps=has_task_tools or any(tool.concurrent for tool in tools.values()),
     )

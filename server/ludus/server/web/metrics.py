@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from ludus.server.runtime.host import EpisodeHost
 from ludus.server.runtime.journal_counts import COMMIT_SECONDS
-from ludus.server.runtime.steps import STEP_SECONDS, StepTimes
+from ludus.server.runtime.step_times import STEP_SECONDS, StepTimes
 from ludus.server.web.guard import Guard
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

@@ -1,0 +1,285 @@
+"""Runs matches: the episodes of several seats that share one `Match`.
+
+How this works:
+
+* A `RunningMatch` holds the author's `Match` and the episodes of the seats that agents have taken.
+* Calls of a match run one at a time: `in_match` wraps each call and takes the match's lock in the order of arrival. A
+  call that waits in `SeatedEnvironment.wait_for_others` gives the lock up and takes it again when another call has
+  finished. So what a call shows depends only on the calls that finished before it, and repeating the calls in the order
+  in which they finished gives the same match again (`match_recovery.py`).
+* When a call ends the match, its own result holds its seat's reward. The call of another seat that waits then wakes up
+  and ends its episode likewise. The other episodes end at once, with their reward in an entry of source `match`.
+* A seat that ends for another reason has left: `Match.left` decides the match. If its environment or what is below it
+  broke, all seats end for the same reason, unscored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from ludus.protocol.episodes import StartParams, StepResult
+from ludus.protocol.errors import EpisodeFailed, InvalidParams, Unsupported
+from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
+from ludus.protocol.rewards import Reward, RewardEntry, total
+from ludus.server.authoring.results import read_content
+from ludus.server.authoring.seats import Match, SeatedEnvironment
+from ludus.server.authoring.tools import Tool
+from ludus.server.runtime import user_code
+from ludus.server.runtime.clock import current_clock
+
+if TYPE_CHECKING:
+    from ludus.server.runtime.episode import Call, Episode, StepRecord
+    from ludus.server.runtime.threads import Share
+    from ludus.server.tasks.catalog import Published
+
+UNSCORED_ENDS = frozenset({EndReason.SERVER_STOPPED, EndReason.ENVIRONMENT_ERROR, EndReason.INFRASTRUCTURE_ERROR})
+"""The ends of one seat that end all seats for the same reason: they say nothing about any policy."""
+
+
+class RunningMatch:
+    """One match.
+
+    Args:
+        id: its id.
+        opponent: the strength of the scripted opponents; None for the task's own.
+    """
+
+    __slots__ = (
+        "_changed",
+        "_failure",
+        "_lock",
+        "_paid",
+        "_parked",
+        "episodes",
+        "id",
+        "match",
+        "opponent",
+        "repeating",
+    )
+
+    def __init__(self, id: str, opponent: str | None) -> None:
+        self.id = id
+        self.opponent = opponent
+        self.match: Match[Any] | None = None
+        """The author's match; None before its setup."""
+        self.episodes: dict[str, Episode] = {}
+        """The episodes by seat, in the order of the seats."""
+        self.repeating = False
+        """Whether earlier calls are being repeated, so that none of them waits."""
+        self._failure: EpisodeFailed | None = None
+        """Why nothing decided the match when a seat left."""
+        self._lock = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._parked: set[str] = set()
+        """Seats whose call has given the lock up."""
+        self._paid: set[str] = set()
+        """Seats that have got their reward of the match."""
+
+    @property
+    def lone(self) -> bool:
+        """Whether one agent plays against scripted opponents only."""
+        return len(self.episodes) == 1
+
+    async def open(self, share: Share, episode: Episode) -> Match[Any]:
+        """Return the author's match, set up by the first episode that asks.
+
+        Raises:
+            UserCodeError: the author's code raised, or returned something invalid.
+        """
+        if self.match is None:
+            cls = episode.published.cls
+            assert issubclass(cls, SeatedEnvironment)
+            match = user_code.call(cls.match_class)
+            match.id, match.task, match.seed = self.id, episode.task, episode.seed
+            match.played = frozenset(self.episodes)
+            match._table = self
+            match.opponent = ""
+            if set(match.seats) - match.played:
+                match.opponent = self.opponent or user_code.call(match.default_opponent)
+            await user_code.run(share, cls.blocking, match.setup)
+            self.match = match
+        return self.match
+
+    @property
+    def finished(self) -> bool:
+        """Whether the match has ended."""
+        return self.match is not None and self.match.finished
+
+    # ── calls ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @asynccontextmanager
+    async def turn(self, seat: str) -> AsyncIterator[None]:
+        """Hold the match for a call of a seat. The time of waiting for other calls is not time of the call."""
+        clock = current_clock() if self._lock.locked() else None
+        if clock is not None:
+            clock.wait()
+        try:
+            await self._lock.acquire()
+        finally:
+            if clock is not None:
+                clock.go_on()
+        try:
+            yield
+        finally:
+            if seat in self._parked:  # canceled while it waited
+                self._parked.discard(seat)
+            else:
+                self._lock.release()
+            self._wake()
+
+    async def wait(self, environment: SeatedEnvironment[Any, Any], deadline: float) -> None:
+        """Wait until a seat may act, the match has ended, or the deadline has passed; see `Table`."""
+        loop = asyncio.get_running_loop()
+        while not (self.finished or environment.ready() or self.repeating or loop.time() >= deadline):
+            changed = self._changed
+            self._parked.add(environment.seat)
+            self._lock.release()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await changed.wait()
+            except TimeoutError:
+                pass
+            await self._lock.acquire()
+            self._parked.discard(environment.seat)
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    # ── ends ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def conclude(self, episode: Episode, result: StepResult) -> StepResult:
+        """Return the result of a call with the reward of the match, if it has ended or ends with the call."""
+        if result.end_reason is not None:
+            self._leave(episode)
+        assert episode.seat is not None
+        match = self.match
+        if match is None or match.rewards is None or episode.seat in self._paid:
+            return result
+        self._paid.add(episode.seat)
+        reward = match.rewards[episode.seat]
+        if result.reward is not None:
+            reward = total([result.reward, reward])
+        reason = result.end_reason or EndReason.COMPLETED
+        return result.model_copy(update={"reward": reward, "end_reason": reason})
+
+    def ended(self, episode: Episode, reason: EndReason) -> tuple[RewardEntry, ...]:
+        """Note the end of an episode, and return what its match adds to its reward log outside of its calls."""
+        if EVENT_OF_REASON[reason] is Event.FAIL or reason is EndReason.SERVER_STOPPED:
+            return ()
+        assert episode.seat is not None
+        try:
+            self._leave(episode)
+        except user_code.UserCodeError as error:
+            self._failure = user_code.failure("left", episode.id, episode.published.name, error)
+            reward = Reward.unscored(f"the environment failed (incident {self._failure.incident})")
+            return (RewardEntry(step=episode.asked, source="match", reward=reward),)
+        if self.match is None or self.match.rewards is None or episode.seat in self._paid:
+            return ()
+        self._paid.add(episode.seat)
+        reward = self.match.rewards[episode.seat]
+        return (RewardEntry(step=episode.asked, source="match", reward=reward),)
+
+    def ending(
+        self, episode: Episode, reason: EndReason, failure: EpisodeFailed | None
+    ) -> Iterator[tuple[Episode, EndReason, EpisodeFailed | None]]:
+        """Yield the other episodes that must end now because one has, with their reasons and failures."""
+        if self._failure is not None:
+            reason, failure = EndReason.ENVIRONMENT_ERROR, self._failure
+        for other in self.episodes.values():
+            if other is episode or other.end_reason is not None:
+                continue
+            if reason in UNSCORED_ENDS:
+                yield other, reason, failure
+            elif not other.active:
+                yield other, EndReason.COMPLETED, None
+        self._wake()
+
+    def release(self) -> None:
+        """Drop the author's match when no episode needs it any more."""
+        if all(one.end_reason is not None for one in self.episodes.values()):
+            self.match = None
+
+    def _leave(self, episode: Episode) -> None:
+        """Decide the match because a seat has left it, unless it is decided."""
+        if self.match is not None and not self.match.finished:
+            assert episode.seat is not None
+            user_code.call(self.match.finish, user_code.call(self.match.left, episode.seat))
+
+
+def in_match(call: Call) -> Call:
+    """Wrap a call: one call of a match at a time, and the end of the match with its rewards."""
+
+    async def play(episode: Episode, record: StepRecord) -> StepResult:
+        match = episode.match
+        assert match is not None
+        assert episode.seat is not None
+        async with match.turn(episode.seat):
+            if match.finished:  # it ended while the call waited for others, so the call does not run
+                content = read_content(user_code.call(episode.instance.observe))
+                return match.conclude(episode, StepResult(step=record.number, content=content))
+            return match.conclude(episode, await call(episode, record))
+
+    return play
+
+
+def in_turn(call: Call) -> Call:
+    """Wrap the innermost call: refuse a move that is not in turn."""
+
+    async def check(episode: Episode, record: StepRecord) -> StepResult:
+        tool = episode.tools.get(record.tool or "")
+        if isinstance(tool, Tool) and tool.move:
+            episode.instance.check_move()
+        return await call(episode, record)
+
+    return check
+
+
+def seats_to_start(published: Published, params: StartParams) -> tuple[str, ...]:
+    """Return the seats to start in each match, in the order of the seats; empty if the environment has none.
+
+    Raises:
+        Unsupported: the environment has no seats, or no scripted opponents for the seats that are not named.
+        InvalidParams: there is no such seat or strength, or a seat is named twice.
+    """
+    seats, opponents = published.seats, tuple(published.match.opponents) if published.match is not None else ()
+    name = published.name
+    if not seats:
+        if params.seats is not None or params.opponent is not None:
+            raise Unsupported(f"environment {name!r} has no seats; leave `seats` and `opponent` out", environment=name)
+        return ()
+    named = seats if params.seats == "all" else params.seats if params.seats is not None else seats[:1]
+    unknown = [one for one in named if one not in seats]
+    if unknown or len(set(named)) != len(named):
+        what = f"has no seat {unknown[0]!r}" if unknown else "can start each seat only once"
+        raise InvalidParams(f"`seats`: environment {name!r} {what}; its seats are {', '.join(seats)}")
+    if params.opponent is not None and params.opponent not in opponents:
+        have = ", ".join(opponents) or "none"
+        raise InvalidParams(f"`opponent`: environment {name!r} has no {params.opponent!r}; its opponents are {have}")
+    if len(named) < len(seats) and not opponents:
+        raise Unsupported(
+            f"environment {name!r} has no scripted opponents; start all of its seats ({', '.join(seats)})",
+            environment=name,
+        )
+    return tuple(seat for seat in seats if seat in named)
+
+
+def take_seats(
+    episodes: Sequence[Episode], seats: Sequence[str], opponent: str | None, new_id: Callable[[], str]
+) -> None:
+    """Give episodes their seats, match by match; nothing happens without seats."""
+    for start in range(0, len(episodes), len(seats)) if seats else ():
+        match = RunningMatch(new_id(), opponent)
+        for seat, episode in zip(seats, episodes[start:], strict=False):
+            episode.join(match, seat)
+
+
+def by_match(episodes: Sequence[Episode]) -> list[list[Episode]]:
+    """Return episodes grouped by match, in the order of their seats; one without a match is alone."""
+    groups: dict[object, list[Episode]] = {}
+    for episode in episodes:
+        groups.setdefault(episode.id if episode.match is None else episode.match.id, []).append(episode)
+    return list(groups.values())
