@@ -98,8 +98,8 @@ class MatchOpening(WireModel):
     """What a match's commitment is the digest of, as canonical JSON (RFC 8785). It is published when the match ends.
 
     Task and seed follow from the secret as those of a run do (see `ludus.protocol.drawing`): `draw_tasks(secret, count,
-    1)` and `draw_seed(secret, index, 0)`. The first seat is that of the entrant with the lower balance, and drawn from the
-    secret if they are equal: see `ludus.protocol.drawing.draw_seats`.
+    1)` and `draw_seed(secret, index, 0)`. The entrant with the lower balance has the first seat; if both are equal, it
+    is drawn from the secret: see `ludus.protocol.drawing.draw_seats`.
     """
 
     secret: Digest

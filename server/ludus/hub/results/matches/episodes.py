@@ -18,6 +18,7 @@ from ludus.hub.results.matches.store import Standing
 from ludus.protocol import errors as e
 from ludus.protocol.drawing import draw_seats, draw_seed, draw_tasks
 from ludus.protocol.episodes import EnvironmentInfo, EpisodeInfo
+from ludus.protocol.evaluation import Interval
 from ludus.protocol.matches import MatchBoardKey, MatchOpening
 
 SEATS: Final = 2
@@ -31,14 +32,14 @@ class LiveSeat:
     Attributes:
         entrant: the entrant at it.
         name: its name.
-        episode: the hub's side of its episode.
+        episode: the hub's side of its episode; None if a script has the seat.
         steps: the number of its calls when it was last looked at.
         called: when that number last changed, in seconds of the clock.
     """
 
     entrant: str
     name: str
-    episode: Episode
+    episode: Episode | None
     called: float
     steps: int = 0
 
@@ -53,6 +54,7 @@ class LiveMatch:
         commitment: the digest of its opening.
         client: the connection on which it runs.
         started: when it started, in seconds of the clock.
+        reward_range: the rewards that the environment declares.
         lock: held while its end is read and written.
         is_done: whether its end is written.
     """
@@ -62,6 +64,7 @@ class LiveMatch:
     commitment: str
     client: BoardClient
     started: float
+    reward_range: Interval | None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_done: bool = False
 
@@ -97,8 +100,10 @@ class BoardClient:
             self._client = connect(self.address, token=self._token, timeout=self._seconds, reconnect_seconds=5.0)
         return self._client
 
-    async def seats(self, environment: str, split: str) -> tuple[str, str]:
-        """Return the names of the two seats of an environment.
+    async def seats(self, environment: str, split: str) -> tuple[tuple[str, str], tuple[str, ...]]:
+        """Return the names of the two seats of an environment, and of its scripted opponents.
+
+        Scripts count only if rewards have a range, whose middle is a draw.
 
         Raises:
             EnvironmentNotFound, SplitNotFound: there is no such environment or split.
@@ -112,7 +117,7 @@ class BoardClient:
         if len(names) != SEATS:
             many = f"{len(names)} seats" if names else "no seats"
             raise e.Unsupported(f"environment {environment!r} has {many}; head-to-head boards are for two", seats=names)
-        return names[0], names[1]
+        return (names[0], names[1]), info.opponents if info.reward_range is not None else ()
 
     async def draw(self, board: MatchBoardKey, one: Standing, other: Standing) -> MatchOpening:
         """Draw the task, the seed and the seats of a match from a new secret.
@@ -138,39 +143,55 @@ class BoardClient:
             balances=(balances[first], balances[second]),
         )  # fmt: skip
 
-    async def start(self, key: str, commitment: str, opening: MatchOpening) -> LiveMatch:
-        """Start a match with both seats.
+    async def start(self, key: str, commitment: str, opening: MatchOpening, script: Standing | None) -> LiveMatch:
+        """Start a match.
+
+        Args:
+            key: the match.
+            commitment: the digest of its opening.
+            opening: the task, the seed and the seats.
+            script: the scripted opponent that has the seat of its key; None if both seats have players.
 
         Raises:
             CapacityError: the endpoint is full.
             LudusError: the match cannot be started.
         """
         async with self._bounded("did not start the match"):
-            match = await self.client.environment(opening.environment).start_match(
-                split=opening.split, index=opening.index, seed=opening.seed
-            )
+            environment = self.client.environment(opening.environment)
+            info = await environment.info()
+            names = [seat.name for seat in info.seats]
+            played = [
+                name for name, one in zip(names, opening.entrants, strict=True) if not script or one != script.key
+            ]
+            match = await environment.start_match(
+                split=opening.split, index=opening.index, seed=opening.seed,
+                seats=played, opponent=script.model if script is not None else None,
+            )  # fmt: skip
         now = self._clock()
-        (one, first), (other, second) = match.seats.items()
-        live = LiveMatch(
-            key, (LiveSeat(opening.entrants[0], one, first, now), LiveSeat(opening.entrants[1], other, second, now)),
-            commitment, self, now,
-        )  # fmt: skip
+        first, second = (
+            LiveSeat(entrant, name, match.seats.get(name), now)
+            for entrant, name in zip(opening.entrants, names, strict=True)
+        )
+        live = LiveMatch(key, (first, second), commitment, self, now, info.reward_range)
         self.matches[key] = live
         return live
 
-    async def look(self, live: LiveMatch) -> tuple[EpisodeInfo, EpisodeInfo]:
-        """Return how both episodes are, and note their calls.
+    async def look(self, live: LiveMatch) -> dict[int, EpisodeInfo]:
+        """Return how the episodes are by the numbers of their seats, and note their calls.
 
         Raises:
             LudusError: the endpoint cannot be used, or the episodes are gone.
         """
         async with self._bounded("did not answer"):
-            first, second = await asyncio.gather(*(seat.episode.info() for seat in live.seats))
+            infos = {
+                place: await seat.episode.info() for place, seat in enumerate(live.seats) if seat.episode is not None
+            }
         now = self._clock()
-        for seat, info in zip(live.seats, (first, second), strict=True):
+        for place, info in infos.items():
+            seat = live.seats[place]
             if info.steps != seat.steps:
                 seat.steps, seat.called = info.steps, now
-        return first, second
+        return infos
 
     async def leave(self, live: LiveMatch, place: int) -> None:
         """Close the episode of a seat that leaves, so that its match ends.
@@ -178,16 +199,17 @@ class BoardClient:
         Raises:
             LudusError: the endpoint cannot be used, or the episode is gone.
         """
-        async with self._bounded("did not close the episode"):
-            await live.seats[place].episode.close()
+        episode = live.seats[place].episode
+        if episode is not None:
+            async with self._bounded("did not close the episode"):
+                await episode.close()
 
     async def close_match(self, live: LiveMatch) -> None:
         """Free what the episodes of a match hold. Errors do not matter: its end is written."""
         self.matches.pop(live.key, None)
-        for seat in live.seats:
+        for place in range(SEATS):
             with contextlib.suppress(e.LudusError):
-                async with self._bounded("did not close the episode"):
-                    await seat.episode.close()
+                await self.leave(live, place)
 
     async def rest(self) -> None:
         """Close the connection if no match is open, so that the endpoint can stop when it is idle."""

@@ -22,6 +22,8 @@ class MatchLimits(BaseModel):
     """The most open matches of all entrants."""
     matches_of_pair: int = Field(default=50, ge=1)
     """The most matches between two accounts on one board."""
+    script_seconds: float = Field(default=10.0, ge=0)
+    """How long an entrant waits for an opponent before it may meet a scripted one."""
     entrant_seconds: float = Field(default=7 * 24 * 3600.0, gt=0)
     """How long an entrant may take from its registration."""
     match_seconds: float = Field(default=3600.0, gt=0)

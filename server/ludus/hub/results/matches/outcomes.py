@@ -8,6 +8,7 @@ matches on purpose is no way out of losing them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from ludus.hub.results.matches.store import SeatOutcome
@@ -30,6 +31,23 @@ class Decision(NamedTuple):
     """The first seat's result: 1 for a win, 0.5 for a draw, 0 for a loss."""
     first: SeatOutcome
     second: SeatOutcome
+
+
+def decide_match(
+    infos: Mapping[int, EpisodeInfo], reward_range: Interval | None, left: int | None = None
+) -> Decision | None:
+    """Return how a match ended; None if it is void.
+
+    Args:
+        infos: its ended episodes by the numbers of their seats; one if a script has the other seat.
+        reward_range: the rewards that the environment declares.
+        left: which seat left the match while it ran; None if neither.
+    """
+    if len(infos) == 2:
+        return decide(infos[0], infos[1], left)
+    ((seat, own),) = infos.items()
+    assert reward_range is not None
+    return decide_alone(own, reward_range, seat, has_left=left == seat)
 
 
 def decide(first: EpisodeInfo, second: EpisodeInfo, left: int | None = None) -> Decision | None:

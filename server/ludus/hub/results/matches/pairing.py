@@ -1,7 +1,7 @@
 """Which waiting entrants meet.
 
 The entrant that has waited longest gets one of its three best opponents, by lot: those of other accounts whose account
-it has met least, and of these the nearest in rating. Entrants of one account never meet, and two accounts meet a bounded
+it has met least, and of these the nearest in rating. Entrants of one account never meet. Two accounts meet a bounded
 number of times on a board, so that a friend who loses on purpose cannot do so without end.
 """
 

@@ -40,7 +40,8 @@ class PersonalMatches:
                 {
                     "entrant": one.key, "package": board.package, "version": board.version,
                     "environment": board.environment, "split": board.split, "model": one.model,
-                    "harness": one.harness, "registered": one.registered, "createdAt": aware(one.created_at).isoformat(),
+                    "harness": one.harness, "registered": one.registered,
+                    "createdAt": aware(one.created_at).isoformat(),
                 }
                 for one, board in session.execute(mine)
             ]  # fmt: skip

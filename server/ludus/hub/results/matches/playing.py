@@ -32,7 +32,7 @@ from typing import Final, TypeVar
 from ludus.hub.registry.catalog import VersionRecord
 from ludus.hub.results.matches.episodes import BoardClient, LiveMatch
 from ludus.hub.results.matches.limits import MatchLimits
-from ludus.hub.results.matches.outcomes import decide
+from ludus.hub.results.matches.outcomes import decide_match
 from ludus.hub.results.matches.pairing import choose_pair
 from ludus.hub.results.matches.rating import rate_board, stale_boards
 from ludus.hub.results.matches.reading import read_entrant, read_match
@@ -134,12 +134,12 @@ class Matches:
         )
         client = BoardClient(address, self._token, self._limits.start_seconds, self.clock)
         try:
-            seats = await client.seats(params.environment, params.split)
+            seats, opponents = await client.seats(params.environment, params.split)
         finally:
             await client.close()
         created = self.now()
         new = NewEntrant(
-            board=board, sha256=record.sha256, seats=seats, principal=principal.name, by_publisher=by_publisher,
+            board=board, sha256=record.sha256, seats=seats, opponents=opponents, principal=principal.name, by_publisher=by_publisher,
             declared=params.declared, matches=params.matches, created_at=created,
             deadline=created + timedelta(seconds=self._limits.entrant_seconds),
         )  # fmt: skip
@@ -179,6 +179,8 @@ class Matches:
             lobby.waiting.append(waiting)
         self._spawn(self._pair(lobby))
         live = await self._wait(lobby, waiting, wait_seconds)
+        if live is None and not waiting.is_taken and wait_seconds >= self._limits.script_seconds:
+            live = await self._against_script(lobby, key)
         standing = await _call(self._store.standing, key, self.now())
         ticket = self._ticket(live, key, public) if live is not None and not live.is_done else None
         return NextMatch(ticket=ticket, left=standing.left if standing.is_open else 0, open=standing.open)
@@ -260,6 +262,18 @@ class Matches:
                     if not waiting.found.done():
                         waiting.found.set_result(live)
 
+    async def _against_script(self, lobby: Lobby, key: str) -> LiveMatch | None:
+        """Start a match against a scripted opponent; None if there is none, or the entrant may not play now."""
+        async with lobby.lock:
+            standing = await _call(self._store.standing, key, self.now())
+            waits = sum(one.entrant == key for one in lobby.waiting)
+            script = await _call(self._store.script_for, key, self.now())
+            if script is None or not standing.is_open or standing.left <= waits:
+                return None
+            if standing.open + waits >= self._limits.open_matches:
+                return None
+            return await self._start(lobby, standing, script, script)
+
     async def _choose(self, lobby: Lobby) -> tuple[tuple[Waiting, Standing], tuple[Waiting, Standing]] | None:
         """Return two requests to pair, with the standings of their entrants; None if no two of them may meet."""
         by_key: dict[str, Waiting] = {}
@@ -274,8 +288,15 @@ class Matches:
         pair = choose_pair(still, meetings, self._limits.matches_of_pair, self._luck)
         return ((by_key[pair[0].key], pair[0]), (by_key[pair[1].key], pair[1])) if pair is not None else None
 
-    async def _start(self, lobby: Lobby, one: Standing, other: Standing) -> LiveMatch | None:
+    async def _start(
+        self, lobby: Lobby, one: Standing, other: Standing, script: Standing | None = None
+    ) -> LiveMatch | None:
         """Write a match and start it; None if it broke, so that it is void.
+
+        Args:
+            lobby: the board.
+            one, other: the entrants.
+            script: which of them is a scripted opponent; None if neither.
 
         Raises:
             CapacityError: the endpoint or the hub is full.
@@ -288,7 +309,7 @@ class Matches:
             opening = await client.draw(lobby.board, one, other)
             key = await _call(self._store.open_match, opening, self.now())
             try:
-                return await client.start(key, digest_of(opening), opening)
+                return await client.start(key, digest_of(opening), opening, script)
             except e.CapacityError:
                 await _call(self._store.void, key, self.now(), is_charged=False)
                 raise
@@ -372,7 +393,7 @@ class Matches:
             LudusError: the endpoint cannot be used, or the episodes are gone.
         """
         infos = await live.client.look(live)
-        running = [place for place, info in enumerate(infos) if info.end_reason is None]
+        running = [place for place, info in infos.items() if info.end_reason is None]
         left: int | None = None
         if running:
             if leaver is not None and live.place_of(leaver) in running:
@@ -382,13 +403,13 @@ class Matches:
             is_late = self.clock() - live.started > self._limits.match_seconds
             if left is None and not is_late:
                 return False
-            for place in running if left is None else [left, 1 - left]:
+            for place in infos if left is None else (left, 1 - left):
                 await live.client.leave(live, place)
             infos = await live.client.look(live)
             if left is None:
                 await _call(self._store.void, live.key, self.now(), is_charged=True)
                 return True
-        decision = decide(*infos, left)
+        decision = decide_match(infos, live.reward_range, left)
         if decision is None:
             await _call(self._store.void, live.key, self.now(), is_charged=True)
         else:

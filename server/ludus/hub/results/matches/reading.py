@@ -123,7 +123,7 @@ def read_boards(database: Database, package: str, version: str, most: int = 100,
         return [_board(session, one, 1, rows) for one in found]
 
 
-def read_log(database: Database, page: int, hidden: Select[tuple[str]]) -> MatchLog:
+def read_log(database: Database, page: int, hidden: Select[str]) -> MatchLog:
     """Return one page of the log of removed entrants, the newest line first.
 
     Args:
@@ -152,7 +152,7 @@ def read_log(database: Database, page: int, hidden: Select[tuple[str]]) -> Match
         return MatchLog(entries=entries, total=total, page=page)
 
 
-# ── from rows to what is shown ─────────────────────────────────────────────────────────────────────────────────────────
+# ── from rows to what is shown ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def entrant_info(session: Session, entrant: MatchEntrant, board: MatchBoardRow, of: int | None = None) -> EntrantInfo:
@@ -168,15 +168,18 @@ def entrant_info(session: Session, entrant: MatchEntrant, board: MatchBoardRow, 
         of = _account_entrants(session, board.id, [entrant.principal])[entrant.principal]
     removal = rating = None
     if entrant.removed_at is not None:
-        removal = Removal(at=aware(entrant.removed_at), by=entrant.removed_by or "", reason=entrant.removed_reason or "")
+        removal = Removal(
+            at=aware(entrant.removed_at), by=entrant.removed_by or "", reason=entrant.removed_reason or ""
+        )
     elif entrant.rating is not None and entrant.rating_low is not None and entrant.rating_high is not None:
         rating = MatchRating(
             value=entrant.rating, low=entrant.rating_low, high=entrant.rating_high, group=entrant.component or 0
         )
     return EntrantInfo(
         key=entrant.key, package=board.package, version=board.version, sha256=board.sha256,
-        environment=board.environment, split=board.split, by=shown_name(entrant.principal), by_publisher=entrant.by_publisher,
-        is_script=entrant.is_script, account_entrants=of, declared=Declared.model_validate_json(entrant.declared),
+        environment=board.environment, split=board.split, by=shown_name(entrant.principal),
+        by_publisher=entrant.by_publisher, is_script=entrant.is_script, account_entrants=of,
+        declared=Declared.model_validate_json(entrant.declared),
         state="open" if entrant.state == "open" else "ended", registered=entrant.registered,
         matches=entrant.wins + entrant.draws + entrant.losses, wins=entrant.wins, draws=entrant.draws,
         losses=entrant.losses, voided=entrant.voided, created_at=aware(entrant.created_at),

@@ -45,6 +45,8 @@ class NewEntrant:
     board: MatchBoardKey
     sha256: str
     seats: tuple[str, str]
+    opponents: tuple[str, ...]
+    """The scripted opponents that matches may be played against; empty if there are none."""
     principal: str
     by_publisher: bool
     declared: Declared
@@ -60,6 +62,7 @@ class Standing:
     Attributes:
         key: the entrant.
         principal: its account.
+        model: the name of its model.
         left: how many matches it may still begin.
         open: how many it plays.
         rating: its rating; that of a new entrant without matches.
@@ -69,6 +72,7 @@ class Standing:
 
     key: str
     principal: str
+    model: str
     left: int
     open: int
     rating: float
@@ -138,12 +142,14 @@ class MatchStore:
                 f"{principal} has {limits.open_entrants} open entrants: finish or withdraw one first",
                 limit="open_entrants",
             )  # fmt: skip
-        if is_new and (session.scalar(mine.where(MatchEntrant.board_id == board.id)) or 0) >= limits.entrants_of_account:
+        if not is_new:
+            return
+        if (session.scalar(mine.where(MatchEntrant.board_id == board.id)) or 0) >= limits.entrants_of_account:
             raise CapacityError(
                 f"{principal} has {limits.entrants_of_account} entrants on this board, the most of an account",
                 limit="entrants_of_account",
             )
-        if is_new and (session.scalar(of_board) or 0) >= limits.entrants_of_board:
+        if (session.scalar(of_board) or 0) >= limits.entrants_of_board:
             raise CapacityError(
                 f"this board has {limits.entrants_of_board} entrants, which is the most", limit="entrants_of_board"
             )
@@ -200,7 +206,7 @@ class MatchStore:
         first = _count(session, Match.first_id == entrant.id, Match.state != "void")
         lost = max(0, entrant.voided - self._limits.allowed_voids(entrant.registered))
         return Standing(
-            key=entrant.key, principal=entrant.principal, left=max(0, entrant.registered - is_open - ended - lost),
+            key=entrant.key, principal=entrant.principal, model=entrant.model, left=max(0, entrant.registered - is_open - ended - lost),
             open=is_open, rating=entrant.rating if entrant.rating is not None else 1500.0,
             balance=2 * first - is_open - ended,
             is_open=entrant.state == "open" and aware(entrant.deadline) > now,
@@ -230,6 +236,23 @@ class MatchStore:
                 pair = frozenset((principals[first], principals[second]))
                 found[pair] = found.get(pair, 0) + count
             return found
+
+    def script_for(self, key: str, now: datetime) -> Standing | None:
+        """Return the scripted opponent to meet an entrant: the one that it has met least, and then the nearest in rating.
+
+        None if the environment has none, and if half of the entrant's matches were against scripts.
+        """
+        with self.database.reading() as session:
+            entrant, board = find(session, key)
+            of_board = select(MatchEntrant).where(MatchEntrant.board_id == board.id, MatchEntrant.is_script)
+            scripts = session.scalars(of_board.order_by(MatchEntrant.id)).all()
+            met = {one.id: _count(session, _of(entrant.id), _of(one.id), Match.state != "void") for one in scripts}
+            if not scripts or 2 * (sum(met.values()) + 1) > entrant.registered:
+                return None
+            standings = {one.id: self._standing(session, one, now) for one in scripts}
+            mine = self._standing(session, entrant, now).rating
+            chosen = min(scripts, key=lambda one: (met[one.id], abs(standings[one.id].rating - mine)))
+            return standings[chosen.id]
 
     # ── matches ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -334,17 +357,18 @@ class MatchStore:
                 return
         try:
             with self.database.writing() as session:
-                session.add(
-                    MatchBoardRow(
-                        package=key.package, version=key.version, sha256=new.sha256, environment=key.environment,
-                        split=key.split, seats=json.dumps(new.seats), numbers=0, changes=0, rated=0,
-                    )
+                board = MatchBoardRow(
+                    package=key.package, version=key.version, sha256=new.sha256, environment=key.environment,
+                    split=key.split, seats=json.dumps(new.seats), numbers=0, changes=0, rated=0,
                 )  # fmt: skip
+                session.add(board)
+                session.flush()
+                session.add_all(_script(board.id, name, new.created_at) for name in new.opponents)
         except IntegrityError:
             return  # another request has made it meanwhile
 
 
-# ── what the other modules read and change, too ────────────────────────────────────────────────────────────────────────
+# ── what the other modules read and change, too ───────────────────────────────────────────────────────────────────────
 
 
 def no_entrant(key: str) -> NotFound:
@@ -417,6 +441,15 @@ def _row_of(new: NewEntrant, board_id: int) -> MatchEntrant:
     )  # fmt: skip
 
 
+def _script(board_id: int, name: str, now: datetime) -> MatchEntrant:
+    declared = Declared(model=name[:200], harness="environment")
+    return MatchEntrant(
+        key=secrets.token_urlsafe(16), board_id=board_id, principal=SCRIPT, by_publisher=False, is_script=True,
+        model=declared.model, harness=declared.harness, declared=declared.model_dump_json(by_alias=True), registered=0,
+        state="ended", voided=0, created_at=now, deadline=now, wins=0, draws=0, losses=0, still_counts=True,
+    )  # fmt: skip
+
+
 def _locked(session: Session, key: str) -> tuple[MatchEntrant, MatchBoardRow]:
     """Return an entrant and its board, which is locked, as all changes of its entrants and matches need."""
     board_id = find(session, key)[1].id
@@ -466,7 +499,7 @@ def _count(session: Session, *conditions: ColumnElement[bool]) -> int:
     return session.scalar(select(func.count()).select_from(Match).where(*conditions)) or 0
 
 
-def _board_query(key: MatchBoardKey) -> Select[tuple[MatchBoardRow]]:
+def _board_query(key: MatchBoardKey) -> Select[MatchBoardRow]:
     return select(MatchBoardRow).where(
         MatchBoardRow.package == key.package, MatchBoardRow.version == key.version,
         MatchBoardRow.environment == key.environment, MatchBoardRow.split == key.split,
