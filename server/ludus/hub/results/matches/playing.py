@@ -139,8 +139,8 @@ class Matches:
             await client.close()
         created = self.now()
         new = NewEntrant(
-            board=board, sha256=record.sha256, seats=seats, opponents=opponents, principal=principal.name, by_publisher=by_publisher,
-            declared=params.declared, matches=params.matches, created_at=created,
+            board=board, sha256=record.sha256, seats=seats, opponents=opponents, principal=principal.name,
+            by_publisher=by_publisher, declared=params.declared, matches=params.matches, created_at=created,
             deadline=created + timedelta(seconds=self._limits.entrant_seconds),
         )  # fmt: skip
         return await self._entrant(await _call(self._store.register, new))
@@ -445,7 +445,7 @@ class Matches:
 
     def _ticket(self, live: LiveMatch, entrant: str, public: str) -> MatchTicket:
         seat = live.seats[live.place_of(entrant)]
-        url = seat.episode.play_url
+        url = seat.episode.play_url if seat.episode is not None else None
         if url is None:
             raise e.Unsupported("the server of this version has no agent endpoints")
         address = live.client.address

@@ -206,8 +206,9 @@ class MatchStore:
         first = _count(session, Match.first_id == entrant.id, Match.state != "void")
         lost = max(0, entrant.voided - self._limits.allowed_voids(entrant.registered))
         return Standing(
-            key=entrant.key, principal=entrant.principal, model=entrant.model, left=max(0, entrant.registered - is_open - ended - lost),
-            open=is_open, rating=entrant.rating if entrant.rating is not None else 1500.0,
+            key=entrant.key, principal=entrant.principal, model=entrant.model,
+            left=max(0, entrant.registered - is_open - ended - lost), open=is_open,
+            rating=entrant.rating if entrant.rating is not None else 1500.0,
             balance=2 * first - is_open - ended,
             is_open=entrant.state == "open" and aware(entrant.deadline) > now,
         )  # fmt: skip
@@ -238,7 +239,7 @@ class MatchStore:
             return found
 
     def script_for(self, key: str, now: datetime) -> Standing | None:
-        """Return the scripted opponent to meet an entrant: the one that it has met least, and then the nearest in rating.
+        """Return the scripted opponent of an entrant: the one that it has met least, and then the nearest in rating.
 
         None if the environment has none, and if half of the entrant's matches were against scripts.
         """
