@@ -127,7 +127,7 @@ def play(
     [bold]ludus eval play alice/words@1.0.0 --split test --model openai:gpt-5 --tasks 50[/bold]
     """
     given = parse_pairs("--option", option or (), "NAME=JSON")
-    spec = _spec(model, name, api_key_env, {key: _policies.json_or_text(text) for key, text in given.items()})
+    spec = spec_of(model, name, api_key_env, {key: _policies.json_or_text(text) for key, text in given.items()})
     limits = Harness(max_turns=max_turns, turn_seconds=turn_seconds, episode_seconds=episode_seconds)
     writer = _playing.writer_of(out, overwrite) if out is not None else None
     params = (env, split, tasks, samples)
@@ -152,7 +152,7 @@ async def _play(
         ends[played.end or "started again"] += 1
         errors.print(shown(f"episode {played.place}: {played.end or 'broke, and is started again'}", "dim"))
 
-    async with ResultsClient(hub, token) as client, _policy(spec) as policy:
+    async with ResultsClient(hub, token) as client, policy_of(spec) as policy:
         if resume is not None:
             started = await client.run(resume)
         else:
@@ -168,7 +168,12 @@ async def _play(
 
 
 @asynccontextmanager
-async def _policy(spec: ModelSpec) -> AsyncIterator[Policy]:
+async def policy_of(spec: ModelSpec) -> AsyncIterator[Policy]:
+    """Yield the policy of a model.
+
+    Raises:
+        BadParameter: it is the oracle, which needs what the hub keeps.
+    """
     if spec.wire is not None:
         async with open_model(spec) as model:
             yield model
@@ -190,19 +195,29 @@ async def _register(
         price_in=spec.price_in, price_out=spec.price_out,
     )  # fmt: skip
     request = RunParams(
-        environment=_environment(info, env), split=split, tasks=tasks, samples=samples, declared=declared
+        environment=environment_of(info, env), split=split, tasks=tasks, samples=samples, declared=declared
     )
     return await client.register(info.id, info.version, request)
 
 
-def _environment(info: VersionInfo, name: str | None) -> str:
+def environment_of(info: VersionInfo, name: str | None) -> str:
+    """Return the name of an environment of a version; that of the only one if none is given.
+
+    Raises:
+        InvalidParams: there are several.
+    """
     names = [entry.name for entry in info.manifest.environments]
     if name is None and len(names) != 1:
         raise InvalidParams(f"{info.id} has several environments, name one with --env: {', '.join(names)}")
     return name if name is not None else names[0]
 
 
-def _spec(model: str, name: str | None, api_key_env: str | None, options: dict[str, object]) -> ModelSpec:
+def spec_of(model: str, name: str | None, api_key_env: str | None, options: dict[str, object]) -> ModelSpec:
+    """Return the model that a command's options describe.
+
+    Raises:
+        BadParameter: they are not valid.
+    """
     fields = {"model": model, "name": name, "api_key_env": api_key_env, "options": options}
     table = {key: value for key, value in fields.items() if value}
     try:

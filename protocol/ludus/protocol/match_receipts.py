@@ -30,6 +30,9 @@ from ludus.protocol.signing import canonical, digest_of, public_key
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+KIND: Final = "ludus-entrant-receipt-1"
+"""The kind of a receipt of an entrant."""
+
 TOLERANCE: Final = 1e-9
 """Rewards that differ by no more, relative to their size, are equal."""
 
@@ -37,7 +40,7 @@ TOLERANCE: Final = 1e-9
 class EntrantStatement(WireModel):
     """What a hub signs about an entrant."""
 
-    kind: Literal["ludus-entrant-receipt-1"] = "ludus-entrant-receipt-1"
+    kind: Literal["ludus-entrant-receipt-1"] = KIND
     entrant: EntrantKey
     package: PackageId
     version: VersionText

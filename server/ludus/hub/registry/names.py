@@ -18,9 +18,9 @@ from ludus.protocol.registry_errors import NameRefused
 RESERVED: Final = frozenset(
     {
         "about", "account", "admin", "all", "api", "apps", "assets", "board", "boards", "catalog", "css", "docs", "e",
-        "entrants", "environments", "events", "favicon", "files", "health", "help", "hub", "index", "js", "leaderboards", "live",
-        "login", "logout", "matches", "mcp", "metrics", "new", "openapi", "org", "orgs", "owners", "play", "publish",
-        "ready", "redoc", "register", "results", "robots", "rollouts", "runs", "search", "settings", "signup", "simple",
+        "entrants", "environments", "events", "favicon", "files", "health", "help", "hub", "index", "js",
+        "leaderboards", "live", "login", "logout", "matches", "mcp", "metrics", "new", "openapi", "org", "orgs",
+        "owners", "play", "publish", "ready", "redoc", "register", "results", "robots", "rollouts", "runs", "search", "settings", "signup", "simple",
         "site", "static", "status", "tags", "tokens", "upload", "user", "users", "view", "well",
     }
 )  # fmt: skip

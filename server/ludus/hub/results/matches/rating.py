@@ -7,6 +7,7 @@ matches. The ratings are written if no other process has meanwhile written newer
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, and_, case, func, select
@@ -82,6 +83,16 @@ def tallies_of(session: Session, condition: ColumnElement[bool]) -> dict[tuple[s
     return {(one, other): Tally(int(w), int(d), int(n)) for one, other, w, d, n in session.execute(query)}
 
 
+def results_of(tallies: Mapping[tuple[str, str], Tally]) -> dict[str, tuple[int, int, int]]:
+    """Return the wins, draws and losses of each entrant."""
+    found: dict[str, tuple[int, int, int]] = {}
+    for (first, second), (wins, draws, losses) in tallies.items():
+        for key, more in ((first, (wins, draws, losses)), (second, (losses, draws, wins))):
+            before = found.get(key, (0, 0, 0))
+            found[key] = (before[0] + more[0], before[1] + more[1], before[2] + more[2])
+    return found
+
+
 def _tallied(session: Session, board: MatchBoardRow) -> Tallied:
     entrants = select(MatchEntrant.key, MatchEntrant.rating).where(
         MatchEntrant.board_id == board.id, MatchEntrant.rating.is_not(None)
@@ -96,15 +107,10 @@ def _write(session: Session, board: MatchBoardRow, found: Tallied, ratings: Rati
     if found.tallies:
         board.seat_advantage, board.seat_low, board.seat_high = ratings.seat_advantage
         board.draw_share = ratings.draw_share
-    results: dict[str, list[int]] = {}
-    for (first, second), tally in found.tallies.items():
-        for key, counts in ((first, tally), (second, reversed(tally))):
-            mine = results.setdefault(key, [0, 0, 0])
-            for place, count in enumerate(counts):
-                mine[place] += count
+    results = results_of(found.tallies)
     for entrant in session.scalars(select(MatchEntrant).where(MatchEntrant.board_id == board.id)):
         one = ratings.players.get(entrant.key)
-        entrant.wins, entrant.draws, entrant.losses = results.get(entrant.key, [0, 0, 0])
+        entrant.wins, entrant.draws, entrant.losses = results.get(entrant.key, (0, 0, 0))
         entrant.rating, entrant.rating_low, entrant.rating_high, entrant.component = (
             one if one is not None else (None, None, None, None)
         )

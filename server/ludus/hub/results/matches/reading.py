@@ -16,7 +16,7 @@ from ludus.hub.database.engine import Database
 from ludus.hub.database.match_tables import Match, MatchBoardRow, MatchEntrant, MatchLogLine
 from ludus.hub.database.times import aware
 from ludus.hub.people.personal_data import GONE
-from ludus.hub.results.matches.rating import counted_matches, tallies_of
+from ludus.hub.results.matches.rating import counted_matches, results_of, tallies_of
 from ludus.hub.results.matches.store import find, find_board, no_match, state_of
 from ludus.protocol.matches import (
     EntrantInfo,
@@ -55,7 +55,13 @@ def read_entrant(database: Database, key: str) -> EntrantInfo:
         NotFound: there is none with this key.
     """
     with database.reading() as session:
-        return entrant_info(session, *find(session, key))
+        entrant, board = find(session, key)
+        info = entrant_info(session, entrant, board)
+        if board.rated >= board.changes:
+            return info
+        counts = results_of(tallies_of(session, counted_matches(board.id))).get(key, (0, 0, 0))
+        fields = {"matches": sum(counts), "wins": counts[0], "draws": counts[1], "losses": counts[2]}
+        return info.model_copy(update=fields)  # the rating follows soon
 
 
 def read_match(database: Database, key: str) -> MatchInfo:
