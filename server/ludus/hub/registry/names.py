@@ -20,8 +20,9 @@ RESERVED: Final = frozenset(
         "about", "account", "admin", "all", "api", "apps", "assets", "board", "boards", "catalog", "css", "docs", "e",
         "entrants", "environments", "events", "favicon", "files", "health", "help", "hub", "index", "js",
         "leaderboards", "live", "login", "logout", "matches", "mcp", "metrics", "new", "openapi", "org", "orgs",
-        "owners", "play", "publish", "ready", "redoc", "register", "results", "robots", "rollouts", "runs", "search", "settings", "signup", "simple",
-        "site", "static", "status", "tags", "tokens", "upload", "user", "users", "view", "well",
+        "owners", "play", "publish", "ready", "redoc", "register", "results", "robots", "rollouts", "runs", "search",
+        "settings", "signup", "simple", "site", "static", "status", "tags", "tokens", "upload", "user", "users", "view",
+        "well",
     }
 )  # fmt: skip
 """Names that no owner may have, because they begin paths of the hub or would mislead."""
