@@ -261,3 +261,28 @@ async def sit(request: pytest.FixtureRequest, serve: Any) -> AsyncIterator[Sit]:
             return ClientSeat(episode)
 
         yield take
+
+
+@pytest.fixture(params=("channel", "mcp", "play"))
+async def sit_all(request: pytest.FixtureRequest, serve: Any) -> AsyncIterator[Sit]:
+    """`seats = await sit_all(Environment, index=…)`: all seats of a match by name, on each wire that can start them."""
+    wire: str = request.param
+    async with AsyncExitStack() as stack:
+
+        async def take(environment: Any, *, index: int = 0, seed: int = 7) -> dict[str, Seat]:
+            server = await serve(environment)
+            client = await stack.enter_async_context(connect(server.url, wire="mcp" if wire == "mcp" else "channel"))
+            match = await client.environment(environment.__name__.lower()).start_match(index=index, seed=seed)
+            await stack.enter_async_context(match)
+            seats: dict[str, Seat] = {}
+            for name, episode in match.seats.items():
+                if wire == "play":
+                    assert episode.play_url is not None
+                    seats[name] = await _take_mcp_seat(
+                        await stack.enter_async_context(Keeper(McpClient(episode.play_url)))
+                    )
+                else:
+                    seats[name] = ClientSeat(episode)
+            return seats
+
+        yield take

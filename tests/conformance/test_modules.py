@@ -27,6 +27,7 @@ PAGES = {
     Module.SECRETS: "secrets",
     Module.CHANNEL: "channel", Module.ORS: "ors", Module.LIMITS: "limits", Module.SAMPLING: "sampling",
     Module.FORK: "fork", Module.GROUP_SCORING: "group-scoring", Module.TURNS: "turns", Module.NOISE: "noise",
+    Module.SEATS: "seats",
 }  # fmt: skip
 """The page of the standard on each module."""
 

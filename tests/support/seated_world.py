@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 from ludus.server import Match, Private, Result, SeatedEnvironment, Split, Task, ToolError, tool
 
 
@@ -80,7 +82,28 @@ class Piles(SeatedEnvironment[Pile, Nim]):
         """Earn a little, as only this seat can."""
         return Result("a bonus", reward=0.25)
 
+
+class Duel(Nim):
+    """A match without scripted opponents."""
+
+    opponents = ()
+
+
+class Duels(Piles):
+    """The same game, between agents only."""
+
+    match_class = Duel
+
+
+class Drifts(Piles):
+    """A game with a tool that never gives the same twice, and one that breaks it."""
+
     @tool
     def crash(self) -> str:
         """Break the environment."""
         raise RuntimeError("planted")
+
+    @tool
+    def drift(self) -> str:
+        """Return something new."""
+        return secrets.token_hex(8)

@@ -15,6 +15,8 @@ _VALUES: Final[Mapping[tuple[str, str], Any]] = {
     ("StartParams", "limits"): {"maxSteps": 5},
     ("StartParams", "tools"): ["any"],
     ("StartParams", "secrets"): {"NAME": "value"},
+    ("StartParams", "seats"): "all",
+    ("StartParams", "opponent"): "any",
     ("StepParams", "turn"): {"number": 1},
 }
 """For fields of params that belong to a module, a value that is not the default."""

@@ -26,6 +26,7 @@ from ludus.conformance import (
     play,
     rewards,
     rights,
+    seats,
 )
 from ludus.conformance.boundary import boundary
 from ludus.conformance.checks import CORE, WIRE_MODULES, Check, ConformanceFailure, Verdict
@@ -44,6 +45,7 @@ OnVerdict = Callable[[Verdict], None]
 
 _CONTROL = (
     catalog.suite, episodes.suite, exactly_once.suite, limits.suite, rewards.suite, rights.suite, modules.suite,
+    seats.suite,
 )  # fmt: skip
 _SUITES: Final = {
     "channel": (*_CONTROL, channel.suite),

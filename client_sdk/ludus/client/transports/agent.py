@@ -67,7 +67,7 @@ class AgentWire:
 
     name = "agent"
     capabilities = WireCapabilities(
-        methods=frozenset({STEP.name, GRADE.name, GET_EPISODE.name, CLOSE.name}), joined_groups=False
+        methods=frozenset({STEP.name, GRADE.name, GET_EPISODE.name, CLOSE.name}), joined_groups=False, matches=False
     )
 
     def __init__(self, url: str, *, timeout: float | None = 300.0, reconnect_seconds: float = 30.0) -> None:

@@ -101,7 +101,9 @@ class OrsWire:
     def capabilities(self) -> WireCapabilities:
         """The features of this wire. Only with Ludus servers does a repeated request run at most once."""
         exactly_once = self._server.kind is Kind.LUDUS
-        return WireCapabilities(frozenset(self._handlers), exactly_once=exactly_once, joined_groups=False)
+        return WireCapabilities(
+            frozenset(self._handlers), exactly_once=exactly_once, joined_groups=False, matches=False
+        )
 
     async def request(self, method: m.Method[P, R], params: P, *, timeout: float | None = None) -> R:
         """Send a request and return its result; see `Wire.request`."""

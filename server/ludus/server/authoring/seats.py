@@ -110,7 +110,12 @@ class Match(Generic[TaskT]):
         lowest reward of `reward_range`, and the others the highest.
         """
         low, high = self.reward_range
-        return {name: low if name == seat else high for name in self.seats}
+        return {
+            name: Reward(value=low, reason="it left the match")
+            if name == seat
+            else Reward(value=high, reason=f"{seat} left the match")
+            for name in self.seats
+        }
 
     def pass_to(self, seat: str | None) -> None:
         """Set the seat whose move is next, and let scripted opponents move until it is an agent's move.

@@ -35,6 +35,8 @@ class History:
     asked: list[Asked] = field(default_factory=list)
     settled: dict[str, Settled] = field(default_factory=dict)
     """By the call's key."""
+    places: dict[str, int] = field(default_factory=dict)
+    """The place of each outcome among those of all episodes in the journal, by the call's key."""
     saved: dict[int, Saved] = field(default_factory=dict)
     """The snapshots of its state, by the step after which they were taken."""
     scored: list[Scored] = field(default_factory=list)
@@ -95,6 +97,7 @@ class Histories:
     def __init__(self) -> None:
         self.episodes: dict[str, History] = {}
         self.reports: list[Reported | Tallied] = []
+        self._settled = 0
 
     def add(self, stored: Iterable[Stored]) -> None:
         """Add entries, the oldest first."""
@@ -106,6 +109,9 @@ class Histories:
                 self.episodes[entry.episode] = History(entry, one.at, one.at)
             elif (history := self.episodes.get(entry.episode)) is not None:
                 history.last = one.at
+                if isinstance(entry, Settled) and history.started.match is not None:
+                    self._settled += 1
+                    history.places[entry.key] = self._settled
                 _add(history, entry)
 
     def forget_old(self, kept_seconds: float) -> None:

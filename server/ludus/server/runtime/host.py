@@ -34,7 +34,7 @@ from ludus.server.runtime.idempotency import IdempotencyCache
 from ludus.server.runtime.ids import Ids
 from ludus.server.runtime.journal import Ended, Journal, committed
 from ludus.server.runtime.limits import ServerLimits
-from ludus.server.runtime.matches import seats_to_start, take_seats
+from ludus.server.runtime.matches import by_match, seats_to_start, take_seats
 from ludus.server.runtime.places import Places
 from ludus.server.runtime.recovery import Recovery
 from ludus.server.runtime.repeating import write_whole
@@ -414,6 +414,9 @@ class EpisodeHost:
         if match is not None:
             for other, why, cause in match.ending(episode, reason, failure):
                 self._end(other, why, cause)
+            if self.journal is not None:
+                for other, entries in match.owed():
+                    self.journal.append(Ended(other.id, EndReason.COMPLETED, None, entries))
 
     def _suspend(self, episode: Episode) -> None:
         """Free what an episode holds that goes on in the next process; its running calls get no answer."""
@@ -432,8 +435,11 @@ class EpisodeHost:
             self.store.add(episode)
             if episode.end_reason is not None:
                 self.store.archive(episode)
-            else:
+            elif episode.match is None:
                 self._spawn(self.recovery.revive(episode, found.running[episode.id], journal, self._end))
+        for seats in by_match([episode for episode in found.episodes if episode.match is not None]):
+            members = [(seat, found.running[seat.id]) for seat in seats]
+            self._spawn(self.recovery.revive_match(members, journal, self._end))
         self._running += len(found.running)
         self.places.restore(self.store)
         found.restore_keys(self.starts, self.forks.kept, self.group_scores.kept)

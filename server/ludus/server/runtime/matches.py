@@ -198,6 +198,17 @@ class RunningMatch:
                 yield other, EndReason.COMPLETED, None
         self._wake()
 
+    def owed(self) -> Iterator[tuple[Episode, tuple[RewardEntry, ...]]]:
+        """Yield the episodes that a running call will end, with what they get if the server dies before it does.
+
+        A journal holds this with the end of the match. The end of the call, which is written later, takes its place.
+        """
+        if self.match is None or self.match.rewards is None:
+            return
+        for seat, other in self.episodes.items():
+            if other.end_reason is None and seat not in self._paid:
+                yield other, (RewardEntry(step=other.asked, source="match", reward=self.match.rewards[seat]),)
+
     def release(self) -> None:
         """Drop the author's match when no episode needs it any more."""
         if all(one.end_reason is not None for one in self.episodes.values()):
@@ -218,10 +229,14 @@ def in_match(call: Call) -> Call:
         assert match is not None
         assert episode.seat is not None
         async with match.turn(episode.seat):
-            if match.finished:  # it ended while the call waited for others, so the call does not run
+            if (
+                match.finished and record.tool is not None
+            ):  # it ended while the call waited for others, so the call does not run
                 content = read_content(user_code.call(episode.instance.observe))
                 return match.conclude(episode, StepResult(step=record.number, content=content))
-            return match.conclude(episode, await call(episode, record))
+            result = await call(episode, record)
+            # A final answer is not graded; what the seat gets for leaving is an entry of its own.
+            return result if record.tool is None else match.conclude(episode, result)
 
     return play
 

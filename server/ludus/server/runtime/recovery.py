@@ -39,6 +39,8 @@ from ludus.server.runtime.head_start import HeadStart
 from ludus.server.runtime.histories import History, record_of
 from ludus.server.runtime.idempotency import IdempotencyCache
 from ludus.server.runtime.journal import Ended, Journal, Scored
+from ludus.server.runtime.match_recovery import Seats, join_match, rebuild_match
+from ludus.server.runtime.matches import RunningMatch
 from ludus.server.runtime.repeating import Departed, rebuild, repeat
 from ludus.server.runtime.setup import EpisodeSetup
 from ludus.server.runtime.snapshots import Snapshots
@@ -139,13 +141,14 @@ class Recovery:
             read.add(journal.stored())
         read.forget_old(kept_seconds)
         histories = read.episodes
-        found, groups = Found(), dict[str, list[Episode]]()
+        found, groups, matches = Found(), dict[str, list[Episode]](), dict[str, RunningMatch]()
         for name, history in list(histories.items()):
             begun = self.head_start.take(history)
             episode = begun.episode if begun is not None else await self._build(history)
             if episode is None:
                 del histories[name]
                 continue
+            join_match(matches, episode, history)
             groups.setdefault(episode.group, []).append(episode)
             found.scored += history.scored
             if not history.evicted:
@@ -174,6 +177,23 @@ class Recovery:
                 await self._advance(episode, history, self._begun.pop(episode.id, 0), None)
             except (LudusError, Departed) as error:
                 failure = _failure(episode, str(error))
+        self._go_on(episode, history, failure, journal, on_end)
+
+    async def revive_match(self, seats: Seats, journal: Journal, on_end: OnEnd) -> None:
+        """Bring the seats of a match to the state that they had, or end all of them, as `revive` does for one."""
+        why: str | None = None
+        async with self._turns:
+            try:
+                await rebuild_match(self._runner, seats, self._set_up)
+            except (LudusError, Departed) as error:
+                why = str(error)
+        for episode, history in seats:
+            self._go_on(episode, history, None if why is None else _failure(episode, why), journal, on_end)
+
+    def _go_on(
+        self, episode: Episode, history: History, failure: InfrastructureFailed | None, journal: Journal, on_end: OnEnd
+    ) -> None:
+        """Let the requests of an episode go on that was rebuilt, or end it with the failure that kept it from that."""
         self.counts.end(departed=failure is not None)
         if failure is not None and episode.end_reason is None:
             on_end(episode, EndReason.INFRASTRUCTURE_ERROR, failure)
@@ -288,6 +308,7 @@ def _restore_ended(episode: Episode, history: History, ended: Ended) -> None:
         episode.asked = max(episode.asked, call.step)
     for settled in history.settled.values():
         entries += settled.entries
+    entries += ended.entries
     episode.entries = entries or None
     episode.end(ended.reason)
     episode.incident = ended.incident

@@ -1,0 +1,60 @@
+"""The check of seats: several agents in one match."""
+
+from __future__ import annotations
+
+from ludus.conformance.checks import Suite, expect, expect_equal
+from ludus.conformance.context import NO_TOOL, CheckContext, new_key, read
+from ludus.protocol.modules import Module
+
+suite = Suite(Module.SEATS)
+
+_FIELDS = ("seats", "opponents", "seat", "match")
+
+
+@suite.check(
+    "the seats of a match are episodes that end together; without seats, a start that names some is refused",
+    "SEAT-1",
+    "SEAT-2",
+    "SEAT-3",
+    "SEAT-5",
+    "SEAT-9",
+    "SEAT-11",
+    "SEAT-12",
+)
+async def seats(context: CheckContext) -> None:
+    environment = context.target.environment
+    names = [seat["name"] for seat in environment.get("seats", ())]
+    if not names:
+        started = await context.start()
+        said = [name for name in _FIELDS if name in environment or name in started]
+        expect(not said, f"an environment without seats has the fields {said}")
+        for named in ({"seats": "all"}, {"seats": ["first"]}, {"opponent": "any"}):
+            await context.refused(4220, "episodes/start", **context.place, key=new_key(), **named)
+        return
+    for named in (["no such seat"], [names[0], names[0]]):
+        await context.refused(-32602, "episodes/start", **context.place, key=new_key(), seats=named)
+    group = await context.start_group(2, seats="all")
+    read("episodes/start", group)
+    episodes = group["episodes"]
+    expect_equal([one["seat"] for one in episodes], names * 2, "the seats of two matches")
+    matches = [one["match"] for one in episodes]
+    expect_equal(matches, [matches[0]] * len(names) + [matches[-1]] * len(names), "the matches of the episodes")
+    expect(matches[0] != matches[-1], "two matches have one id")
+    await _play(context, [one["episode"] for one in episodes[: len(names)]])
+
+
+async def _play(context: CheckContext, episodes: list[str]) -> None:
+    """Take a step in one seat of a match, then leave the match from it."""
+    first, *others = episodes
+    await context.step(first, 1, NO_TOOL)
+    expect_equal([await context.count_steps(one) for one in episodes], [1] + [0] * len(others), "steps of the seats")
+    await context.refused(4220, "episodes/fork", episode=others[0], key=new_key())
+    await context.must("episodes/close", episode=first)
+    for one in others:
+        info = await context.info(one)
+        expect_equal(info["endReason"], "completed", "the end of a seat after another one has left the match")
+        log = await context.must("episodes/rewards", episode=one)
+        expect_equal(
+            [(entry["source"], entry["step"]) for entry in log["entries"]], [("match", 0)],
+            "the reward log of a seat whose match ended before its first step",
+        )  # fmt: skip

@@ -1,0 +1,74 @@
+"""The openings of the tasks: positions in which the first player can force a win.
+
+They are found by random play and search, which takes minutes, so `openings.txt` holds them: a line for each, with the
+number of plies to the win and the moves, each a column from 1. To write the file again:
+
+    python -m ludus.environments.connect_four.openings > openings.txt
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
+from typing import Final
+
+from ludus.environments._partition import SplitName, split_of
+from ludus.environments.connect_four.board import Position, canonical, forced_win, position_after
+
+PLIES: Final = (3, 5, 7)
+"""The plies to the forced win, by difficulty."""
+COUNTS: Final[Mapping[SplitName, int]] = {"train": 400, "validation": 50, "test": 50}
+"""The openings of each split and number of plies."""
+_LENGTHS: Final = (8, 10, 12, 14)
+"""The moves before a task begins: even, so that the first player moves next."""
+
+
+@cache
+def openings(split: SplitName, plies: int) -> tuple[str, ...]:
+    """Return the moves of a split's openings with a win in so many plies. No position is in two splits."""
+    text = (resources.files(__package__) / "openings.txt").read_text("ascii")
+    lines = [line.split() for line in text.splitlines()]
+    return tuple(moves for number, moves in lines if int(number) == plies and _split_of(moves) == split)
+
+
+def find_openings(seed: int = 1) -> Iterator[tuple[int, str]]:
+    """Yield plies and moves of new openings until each split has as many as `COUNTS` says."""
+    rng = random.Random(seed)
+    missing = {(split, plies): count for split, count in COUNTS.items() for plies in PLIES}
+    seen: set[str] = set()
+    while missing:
+        moves = _random_moves(rng)
+        if moves is None or (position := canonical(moves)) in seen:
+            continue
+        seen.add(position)
+        plies = next((one for one in (1, *PLIES) if forced_win(position_after(moves), one) is not None), 0)
+        place = (_split_of(moves), plies)
+        if place in missing:
+            missing[place] -= 1
+            if not missing[place]:
+                del missing[place]
+            yield plies, moves
+
+
+def _random_moves(rng: random.Random) -> str | None:
+    """Return moves of random play in which nobody could have won at once; None if there was no other move."""
+    position, moves = Position(), ""
+    for _ in range(rng.choice(_LENGTHS)):
+        columns = [column for column in position.columns() if not position.wins(column)]
+        if not columns:
+            return None
+        column = rng.choice(columns)
+        position, moves = position.drop(column), moves + str(column + 1)
+    return moves
+
+
+def _split_of(moves: str) -> SplitName:
+    return split_of(f"connect_four:{canonical(moves)}")
+
+
+if __name__ == "__main__":
+    for found_plies, found_moves in find_openings():
+        sys.stdout.write(f"{found_plies} {found_moves}\n")

@@ -1,0 +1,153 @@
+"""Mistakes in classes with seats are found at startup, and those in their code end the match unscored."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from seated_world import Nim, Pile, Piles
+
+from ludus.protocol import episodes as e
+from ludus.protocol.errors import AuthoringError, EnvironmentFailed
+from ludus.server import Environment, EpisodeHost, Match, tool
+from ludus.server.auth.principal import Principal
+from ludus.server.authoring.seats import SeatedEnvironment
+from ludus.server.tasks.catalog import publish
+
+Host = Callable[..., Awaitable[EpisodeHost]]
+
+
+def variant(base: type[Any], **changes: Any) -> type[Any]:
+    return type("Changed", (base,), {"__doc__": "Changed.", "name": "changed", **changes})
+
+
+class Silent(SeatedEnvironment[Pile, Nim]):
+    """No observation."""
+
+    match_class = Nim
+    splits = Piles.splits
+
+    def prompt(self) -> str:
+        return ""
+
+
+@tool(concurrent=True)
+def overlapping(self: Any) -> str:
+    """Overlap."""
+    return ""
+
+
+@tool(seats=("third",))
+def lost(self: Any) -> str:
+    """Belong to no seat."""
+    return ""
+
+
+@tool(move=True)
+def moving(self: Any) -> str:
+    """Move."""
+    return ""
+
+
+def grade(self: Any, answer: str) -> float:
+    return 1.0
+
+
+@pytest.mark.parametrize(
+    ("cls", "message"),
+    [
+        (variant(Piles, match_class=int), "has no match"),
+        (variant(Piles, match_class=variant(Nim, seats=("alone",))), "at least 2 different names"),
+        (variant(Piles, match_class=variant(Nim, seats=("a", "a"))), "at least 2 different names"),
+        (variant(Piles, match_class=variant(Nim, seats=("a", "all"))), "not 'all'"),
+        (variant(Piles, match_class=variant(Nim, act=Match.act)), "no act"),
+        (Silent, "no observe"),
+        (variant(Piles, overlapping=overlapping), "calls of a match never overlap"),
+        (variant(Piles, lost=lost), "not one of the seats"),
+        (variant(Piles, grade=grade), "do not go together"),
+        (variant(Piles, forkable=True), "do not go together"),
+        (variant(Environment, prompt=Piles.prompt, splits=Piles.splits, moving=moving), "SeatedEnvironment"),
+    ],
+)
+def test_a_mistake_in_a_class_is_refused_with_what_to_change(cls: type[Any], message: str) -> None:
+    with pytest.raises(AuthoringError, match=message):
+        publish("changed", cls)
+
+
+class Faulty(Nim):
+    """A match that breaks where its task says."""
+
+    def setup(self) -> None:
+        if self.seed == 1:
+            raise RuntimeError("planted")
+        super().setup()
+
+    def act(self, seat: str, opponent: str) -> None:
+        if self.seed == 2:
+            return
+        super().act(seat, opponent)
+
+    def left(self, seat: str) -> dict[str, float]:
+        return {seat: 0.0}
+
+
+class Breaking(Piles):
+    """A game that breaks."""
+
+    match_class = Faulty
+    name = "breaking"
+
+
+async def started(host: EpisodeHost, trainer: Principal, seed: int, seats: Any = "all") -> list[str]:
+    params = e.StartParams(
+        environment="breaking", split="train", index=3, seed=seed, seats=seats, opponent=None, key=f"start-{seed}"
+    )
+    return [one.episode for one in (await host.start(params, trainer)).episodes]
+
+
+async def infos(host: EpisodeHost, trainer: Principal, episodes: list[str]) -> list[e.EpisodeInfo]:
+    return [(await host.get_episode(e.GetEpisodeParams(episode=one), trainer)).info for one in episodes]
+
+
+async def test_a_match_that_breaks_in_its_setup_starts_no_seat(host: Host, trainer: Principal) -> None:
+    runtime = await host(Breaking)
+    with pytest.raises(EnvironmentFailed, match="the match"):
+        await started(runtime, trainer, 1)
+    assert runtime.stats().running == 0
+
+
+async def test_scripted_opponents_that_never_move_on_fail_and_do_not_hang(host: Host, trainer: Principal) -> None:
+    runtime = await host(Breaking)
+    (first,) = await started(runtime, trainer, 2, ("first",))
+    with pytest.raises(EnvironmentFailed):
+        await runtime.step(e.StepParams(episode=first, step=1, tool="take", arguments={"count": 1}, key="k"), trainer)
+
+
+async def test_a_decision_about_a_seat_that_left_which_breaks_makes_all_unscored(
+    host: Host, trainer: Principal
+) -> None:
+    runtime = await host(Breaking)
+    episodes = await started(runtime, trainer, 3)
+    await runtime.close(e.CloseParams(episode=episodes[0]), trainer)
+    left, other = await infos(runtime, trainer, episodes)
+    assert (str(left.end_reason), str(other.end_reason)) == ("closed", "environment_error")
+    assert left.reward is not None
+    assert other.reward is not None
+    assert left.reward.value is other.reward.value is None
+
+
+async def test_a_match_is_freed_when_its_seats_have_ended(host: Host, trainer: Principal) -> None:
+    runtime = await host(Piles)
+    params = e.StartParams(environment="piles", split="train", index=3, seats="all", key="start")
+    episodes = [one.episode for one in (await runtime.start(params, trainer)).episodes]
+    match = runtime.store.find(episodes[0]).match
+    assert match is not None
+    shared = weakref.ref(match.match)  # type: ignore[arg-type]
+    for episode in episodes:
+        await runtime.close(e.CloseParams(episode=episode), trainer)
+    del match
+    gc.collect()
+    assert shared() is None
