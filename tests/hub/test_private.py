@@ -10,6 +10,7 @@ import httpx
 import pytest
 from hub_people import PeopleHub, people_hub, publish_private, statements
 from hubs import KEY, Release, kind_of, new_name, published, release, upload
+from match_hub import entrant_params
 from results_hub import run_params, submission
 from starlette.routing import BaseRoute, Mount, Route
 
@@ -20,11 +21,13 @@ from ludus.protocol.signing import public_key
 
 VALUES = {
     "version": "1.0.0", "other": "bob", "principal": "bob", "play": "p" * 24, "image": "1", "file": "f" * 16,
-    "line": "1", "token": "999999", "digest": "d" * 12, "run": "r" * 22, "number": "1", "namespace": "localhost",
+    "line": "1", "token": "999999", "digest": "d" * 12, "run": "r" * 22,
+    "entrant": "e" * 22, "match": "m" * 22, "number": "1", "namespace": "localhost",
 }  # fmt: skip
 BODIES = {
     "/yank": {"reason": "no"}, "/access": {"private": True}, "/keys": {"key": public_key(KEY)},
     "/results": submission("0" * 64, 1.0), "/versions/1.0.0/runs": run_params(),
+    "/versions/1.0.0/entrants": entrant_params(), "/next": {"waitSeconds": 0}, "/remove": {"reason": "no"},
 }  # fmt: skip
 ENDPOINT = ("", "/health", "/ready", "/mcp", "/play/play_AAAA/mcp", "/list_environments", "/logs", "/channel", "/info")
 SEARCHES = (
@@ -86,7 +89,11 @@ def all_requests(routes: list[BaseRoute], secret: Release) -> Iterator[Sent]:
             yield from all_requests(inner.routes, secret)
             continue
         path = re.sub(r"{(\w+)(?::\w+)?}", lambda match: values[match[1]], route.path)
-        path += "?environment=toss&split=train&level=played" if path.endswith("/board") else ""
+        path += (
+            "?environment=toss&split=train&level=played"
+            if path.endswith(("/board", "/match-board", "/versions/1.0.0/matches"))
+            else ""
+        )
         for method in sorted(route.methods or ()):
             yield Sent(method, path)
             if method == "GET" and "{filename}" in route.path:
