@@ -264,7 +264,7 @@ async def sit(request: pytest.FixtureRequest, serve: Any) -> AsyncIterator[Sit]:
 
 
 @pytest.fixture(params=("channel", "mcp", "play"))
-async def sit_all(request: pytest.FixtureRequest, serve: Any) -> AsyncIterator[Sit]:
+async def sit_all(request: pytest.FixtureRequest, serve: Any) -> AsyncIterator[Any]:
     """`seats = await sit_all(Environment, index=…)`: all seats of a match by name, on each wire that can start them."""
     wire: str = request.param
     async with AsyncExitStack() as stack:

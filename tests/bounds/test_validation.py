@@ -105,7 +105,9 @@ def test_missing_fields_are_not_made_up_when_many_others_are_wrong() -> None:
     assert {one["type"] for one in errors} == {"extra_forbidden"}
 
 
-@pytest.mark.parametrize("value", [[[]] * 1_000_000, {"a": "x" * 4_000_000}, "x" * 4_000_000, 10**4000, {1, 2}])
+@pytest.mark.parametrize(
+    "value", [[[]] * 1_000_000, {"a": "x" * 4_000_000}, "x" * 4_000_000, 10**4000, [10**5000], [-(10**6000)], {1, 2}]
+)
 def test_large_inputs_are_shown_short(value: Any) -> None:
     assert len(b.short(value)) <= 80
 

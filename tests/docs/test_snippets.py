@@ -35,11 +35,12 @@ PROGRAMS = {
     "joined_group.py": r"1 group \(0\.0, 0\.0, 0\.0, 0\.0\)",
     "workers.py": r"\[0\.0, 0\.0, 0\.0, 0\.0\]",
     "trainer.py": r"(beach-\d+ \[.*\]\s*){4}",
+    "two_agents.py": r"first (1\.0|0\.0) completed\s+second (1\.0|0\.0) completed",
     "stock_mcp_client.py": r"\['dig'\][\s\S]*Only sand here[\s\S]*value=0\.0",
 }
 """Programs that talk to a server, and what they print."""
 
-LIBRARIES = {"arithmetic.py", "treasure.py", "shaky.py"}
+LIBRARIES = {"arithmetic.py", "treasure.py", "shaky.py", "nim.py"}
 """Environments, which the server serves."""
 
 OTHERS = {
@@ -116,6 +117,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, s
         "treasure.py:TreasureHunt",
         "shaky.py:ShakyHunt",
         "shaky.py:RoughHunt",
+        "nim.py:NimSeat",
         "guess_number",
     ]
     with (folder / "server.log").open("w") as log:

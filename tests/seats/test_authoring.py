@@ -145,7 +145,7 @@ async def test_a_match_is_freed_when_its_seats_have_ended(host: Host, trainer: P
     episodes = [one.episode for one in (await runtime.start(params, trainer)).episodes]
     match = runtime.store.find(episodes[0]).match
     assert match is not None
-    shared = weakref.ref(match.match)  # type: ignore[arg-type]
+    shared = weakref.ref(match.match)
     for episode in episodes:
         await runtime.close(e.CloseParams(episode=episode), trainer)
     del match

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
+from typing import ClassVar
 
 from ludus.server import Match, Private, Result, SeatedEnvironment, Split, Task, ToolError, tool
 
@@ -17,8 +19,8 @@ class Pile(Task):
 class Nim(Match[Pile]):
     """The pile, and whose move it is."""
 
-    seats = ("first", "second")
-    opponents = ("random", "perfect")
+    seats: ClassVar[Sequence[str]] = ("first", "second")
+    opponents: ClassVar[Sequence[str]] = ("random", "perfect")
 
     def setup(self) -> None:
         self.left_over = self.task.counters

@@ -28,11 +28,11 @@ async def seats(context: CheckContext) -> None:
         started = await context.start()
         said = [name for name in _FIELDS if name in environment or name in started]
         expect(not said, f"an environment without seats has the fields {said}")
-        for named in ({"seats": "all"}, {"seats": ["first"]}, {"opponent": "any"}):
-            await context.refused(4220, "episodes/start", **context.place, key=new_key(), **named)
+        for field, value in (("seats", "all"), ("seats", ["first"]), ("opponent", "any")):
+            await context.refused(4220, "episodes/start", **context.place, key=new_key(), **{field: value})
         return
-    for named in (["no such seat"], [names[0], names[0]]):
-        await context.refused(-32602, "episodes/start", **context.place, key=new_key(), seats=named)
+    for wrong in (["no such seat"], [names[0], names[0]]):
+        await context.refused(-32602, "episodes/start", **context.place, key=new_key(), seats=wrong)
     group = await context.start_group(2, seats="all")
     read("episodes/start", group)
     episodes = group["episodes"]

@@ -192,7 +192,21 @@ def _prune(value: Any) -> Any:
     return copy(value)
 
 
-_SHORT: Final = reprlib.Repr()
+_PRINTED_BITS: Final = 4096
+"""The longest integers that are printed; Python refuses to print those of more than 4,300 digits."""
+
+
+class _Short(reprlib.Repr):
+    """A `repr` with little work for large values."""
+
+    def repr_int(self, x: int, level: int) -> str:
+        """Return an integer; of a very large one, its size."""
+        if x.bit_length() > _PRINTED_BITS:
+            return f"an integer of {x.bit_length()} bits"
+        return super().repr_int(x, level)
+
+
+_SHORT: Final = _Short()
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 3, 80, 80, 80
 
 

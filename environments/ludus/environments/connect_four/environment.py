@@ -114,11 +114,11 @@ class ConnectFour(SeatedEnvironment[ConnectFourTask, ConnectFourMatch]):
     match_class = ConnectFourMatch
     splits = _splits("easy", "medium", "hard")
     variants = {
-        "easy": {"splits": _splits("easy"), "random_baseline": 0.5},
-        "hard": {"splits": _splits("hard"), "random_baseline": 0.0},
+        "easy": {"splits": _splits("easy"), "random_baseline": 0.72},
+        "hard": {"splits": _splits("hard"), "random_baseline": 0.03},
     }
     reward_range = (0.0, 1.0)
-    random_baseline = 0.25  # the average reward of random columns with room
+    random_baseline = 0.29  # the average reward of random columns with room
     limits = EpisodeLimits(max_steps=100)
 
     def setup(self) -> None:
@@ -133,7 +133,7 @@ class ConnectFour(SeatedEnvironment[ConnectFourTask, ConnectFourMatch]):
         return (
             f"You play Connect Four. Your stones are {mine}, your opponent's are {other}.\n"
             f"The board has {WIDTH} columns, numbered 1 to {WIDTH} from left to right, and {HEIGHT} rows. A stone "
-            "falls to the lowest free cell of its column. Whoever first has four stones in a row wins: horizontally, "
+            "falls to the lowest free cell of its column. The first to have four stones in a row wins: horizontally, "
             "vertically or diagonally. If the board is full before that, the game is a draw.\n"
             f"When it is your move, call `drop` with the number of a column.{waiting}\n\n{self.observe()}"
         )
@@ -172,7 +172,7 @@ class ConnectFour(SeatedEnvironment[ConnectFourTask, ConnectFourMatch]):
 
     @classmethod
     def oracle(cls, task: ConnectFourTask) -> Generator[Call | Answer, StepResult, None]:
-        """Play the forced win of the first seat, which search finds anew after each answer."""
+        """Play the forced win of the first seat, which a search finds after each answer."""
         position, plies = position_after(task.opening), task.win_in
         while True:
             column = forced_win(position, plies)

@@ -54,7 +54,7 @@ def find_openings(seed: int = 1) -> Iterator[tuple[int, str]]:
 
 
 def _random_moves(rng: random.Random) -> str | None:
-    """Return moves of random play in which nobody could have won at once; None if there was no other move."""
+    """Return moves of random play in which no side could have won at once; None if there was no other move."""
     position, moves = Position(), ""
     for _ in range(rng.choice(_LENGTHS)):
         columns = [column for column in position.columns() if not position.wins(column)]
