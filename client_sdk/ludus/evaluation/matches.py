@@ -89,7 +89,7 @@ async def play_matches(
             failures = failures + 1 if failure is not None else 0
             if failure is not None and failures >= SAME_FAILURES:
                 raise EveryAttemptFailed(
-                    f"stopped early, because {failures} matches in a row failed on this side, and each of them is lost:"
+                    f"stopped early, because {failures} matches in a row failed on this side, and leaving one loses it:"
                     f" {failure.error}: {failure.message}. The entrant {entrant.key} is open until its deadline"
                 )
 

@@ -61,12 +61,14 @@ async def test_two_accounts_meet_a_bounded_number_of_times(start_hub: Any) -> No
 async def test_breaking_matches_that_are_lost_loses_them_soon(hub: ResultsHub, package: str) -> None:
     async with hub.client("alice") as one, hub.client("bob") as other, hub.client(OWNER) as third:
         cheat = await Contender.register(one, package)
-        for client, count in ((other, 2), (third, 1)):
-            honest = await Contender.register(client, package)
-            for _ in range(count):
-                tickets = await meet(cheat, honest)
-                await call(tickets[0], "kick")
-                ended = await cheat.end(tickets[0])
+        bob, honest = await Contender.register(other, package), await Contender.register(third, package)
+        for _ in range(2):
+            tickets = await meet(cheat, bob)
+            await call(tickets[0], "kick")
+            assert (await cheat.end(tickets[0]))["state"] == "void"
+        tickets = await meet(cheat, honest)
+        await call(tickets[0], "kick")
+        ended = await cheat.end(tickets[0])
         assert (ended["state"], ended["result"]) == ("ended", "loss")
         assert (await honest.end(tickets[1]))["result"] == "win"
         assert (await cheat.info())["voided"] == 2

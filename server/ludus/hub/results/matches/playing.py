@@ -2,7 +2,7 @@
 
 How this works:
 
-* A request for a match waits in the lobby of its board until it is paired or its time is over. Each arrival pairs who
+* A request for a match waits in the lobby of its board until it is paired or its time has passed. Each arrival pairs who
   can be paired; see `pairing.py`. What was paired is started even if a player has gone: it then is among its open
   matches.
 * The hub draws task, seed and seats from a secret, writes the match with the digest of all that, starts one episode for
@@ -46,6 +46,7 @@ from ludus.protocol.matches import (
     MatchTicket,
     NextMatch,
     OpenMatches,
+    Result,
 )
 from ludus.protocol.signing import digest_of
 from ludus.server.auth.principal import Principal
@@ -209,7 +210,7 @@ class Matches:
         mine = await _call(self._store.is_side, match, key)
         if not mine:
             raise no_match(match)
-        result = next((side.result for side in found.sides if side.entrant == key), None)
+        result: Result | None = next((side.result for side in found.sides if side.entrant == key), None)
         return MatchEnd(match=match, state=found.state, result=result)
 
     async def remove(self, principal: Principal, key: str, reason: str, *, is_moderator: bool) -> None:

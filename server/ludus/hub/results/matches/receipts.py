@@ -1,4 +1,4 @@
-"""Receipts of entrants, signed with the hub's own key when someone asks for one."""
+"""Receipts of entrants, signed with the hub's own key at each request."""
 
 from __future__ import annotations
 
