@@ -17,7 +17,9 @@ from ludus.hub.people.viewers import Viewer
 from ludus.hub.registry.publishing import Upload
 from ludus.hub.results.matches.playing import Matches
 from ludus.hub.results.matches.store import MatchStore
+from ludus.protocol.episodes import SplitInfo
 from ludus.protocol.errors import InfrastructureFailed, LudusError
+from ludus.protocol.registry import EnvironmentEntry
 from ludus.server import Match, Private, SeatedEnvironment, Split, Task, tool
 
 BROKEN: Counter[str] = Counter()
@@ -100,10 +102,10 @@ def auction_release(package: str, version: str = "1.0.0") -> Release:
     entries = tuple(
         results_hub.entry(cls, name, parts.package)
         if name == "locks"
-        else results_hub.EnvironmentEntry(
+        else EnvironmentEntry(
             name=name, source=f"{parts.package}:Toss", version="1.0", reward_range=cls.reward_range,
             splits=tuple(
-                results_hub.SplitInfo(name=one, type="test" if one == "test" else "train", count=count)
+                SplitInfo(name=one, type="test" if one == "test" else "train", count=count)
                 for one, count in splits.items()
             ),
         )

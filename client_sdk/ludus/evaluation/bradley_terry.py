@@ -48,7 +48,7 @@ Z95: Final = 1.959963984540054
 STEPS: Final = 60
 """The most steps of Newton's method; a strictly concave function needs far fewer."""
 
-TOLERANCE: Final = 1e-8
+TOLERANCE: Final = 1e-6
 """The gradient at which the maximum is reached."""
 
 

@@ -2,8 +2,8 @@
 
 How this works:
 
-* A request for a match waits in the lobby of its board until it is paired or its time has passed. Each arrival pairs who
-  can be paired; see `pairing.py`. What was paired is started even if a player has gone: it then is among its open
+* A request for a match waits in the lobby of its board until it is paired or its time has passed. Each arrival pairs
+  who can be paired; see `pairing.py`. What was paired is started even if a player has gone: it then is among its open
   matches.
 * The hub draws task, seed and seats from a secret, writes the match with the digest of all that, starts one episode for
   each seat as its own principal, and gives each player the URL of its seat's agent endpoint, and nothing about the

@@ -7,6 +7,7 @@ matches. The ratings are written if no other process has meanwhile written newer
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ class Tallied(NamedTuple):
     """The number of changes that they include."""
     tallies: dict[tuple[str, str], Tally]
     """By the keys of the entrants at the first and the second seat."""
-    before: dict[str, float]
+    before: Ratings
     """The last ratings, from which the next ones start."""
 
 
@@ -43,8 +44,7 @@ def rate_board(database: Database, board_id: int) -> bool:
             return False
         found = _tallied(session, board)
     players = {name for pair in found.tallies for name in pair}
-    known = Ratings({}, (0.0, 0.0, 0.0), 0.0, {name: (one - MEAN) / ELO for name, one in found.before.items()}, ())
-    ratings = rate(players, found.tallies, start=known)
+    ratings = rate(players, found.tallies, start=found.before)
     with database.writing() as session:
         lock = select(MatchBoardRow).where(MatchBoardRow.id == board_id).with_for_update()
         board = session.scalars(lock).first()
@@ -97,7 +97,13 @@ def _tallied(session: Session, board: MatchBoardRow) -> Tallied:
     entrants = select(MatchEntrant.key, MatchEntrant.rating).where(
         MatchEntrant.board_id == board.id, MatchEntrant.rating.is_not(None)
     )
-    before = {key: rating for key, rating in session.execute(entrants) if rating is not None}
+    strengths = {key: (rating - MEAN) / ELO for key, rating in session.execute(entrants) if rating is not None}
+    others: tuple[float, ...] = ()
+    if board.seat_advantage is not None:
+        others = (board.seat_advantage / ELO,)
+        if board.draw_share:
+            others += (math.log(2 * board.draw_share / (1 - board.draw_share)),)
+    before = Ratings({}, (0.0, 0.0, 0.0), 0.0, strengths, others)
     return Tallied(board.changes, tallies_of(session, counted_matches(board.id)), before)
 
 
