@@ -10,6 +10,7 @@ import httpx
 import pytest
 from hub_people import PeopleHub, people_hub, publish_private, statements
 from hubs import KEY, Release, kind_of, new_name, published, release, upload
+from match_hub import entrant_params
 from results_hub import run_params, submission
 from starlette.routing import BaseRoute, Mount, Route
 
@@ -21,7 +22,7 @@ from ludus.protocol.signing import public_key
 VALUES = {
     "version": "1.0.0", "other": "bob", "principal": "bob", "play": "p" * 24, "image": "1", "file": "f" * 16,
     "line": "1", "token": "999999", "identity": "999999", "digest": "d" * 12, "run": "r" * 22,
-    "number": "1", "namespace": "localhost", "organization": "secretorg",
+    "number": "1", "namespace": "localhost", "organization": "secretorg", "entrant": "e" * 22, "match": "m" * 22,
 }  # fmt: skip
 BODIES = {
     "/yank": {"reason": "no"}, "/access": {"private": True}, "/keys": {"key": public_key(KEY)},
@@ -29,6 +30,7 @@ BODIES = {
     "/organizations/secretorg": {"public": True}, "/members/secretive": {"role": "owner"},
     "/invitations/secretive": {"role": "owner"},
     "/verified-runs": {"environment": "toss", "split": "train", "tasks": 1, "model": "m", "baseUrl": "https://a.b/v1"},
+    "/versions/1.0.0/entrants": entrant_params(), "/next": {"waitSeconds": 0}, "/remove": {"reason": "no"},
 }  # fmt: skip
 ENDPOINT = ("", "/health", "/ready", "/mcp", "/play/play_AAAA/mcp", "/list_environments", "/logs", "/channel", "/info")
 SEARCHES = (
@@ -93,7 +95,11 @@ def all_requests(routes: list[BaseRoute], secret: Release) -> Iterator[Sent]:
             yield from all_requests(inner.routes, secret)
             continue
         path = re.sub(r"{(\w+)(?::\w+)?}", lambda match: values[match[1]], route.path)
-        path += "?environment=toss&split=train&level=played" if path.endswith("/board") else ""
+        path += (
+            "?environment=toss&split=train&level=played"
+            if path.endswith(("/board", "/match-board", "/versions/1.0.0/matches"))
+            else ""
+        )
         for method in sorted(route.methods or ()):
             yield Sent(method, path)
             if method == "GET" and "{filename}" in route.path:

@@ -19,6 +19,7 @@ from ludus.hub.app import create_hub
 from ludus.hub.people.viewers import Viewer
 from ludus.hub.registry.publishing import Upload
 from ludus.hub.results.limits import ResultLimits
+from ludus.hub.results.matches.limits import MatchLimits
 from ludus.hub.results.played import PlayedRuns
 from ludus.hub.results.store import ResultStore
 from ludus.hub.serve import HubServer
@@ -114,6 +115,7 @@ class ResultsHub:
     """Where the environments run."""
     database_url: str | None = None
     limits: ResultLimits = field(default_factory=lambda: ResultLimits(sweep_seconds=3600.0))
+    matches: MatchLimits = field(default_factory=lambda: MatchLimits(sweep_seconds=3600.0))
     url: str = ""
     tokens: dict[str, str] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
@@ -133,7 +135,7 @@ class ResultsHub:
             self.tokens = {name: token for name, (token, _) in made.items()}
         settings = HubSettings(
             data=self.data, port=0, seed=False, database_url=self.database_url, token_file=self.data / "tokens.json",
-            results=self.limits,
+            results=self.limits, matches=self.matches,
         )  # fmt: skip
         self.app = create_hub(settings)
 

@@ -127,7 +127,7 @@ def play(
     [bold]ludus eval play alice/words@1.0.0 --split test --model openai:gpt-5 --tasks 50[/bold]
     """
     given = parse_pairs("--option", option or (), "NAME=JSON")
-    spec = _spec(model, name, api_key_env, {key: _policies.json_or_text(text) for key, text in given.items()})
+    spec = spec_of(model, name, api_key_env, {key: _policies.json_or_text(text) for key, text in given.items()})
     limits = Harness(max_turns=max_turns, turn_seconds=turn_seconds, episode_seconds=episode_seconds)
     writer = _playing.writer_of(out, overwrite) if out is not None else None
     params = (env, split, tasks, samples)
@@ -152,7 +152,7 @@ async def _play(
         ends[played.end or "started again"] += 1
         errors.print(shown(f"episode {played.place}: {played.end or 'broke, and is started again'}", "dim"))
 
-    async with ResultsClient(hub, token) as client, _policy(spec) as policy:
+    async with ResultsClient(hub, token) as client, policy_of(spec) as policy:
         if resume is not None:
             started = await client.run(resume)
         else:
@@ -168,7 +168,12 @@ async def _play(
 
 
 @asynccontextmanager
-async def _policy(spec: ModelSpec) -> AsyncIterator[Policy]:
+async def policy_of(spec: ModelSpec) -> AsyncIterator[Policy]:
+    """Yield the policy of a model.
+
+    Raises:
+        BadParameter: it is the oracle, which needs what the hub keeps.
+    """
     if spec.wire is not None:
         async with open_model(spec) as model:
             yield model
@@ -207,7 +212,12 @@ def environment_of(info: VersionInfo, name: str | None) -> str:
     return name if name is not None else names[0]
 
 
-def _spec(model: str, name: str | None, api_key_env: str | None, options: dict[str, object]) -> ModelSpec:
+def spec_of(model: str, name: str | None, api_key_env: str | None, options: dict[str, object]) -> ModelSpec:
+    """Return the model that a command's options describe.
+
+    Raises:
+        BadParameter: they are not valid.
+    """
     fields = {"model": model, "name": name, "api_key_env": api_key_env, "options": options}
     table = {key: value for key, value in fields.items() if value}
     try:

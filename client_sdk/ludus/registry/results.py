@@ -46,7 +46,7 @@ class ResultsClient(RegistryClient):
             DigestMismatch: the results are about another wheel than that of the version.
             InvalidParams: they contradict themselves or the environment.
         """
-        where = f"{_version(package, version)}/results"
+        where = f"{version_path(package, version)}/results"
         return await self._call(
             "POST", where, RunInfo, seconds=TRANSFER_SECONDS, data=submission.model_dump_json(by_alias=True),
         )  # fmt: skip
@@ -68,7 +68,7 @@ class ResultsClient(RegistryClient):
             CapacityError: the account or the hub has too many runs.
             InvalidParams: the split has too few tasks, or the run would be too large.
         """
-        where = f"{_version(package, version)}/runs"
+        where = f"{version_path(package, version)}/runs"
         return await self._call(
             "POST", where, RunInfo, seconds=START_SECONDS, data=params.model_dump_json(by_alias=True)
         )
@@ -82,7 +82,7 @@ class ResultsClient(RegistryClient):
             InvalidParams: the model's endpoint does not answer, or the hub does not call it; there is no such harness;
                 the split has too few tasks, or the run would be too large.
         """
-        where = f"{_version(package, version)}/verified-runs"
+        where = f"{version_path(package, version)}/verified-runs"
         return await self._call(
             "POST", where, RunInfo, seconds=START_SECONDS, data=params.model_dump_json(by_alias=True)
         )
@@ -119,7 +119,7 @@ class ResultsClient(RegistryClient):
     async def board(self, key: BoardKey) -> Board:
         """Return a board."""
         query = [("environment", key.environment), ("split", key.split), ("level", key.level)]
-        return await self._call("GET", f"{_version(key.package, key.version)}/board", Board, params=query)
+        return await self._call("GET", f"{version_path(key.package, key.version)}/board", Board, params=query)
 
     async def remove_run(self, run: str, reason: str) -> RunInfo:
         """Take a run off its board."""
@@ -134,9 +134,9 @@ def read_receipt(path: Path) -> Receipt:
         ParseError: it is no receipt; the message names the field.
     """
     try:
-        return Receipt.model_validate_json(_read(path))
+        return Receipt.model_validate_json(read_receipt_file(path))
     except ValidationError as error:
-        raise _invalid(path, "a receipt", error) from None
+        raise invalid_file(path, "a receipt", error) from None
 
 
 def read_rows(path: Path) -> tuple[RunEpisode, ...]:
@@ -146,16 +146,22 @@ def read_rows(path: Path) -> tuple[RunEpisode, ...]:
         NotFound: the file cannot be read.
         ParseError: it has no rows; the message names the field.
     """
-    data = _read(path)
+    data = read_receipt_file(path)
     try:
         if _has_episodes(data):
             return RunEpisodes.model_validate_json(data).episodes
         return tuple(RunEpisode.model_validate_json(line) for line in data.splitlines() if line.strip())
     except ValidationError as error:
-        raise _invalid(path, "the rows of a run", error) from None
+        raise invalid_file(path, "the rows of a run", error) from None
 
 
-def _read(path: Path) -> bytes:
+def read_receipt_file(path: Path) -> bytes:
+    """Return the bytes of a file with a receipt or rows.
+
+    Raises:
+        NotFound: it cannot be read.
+        InvalidParams: it is too large.
+    """
     try:
         if path.stat().st_size > LARGEST_RECEIPT:
             raise InvalidParams(f"{path} is larger than {LARGEST_RECEIPT >> 20} MiB, so it is not read")
@@ -172,13 +178,19 @@ def _has_episodes(data: bytes) -> bool:
     return isinstance(whole, dict) and "episodes" in whole
 
 
-def _invalid(path: Path, what: str, error: ValidationError) -> ParseError:
+def invalid_file(path: Path, what: str, error: ValidationError) -> ParseError:
+    """Return the error for a file that does not hold what it should."""
     first = error.errors(include_url=False)[0]
     field = ".".join(str(part) for part in first["loc"])
     return ParseError(f"{path} does not hold {what}: {field + ': ' if field else ''}{describe_invalid(first)}")
 
 
-def _version(package: str, version: str) -> str:
+def version_path(package: str, version: str) -> str:
+    """Return the path of a version in a hub's API.
+
+    Raises:
+        InvalidParams: the package is not written as owner/name.
+    """
     owner, slash, name = package.partition("/")
     if not (owner and slash and name) or "/" in name:
         raise InvalidParams(f"{package!r} is not the name of an environment on a hub; write it as owner/name")

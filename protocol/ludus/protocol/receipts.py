@@ -151,7 +151,7 @@ def verify_receipt(
     """
     if key is not None and key != signed.key:
         raise ReceiptRefused(f"the receipt is signed with {signed.key}, which is not the hub's key {key}")
-    _check_signature(signed)
+    check_signed(signed.statement, signed.key, signed.signature)
     _check_rows(signed.statement, rows)
     _check_drawing(signed.statement, rows)
     if isinstance(signed.statement, VerifiedStatement):
@@ -192,15 +192,25 @@ def describe_receipt(signed: SignedReceipt, *, key_is_known: bool) -> Iterator[s
         yield "  that this is the hub's key: compare it with the hub's own, or give it with --key."
 
 
-def _check_signature(signed: SignedReceipt) -> None:
+def check_signed(statement: WireModel, key: str, signature: str) -> None:
+    """Check the signature of a statement.
+
+    Args:
+        statement: what was signed.
+        key: the public key as text.
+        signature: the signature, in Base64.
+
+    Raises:
+        ReceiptRefused: the signature does not fit.
+    """
     try:
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     except ModuleNotFoundError as error:
         raise missing_extra(error, EXTRA) from None
     try:
-        key = Ed25519PublicKey.from_public_bytes(base64.b64decode(signed.key.removeprefix(KEY_PREFIX), validate=True))
-        key.verify(base64.b64decode(signed.signature, validate=True), canonical(signed.statement))
+        public = Ed25519PublicKey.from_public_bytes(base64.b64decode(key.removeprefix(KEY_PREFIX), validate=True))
+        public.verify(base64.b64decode(signature, validate=True), canonical(statement))
     except (InvalidSignature, ValueError):
         raise ReceiptRefused(
             "the signature does not fit the statement: it was changed after the hub signed it, or another key made it"

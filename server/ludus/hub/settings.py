@@ -14,6 +14,7 @@ from ludus.hub.object_store import open_blobs
 from ludus.hub.people.openid.settings import OpenIdSettings
 from ludus.hub.people.settings import PeopleSettings
 from ludus.hub.results.limits import ResultLimits
+from ludus.hub.results.matches.limits import MatchLimits
 from ludus.hub.training.limits import TrainingLimits
 from ludus.hub.verified.settings import VerifiedSettings
 from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
@@ -101,6 +102,7 @@ class HubSettings(BaseModel):
     training: TrainingLimits = TrainingLimits()
     verified: VerifiedSettings = VerifiedSettings()
     """Whether the hub does verified runs, and what they may use."""
+    matches: MatchLimits = MatchLimits()
     people: PeopleSettings = PeopleSettings()
     """Who may register, and how many requests are answered."""
     openid: OpenIdSettings | None = None

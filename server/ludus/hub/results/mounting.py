@@ -6,6 +6,11 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
+from ludus.hub.results.matches.personal import PersonalMatches
+from ludus.hub.results.matches.playing import Matches
+from ludus.hub.results.matches.receipts import Signer
+from ludus.hub.results.matches.routes import MatchRoutes
+from ludus.hub.results.matches.store import MatchStore
 from ludus.hub.results.personal import PersonalResults
 from ludus.hub.results.played import PlayedRuns
 from ludus.hub.results.processes import LOCKS, ProcessLease
@@ -27,7 +32,8 @@ def mount_results(app: FastAPI, hub: Hub) -> None:
     """Add the routes, and look after played runs while the application runs.
 
     The state of the application gets `results`, the store; `played`, the played runs; `run_rollouts`, the uploaded
-    trajectories; `receipt_key`; and `conclude`. Where versions run is the state's `play_address`, which the site sets.
+    trajectories; `match_store` and `matches`; `receipt_key`; and `conclude`. Where versions run is the state's
+    `play_address`, which the site sets.
     """
     key = hub_key(hub.settings.data / KEY_FILE)
     store, calls = ResultStore(hub.database, hub.settings.results), VerifiedStore(hub.database).calls
@@ -48,3 +54,11 @@ def mount_results(app: FastAPI, hub: Hub) -> None:
     hub.people.data.add("results", personal.export, personal.delete)
     hub.at_start(played.begin)
     hub.at_end(played.close)
+    match_store = MatchStore(hub.database, hub.settings.matches)
+    matches = Matches(match_store, hub.settings.matches, hub.runner.token)
+    app.state.match_store, app.state.matches = match_store, matches
+    app.include_router(MatchRoutes(hub, match_store, matches, Signer(key), play_address).router())
+    personal_matches = PersonalMatches(hub.database)
+    hub.people.data.add("matches", personal_matches.export, personal_matches.delete)
+    hub.at_start(matches.begin)
+    hub.at_end(matches.close)

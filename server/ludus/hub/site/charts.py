@@ -52,7 +52,7 @@ def bar_chart(title: str, bars: Sequence[Bar], low: float, high: float) -> Marku
         if bar.low is not None and bar.high is not None:
             drawn = f"M{x(bar.low)} {y + 9}H{x(bar.high)}M{x(bar.low)} {y + 5}v8M{x(bar.high)} {y + 5}v8"
             parts.append(f'<path class="halo" d="{drawn}"/><path class="whisker" d="{drawn}"/>')
-        parts.append(f'<text x="{LABEL + room + 6}" y="{y + 13}">{bar.value:.3g}</text>')
+        parts.append(f'<text x="{LABEL + room + 6}" y="{y + 13}">{_number(bar.value)}</text>')
     return _svg(title, "".join(parts), len(bars) * LINE + 6)
 
 
@@ -85,6 +85,10 @@ def _svg(title: str, drawn: str, height: int) -> Markup:
     return Markup(
         f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">{drawn}</svg>'
     )
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
 def _short(label: str) -> str:

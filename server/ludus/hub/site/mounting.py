@@ -16,6 +16,7 @@ from ludus.hub.site.account_pages import AccountPages
 from ludus.hub.site.board_pages import BoardPages
 from ludus.hub.site.catalog_pages import CatalogPages
 from ludus.hub.site.environment_pages import EnvironmentPages
+from ludus.hub.site.match_pages import MatchPages
 from ludus.hub.site.openid_pages import CALLBACK, OpenIdPages
 from ludus.hub.site.organization_pages import OWN, OrganizationPages
 from ludus.hub.site.play_pages import PlayPages
@@ -167,11 +168,17 @@ def _add_play_and_rollouts(app: FastAPI, site: Site) -> None:
 
 
 def _add_results(app: FastAPI, site: Site) -> None:
-    """Add the pages of boards and runs."""
+    """Add the pages of boards, runs and matches."""
     boards = BoardPages(site, app.state.results, app.state.run_rollouts)
-    app.router.routes += [Route(f"{PACKAGE}/versions/{{version}}/board", boards.board)]
+    matches, version = MatchPages(site, site.hub.database), f"{PACKAGE}/versions/{{version}}"
+    app.router.routes += [Route(f"{version}/board", boards.board), Route(f"{version}/matches", matches.board)]
     before = next(place for place, route in enumerate(app.router.routes) if getattr(route, "path", "") == PACKAGE)
-    app.router.routes[before:before] = [Route("/runs/{run}", boards.run), Route("/results/log", boards.log)]
+    app.router.routes[before:before] = [
+        Route("/runs/{run}", boards.run),
+        Route("/results/log", boards.log),
+        Route("/entrants/{entrant}", matches.entrant),
+        Route("/matches/{match}", matches.match),
+    ]
 
 
 def _add_training(app: FastAPI, site: Site) -> None:
