@@ -104,6 +104,8 @@ class Match(Table):
     second_id: Mapped[int] = mapped_column(ForeignKey("match_entrants.id"))
     state: Mapped[str] = mapped_column(String(10))
     """`open`, `ended` or `void`."""
+    process: Mapped[str | None] = mapped_column(String(32))
+    """The process of the hub that plays it; see `ludus.hub.results.processes`."""
     score: Mapped[float | None] = mapped_column(Float(53))
     """The first seat's result: 1 for a win, 0.5 for a draw, 0 for a loss; null until the match has ended."""
     first_reward: Mapped[float | None] = mapped_column(Float(53))

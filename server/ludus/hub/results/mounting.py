@@ -54,7 +54,7 @@ def mount_results(app: FastAPI, hub: Hub) -> None:
     hub.people.data.add("results", personal.export, personal.delete)
     hub.at_start(played.begin)
     hub.at_end(played.close)
-    match_store = MatchStore(hub.database, hub.settings.matches)
+    match_store = MatchStore(hub.database, hub.settings.matches, lease)
     matches = Matches(match_store, hub.settings.matches, hub.runner.token)
     app.state.match_store, app.state.matches = match_store, matches
     app.include_router(MatchRoutes(hub, match_store, matches, Signer(key), play_address).router())

@@ -14,7 +14,8 @@ How this works:
 * A match whose infrastructure broke is void, and both entrants have one more to play, a bounded number of times.
 * After each end the board is rated again, in a thread, one board at a time; ends meanwhile are rated together.
 
-Waiting entrants and live matches are in the memory of this process. After a restart open matches are void.
+Waiting entrants and live matches are in the memory of one process: those who wait at two processes of a hub never meet.
+When a process has ended, its open matches are void.
 """
 
 from __future__ import annotations
@@ -324,12 +325,13 @@ class Matches:
     # ── ends and deadlines ─────────────────────────────────────────────────────────────────────────────────────────
 
     async def begin(self) -> None:
-        """Void what was open when the hub stopped, and look after deadlines from now on."""
-        await _call(self._store.reset_open, self.now())
+        """Void what was open in processes that have ended, and look after deadlines from now on."""
+        await _call(self._store.void_lost, self.now())
         self._sweeper = asyncio.create_task(self._sweep_forever(), name="matches-sweeper")
 
     async def sweep(self) -> None:
-        """Write the ends of matches that have ended, end those that take too long, and end overdue entrants."""
+        """Write ends of matches, end those that take too long, void lost ones, and end overdue entrants."""
+        await _call(self._store.void_lost, self.now())
         for lobby in list(self._lobbies.values()):
             for live in list(lobby.client.matches.values()):
                 await self._settle(live)
@@ -345,7 +347,7 @@ class Matches:
                 await _call(rate_board, self._store.database, board)
 
     async def close(self) -> None:
-        """Stop. Open matches become void at the next start."""
+        """Stop. Open matches become void when the next process looks."""
         tasks = [*self._tasks, *([self._sweeper] if self._sweeper is not None else [])]
         for task in tasks:
             task.cancel()

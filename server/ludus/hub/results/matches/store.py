@@ -21,8 +21,10 @@ from sqlalchemy.orm import Session
 
 from ludus.hub.database.engine import Database
 from ludus.hub.database.match_tables import Match, MatchBoardRow, MatchEntrant, MatchLogLine
+from ludus.hub.database.result_tables import HubProcess
 from ludus.hub.database.times import aware
 from ludus.hub.results.matches.limits import MatchLimits
+from ludus.hub.results.processes import ProcessLease
 from ludus.protocol.errors import CapacityError, Conflict, Forbidden, NotFound
 from ludus.protocol.matches import MatchBoardKey, MatchOpening, MatchState
 from ludus.protocol.results import Declared
@@ -94,11 +96,13 @@ class MatchStore:
     Args:
         database: the hub's database.
         limits: the limits on matches.
+        lease: this process among those of the hub.
     """
 
-    def __init__(self, database: Database, limits: MatchLimits) -> None:
+    def __init__(self, database: Database, limits: MatchLimits, lease: ProcessLease) -> None:
         self.database = database
         self._limits = limits
+        self._lease = lease
 
     # ── entrants ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -281,8 +285,8 @@ class MatchStore:
             board.numbers += 1
             match = Match(
                 key=secrets.token_urlsafe(16), board_id=board.id, number=board.numbers, first_id=first.id,
-                second_id=second.id, state="open", commitment=digest_of(opening), created_at=now,
-                opening=opening.model_dump_json(by_alias=True),
+                second_id=second.id, state="open", process=self._lease.id,
+                commitment=digest_of(opening), created_at=now, opening=opening.model_dump_json(by_alias=True),
             )  # fmt: skip
             session.add(match)
             return match.key
@@ -346,10 +350,11 @@ class MatchStore:
         if not standing.open and not (standing.left and standing.is_open):
             _end(entrant, now)
 
-    def reset_open(self, now: datetime) -> None:
-        """Void all open matches, because the hub has started and none of them runs any more."""
+    def void_lost(self, now: datetime) -> None:
+        """Void the open matches of processes that have ended, because none of them runs any more."""
         with self.database.writing() as session:
-            session.execute(update(Match).where(Match.state == "open").values(state="void", ended_at=now))
+            lost = Match.process.is_(None) | Match.process.not_in(select(HubProcess.id))
+            session.execute(update(Match).where(Match.state == "open", lost).values(state="void", ended_at=now))
 
     def _ensure_board(self, new: NewEntrant) -> None:
         key = new.board

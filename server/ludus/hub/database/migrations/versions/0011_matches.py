@@ -43,6 +43,7 @@ def upgrade() -> None:
         sa.Column("first_id", BIG_ID, sa.ForeignKey("match_entrants.id"), nullable=False),
         sa.Column("second_id", BIG_ID, sa.ForeignKey("match_entrants.id"), nullable=False),
         sa.Column("state", sa.String(10), nullable=False),
+        sa.Column("process", sa.String(32)),
         sa.Column("score", NUMBER),
         sa.Column("first_reward", NUMBER),
         sa.Column("second_reward", NUMBER),
