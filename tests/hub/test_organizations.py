@@ -35,6 +35,9 @@ from ludus.protocol.signing import public_key
 
 ORGANIZATIONS = "/api/v1/organizations"
 OWN = "/api/v1/account/organizations"
+PAGE = Path(__file__).parents[2] / "docs" / "hub-accounts.md"
+OWNED = organizations.MOST_OWNED
+"""What it is outside of these tests, which create many."""
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +141,16 @@ def test_creating_and_deleting_does_not_use_up_names_without_end(tmp_path: Path)
         assert alice.post(ORGANIZATIONS, json={"name": new_name("org")}).status_code == 429
 
 
+def test_the_figures_of_the_page_are_those_of_the_code() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for figure in (
+        f"owner of {OWNED} organizations", f"up to {organizations.MOST_MEMBERS} members",
+        f"ends after {organizations.INVITATION_DAYS} days",
+        f"| new organizations of one account | {RateSettings().organizations_day} in a day |",
+    ):  # fmt: skip
+        assert figure in page
+
+
 # ── roles ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -158,7 +171,7 @@ def test_each_role_may_do_what_the_table_says_and_no_more(people: PeopleHub, tea
     name = f"{organization}/coin"
     assert publish_private(clients["owner"], release(name)).status_code == 201
     where = f"/api/v1/environments/{name}"
-    page = (Path(__file__).parents[2] / "docs" / "hub-accounts.md").read_text(encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
     table = [line for line in page.splitlines() if line.count("|") == 5 and "---" not in line]
     requests: dict[str, list[tuple[str, str, Any]]] = {
         "read and play its private packages": [("GET", where, None), ("GET", f"{where}/versions/latest", None)],
