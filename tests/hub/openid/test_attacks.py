@@ -86,7 +86,7 @@ WRONG: dict[str, Claims] = {
 
 
 @pytest.mark.parametrize("claims", WRONG.values(), ids=WRONG)
-def test_a_token_with_wrong_claims_signs_in_no_one(hub: OpenIdHub, claims: Claims) -> None:
+def test_a_token_with_wrong_claims_does_not_sign_in(hub: OpenIdHub, claims: Claims) -> None:
     browser = hub.browser()
     assert "cannot be verified" in problem(hub.back(browser, hub.leave(browser), **claims))
     assert signed_out(browser)
@@ -133,7 +133,7 @@ SIGNED: dict[str, Callable[[TestProvider, Claims], str]] = {
 
 
 @pytest.mark.parametrize("sign", SIGNED.values(), ids=SIGNED)
-def test_a_token_that_the_provider_did_not_sign_signs_in_no_one(
+def test_a_token_that_the_provider_did_not_sign_does_not_sign_in(
     hub: OpenIdHub, sign: Callable[[TestProvider, Claims], str]
 ) -> None:
     hub.provider.sign = lambda claims: sign(hub.provider, claims)

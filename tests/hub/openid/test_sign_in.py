@@ -102,6 +102,8 @@ def test_an_account_without_a_password_confirms_at_the_provider_and_sets_one(hub
     assert "confirm first" in problem(hub.send(browser, "/account/password", "/account", **change))
     hub.confirm(browser, sub=who)
     assert "You have confirmed" in as_page(browser.get("/account")).text
+    short = {"old": "", "new": "short", "again": "short"}
+    assert "10 to" in problem(hub.send(browser, "/account/password", "/account", **short)), "this uses nothing up"
     other = hub.browser()
     hub.sign_in(other, sub=who)
     assert "confirm first" in problem(hub.send(other, "/account/password", "/account", **change)), "another browser"
@@ -203,9 +205,8 @@ def test_a_restored_hub_knows_the_identities(hub: OpenIdHub, who: str, tmp_path:
         with open_parts(folder, url) as parts, Session(parts.engine) as session:
             columns = AccountIdentity.issuer, AccountIdentity.subject, AccountIdentity.account_id
             identities = session.execute(select(*columns).order_by(AccountIdentity.id)).all()
-            found.append(
-                (identities, session.scalars(select(PendingSignIn.digest).order_by(PendingSignIn.digest)).all())
-            )
+            begun = session.scalars(select(PendingSignIn.digest).order_by(PendingSignIn.digest)).all()
+            found.append((identities, begun))
     assert found[0] == found[1]
     assert who in {one.subject for one in found[1][0]}
 

@@ -190,8 +190,8 @@ class Accounts:
             Unauthenticated: the old password is wrong, or the person has not confirmed that it is them.
             InvalidParams: the new one is too short or too long.
         """
+        hashed = self._passwords.hash(new)  # before the proof, which may be used once
         person = self.prove(name, old, keep)
-        hashed = self._passwords.hash(new)
         others = delete(AccountSession).where(AccountSession.account_id == person.id)
         with self._database.writing() as session:
             session.execute(update(Account).where(Account.id == person.id).values(password=hashed))
