@@ -10,7 +10,6 @@ from hub_sites import Page, as_page
 from results_hub import Player, ResultsHub
 
 from ludus.hub.people.viewers import STRANGER
-from ludus.hub.results.receipts import concluding
 from ludus.hub.results.reported import submit
 from ludus.protocol.evaluation import EpisodeFigures, TaskFigures
 from ludus.protocol.results import Declared, Submission
@@ -94,7 +93,7 @@ async def test_absent_boards_and_runs_are_pages_that_say_so(hub: ResultsHub, pac
         for path in (board_path(package, "played", "nope"), "/runs/nope", f"/runs/{'a' * 22}",
                      "/ada/absent/versions/1.0.0/board?environment=locks&split=test"):  # fmt: skip
             as_page(await client.get(path, headers=HTML), 404)
-        for path in (board_path(package, "verified"), board_path(package, "played") + "&page=0"):
+        for path in (board_path(package, "proved"), board_path(package, "played") + "&page=0"):
             as_page(await client.get(path, headers=HTML), 400)
 
 
@@ -102,7 +101,7 @@ def filled(hub: ResultsHub, package: str, count: int, tasks: int = 4) -> None:
     """Put reported runs of as many models on the board of the test split."""
     owner, _, name = package.partition("/")
     record: Any = hub.app.state.hub.catalog_of(STRANGER).version(owner, name)
-    key = concluding(hub.app.state.receipt_key)
+    key = hub.app.state.conclude
     for number in range(count):
         rewards = [float((task * 7 + number) % 3 == 0) for task in range(tasks)]
         episodes = [
