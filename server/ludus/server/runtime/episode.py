@@ -226,7 +226,7 @@ class Episode:
         self.instance: Any = None
         self.seat: str | None = None
         """The seat that it plays; None if its environment has no seats."""
-        self.match: RunningMatch | None = None
+        self.match: RunningMatch[Episode] | None = None
         """Its match, while it runs; None without seats."""
         self.match_id: str | None = None
         """The id of its match, also after the end."""
@@ -339,7 +339,12 @@ class Episode:
             return Reward.unscored(why if self.incident is None else f"{why} (incident {self.incident})")
         return total(entry.reward for entry in self.entries or ())
 
-    def join(self, match: RunningMatch, seat: str) -> None:
+    @property
+    def busy(self) -> bool:
+        """Whether a call of the episode runs."""
+        return bool(self.active)
+
+    def join(self, match: RunningMatch[Episode], seat: str) -> None:
         """Make it the episode of a seat of a match."""
         self.match, self.match_id, self.seat = match, match.id, seat
         match.episodes[seat] = self

@@ -34,10 +34,10 @@ from ludus.server.runtime.idempotency import IdempotencyCache
 from ludus.server.runtime.ids import Ids
 from ludus.server.runtime.journal import Ended, Journal, committed
 from ludus.server.runtime.limits import ServerLimits
-from ludus.server.runtime.matches import by_match, seats_to_start, take_seats
 from ludus.server.runtime.places import Places
 from ludus.server.runtime.recovery import Recovery
 from ludus.server.runtime.repeating import write_whole
+from ludus.server.runtime.seats import by_match, seats_to_start, take_seats
 from ludus.server.runtime.setup import EpisodeSetup
 from ludus.server.runtime.snapshots import Snapshots
 from ludus.server.runtime.startup import StartupHooks

@@ -19,14 +19,14 @@ Seats = Sequence[tuple[Episode, History]]
 """The episodes of a match that had not ended, with what the journal holds of them."""
 
 
-def join_match(matches: dict[str, RunningMatch], episode: Episode, history: History) -> None:
+def join_match(matches: dict[str, RunningMatch[Episode]], episode: Episode, history: History) -> None:
     """Give an episode of a journal its seat, in a match of its own or one that another seat has made."""
     started = history.started
     if started.match is None or started.seat is None:
         return
     episode.match_id, episode.seat = started.match, started.seat
     if history.ended is None:
-        match = matches.setdefault(started.match, RunningMatch(started.match, started.opponent))
+        match = matches.setdefault(started.match, RunningMatch[Episode](started.match, started.opponent))
         episode.join(match, started.seat)
 
 

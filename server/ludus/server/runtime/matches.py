@@ -3,10 +3,10 @@
 How this works:
 
 * A `RunningMatch` holds the author's `Match` and the episodes of the seats that agents have taken.
-* Calls of a match run one at a time: `in_match` wraps each call and takes the match's lock in the order of arrival. A
-  call that waits in `SeatedEnvironment.wait_for_others` gives the lock up and takes it again when another call has
-  finished. So what a call shows depends only on the calls that finished before it, and repeating the calls in the order
-  in which they finished gives the same match again (`match_recovery.py`).
+* Calls of a match run one at a time: `seats.in_match` wraps each call and takes the match's lock in the order of
+  arrival. A call that waits in `SeatedEnvironment.wait_for_others` gives the lock up and takes it again when another
+  call has finished. So what a call shows depends only on the calls that finished before it, and repeating the calls in
+  the order in which they finished gives the same match again (`match_recovery.py`).
 * When a call ends the match, its own result holds its seat's reward. The call of another seat that waits then wakes up
   and ends its episode likewise. The other episodes end at once, with their reward in an entry of source `match`.
 * A seat that ends for another reason has left: `Match.left` decides the match. If its environment or what is below it
@@ -16,22 +16,19 @@ How this works:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from ludus.protocol.episodes import StartParams, StepResult
-from ludus.protocol.errors import EpisodeFailed, InvalidParams, Unsupported
+from ludus.protocol.episodes import StepResult
+from ludus.protocol.errors import EpisodeFailed
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
 from ludus.protocol.rewards import Reward, RewardEntry, total
-from ludus.server.authoring.results import read_content
 from ludus.server.authoring.seats import Match, SeatedEnvironment
-from ludus.server.authoring.tools import Tool
 from ludus.server.runtime import user_code
 from ludus.server.runtime.clock import current_clock
 
 if TYPE_CHECKING:
-    from ludus.server.runtime.episode import Call, Episode, StepRecord
     from ludus.server.runtime.threads import Share
     from ludus.server.tasks.catalog import Published
 
@@ -39,7 +36,27 @@ UNSCORED_ENDS = frozenset({EndReason.SERVER_STOPPED, EndReason.ENVIRONMENT_ERROR
 """The ends of one seat that end all seats for the same reason: they say nothing about any policy."""
 
 
-class RunningMatch:
+class SeatEpisode(Protocol):
+    """What a match reads of the episode of a seat."""
+
+    id: str
+    published: Published
+    task: Any
+    seed: int
+    seat: str | None
+    asked: int
+    end_reason: EndReason | None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call of the episode runs."""
+        ...
+
+
+EpisodeT = TypeVar("EpisodeT", bound=SeatEpisode)
+
+
+class RunningMatch(Generic[EpisodeT]):
     """One match.
 
     Args:
@@ -65,7 +82,7 @@ class RunningMatch:
         self.opponent = opponent
         self.match: Match[Any] | None = None
         """The author's match; None before its setup."""
-        self.episodes: dict[str, Episode] = {}
+        self.episodes: dict[str, EpisodeT] = {}
         """The episodes by seat, in the order of the seats."""
         self.repeating = False
         """Whether earlier calls are being repeated, so that none of them waits."""
@@ -83,7 +100,7 @@ class RunningMatch:
         """Whether one agent plays against scripted opponents only."""
         return len(self.episodes) == 1
 
-    async def open(self, share: Share, episode: Episode) -> Match[Any]:
+    async def open(self, share: Share, episode: EpisodeT) -> Match[Any]:
         """Return the author's match, set up by the first episode that asks.
 
         Raises:
@@ -153,7 +170,7 @@ class RunningMatch:
 
     # ── ends ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def conclude(self, episode: Episode, result: StepResult) -> StepResult:
+    def conclude(self, episode: EpisodeT, result: StepResult) -> StepResult:
         """Return the result of a call with the reward of the match, if it has ended or ends with the call."""
         if result.end_reason is not None:
             self._leave(episode)
@@ -168,7 +185,7 @@ class RunningMatch:
         reason = result.end_reason or EndReason.COMPLETED
         return result.model_copy(update={"reward": reward, "end_reason": reason})
 
-    def ended(self, episode: Episode, reason: EndReason) -> tuple[RewardEntry, ...]:
+    def ended(self, episode: EpisodeT, reason: EndReason) -> tuple[RewardEntry, ...]:
         """Note the end of an episode, and return what its match adds to its reward log outside of its calls."""
         if EVENT_OF_REASON[reason] is Event.FAIL or reason is EndReason.SERVER_STOPPED:
             return ()
@@ -186,8 +203,8 @@ class RunningMatch:
         return (RewardEntry(step=episode.asked, source="match", reward=reward),)
 
     def ending(
-        self, episode: Episode, reason: EndReason, failure: EpisodeFailed | None
-    ) -> Iterator[tuple[Episode, EndReason, EpisodeFailed | None]]:
+        self, episode: EpisodeT, reason: EndReason, failure: EpisodeFailed | None
+    ) -> Iterator[tuple[EpisodeT, EndReason, EpisodeFailed | None]]:
         """Yield the other episodes that must end now because one has, with their reasons and failures."""
         if self._failure is not None:
             reason, failure = EndReason.ENVIRONMENT_ERROR, self._failure
@@ -196,11 +213,11 @@ class RunningMatch:
                 continue
             if reason in UNSCORED_ENDS:
                 yield other, reason, failure
-            elif not other.active:
+            elif not other.busy:
                 yield other, EndReason.COMPLETED, None
         self._wake()
 
-    def owed(self) -> Iterator[tuple[Episode, tuple[RewardEntry, ...]]]:
+    def owed(self) -> Iterator[tuple[EpisodeT, tuple[RewardEntry, ...]]]:
         """Yield the episodes that a running call will end, with what they get if the server dies before it does.
 
         A journal holds this with the end of the match. The end of the call, which is written later, takes its place.
@@ -216,87 +233,8 @@ class RunningMatch:
         if all(one.end_reason is not None for one in self.episodes.values()):
             self.match = None
 
-    def _leave(self, episode: Episode) -> None:
+    def _leave(self, episode: EpisodeT) -> None:
         """Decide the match because a seat has left it, unless it is decided."""
         if self.match is not None and not self.match.finished:
             assert episode.seat is not None
             user_code.call(self.match.finish, user_code.call(self.match.left, episode.seat))
-
-
-def in_match(call: Call) -> Call:
-    """Wrap a call: one call of a match at a time, and the end of the match with its rewards."""
-
-    async def play(episode: Episode, record: StepRecord) -> StepResult:
-        match = episode.match
-        assert match is not None
-        assert episode.seat is not None
-        async with match.turn(episode.seat):
-            if (
-                match.finished and record.tool is not None
-            ):  # it ended while the call waited for others, so the call does not run
-                content = read_content(user_code.call(episode.instance.observe))
-                return match.conclude(episode, StepResult(step=record.number, content=content))
-            result = await call(episode, record)
-            # A final answer is not graded; what the seat gets for leaving is an entry of its own.
-            return result if record.tool is None else match.conclude(episode, result)
-
-    return play
-
-
-def in_turn(call: Call) -> Call:
-    """Wrap the innermost call: refuse a move that is not in turn."""
-
-    async def check(episode: Episode, record: StepRecord) -> StepResult:
-        tool = episode.tools.get(record.tool or "")
-        if isinstance(tool, Tool) and tool.move:
-            episode.instance.check_move()
-        return await call(episode, record)
-
-    return check
-
-
-def seats_to_start(published: Published, params: StartParams) -> tuple[str, ...]:
-    """Return the seats to start in each match, in the order of the seats; empty if the environment has none.
-
-    Raises:
-        Unsupported: the environment has no seats, or no scripted opponents for the seats that are not named.
-        InvalidParams: there is no such seat or strength, or a seat is named twice.
-    """
-    seats, opponents = published.seats, tuple(published.match.opponents) if published.match is not None else ()
-    name = published.name
-    if not seats:
-        if params.seats is not None or params.opponent is not None:
-            raise Unsupported(f"environment {name!r} has no seats; leave `seats` and `opponent` out", environment=name)
-        return ()
-    named = seats if params.seats == "all" else params.seats if params.seats is not None else seats[:1]
-    unknown = [one for one in named if one not in seats]
-    if unknown or len(set(named)) != len(named):
-        what = f"has no seat {unknown[0]!r}" if unknown else "can start each seat only once"
-        raise InvalidParams(f"`seats`: environment {name!r} {what}; its seats are {', '.join(seats)}")
-    if params.opponent is not None and params.opponent not in opponents:
-        have = ", ".join(opponents) or "none"
-        raise InvalidParams(f"`opponent`: environment {name!r} has no {params.opponent!r}; its opponents are {have}")
-    if len(named) < len(seats) and not opponents:
-        raise Unsupported(
-            f"environment {name!r} has no scripted opponents; start all of its seats ({', '.join(seats)})",
-            environment=name,
-        )
-    return tuple(seat for seat in seats if seat in named)
-
-
-def take_seats(
-    episodes: Sequence[Episode], seats: Sequence[str], opponent: str | None, new_id: Callable[[], str]
-) -> None:
-    """Give episodes their seats, match by match; nothing happens without seats."""
-    for start in range(0, len(episodes), len(seats)) if seats else ():
-        match = RunningMatch(new_id(), opponent)
-        for seat, episode in zip(seats, episodes[start:], strict=False):
-            episode.join(match, seat)
-
-
-def by_match(episodes: Sequence[Episode]) -> list[list[Episode]]:
-    """Return episodes grouped by match, in the order of their seats; one without a match is alone."""
-    groups: dict[object, list[Episode]] = {}
-    for episode in episodes:
-        groups.setdefault(episode.id if episode.match is None else episode.match.id, []).append(episode)
-    return list(groups.values())

@@ -141,7 +141,7 @@ class Recovery:
             read.add(journal.stored())
         read.forget_old(kept_seconds)
         histories = read.episodes
-        found, groups, matches = Found(), dict[str, list[Episode]](), dict[str, RunningMatch]()
+        found, groups, matches = Found(), dict[str, list[Episode]](), dict[str, RunningMatch[Episode]]()
         for name, history in list(histories.items()):
             begun = self.head_start.take(history)
             episode = begun.episode if begun is not None else await self._build(history)

@@ -17,7 +17,7 @@ from ludus.server.authoring.tools import Tool, ToolBase, options_of
 from ludus.server.runtime import user_code
 from ludus.server.runtime.clock import time_limit
 from ludus.server.runtime.episode import Episode
-from ludus.server.runtime.matches import by_match
+from ludus.server.runtime.seats import by_match
 from ludus.server.runtime.snapshots import Snapshots
 from ludus.server.runtime.task_sandboxes import sandbox_of
 from ludus.server.runtime.threads import Workers

@@ -14,7 +14,7 @@ A handler is one function around the author's code, `_tool_call` or `scoring.gra
 takes a `Call` and returns a `Call`, and an environment has only those that it needs. From the outside in:
 
     traced                        a span, if tracing is on
-    matches.in_match              one call of a match at a time                      (if the class has seats)
+    seats.in_match                one call of a match at a time                      (if the class has seats)
     _timed                        time spent, by environment
     _written_ahead                waits for the journal                              (if the class acts on the outside)
     snapshots.saving              a snapshot of the state                            (if the class is durable by them)
@@ -23,7 +23,7 @@ takes a `Call` and returns a `Call`, and an environment has only those that it n
     _refusing                     the agent's mistakes become results
     noise.disturbed               noise                                              (if the class has noise)
     scoring.judging_steps         `@reward(when="step")`, and the rubric at the end   (if the class declares rewards)
-    matches.in_turn               refuses moves out of turn                          (if the class has seats)
+    seats.in_turn                 refuses moves out of turn                          (if the class has seats)
     _tool_call                    validated arguments → the author's method → a result
 
 An exception that leaves the handler is the environment's failure. A record is settled exactly once, by the first of
@@ -61,8 +61,8 @@ from ludus.server.runtime.clock import CLOCK, Clock
 from ludus.server.runtime.episode import Call, Episode, StepRecord
 from ludus.server.runtime.journal import Asked, Journal, Settled, committed
 from ludus.server.runtime.limits import ServerLimits
-from ludus.server.runtime.matches import in_match, in_turn
 from ludus.server.runtime.noise import disturbed
+from ludus.server.runtime.seats import in_match, in_turn
 from ludus.server.runtime.snapshots import Snapshots, saving
 from ludus.server.runtime.step_limits import NOT_RECEIVED, TOOL_NAME_CHARS, StepLimits
 from ludus.server.runtime.threads import Share, Workers

@@ -1,0 +1,93 @@
+"""Gives episodes their seats at the start, and puts their calls into the order of their match."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ludus.protocol.episodes import StartParams, StepResult
+from ludus.protocol.errors import InvalidParams, Unsupported
+from ludus.server.authoring.results import read_content
+from ludus.server.authoring.tools import Tool
+from ludus.server.runtime import user_code
+from ludus.server.runtime.episode import Call, Episode, StepRecord
+from ludus.server.runtime.matches import RunningMatch
+from ludus.server.tasks.catalog import Published
+
+
+def in_match(call: Call) -> Call:
+    """Wrap a call: one call of a match at a time, and the end of the match with its rewards."""
+
+    async def play(episode: Episode, record: StepRecord) -> StepResult:
+        match = episode.match
+        assert match is not None
+        assert episode.seat is not None
+        async with match.turn(episode.seat):
+            if (
+                match.finished and record.tool is not None
+            ):  # it ended while the call waited for others, so the call does not run
+                content = read_content(user_code.call(episode.instance.observe))
+                return match.conclude(episode, StepResult(step=record.number, content=content))
+            result = await call(episode, record)
+            # A final answer is not graded; what the seat gets for leaving is an entry of its own.
+            return result if record.tool is None else match.conclude(episode, result)
+
+    return play
+
+
+def in_turn(call: Call) -> Call:
+    """Wrap the innermost call: refuse a move that is not in turn."""
+
+    async def check(episode: Episode, record: StepRecord) -> StepResult:
+        tool = episode.tools.get(record.tool or "")
+        if isinstance(tool, Tool) and tool.move:
+            episode.instance.check_move()
+        return await call(episode, record)
+
+    return check
+
+
+def seats_to_start(published: Published, params: StartParams) -> tuple[str, ...]:
+    """Return the seats to start in each match, in the order of the seats; empty if the environment has none.
+
+    Raises:
+        Unsupported: the environment has no seats, or no scripted opponents for the seats that are not named.
+        InvalidParams: there is no such seat or strength, or a seat is named twice.
+    """
+    seats, opponents = published.seats, tuple(published.match.opponents) if published.match is not None else ()
+    name = published.name
+    if not seats:
+        if params.seats is not None or params.opponent is not None:
+            raise Unsupported(f"environment {name!r} has no seats; leave `seats` and `opponent` out", environment=name)
+        return ()
+    named = seats if params.seats == "all" else params.seats if params.seats is not None else seats[:1]
+    unknown = [one for one in named if one not in seats]
+    if unknown or len(set(named)) != len(named):
+        what = f"has no seat {unknown[0]!r}" if unknown else "can start each seat only once"
+        raise InvalidParams(f"`seats`: environment {name!r} {what}; its seats are {', '.join(seats)}")
+    if params.opponent is not None and params.opponent not in opponents:
+        have = ", ".join(opponents) or "none"
+        raise InvalidParams(f"`opponent`: environment {name!r} has no {params.opponent!r}; its opponents are {have}")
+    if len(named) < len(seats) and not opponents:
+        raise Unsupported(
+            f"environment {name!r} has no scripted opponents; start all of its seats ({', '.join(seats)})",
+            environment=name,
+        )
+    return tuple(seat for seat in seats if seat in named)
+
+
+def take_seats(
+    episodes: Sequence[Episode], seats: Sequence[str], opponent: str | None, new_id: Callable[[], str]
+) -> None:
+    """Give episodes their seats, match by match; nothing happens without seats."""
+    for start in range(0, len(episodes), len(seats)) if seats else ():
+        match = RunningMatch[Episode](new_id(), opponent)
+        for seat, episode in zip(seats, episodes[start:], strict=False):
+            episode.join(match, seat)
+
+
+def by_match(episodes: Sequence[Episode]) -> list[list[Episode]]:
+    """Return episodes grouped by match, in the order of their seats; one without a match is alone."""
+    groups: dict[object, list[Episode]] = {}
+    for episode in episodes:
+        groups.setdefault(episode.id if episode.match is None else episode.match.id, []).append(episode)
+    return list(groups.values())
