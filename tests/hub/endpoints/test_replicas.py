@@ -128,6 +128,7 @@ async def test_a_replica_that_dies_takes_only_its_own_episodes_with_it_and_comes
             assert len({worker(one) for one in episodes}) == 2
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_limits_of_an_owner_count_replicas(start_hub: Any, tools: Any) -> None:
     hub = await start_hub(replicas=3, grow_load=1, grow_seconds=0, limits={"running_of_owner": 2})
     await hub.publish()

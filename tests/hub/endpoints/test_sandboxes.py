@@ -148,6 +148,11 @@ for pid in {pids!r}:
 """
 
 
+def sockets_of_brokers() -> list[str]:
+    """Return where the sockets of all brokers lie on this machine."""
+    return [str(path) for path in Path(tempfile.gettempdir()).glob("ludus-*/shown/socket")]
+
+
 async def test_code_in_the_sandbox_reaches_neither_the_endpoint_nor_the_hub_nor_a_network(
     start_hub: Any, tools: Any
 ) -> None:
@@ -165,7 +170,7 @@ async def test_code_in_the_sandbox_reaches_neither_the_endpoint_nor_the_hub_nor_
             "granted True\n"
         )
         pids = sorted(tools.processes_below(os.getpid()))
-        sockets = ["/sandboxes/socket", *map(str, Path(tempfile.gettempdir()).glob("ludus-*/shown/socket"))]
+        sockets = ["/sandboxes/socket", *sockets_of_brokers()]
         assert len(sockets) > 2, "the sockets of both brokers are tried"
         said = await executes(
             episode,
@@ -181,6 +186,7 @@ async def test_code_in_the_sandbox_reaches_neither_the_endpoint_nor_the_hub_nor_
         assert len(users) == 2
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_a_sandbox_that_uses_up_its_limits_hurts_no_other_episode(start_hub: Any) -> None:
     hub = await start_hub()
     async with connect(await publish(hub)) as client:
@@ -200,6 +206,7 @@ async def test_a_sandbox_that_uses_up_its_limits_hurts_no_other_episode(start_hu
             assert await executes(second, "print('on')") == "on\n"
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_what_a_sandbox_leaves_behind_ends_with_its_episode_and_all_of_it_with_the_endpoint(
     start_hub: Any, tools: Any
 ) -> None:
@@ -312,6 +319,7 @@ async def test_an_endpoint_cannot_get_more_from_its_broker_than_it_was_granted(s
 KEEPING = "kept = bytearray(160 << 20)\nprint(len(kept)); import time; time.sleep(8)"
 
 
+@pytest.mark.suite("hub-endpoints")
 @pytest.mark.parametrize("counted", [True, False], ids=["control-groups", "without"])
 async def test_the_limits_of_an_endpoint_include_its_sandboxes(
     start_hub: Any, tools: Any, monkeypatch: pytest.MonkeyPatch, counted: bool
@@ -340,6 +348,7 @@ async def test_the_limits_of_an_endpoint_include_its_sandboxes(
         assert await runs(first, "print('on')") == "on\n"
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_what_needs_a_container_or_too_much_says_so_at_the_start(start_hub: Any) -> None:
     hub = await start_hub()
     for name, settings, words in (

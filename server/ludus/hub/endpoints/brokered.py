@@ -49,7 +49,7 @@ def _brokered(path: str) -> SandboxProvider:
         async def _start(self, settings: SandboxSettings) -> RemoteBox:
             loop = asyncio.get_running_loop()
             until = loop.time() + _START_SECONDS
-            while not any(host.usable for host in self._hosts) and loop.time() < until:
+            while not any(host.usable for host in self._hosts) and loop.time() < until:  # noqa: ASYNC110 - nothing says it
                 await asyncio.sleep(_LOOK_SECONDS)  # the broker was lost, and the next one starts
             return await super()._start(settings)
 
