@@ -6,6 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from dashboards import FOLDER, check_asked, check_complete, exposed_by
 from hubs import HubProcess, new_name, published, release
 from prometheus_client.parser import text_string_to_metric_families
 from trace_collector import Collector
@@ -64,3 +65,19 @@ def test_a_hub_sends_spans_by_route_below_that_of_the_client(tmp_path: Path) -> 
     span = next(one for one in spans if one.trace == trace)
     assert (span.name, span.service, span.parent) == ("GET /{owner}/{name}", "ludus-hub", "b7ad6b7169203331")
     assert span.attributes["http.response.status_code"] == 404
+
+
+def test_the_dashboard_asks_for_what_a_hub_exposes(client: httpx.Client) -> None:
+    published(client, release(f"alice/{new_name()}"))
+    assert client.get("/absent/page").status_code == 404
+    exposed = exposed_by(client.get("/metrics").text)
+    check_asked(FOLDER / "ludus-hub.json", exposed)
+    shown = (FOLDER / "ludus-hub.json").read_text("utf-8")
+    missing = {name for name in exposed if name.startswith("ludus_") and name.removesuffix("_sum") == name} - {
+        name for name in exposed if name in shown
+    }
+    assert {name for name in missing if not name.endswith("_created")} == set(), "each metric has a panel"
+
+
+def test_the_dashboard_of_a_hub_is_complete() -> None:
+    check_complete(FOLDER / "ludus-hub.json")

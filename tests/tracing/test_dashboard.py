@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
+from dashboards import FOLDER, check_asked, check_complete, exposed_by, selectors
 from prometheus_client.parser import text_string_to_metric_families
 from worker_servers import WorkersServer, until
 
 from ludus.client import connect
 
-DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "ludus.json"
-MADE_BY_PROMETHEUS = frozenset({"le", "job", "instance"})
+DASHBOARD = FOLDER / "ludus.json"
 pytestmark = [pytest.mark.timeout(300), pytest.mark.suite("tracing")]
-
-Exposed = dict[str, set[str]]
-"""The labels of each series, by its name."""
 
 
 @pytest.fixture
@@ -51,17 +45,6 @@ def value(text: str, name: str, **labels: str) -> float:
     )
 
 
-def exposed_by(text: str) -> Exposed:
-    """The labels of each series; families without a sample have only those that their help gives."""
-    found: Exposed = {}
-    for family in text_string_to_metric_families(text):
-        if not family.samples and family.type == "counter":
-            found.setdefault(f"{family.name}_total", set())
-        for sample in family.samples:
-            found.setdefault(sample.name, set()).update(sample.labels)
-    return found
-
-
 async def busy(server: WorkersServer) -> str:
     """Play on a server until it has something to show of everything, and return its metrics."""
     async with connect(server.url, wire="mcp") as client:
@@ -80,12 +63,7 @@ async def busy(server: WorkersServer) -> str:
 
 
 async def test_the_dashboard_asks_for_what_a_server_exposes(server: WorkersServer) -> None:
-    parser = pytest.importorskip("promql_parser", reason="promql-parser is not installed")
-    exposed = exposed_by(await busy(server))
-    for title, expression in expressions():
-        for name, labels in selectors(parser, expression):
-            assert name in exposed, f"{title}: no server exposes {name}"
-            assert labels <= exposed[name] | MADE_BY_PROMETHEUS, f"{title}: {name} has the labels {exposed[name]}"
+    check_asked(DASHBOARD, exposed_by(await busy(server)))
 
 
 async def test_metrics_count_what_happened(server: WorkersServer) -> None:
@@ -142,48 +120,6 @@ async def test_an_episode_that_departs_is_counted(server: WorkersServer) -> None
     assert value(text, "ludus_recovery_departed_total", worker=worker) == 1
 
 
-def dashboard() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(DASHBOARD.read_text(encoding="utf-8"))
-    return found
-
-
-def expressions() -> Iterator[tuple[str, str]]:
-    """The title and the expression of each query, with Grafana's own variables replaced."""
-    for panel in dashboard()["panels"]:
-        for target in panel.get("targets", ()):
-            expression = target["expr"].replace("$__rate_interval", "5m")
-            yield panel["title"], re.sub(r"\$\w+", ".*", expression)
-    for variable in dashboard()["templating"]["list"]:
-        if variable["type"] == "query":
-            name, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["query"]["query"]).groups()  # type: ignore[union-attr]
-            yield f"variable {variable['name']}", f"sum by ({label}) ({name})"
-
-
-def selectors(parser: Any, expression: str) -> Iterator[tuple[str, set[str]]]:
-    """The name of each series in an expression, with the labels that are matched or grouped by."""
-    yield from walk(parser, parser.parse(expression), set())
-
-
-def walk(parser: Any, node: Any, grouped: set[str]) -> Iterator[tuple[str, set[str]]]:
-    if isinstance(node, parser.VectorSelector):
-        yield node.name, {one.name for one in node.matchers.matchers} | grouped
-    elif isinstance(node, parser.MatrixSelector):
-        yield from walk(parser, node.vector_selector, grouped)
-    elif isinstance(node, parser.AggregateExpr):
-        labels = set(node.modifier.labels) if node.modifier is not None else set()
-        yield from walk(parser, node.expr, grouped | labels)
-    elif isinstance(node, parser.Call):
-        for argument in node.args:
-            yield from walk(parser, argument, grouped)
-    elif isinstance(node, parser.BinaryExpr):
-        yield from walk(parser, node.lhs, grouped)
-        yield from walk(parser, node.rhs, grouped)
-    elif isinstance(node, parser.ParenExpr):
-        yield from walk(parser, node.expr, grouped)
-    else:
-        assert isinstance(node, parser.NumberLiteral), f"an unexpected kind of expression: {node!r}"
-
-
 def test_an_expression_with_an_unknown_series_is_found() -> None:
     parser = pytest.importorskip("promql_parser", reason="promql-parser is not installed")
     expression = 'sum by (reason) (rate(one_total{a="b"}[5m])) / (1 + histogram_quantile(0.5, two))'
@@ -191,22 +127,4 @@ def test_an_expression_with_an_unknown_series_is_found() -> None:
 
 
 def test_the_dashboard_is_complete() -> None:
-    found = dashboard()
-    ids = [panel["id"] for panel in found["panels"]]
-    assert len(ids) == len(set(ids))
-    variables = {one["name"]: one["type"] for one in found["templating"]["list"]}
-    assert variables["datasource"] == "datasource"
-    for panel in found["panels"]:
-        if panel["type"] != "row":
-            assert panel["datasource"]["uid"] == "${datasource}"
-            assert panel["targets"]
-            assert all(one["datasource"]["uid"] == "${datasource}" for one in panel["targets"])
-    used = {name for _, text in expressions() for name in re.findall(r"\$(\w+)", text)}
-    assert used <= variables.keys()
-    cells = [
-        (x, y)
-        for panel in found["panels"]
-        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
-        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
-    ]
-    assert len(cells) == len(set(cells)), "panels overlap"
+    check_complete(DASHBOARD)
