@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import shutil
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from mcp import Client as McpClient
 
 from ludus.client.agent_endpoint import open_agent_endpoint
 from ludus.hub.app import create_hub
+from ludus.hub.database.engine import sqlite_url
 from ludus.hub.people.viewers import Viewer
 from ludus.hub.registry.publishing import Upload
 from ludus.hub.results.limits import ResultLimits
@@ -123,6 +125,14 @@ class ResultsHub:
     _server: HubServer | None = None
     _serving: asyncio.Task[None] | None = None
     app: Any = None
+
+    async def neighbor(self, data: Path) -> ResultsHub:
+        """Start a second hub on the same database, with a data folder of its own."""
+        await asyncio.to_thread(shutil.copytree, self.data, data, ignore=lambda _, names: {*names} - {"tokens.json"})
+        other = ResultsHub(data, self.address, self.database_url or sqlite_url(self.data / "hub.sqlite"))
+        other.tokens, other.limits, other.matches = self.tokens, self.limits, self.matches
+        await other.start()
+        return other
 
     async def start(self) -> None:
         if not self.tokens:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -190,6 +191,25 @@ async def test_matches_end_and_open_ones_are_void_when_the_hub_stops(hub: Result
         assert ((await alice.info())["matches"], (await alice.info())["voided"]) == (1, 0)
         assert (await alice.end(tickets[0]))["result"] is None
         assert await play(alice, bob, 1, 1) == ("draw", "draw")
+
+
+async def test_another_process_leaves_open_matches_alone_until_theirs_has_ended(
+    hub: ResultsHub, package: str, tmp_path: Path
+) -> None:
+    async with hub.client("alice") as one, hub.client("bob") as two:
+        alice, bob = await Contender.register(one, package), await Contender.register(two, package)
+        tickets = await meet(alice, bob)
+        other = await hub.neighbor(tmp_path / "other")
+        try:
+            await other.app.state.matches.sweep()
+            shown = f"/api/v1/matches/{tickets[0]['match']}"
+            assert (await one.get(shown)).json()["state"] == "open"
+            await hub.stop()
+            await other.app.state.matches.sweep()
+            async with other.client("alice") as again:
+                assert (await again.get(shown)).json()["state"] == "void"
+        finally:
+            await other.stop()
 
 
 async def test_a_player_that_comes_back_finds_its_open_match(hub: ResultsHub, package: str) -> None:

@@ -29,14 +29,8 @@ async def join(hub: ResultsHub, tmp_path: Path) -> AsyncIterator[Join]:
     hubs: list[ResultsHub] = []
 
     async def joined() -> ResultsHub:
-        data = tmp_path / f"other-{len(hubs)}"
-        data.mkdir()
-        (data / "tokens.json").write_bytes((hub.data / "tokens.json").read_bytes())
-        other = ResultsHub(data, hub.address, hub.database_url or sqlite_url(hub.data / "hub.sqlite"))
-        other.tokens, other.limits = hub.tokens, hub.limits
-        await other.start()
-        hubs.append(other)
-        return other
+        hubs.append(await hub.neighbor(tmp_path / f"other-{len(hubs)}"))
+        return hubs[-1]
 
     yield joined
     for one in hubs:
