@@ -24,7 +24,7 @@ PROGRAMS: Final = (
 MESSAGES: Final = tuple(
     f"{folder}/ludus/**/*.py" for folder in ("protocol", "server", "client_sdk", "environments", "trainer")
 )
-KEPT: Final = frozenset({"protocol/ludus/protocol/notices.py", "server/ludus/server/runtime/steps.py"})
+KEPT: Final = frozenset({"protocol/ludus/protocol/notices.py", "server/ludus/server/runtime/scoring.py"})
 """Files whose strings are observations, which agents see over the wire and which stay as they are."""
 PAGES: Final = (
     "*.md",
