@@ -15,6 +15,7 @@ from ludus.protocol import Answer, Call, EndReason, EpisodeStatus, StartedEpisod
 from ludus.protocol import episodes as e
 
 NAMES = (
+    "arithmetic", "arithmetic-easy", "arithmetic-hard", "arithmetic-medium",
     "countdown", "countdown-easy", "countdown-hard",
     "guess_number", "guess_number-easy", "guess_number-hard", "guess_number-shaped", "guess_number-tiny",
     "wordle", "wordle-easy", "wordle-hard", "wordle-sparse",

@@ -1,0 +1,95 @@
+"""Compute an expression exactly, and give its value in the final message."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from ludus.environments._partition import SplitName, digest, draw, fresh_tests, split_of
+from ludus.environments.arithmetic.answers import read_answer
+from ludus.environments.arithmetic.expressions import DIFFICULTIES, Difficulty, Expression, make_expression
+from ludus.protocol import Answer, Call, Component, Reward, StepResult
+from ludus.server import Environment, Private, Split, Task
+
+COUNTS: Final[Mapping[SplitName, int]] = {"validation": 300, "test": 300}
+"""The number of tasks of the splits that end. Training never does."""
+
+
+class ArithmeticTask(Task):
+    """An expression."""
+
+    expression: str
+    difficulty: Difficulty
+    solution: Private[str]
+    """The value: a whole number, or a fraction such as 7/2."""
+
+
+def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> ArithmeticTask:
+    """Return the training task at an index; difficulties take turns."""
+    difficulty = difficulties[index % len(difficulties)]
+    make = partial(make_expression, difficulty=difficulty)
+    found = draw(split, f"arithmetic:{difficulty}:{index}", make, lambda one: one.identity)
+    return _task(f"{split}-{index}", found, difficulty)
+
+
+def held_out_tasks(split: SplitName, difficulties: Sequence[Difficulty]) -> list[ArithmeticTask]:
+    """Return all tasks of the split for validation or test, none of them twice; difficulties take turns."""
+    fresh = fresh_tests() if split == "test" else None
+    rng = random.Random(digest(f"arithmetic:{split}:{fresh.secret if fresh else ''}"))
+    seen: set[str] = set()
+    tasks: list[ArithmeticTask] = []
+    while len(tasks) < COUNTS[split]:
+        difficulty = difficulties[len(tasks) % len(difficulties)]
+        found = make_expression(rng, difficulty)
+        if split_of(found.identity) == split and found.text not in seen:
+            seen.add(found.text)
+            prefix = f"{split}-{fresh.name}" if fresh else split
+            tasks.append(_task(f"{prefix}-{len(tasks)}", found, difficulty))
+    return tasks
+
+
+def _task(id: str, found: Expression, difficulty: Difficulty) -> ArithmeticTask:
+    return ArithmeticTask(id=id, expression=found.text, difficulty=difficulty, solution=str(found.value))
+
+
+def _splits(*difficulties: Difficulty) -> dict[str, Split[ArithmeticTask]]:
+    held_out = {split: Split.load(partial(held_out_tasks, split, difficulties)) for split in COUNTS}
+    return {"train": Split.generated(partial(make_task, "train", difficulties)), **held_out}
+
+
+class Arithmetic(Environment[ArithmeticTask]):
+    """Compute an expression of whole numbers, fractions, decimals and powers exactly."""
+
+    version = "0.1.0"
+    splits = _splits(*DIFFICULTIES)
+    variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
+    reward_range = (0.0, 1.0)
+    blocking = False
+
+    def prompt(self) -> str:
+        """Return the expression and the form of the answer."""
+        return (
+            f"Compute {self.task.expression}\n"
+            "The result must be exact: a whole number, a decimal that ends, or a fraction such as 7/2.\n"
+            "End your message with a line that has only the result, in this form:\n"
+            "Answer: NUMBER"
+        )
+
+    def grade(self, answer: str) -> Reward:
+        """Compare the number that the message gives with the value."""
+        number = read_answer(answer)
+        correct = number is not None and str(number) == self.task.solution
+        return Reward.of(
+            float(correct),
+            {
+                "correct": Component(value=float(correct)),
+                "is_number": Component(value=float(number is not None), weight=0.0),
+            },
+        )
+
+    @classmethod
+    def oracle(cls, task: ArithmeticTask) -> Generator[Call | Answer, StepResult, None]:
+        """Give the value."""
+        yield Answer(f"Answer: {task.solution}")
