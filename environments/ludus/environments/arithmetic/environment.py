@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Generator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
-from ludus.environments._partition import SplitName, digest, draw, fresh_tests, split_of
+from ludus.environments._partition import FreshTests, SplitName, digest, draw, fresh_tests, split_of
 from ludus.environments.arithmetic.answers import read_answer
 from ludus.environments.arithmetic.expressions import DIFFICULTIES, Difficulty, Expression, make_expression
 from ludus.protocol import Answer, Call, Component, Reward, StepResult
@@ -34,9 +34,15 @@ def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) 
     return _task(f"{split}-{index}", found, difficulty)
 
 
-def held_out_tasks(split: SplitName, difficulties: Sequence[Difficulty]) -> list[ArithmeticTask]:
+def held_out_tasks(split: SplitName, difficulties: Sequence[Difficulty]) -> Sequence[ArithmeticTask]:
     """Return all tasks of the split for validation or test, none of them twice; difficulties take turns."""
-    fresh = fresh_tests() if split == "test" else None
+    return _made_once(split, tuple(difficulties), fresh_tests() if split == "test" else None)
+
+
+@cache
+def _made_once(
+    split: SplitName, difficulties: Sequence[Difficulty], fresh: FreshTests | None
+) -> Sequence[ArithmeticTask]:
     rng = random.Random(digest(f"arithmetic:{split}:{fresh.secret if fresh else ''}"))
     seen: set[str] = set()
     tasks: list[ArithmeticTask] = []
@@ -50,12 +56,18 @@ def held_out_tasks(split: SplitName, difficulties: Sequence[Difficulty]) -> list
     return tasks
 
 
+def _held_out_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> ArithmeticTask:
+    return held_out_tasks(split, difficulties)[index]
+
+
 def _task(id: str, found: Expression, difficulty: Difficulty) -> ArithmeticTask:
     return ArithmeticTask(id=id, expression=found.text, difficulty=difficulty, solution=str(found.value))
 
 
 def _splits(*difficulties: Difficulty) -> dict[str, Split[ArithmeticTask]]:
-    held_out = {split: Split.load(partial(held_out_tasks, split, difficulties)) for split in COUNTS}
+    held_out = {
+        split: Split.lazy(partial(_held_out_task, split, difficulties), count) for split, count in COUNTS.items()
+    }
     return {"train": Split.generated(partial(make_task, "train", difficulties)), **held_out}
 
 

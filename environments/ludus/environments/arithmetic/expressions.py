@@ -51,7 +51,7 @@ def number(text: str) -> Expression:
 
 
 def join(left: Expression, sign: str, right: Expression) -> Expression | None:
-    """Join two expressions by `+`, `-`, `×` or `÷`, with no more parentheses than needed; None for a division by zero."""
+    """Join two expressions by `+`, `-`, `×` or `÷`, with as few parentheses as possible; None for a division by 0."""
     if sign == "÷" and right.value == 0:
         return None
     operations: Mapping[str, Callable[[Fraction, Fraction], Fraction]] = {
@@ -84,7 +84,11 @@ def make_expression(rng: random.Random, difficulty: Difficulty) -> Expression:
         difficulty: `easy` joins two whole numbers; `medium` three or four, with parentheses and a whole result; `hard`
             four to six parts with fractions, decimals and powers.
     """
-    return {"easy": _easy, "medium": _medium, "hard": _hard}[difficulty](rng)
+    make = {"easy": _easy, "medium": _medium, "hard": _hard}[difficulty]
+    while True:
+        found = make(rng)
+        if str(abs(found.value)) not in found.numbers:  # the prompt must not hold the solution
+            return found
 
 
 def _easy(rng: random.Random) -> Expression:
