@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -127,7 +128,7 @@ def test_only_the_end_of_a_long_message_is_read() -> None:
     assert read_answer("\n" * 1_000_000 + "Answer: 3") == 3
 
 
-EXPLOITS = {
+EXPLOITS: dict[str, Callable[[Any], str]] = {
     "the expression itself": lambda task: f"Answer: {task.expression}",
     "every number": lambda task: "\n".join(f"Answer: {one}" for one in range(-200, 200)) + "\nAnswer: ",
     "a list": lambda task: "Answer: " + ", ".join(map(str, range(-100, 100))),

@@ -65,7 +65,7 @@ def _task(id: str, found: Expression, difficulty: Difficulty) -> ArithmeticTask:
 
 
 def _splits(*difficulties: Difficulty) -> dict[str, Split[ArithmeticTask]]:
-    held_out = {
+    held_out: dict[str, Split[ArithmeticTask]] = {
         split: Split.lazy(partial(_held_out_task, split, difficulties), count) for split, count in COUNTS.items()
     }
     return {"train": Split.generated(partial(make_task, "train", difficulties)), **held_out}
