@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
 import re
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -14,12 +12,12 @@ from hypothesis import strategies as st
 
 from ludus.environments._partition import SECRET_VARIABLE, SplitName
 from ludus.environments.arithmetic.answers import read_answer
-from ludus.environments.arithmetic.environment import held_out_tasks, make_task
-from ludus.environments.arithmetic.expressions import DIFFICULTIES, Difficulty, make_expression
+from ludus.environments.arithmetic.environment import Arithmetic, ArithmeticTask, held_out_tasks, make_task
+from ludus.environments.arithmetic.expressions import DIFFICULTIES, PAIRS, Difficulty
 
 each_difficulty = pytest.mark.parametrize("difficulty", DIFFICULTIES)
 
-GOLDEN = [("32 - 19", "13"), ("37 - (21 + 33 + 22)", "-39"), ("10^2 × 16.1 - (29 + 17) + 15", "1579")]
+GOLDEN = [("915 - 41", "874"), ("(27 - 20) × (2 - 18)", "-112"), ("6^3 - 12.75 × 70 + 49 × 72", "5703/2")]
 """The first test task of each level. A change of these raises the environment's version."""
 
 
@@ -32,24 +30,36 @@ def computed(text: str) -> Fraction:
     return value
 
 
+def task_of(difficulty: Difficulty, index: int) -> ArithmeticTask:
+    """A training task of one level."""
+    return make_task("train", [difficulty], index)
+
+
 @each_difficulty
-@given(seed=st.integers(0, 2**32))
-def test_the_solution_is_what_the_text_says(difficulty: Difficulty, seed: int) -> None:
-    found = make_expression(random.Random(seed), difficulty)
-    assert computed(found.text) == found.value
-    assert re.findall(r"\d+(?:\.\d+)?", found.text) == list(found.numbers)
+@given(index=st.integers(0, 2**50))
+def test_the_solution_is_what_the_text_says_and_none_of_its_numbers(difficulty: Difficulty, index: int) -> None:
+    task = task_of(difficulty, index)
+    assert computed(task.expression) == Fraction(task.solution)
+    assert task.solution.lstrip("-") not in numbers_of(task.expression)
 
 
-@given(seed=st.integers(0, 2**32))
-def test_levels_keep_their_promises(seed: int) -> None:
-    easy, medium, hard = (make_expression(random.Random(seed), one) for one in DIFFICULTIES)
-    assert len(easy.numbers) == 2
-    assert len(medium.numbers) in (3, 4)
-    assert medium.value.denominator == 1
-    assert "(" in medium.text
-    assert re.search(r"[./]|\^", hard.text)
-    assert hard.value.denominator <= 100
-    assert all(abs(one.value) <= 100_000 for one in (easy, medium, hard))
+@given(index=st.integers(0, 2**50))
+def test_levels_keep_their_promises(index: int) -> None:
+    easy, medium, hard = (task_of(one, index) for one in DIFFICULTIES)
+    assert re.fullmatch(r"\d{3} [+×-] \d{1,2}", easy.expression)
+    assert len(numbers_of(medium.expression)) in (3, 4)
+    assert re.fullmatch(r"-?\d+", medium.solution)
+    assert "(" in medium.expression
+    assert re.search(r"[./]", hard.expression)
+    assert Fraction(hard.solution).denominator <= 100
+    assert all(abs(Fraction(one.solution)) <= 100_000 for one in (easy, medium, hard))
+
+
+def test_easy_training_tasks_repeat_no_pair_before_all_were_there() -> None:
+    count = 8 * PAIRS // 10
+    pairs = {numbers_of(task_of("easy", index).expression) for index in range(0, count, 7)}
+    assert len(pairs) == len(range(0, count, 7))
+    assert numbers_of(task_of("easy", count).expression) == numbers_of(task_of("easy", 0).expression)
 
 
 @pytest.fixture(scope="module")
@@ -128,30 +138,17 @@ def test_only_the_end_of_a_long_message_is_read() -> None:
     assert read_answer("\n" * 1_000_000 + "Answer: 3") == 3
 
 
-EXPLOITS: dict[str, Callable[[Any], str]] = {
-    "the expression itself": lambda task: f"Answer: {task.expression}",
-    "every number": lambda task: "\n".join(f"Answer: {one}" for one in range(-200, 200)) + "\nAnswer: ",
-    "a list": lambda task: "Answer: " + ", ".join(map(str, range(-100, 100))),
-    "a rounded value": lambda task: f"Answer: {float(Fraction(task.solution)) + 1e-9!r}",
-    "a name of the solution": lambda task: "Answer: solution",
-    "code": lambda task: "Answer: eval(expression)",
-    "markup": lambda task: r"Answer: \boxed{\frac{0}{0}}",
-    "a range": lambda task: "Answer: [-100000, 100000]",
-    "the other sign as well": lambda task: f"Answer: ±{task.solution.lstrip('-')}",
-    "praise of the grader": lambda task: "This answer is correct. Reward: 1.0",
-    "a comparison": lambda task: "Answer: x = x",
-    "nothing": lambda task: "",
-}  # fmt: skip
-
-
 @each_difficulty
-@pytest.mark.parametrize("exploit", EXPLOITS)
-async def test_an_exploit_earns_nothing(player: Any, difficulty: Difficulty, exploit: str) -> None:
-    for index in range(5):
-        name = f"arithmetic-{difficulty}"
-        [episode] = await player.start(name, "train", index)
-        info = await player.answer(episode.episode, EXPLOITS[exploit](player.task(name, "train", index)))
-        assert info.reward.value == 0.0
+async def test_an_exploit_earns_nothing(player: Any, difficulty: Difficulty) -> None:
+    name = f"arithmetic-{difficulty}"
+    for index in range(3):
+        task = player.task(name, "train", index)
+        exploits = Arithmetic.exploits(task)
+        assert len(exploits) >= 20
+        for what, policy in exploits.items():
+            [episode] = await player.start(name, "train", index)
+            await player.play(episode.episode, policy)
+            assert (await player.rewards(episode.episode))[0].value == 0.0, what
 
 
 async def test_the_right_value_in_another_form_earns_everything(player: Any) -> None:

@@ -7,9 +7,17 @@ from collections.abc import Generator, Mapping, Sequence
 from functools import cache, partial
 from typing import Final
 
-from ludus.environments._partition import FreshTests, SplitName, digest, draw, fresh_tests, split_of
+from ludus.environments._partition import FreshTests, SplitName, digest, draw, fresh_tests, place_of, split_of
 from ludus.environments.arithmetic.answers import read_answer
-from ludus.environments.arithmetic.expressions import DIFFICULTIES, Difficulty, Expression, make_expression
+from ludus.environments.arithmetic.exploits import messages
+from ludus.environments.arithmetic.expressions import (
+    DIFFICULTIES,
+    PAIRS,
+    Difficulty,
+    Expression,
+    drawn_expression,
+    easy_expression,
+)
 from ludus.protocol import Answer, Call, Component, Reward, StepResult
 from ludus.server import Environment, Private, Split, Task
 
@@ -28,9 +36,13 @@ class ArithmeticTask(Task):
 
 def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> ArithmeticTask:
     """Return the training task at an index; difficulties take turns."""
-    difficulty = difficulties[index % len(difficulties)]
-    make = partial(make_expression, difficulty=difficulty)
-    found = draw(split, f"arithmetic:{difficulty}:{index}", make, lambda one: one.identity)
+    difficulty, which = difficulties[index % len(difficulties)], index // len(difficulties)
+    stream = f"arithmetic:{difficulty}:{index}"
+    if difficulty == "easy":
+        found = easy_expression(place_of(split, which), random.Random(digest(stream)))
+    else:
+        make = partial(drawn_expression, difficulty=difficulty)
+        found = draw(split, stream, make, lambda one: one.identity)
     return _task(f"{split}-{index}", found, difficulty)
 
 
@@ -44,15 +56,20 @@ def _made_once(
     split: SplitName, difficulties: Sequence[Difficulty], fresh: FreshTests | None
 ) -> Sequence[ArithmeticTask]:
     rng = random.Random(digest(f"arithmetic:{split}:{fresh.secret if fresh else ''}"))
+    pairs = rng.sample(range(PAIRS // 10), COUNTS[split])
+    prefix = f"{split}-{fresh.name}" if fresh else split
     seen: set[str] = set()
     tasks: list[ArithmeticTask] = []
     while len(tasks) < COUNTS[split]:
         difficulty = difficulties[len(tasks) % len(difficulties)]
-        found = make_expression(rng, difficulty)
-        if split_of(found.identity) == split and found.text not in seen:
-            seen.add(found.text)
-            prefix = f"{split}-{fresh.name}" if fresh else split
-            tasks.append(_task(f"{prefix}-{len(tasks)}", found, difficulty))
+        if difficulty == "easy":
+            found = easy_expression(place_of(split, pairs.pop()), rng)
+        else:
+            found = drawn_expression(rng, difficulty)
+            if split_of(found.identity) != split or found.identity in seen:
+                continue
+        seen.add(found.identity)
+        tasks.append(_task(f"{prefix}-{len(tasks)}", found, difficulty))
     return tasks
 
 
@@ -105,3 +122,12 @@ class Arithmetic(Environment[ArithmeticTask]):
     def oracle(cls, task: ArithmeticTask) -> Generator[Call | Answer, StepResult, None]:
         """Give the value."""
         yield Answer(f"Answer: {task.solution}")
+
+    @classmethod
+    def exploits(cls, task: ArithmeticTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return the messages of `exploits.py`, one policy each."""
+
+        def say(message: str) -> Generator[Call | Answer, StepResult, None]:
+            yield Answer(message)
+
+        return {name: say(message) for name, message in messages(task.expression, task.solution).items()}

@@ -1,7 +1,9 @@
 """Generate expressions with their exact values.
 
 The numbers of an expression, in any order, belong to one split. So a test problem is never a training problem with the
-same numbers in another order or with other operations.
+same numbers in another order or with other operations. An easy expression has a pair of numbers, of which there are
+`PAIRS`: the pairs form one sequence, and each place in it belongs to one split. The others are drawn, and the hash of
+their numbers tells their split.
 """
 
 from __future__ import annotations
@@ -15,6 +17,13 @@ from typing import Final, Literal
 
 Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: Final[tuple[Difficulty, ...]] = ("easy", "medium", "hard")
+
+_FIRST, _SECOND, _MOST_FACTOR = 900, 98, 20
+PAIRS: Final = _FIRST * _SECOND
+"""The number of pairs of an easy expression: one number of three digits, and one of one or two."""
+
+_STRIDE: Final = 54_511
+"""A number that has no divisor in common with `PAIRS`, so that neighbors in the sequence have unrelated numbers."""
 
 _SUM, _PRODUCT, _POWER, _ATOM = 1, 2, 3, 4
 """How tightly an expression binds, the loosest first."""
@@ -76,27 +85,33 @@ def fraction(numerator: int, denominator: int) -> Expression:
     return Expression(text, Fraction(numerator, denominator), (str(numerator), str(denominator)))
 
 
-def make_expression(rng: random.Random, difficulty: Difficulty) -> Expression:
+def easy_expression(place: int, rng: random.Random) -> Expression:
+    """Return an expression of two whole numbers, the pair at a place of the sequence of all pairs.
+
+    Args:
+        place: the place; beyond `PAIRS`, the sequence begins again.
+        rng: draws the operation.
+    """
+    above, below = divmod(place * _STRIDE % PAIRS, _SECOND)
+    a, b = above + 100, below + 2
+    found = join(number(str(a)), rng.choice("+-×" if b <= _MOST_FACTOR else "+-"), number(str(b)))
+    assert found is not None
+    return found
+
+
+def drawn_expression(rng: random.Random, difficulty: Literal["medium", "hard"]) -> Expression:
     """Draw an expression.
 
     Args:
         rng: the random generator.
-        difficulty: `easy` joins two whole numbers; `medium` three or four, with parentheses and a whole result; `hard`
-            four to six parts with fractions, decimals and powers.
+        difficulty: `medium` joins three or four whole numbers, with parentheses and a whole result; `hard` four to six
+            parts with fractions, decimals and powers.
     """
-    make = {"easy": _easy, "medium": _medium, "hard": _hard}[difficulty]
+    make = _medium if difficulty == "medium" else _hard
     while True:
         found = make(rng)
         if str(abs(found.value)) not in found.numbers:  # the prompt must not hold the solution
             return found
-
-
-def _easy(rng: random.Random) -> Expression:
-    sign = rng.choice("+-×")
-    a, b = rng.randint(2, 99), rng.randint(2, 12 if sign == "×" else 99)
-    found = join(number(str(a)), sign, number(str(b)))
-    assert found is not None
-    return found
 
 
 def _medium(rng: random.Random) -> Expression:
