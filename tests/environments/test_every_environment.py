@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 from collections.abc import Generator, Sequence
 from importlib import resources
 from typing import Any
@@ -15,6 +16,7 @@ from ludus.protocol import Answer, Call, EndReason, EpisodeStatus, StartedEpisod
 from ludus.protocol import episodes as e
 
 NAMES = (
+    "arithmetic", "arithmetic-easy", "arithmetic-hard", "arithmetic-medium",
     "connect_four", "connect_four-easy", "connect_four-hard",
     "countdown", "countdown-easy", "countdown-hard",
     "guess_number", "guess_number-easy", "guess_number-hard", "guess_number-shaped", "guess_number-tiny",
@@ -38,6 +40,9 @@ def problem(task: Task) -> tuple[Any, ...]:
 def arbitrary(tools: Sequence[ToolSpec], rng: random.Random) -> Generator[Call | Answer, StepResult, None]:
     """Call a random tool with random arguments of the right types, and never learn."""
     while True:
+        if not tools:
+            yield Answer(str(rng.randint(-100, 100)))
+            return
         tool = rng.choice(tools)
         arguments: dict[str, Any] = {}
         for name, schema in tool.input_schema["properties"].items():
@@ -72,7 +77,7 @@ async def test_it_has_the_three_splits_and_announces_its_rewards(player: Any, na
     info = player.host.catalog[name].info
 
     assert [(split.name, split.type) for split in info.splits] == [(split, split) for split in SPLITS]
-    assert all(split.count for split in info.splits)
+    assert all(split.count or split.name == "train" for split in info.splits), "only training may be endless"
     assert info.reward_range == (0.0, 1.0)
     assert info.description
     assert info.seedable
@@ -93,7 +98,8 @@ async def test_validation_and_test_hold_no_problem_twice_and_share_none(player: 
 async def test_no_training_problem_is_held_out(player: Any, name: str) -> None:
     splits = player.host.catalog[name].splits
     held_out = {problem(splits[split].get(i)) for split in SPLITS[1:] for i in range(splits[split].count)}
-    sample = range(0, splits["train"].count, max(1, splits["train"].count // 2000))
+    count = splits["train"].count or 2_000_000
+    sample = range(0, count, max(1, count // 2000))
 
     assert held_out.isdisjoint(problem(splits["train"].get(index)) for index in sample)
 
@@ -118,7 +124,8 @@ async def test_the_oracle_earns_the_greatest_reward(player: Any, name: str, spli
         total, _ = await player.rewards(episode.episode)
 
         assert total.value == best
-        assert results[-1].end_reason is EndReason.COMPLETED
+        last = results[-1].end_reason if results else (await player.info(episode.episode)).end_reason
+        assert last is (EndReason.COMPLETED if results else EndReason.SUBMITTED)
         assert not any(result.error for result in results)
 
 
@@ -173,11 +180,12 @@ async def test_arbitrary_calls_earn_next_to_nothing_and_come_to_an_end(player: A
     totals = []
     for index in range(SAMPLE):
         [episode] = await player.start(name, "train", index, seed=index)
-        results = await player.play(episode.episode, arbitrary(episode.tools, rng))
+        await player.play(episode.episode, arbitrary(episode.tools, rng))
         total, _ = await player.rewards(episode.episode)
         totals.append(total.value)
 
-        assert results[-1].status in (EpisodeStatus.COMPLETED, EpisodeStatus.TRUNCATED)
+        ended = (await player.info(episode.episode)).status
+        assert ended in (EpisodeStatus.COMPLETED, EpisodeStatus.TRUNCATED)
     assert sum(totals) / len(totals) <= 0.05
 
 
@@ -241,7 +249,8 @@ async def test_prompt_and_observations_never_tell_a_private_field(player: Any, n
         for field in task.private_fields():
             secret = str(getattr(task, field)).lower()
             # A few answers, such as "below", are words of the rules themselves.
-            assert secret not in shown or secret in rules
+            told = re.search(rf"(?<![\w.]){re.escape(secret)}(?![\w.]|\.\d)", shown)
+            assert told is None or secret in rules
 
 
 @each_environment
@@ -269,11 +278,11 @@ async def test_the_readme_names_its_tools_fields_components_and_counts(player: A
     assert [one for one in names if f"`{one}" not in readme and f"# {one}" not in readme] == []
     if name == base:
         for split, tasks in player.host.catalog[name].splits.items():
-            assert f"`{split}` {tasks.count:,}" in readme
+            assert f"`{split}` {f'{tasks.count:,}' if tasks.count else 'endless'}" in readme
         assert f"`{player.host.catalog[name].info.version}`" in readme
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("connect_four")])
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(("arithmetic", "connect_four"))])
 async def test_a_fork_goes_on_as_the_original_does(player: Any, name: str) -> None:
     [episode] = await player.start(name, "train", 2, seed=5)
     tool, parameter = player_mistake(episode)

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from hubs import OTHER_KEY, HubProcess, kind_of, new_name, publish, published, release, until, upload
 
+from ludus.hub.seed import LIBRARY
 from ludus.protocol.signing import public_key
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 
@@ -154,7 +155,7 @@ def test_a_hub_whose_key_was_lost_starts_and_says_what_it_cannot_publish(tmp_pat
     hub.start()
     try:
         with hub.client() as client:
-            assert client.get("/api/v1/environments").json()["total"] == 3
+            assert client.get("/api/v1/environments").json()["total"] == len(LIBRARY)
     finally:
         assert hub.stop() == 0
     assert "ludus/wordle was not published" in hub.log()

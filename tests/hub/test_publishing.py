@@ -8,6 +8,7 @@ import httpx
 import pytest
 from hubs import KEY, OTHER_KEY, HubProcess, WheelParts, kind_of, new_name, publish, published, release, upload
 
+from ludus.hub.seed import LIBRARY
 from ludus.protocol.registry import VersionInfo
 from ludus.protocol.signing import check_contents, public_key
 
@@ -143,7 +144,7 @@ def test_search_has_pages_and_a_total(client: httpx.Client) -> None:
 
 
 def test_a_hub_with_nothing_configured_has_the_signed_built_in_library(client: httpx.Client) -> None:
-    for name in ("guess-number", "countdown", "wordle"):
+    for name in (name.replace("_", "-") for name in LIBRARY):
         info = VersionInfo.model_validate(client.get(f"/api/v1/environments/ludus/{name}/versions/latest").json())
         assert info.signature is not None
         check_contents(info.signature, info.manifest, info.card)

@@ -6,13 +6,35 @@ Of ten problems, eight are for training, and one each is for validation and test
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 from collections.abc import Callable
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal, NamedTuple, TypeVar
 
 ProblemT = TypeVar("ProblemT")
 SplitName = Literal["train", "validation", "test"]
 SPLITS: Final[tuple[SplitName, ...]] = ("train", "validation", "test")
+SECRET_VARIABLE: Final = "LUDUS_TEST_SECRET"
+"""The environment variable with a secret, from which the tasks of test splits are drawn where it is set."""
+
+
+class FreshTests(NamedTuple):
+    """Test tasks that nobody has seen.
+
+    Attributes:
+        secret: what the tasks are drawn from.
+        name: a part of their ids, from which the secret does not follow, so that results on other tasks are never
+            taken for results on these.
+    """
+
+    secret: str
+    name: str
+
+
+def fresh_tests() -> FreshTests | None:
+    """Return how to draw fresh test tasks; None for those that everybody with this package can compute."""
+    secret = os.environ.get(SECRET_VARIABLE, "")
+    return FreshTests(secret, f"{digest(f'name:{secret}'):016x}"[:8]) if secret else None
 
 
 def digest(text: str) -> int:

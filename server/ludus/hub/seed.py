@@ -1,4 +1,4 @@
-"""The built-in library as packages of the hub: `ludus/guess-number`, `ludus/countdown` and `ludus/wordle`.
+"""The built-in library as packages of the hub, such as `ludus/wordle`.
 
 Their wheels are made here, without a network: a module that names the class, and a dependency on exactly this version
 of Ludus, which has the code. They are signed with the hub's own key, which is made when the hub first starts. Files of
@@ -40,8 +40,10 @@ OPERATOR: Final = Viewer.of_administrator(OWNER)
 """Who publishes them."""
 
 LIBRARY: Final = {
+    "arithmetic": ("math", "single-turn"),
     "guess_number": ("game", "search", "single-player"),
     "countdown": ("arithmetic", "math", "single-player"),
+    "connect_four": ("game", "two-players"),
     "wordle": ("game", "words", "single-player"),
 }
 """The tags of each environment of the built-in library that the hub publishes."""

@@ -1,0 +1,133 @@
+"""Compute an expression exactly, and give its value in the final message."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Mapping, Sequence
+from functools import cache, partial
+from typing import Final
+
+from ludus.environments._partition import FreshTests, SplitName, digest, draw, fresh_tests, place_of, split_of
+from ludus.environments.arithmetic.answers import read_answer
+from ludus.environments.arithmetic.exploits import messages
+from ludus.environments.arithmetic.expressions import (
+    DIFFICULTIES,
+    PAIRS,
+    Difficulty,
+    Expression,
+    drawn_expression,
+    easy_expression,
+)
+from ludus.protocol import Answer, Call, Component, Reward, StepResult
+from ludus.server import Environment, Private, Split, Task
+
+COUNTS: Final[Mapping[SplitName, int]] = {"validation": 300, "test": 300}
+"""The number of tasks of the splits that end. Training never does."""
+
+
+class ArithmeticTask(Task):
+    """An expression."""
+
+    expression: str
+    difficulty: Difficulty
+    solution: Private[str]
+    """The value: a whole number, or a fraction such as 7/2."""
+
+
+def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> ArithmeticTask:
+    """Return the training task at an index; difficulties take turns."""
+    difficulty, which = difficulties[index % len(difficulties)], index // len(difficulties)
+    stream = f"arithmetic:{difficulty}:{index}"
+    if difficulty == "easy":
+        found = easy_expression(place_of(split, which), random.Random(digest(stream)))
+    else:
+        make = partial(drawn_expression, difficulty=difficulty)
+        found = draw(split, stream, make, lambda one: one.identity)
+    return _task(f"{split}-{index}", found, difficulty)
+
+
+def held_out_tasks(split: SplitName, difficulties: Sequence[Difficulty]) -> Sequence[ArithmeticTask]:
+    """Return all tasks of the split for validation or test, none of them twice; difficulties take turns."""
+    return _made_once(split, tuple(difficulties), fresh_tests() if split == "test" else None)
+
+
+@cache
+def _made_once(
+    split: SplitName, difficulties: Sequence[Difficulty], fresh: FreshTests | None
+) -> Sequence[ArithmeticTask]:
+    rng = random.Random(digest(f"arithmetic:{split}:{fresh.secret if fresh else ''}"))
+    pairs = rng.sample(range(PAIRS // 10), COUNTS[split])
+    prefix = f"{split}-{fresh.name}" if fresh else split
+    seen: set[str] = set()
+    tasks: list[ArithmeticTask] = []
+    while len(tasks) < COUNTS[split]:
+        difficulty = difficulties[len(tasks) % len(difficulties)]
+        if difficulty == "easy":
+            found = easy_expression(place_of(split, pairs.pop()), rng)
+        else:
+            found = drawn_expression(rng, difficulty)
+            if split_of(found.identity) != split or found.identity in seen:
+                continue
+        seen.add(found.identity)
+        tasks.append(_task(f"{prefix}-{len(tasks)}", found, difficulty))
+    return tasks
+
+
+def _held_out_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> ArithmeticTask:
+    return held_out_tasks(split, difficulties)[index]
+
+
+def _task(id: str, found: Expression, difficulty: Difficulty) -> ArithmeticTask:
+    return ArithmeticTask(id=id, expression=found.text, difficulty=difficulty, solution=str(found.value))
+
+
+def _splits(*difficulties: Difficulty) -> dict[str, Split[ArithmeticTask]]:
+    held_out: dict[str, Split[ArithmeticTask]] = {
+        split: Split.lazy(partial(_held_out_task, split, difficulties), count) for split, count in COUNTS.items()
+    }
+    return {"train": Split.generated(partial(make_task, "train", difficulties)), **held_out}
+
+
+class Arithmetic(Environment[ArithmeticTask]):
+    """Compute an expression of whole numbers, fractions, decimals and powers exactly."""
+
+    version = "0.1.0"
+    splits = _splits(*DIFFICULTIES)
+    variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
+    reward_range = (0.0, 1.0)
+    blocking = False
+
+    def prompt(self) -> str:
+        """Return the expression and the form of the answer."""
+        return (
+            f"Compute {self.task.expression}\n"
+            "The result must be exact: a whole number, a decimal that ends, or a fraction such as 7/2.\n"
+            "End your message with a line that has only the result, in this form:\n"
+            "Answer: NUMBER"
+        )
+
+    def grade(self, answer: str) -> Reward:
+        """Compare the number that the message gives with the value."""
+        number = read_answer(answer)
+        correct = number is not None and str(number) == self.task.solution
+        return Reward.of(
+            float(correct),
+            {
+                "correct": Component(value=float(correct)),
+                "is_number": Component(value=float(number is not None), weight=0.0),
+            },
+        )
+
+    @classmethod
+    def oracle(cls, task: ArithmeticTask) -> Generator[Call | Answer, StepResult, None]:
+        """Give the value."""
+        yield Answer(f"Answer: {task.solution}")
+
+    @classmethod
+    def exploits(cls, task: ArithmeticTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return the messages of `exploits.py`, one policy each."""
+
+        def say(message: str) -> Generator[Call | Answer, StepResult, None]:
+            yield Answer(message)
+
+        return {name: say(message) for name, message in messages(task.expression, task.solution).items()}

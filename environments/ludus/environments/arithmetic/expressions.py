@@ -1,0 +1,154 @@
+"""Generate expressions with their exact values.
+
+The numbers of an expression, in any order, belong to one split. So a test problem is never a training problem with the
+same numbers in another order or with other operations. An easy expression has a pair of numbers, of which there are
+`PAIRS`: the pairs form one sequence, and each place in it belongs to one split. The others are drawn, and the hash of
+their numbers tells their split.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import gcd
+from typing import Final, Literal
+
+Difficulty = Literal["easy", "medium", "hard"]
+DIFFICULTIES: Final[tuple[Difficulty, ...]] = ("easy", "medium", "hard")
+
+_FIRST, _SECOND, _MOST_FACTOR = 900, 98, 20
+PAIRS: Final = _FIRST * _SECOND
+"""The number of pairs of an easy expression: one number of three digits, and one of one or two."""
+
+_STRIDE: Final = 54_511
+"""A number that has no divisor in common with `PAIRS`, so that neighbors in the sequence have unrelated numbers."""
+
+_SUM, _PRODUCT, _POWER, _ATOM = 1, 2, 3, 4
+"""How tightly an expression binds, the loosest first."""
+
+
+_FRACTIONS: Final = tuple((above, below) for below in range(2, 13) for above in range(1, 20) if gcd(above, below) == 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """An expression, its value, and the numbers in it.
+
+    Attributes:
+        text: the expression.
+        value: its exact value.
+        numbers: the numbers as they are written, from left to right.
+        binds: how tightly its last operation binds.
+    """
+
+    text: str
+    value: Fraction
+    numbers: tuple[str, ...]
+    binds: int = _ATOM
+
+    @property
+    def identity(self) -> str:
+        """A text that is equal for all expressions with the same numbers."""
+        return f"arithmetic:{' '.join(sorted(self.numbers))}"
+
+
+def number(text: str) -> Expression:
+    """Return a number such as 12 or 2.5."""
+    return Expression(text, Fraction(text), (text,))
+
+
+def join(left: Expression, sign: str, right: Expression) -> Expression | None:
+    """Join two expressions by `+`, `-`, `×` or `÷`, with as few parentheses as possible; None for a division by 0."""
+    if sign == "÷" and right.value == 0:
+        return None
+    operations: Mapping[str, Callable[[Fraction, Fraction], Fraction]] = {
+        "+": lambda a, b: a + b, "-": lambda a, b: a - b, "×": lambda a, b: a * b, "÷": lambda a, b: a / b,
+    }  # fmt: skip
+    binds = _SUM if sign in "+-" else _PRODUCT
+    # Sums and products are read from the left, so an operand on the right needs parentheses if it binds alike.
+    first = _within(left, left.binds < binds)
+    second = _within(right, right.binds < binds or (right.binds == binds and sign != "+"))
+    value = operations[sign](left.value, right.value)
+    return Expression(f"{first} {sign} {second}", value, left.numbers + right.numbers, binds)
+
+
+def power(base: int, exponent: int) -> Expression:
+    """Return a power of a whole number."""
+    return Expression(f"{base}^{exponent}", Fraction(base**exponent), (str(base), str(exponent)), _POWER)
+
+
+def fraction(numerator: int, denominator: int) -> Expression:
+    """Return a fraction in parentheses."""
+    text = f"({numerator}/{denominator})"
+    return Expression(text, Fraction(numerator, denominator), (str(numerator), str(denominator)))
+
+
+def easy_expression(place: int, rng: random.Random) -> Expression:
+    """Return an expression of two whole numbers, the pair at a place of the sequence of all pairs.
+
+    Args:
+        place: the place; beyond `PAIRS`, the sequence begins again.
+        rng: draws the operation.
+    """
+    above, below = divmod(place * _STRIDE % PAIRS, _SECOND)
+    a, b = above + 100, below + 2
+    found = join(number(str(a)), rng.choice("+-×" if b <= _MOST_FACTOR else "+-"), number(str(b)))
+    assert found is not None
+    return found
+
+
+def drawn_expression(rng: random.Random, difficulty: Literal["medium", "hard"]) -> Expression:
+    """Draw an expression.
+
+    Args:
+        rng: the random generator.
+        difficulty: `medium` joins three or four whole numbers, with parentheses and a whole result; `hard` four to six
+            parts with fractions, decimals and powers.
+    """
+    make = _medium if difficulty == "medium" else _hard
+    while True:
+        found = make(rng)
+        if str(abs(found.value)) not in found.numbers:  # the prompt must not hold the solution
+            return found
+
+
+def _medium(rng: random.Random) -> Expression:
+    while True:
+        parts = [number(str(rng.randint(2, 50))) for _ in range(rng.randint(3, 4))]
+        found = _join_all(rng, parts, "+-××÷", lambda one: one.denominator == 1 and abs(one) <= 10_000)
+        if found is not None and "(" in found.text:
+            return found
+
+
+def _hard(rng: random.Random) -> Expression:
+    makers: tuple[Callable[[], Expression], ...] = (
+        lambda: number(str(rng.randint(2, 99))),
+        lambda: number(f"{rng.randint(1, 19)}.{rng.choice((1, 2, 25, 4, 5, 6, 75, 8))}"),
+        lambda: power(rng.randint(2, 12), rng.randint(2, 3)),
+        lambda: fraction(*rng.choice(_FRACTIONS)),
+    )
+    while True:
+        parts = [rng.choice(makers)() for _ in range(rng.randint(4, 6))]
+        found = _join_all(rng, parts, "+-×÷", lambda one: one.denominator <= 100 and abs(one) <= 100_000)
+        if found is not None and any(part.value.denominator > 1 for part in parts):
+            return found
+
+
+def _join_all(
+    rng: random.Random, parts: list[Expression], signs: str, fits: Callable[[Fraction], bool]
+) -> Expression | None:
+    """Join neighbors at random until one expression is left; None if a value on the way does not fit."""
+    parts = list(parts)
+    while len(parts) > 1:
+        place = rng.randrange(len(parts) - 1)
+        found = join(parts[place], rng.choice(signs), parts[place + 1])
+        if found is None or not fits(found.value):
+            return None
+        parts[place : place + 2] = [found]
+    return parts[0]
+
+
+def _within(expression: Expression, parentheses: bool) -> str:
+    return f"({expression.text})" if parentheses else expression.text

@@ -1,0 +1,161 @@
+"""Arithmetic: its expressions, what counts as an answer, and fresh test tasks."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ludus.environments._partition import SECRET_VARIABLE, SplitName
+from ludus.environments.arithmetic.answers import read_answer
+from ludus.environments.arithmetic.environment import Arithmetic, ArithmeticTask, held_out_tasks, make_task
+from ludus.environments.arithmetic.expressions import DIFFICULTIES, PAIRS, Difficulty
+
+each_difficulty = pytest.mark.parametrize("difficulty", DIFFICULTIES)
+
+GOLDEN = [("915 - 41", "874"), ("(27 - 20) × (2 - 18)", "-112"), ("6^3 - 12.75 × 70 + 49 × 72", "5703/2")]
+"""The first test task of each level. A change of these raises the environment's version."""
+
+
+def computed(text: str) -> Fraction:
+    """The value by Python's own parser, in which each number is a fraction."""
+    program = text.replace("×", "*").replace("÷", "/").replace("^", "**")
+    exact = re.sub(r"\d+(?:\.\d+)?", lambda found: f"Fraction('{found[0]}')", program)
+    value = eval(exact, {"Fraction": Fraction, "__builtins__": {}})
+    assert isinstance(value, Fraction)
+    return value
+
+
+def task_of(difficulty: Difficulty, index: int) -> ArithmeticTask:
+    """A training task of one level."""
+    return make_task("train", [difficulty], index)
+
+
+@each_difficulty
+@given(index=st.integers(0, 2**50))
+def test_the_solution_is_what_the_text_says_and_none_of_its_numbers(difficulty: Difficulty, index: int) -> None:
+    task = task_of(difficulty, index)
+    assert computed(task.expression) == Fraction(task.solution)
+    assert task.solution.lstrip("-") not in numbers_of(task.expression)
+
+
+@given(index=st.integers(0, 2**50))
+def test_levels_keep_their_promises(index: int) -> None:
+    easy, medium, hard = (task_of(one, index) for one in DIFFICULTIES)
+    assert re.fullmatch(r"\d{3} [+×-] \d{1,2}", easy.expression)
+    assert len(numbers_of(medium.expression)) in (3, 4)
+    assert re.fullmatch(r"-?\d+", medium.solution)
+    assert "(" in medium.expression
+    assert re.search(r"[./]", hard.expression)
+    assert Fraction(hard.solution).denominator <= 100
+    assert all(abs(Fraction(one.solution)) <= 100_000 for one in (easy, medium, hard))
+
+
+def test_easy_training_tasks_repeat_no_pair_before_all_were_there() -> None:
+    count = 8 * PAIRS // 10
+    pairs = {numbers_of(task_of("easy", index).expression) for index in range(0, count, 7)}
+    assert len(pairs) == len(range(0, count, 7))
+    assert numbers_of(task_of("easy", count).expression) == numbers_of(task_of("easy", 0).expression)
+
+
+@pytest.fixture(scope="module")
+def held_out() -> set[tuple[str, ...]]:
+    """The numbers of all tasks for validation and test."""
+    splits: tuple[SplitName, ...] = ("validation", "test")
+    return {numbers_of(task.expression) for split in splits for task in held_out_tasks(split, DIFFICULTIES)}
+
+
+@given(index=st.integers(0, 2**50))
+def test_no_training_task_has_the_numbers_of_one_that_was_held_out(held_out: set[tuple[str, ...]], index: int) -> None:
+    assert numbers_of(make_task("train", DIFFICULTIES, index).expression) not in held_out
+
+
+def numbers_of(text: str) -> tuple[str, ...]:
+    return tuple(sorted(re.findall(r"\d+(?:\.\d+)?", text)))
+
+
+def test_validation_and_test_share_no_numbers() -> None:
+    found = [
+        {numbers_of(task.expression) for task in held_out_tasks(split, DIFFICULTIES)}
+        for split in ("validation", "test")
+    ]
+    assert found[0].isdisjoint(found[1])
+
+
+def test_the_tasks_of_this_version_are_fixed() -> None:
+    assert [(task.expression, task.solution) for task in held_out_tasks("test", DIFFICULTIES)[:3]] == GOLDEN
+
+
+def test_a_secret_gives_other_test_tasks_with_other_ids_and_the_same_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    public = {split: held_out_tasks(split, DIFFICULTIES) for split in ("validation", "test")}
+    monkeypatch.setenv(SECRET_VARIABLE, "nobody knows this")
+    fresh = held_out_tasks("test", DIFFICULTIES)
+    assert held_out_tasks("test", DIFFICULTIES) == fresh, "the same secret gives the same tasks"
+    assert {task.id for task in fresh}.isdisjoint(task.id for task in public["test"])
+    assert sum(one.expression == other.expression for one, other in zip(fresh, public["test"], strict=True)) == 0
+    assert not any("nobody" in task.id for task in fresh)
+    assert held_out_tasks("validation", DIFFICULTIES) == public["validation"]
+    monkeypatch.setenv(SECRET_VARIABLE, "another")
+    assert {task.id for task in held_out_tasks("test", DIFFICULTIES)}.isdisjoint(task.id for task in fresh)
+
+
+@pytest.mark.parametrize(
+    ("message", "value"),
+    [
+        ("Answer: 12", "12"), ("12", "12"), (" -3.50\n", "-7/2"), ("Answer: 7/2", "7/2"), ("**Answer:** 14/4", "7/2"),
+        (r"So it is \boxed{\frac{7}{2}}.", "7/2"), (r"Answer: \boxed{-\frac{7}{2}}", "-7/2"), ("answer: 1,234", "1234"),
+        ("Answer: 3\nAnswer: 4", "4"), ("Answer: −5", "-5"), ("I think.\nAnswer: `.5`", "1/2"),
+    ],
+)  # fmt: skip
+def test_a_number_is_read_in_any_usual_form(message: str, value: str) -> None:
+    assert read_answer(message) == Fraction(value)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "", "Answer:", "Answer: 3 or 4", "Answer: 3, 4", "3 4 5", "Answer: 2 + 2", "Answer: 1/0", "Answer: 12 apples",
+        "Answer: 3\nAnswer: none", "Answer: 1e3", "Answer: 0x10", "Answer: ٣", "Answer: ½", "Answer: nan",
+        "Answer: inf", "Answer: 1_000", "Answer: 12,34", "the result of 2 + 2 is 4", "Answer: " + "9" * 101,
+        r"\boxed{4} or 5 \boxed{}",
+    ],
+)  # fmt: skip
+def test_what_is_not_exactly_one_number_is_none(message: str) -> None:
+    assert read_answer(message) is None
+
+
+@given(st.text(alphabet=r"Answer:\boxed{}frac-+.,/0123456789 " + "\n*$", max_size=300))
+def test_no_message_breaks_the_reader(message: str) -> None:
+    read_answer(message)
+
+
+def test_only_the_end_of_a_long_message_is_read() -> None:
+    assert read_answer("Answer: 3\n" + "\n" * 1_000_000) is None
+    assert read_answer("\n" * 1_000_000 + "Answer: 3") == 3
+
+
+@each_difficulty
+async def test_an_exploit_earns_nothing(player: Any, difficulty: Difficulty) -> None:
+    name = f"arithmetic-{difficulty}"
+    for index in range(3):
+        task = player.task(name, "train", index)
+        exploits = Arithmetic.exploits(task)
+        assert len(exploits) >= 20
+        for what, policy in exploits.items():
+            [episode] = await player.start(name, "train", index)
+            await player.play(episode.episode, policy)
+            assert (await player.rewards(episode.episode))[0].value == 0.0, what
+
+
+async def test_the_right_value_in_another_form_earns_everything(player: Any) -> None:
+    for index in range(12):
+        task = player.task("arithmetic", "train", index)
+        value = Fraction(task.solution)
+        [episode] = await player.start("arithmetic", "train", index)
+        said = rf"\boxed{{\frac{{{value.numerator}}}{{{value.denominator}}}}}"
+        info = await player.answer(episode.episode, f"First 3, then 4.\n{said}")
+        assert info.reward.value == float(value >= 0), "a sign belongs before the fraction"
