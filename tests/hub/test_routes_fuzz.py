@@ -168,3 +168,11 @@ def test_submissions_of_any_shape_are_kept_or_refused(
         key = answer.json()["key"]
         for path in (f"/runs/{key}", f"/api/v1/runs/{key}/rows", f"/{PACKAGE}"):
             assert client.get(path, headers={"accept": "text/html"}).status_code == 200, path
+
+
+def test_an_endpoint_that_cannot_be_reached_is_said_without_its_address(people: PeopleHub) -> None:
+    mine = {"authorization": f"Bearer {token_of(people, 'alice')}"}
+    where = f"/api/v1/environments/{PACKAGE}/versions/1.0.0/runs"
+    answer = people.client.post(where, json=run_params(), headers=mine)
+    assert (answer.status_code, answer.json()["error"]["data"]["kind"]) == (503, "HubUnavailable")
+    assert "/e/" not in answer.text

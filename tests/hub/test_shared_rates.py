@@ -90,7 +90,7 @@ def test_as_many_as_possible_pass_when_all_come_at_once(databases: list[Database
         assert sum(pool.map(passes, range(30))) == 10
 
 
-def test_the_period_before_counts_by_its_share_and_rows_go_when_it_is_over(
+def test_the_period_before_counts_by_its_share_and_rows_go_when_it_has_ended(
     databases: list[Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts, event = SharedCounts(databases[0]), Event(("wrong", "1.2.3.4"), 8, 60)

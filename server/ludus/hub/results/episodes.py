@@ -20,6 +20,7 @@ from ludus.protocol.drawing import draw_seed, draw_tasks
 from ludus.protocol.episodes import EnvironmentInfo, EpisodeInfo
 from ludus.protocol.evaluation import Interval
 from ludus.protocol.lifecycle import EndReason
+from ludus.protocol.registry_errors import HubUnavailable
 from ludus.protocol.results import DrawnTask, Opening, RunParams, counted_value
 
 LISTING: Final = 32
@@ -86,13 +87,16 @@ class RunClient:
         Raises:
             EnvironmentNotFound, SplitNotFound: there is no such environment or split.
             InvalidParams: the split has fewer tasks, or a task's id is too long.
+            HubUnavailable: the endpoint cannot be reached, or is too slow.
             LudusError: the endpoint cannot be used.
         """
         try:
             async with asyncio.timeout(self._seconds):
                 return await self._draw(params)
         except TimeoutError:
-            raise e.InternalError(f"the endpoint did not list its tasks within {self._seconds:g} s") from None
+            raise HubUnavailable(f"the endpoint did not list its tasks within {self._seconds:g} s; try again") from None
+        except e.TransportError:  # its message has an address inside the hub
+            raise HubUnavailable("the endpoint of this version cannot be reached now; try again in a while") from None
 
     async def _draw(self, params: RunParams) -> tuple[EnvironmentInfo, Opening]:
         environment = self.client.environment(params.environment)

@@ -2,7 +2,7 @@
 
 How this works: each process has a random id, and a row with the time until which it counts as alive, which it renews.
 An open episode names the process that plays it. What is open and names no row has been lost, and is put back. A process
-whose time is over loses its row, together with its episodes, in one transaction; so a process that was only paused
+whose time has ended loses its row, together with its episodes, in one transaction; so a process that was only paused
 finds out from its missing row that they are not its own any more, and takes a new id. Rows of episodes are written by
 the process that they name, and by no other one.
 
