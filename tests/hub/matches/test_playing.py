@@ -135,6 +135,24 @@ async def test_a_player_that_never_moves_loses(hub: ResultsHub, package: str) ->
         assert (await mover.end(tickets[mover]))["result"] == "loss"
 
 
+async def test_a_match_that_takes_too_long_is_void_and_counts_among_those_that_are_given_again(
+    hub: ResultsHub, package: str
+) -> None:
+    async with hub.client("alice") as one, hub.client("bob") as other:
+        alice, bob = await Contender.register(one, package), await Contender.register(other, package)
+        tickets = await meet(alice, bob)
+        matches = matches_of(hub)
+        later = matches.clock() + matches._limits.match_seconds + 1
+        matches.clock = lambda: later
+        for lobby in matches._lobbies.values():
+            lobby.client._clock = matches.clock
+        for ticket in tickets:
+            await call(ticket, "look")
+        await matches.sweep()
+        assert [(await alice.end(tickets[0]))["state"], (await bob.end(tickets[1]))["state"]] == ["void", "void"]
+        assert [(await alice.info())["voided"], (await bob.info())["voided"]] == [1, 1]
+
+
 async def test_a_match_whose_infrastructure_broke_is_played_again_a_few_times(hub: ResultsHub, package: str) -> None:
     async with hub.client("alice") as one, hub.client("bob") as other:
         alice = await Contender.register(one, package, matches=2)
