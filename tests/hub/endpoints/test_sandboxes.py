@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 from mcp import Client as McpClient
 
 from ludus.client import Episode, connect, text_of
@@ -269,6 +270,7 @@ async def attack():
     own = SandboxSettings(warm=0)
     for path in ("/etc/shadow", {data!r}, "/environment/../etc", "/sandboxes", "/root", "/", "/proc/1/root"):
         await attempt(provider, "shows", own.but(readonly=((path, "/shown"),)))
+    await attempt(provider, "own", own.but(readonly=(("/environment/lib", "/shown"), ("/usr/lib", "/shown-too"))))
     await attempt(provider, "reaches", own.but(network=("127.0.0.1:{port}",)))
     await attempt(provider, "large", own.but(limits=Limits(memory=8 << 30)))
     await attempt(provider, "many", own.but(limits=Limits(processes=10_000)))
@@ -307,6 +309,7 @@ async def test_an_endpoint_cannot_get_more_from_its_broker_than_it_was_granted(s
         assert len(shown) == 7
         assert [line for line in shown if "SandboxUnsupported" not in line or "does not show" not in line] == []
         rest = dict(line.split(" ", 1) for line in said if not line.startswith("shows"))
+        assert rest["own"] == "made []"
         assert "must name each host" in rest["reaches"]
         assert "does not fit into ada/coder@1.0.0" in rest["large"]
         assert "does not fit into ada/coder@1.0.0" in rest["many"]
@@ -360,3 +363,25 @@ async def test_what_needs_a_container_or_too_much_says_so_at_the_start(start_hub
         async with aiohttp.ClientSession() as session, session.get(f"{address}/health") as answer:
             assert answer.status == 424
             assert words in (await answer.json())["error"]["message"]
+
+
+@pytest.mark.suite("hub-endpoints")
+async def test_a_sandbox_reaches_a_host_that_the_manifest_names_and_the_operator_grants(start_hub: Any) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text="reached")
+
+    site = web.Application()
+    site.router.add_get("/", answer)
+    runner = web.AppRunner(site)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host = f"127.0.0.1:{runner.addresses[0][1]}"
+        hub = await start_hub(network=("ada/coder",))
+        source = CODER.replace("SandboxSettings()", f"SandboxSettings(network=({host!r},))")
+        await hub.publish("coder", source=source, cls="Coder", network=(host,))
+        async with playing(hub) as episode:
+            code = f"import urllib.request as r; print(r.urlopen('http://{host}/', timeout=20).read().decode())"
+            assert await executes(episode, code) == "reached\n"
+    finally:
+        await runner.cleanup()
