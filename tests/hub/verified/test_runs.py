@@ -52,7 +52,7 @@ def test_the_hubs_own_harness_plays_a_run_whose_receipt_is_checked_offline(hub: 
 def test_a_published_harness_plays_a_run_and_is_named_by_the_digest_of_its_wheel(hub: VerifiedHub) -> None:
     receipt = hub.run(harness="root/looper@1.0.0")
     assert ends(receipt) == [(1.0, 1.0, "completed")] * 2
-    wheel = hub.get("/api/v1/environments/root/looper/versions/1.0.0")["sha256"]
+    wheel = hub.get(f"/api/v1/environments/{OWNER}/looper/versions/1.0.0")["sha256"]
     assert receipt["statement"]["verified"]["harness"] == "root/looper@1.0.0#play"
     assert receipt["statement"]["verified"]["harnessSha256"] == wheel
 
@@ -85,7 +85,7 @@ KEYS: dict[str, None] = {}
 @slow
 def test_a_verified_run_is_ranked_on_a_board_of_its_own(hub: VerifiedHub) -> None:
     hub.run(model="m-ranked")
-    where = "/api/v1/environments/root/locks/versions/1.0.0"
+    where = f"/api/v1/environments/{OWNER}/locks/versions/1.0.0"
     levels = [BoardKey.model_validate(one).level for one in hub.get(f"{where}/boards")["boards"]]
     assert levels == ["verified"]
     board = hub.get(f"{where}/board?environment=locks&split=test&level=verified", None)
@@ -93,7 +93,7 @@ def test_a_verified_run_is_ranked_on_a_board_of_its_own(hub: VerifiedHub) -> Non
     row = rows[f"m-ranked at {hub.host}"]
     assert (row["mean"]["value"], row["by"], len(row["runs"])) == (1.0, "alice", 1)
     with hub.client(None) as client:
-        page = client.get("/root/locks/versions/1.0.0/board?environment=locks&split=test&level=verified")
+        page = client.get(f"/{OWNER}/locks/versions/1.0.0/board?environment=locks&split=test&level=verified")
         run = client.get(f"/runs/{row['runs'][0]}")
     assert "does not prove which model answers" in page.text
     assert "sha256" in run.text
