@@ -132,7 +132,7 @@ def questions(count: int) -> dict[str, list[dict[str, str]]]:
 
 
 class ThinClient:
-    """One connection to a hub, which costs little CPU beside the hub's.
+    """One connection to a hub, which costs little CPU next to the hub's.
 
     Args:
         hub: the hub.

@@ -22,6 +22,8 @@ from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 T = TypeVar("T")
 
 MODEL = "m-1"
+OWNER = "root"
+"""The owner of the packages, who is the operator."""
 SECRET = "sk-never-shown-7f3a9c51"
 
 LOCKS = '''

@@ -13,7 +13,7 @@ import pytest
 from cryptography.fernet import Fernet
 from hubs import until
 from typer.testing import CliRunner
-from verified_hub import MODEL, SECRET, VerifiedHub, right_turn
+from verified_hub import MODEL, OWNER, SECRET, VerifiedHub, right_turn
 
 from ludus.hub.command import hub_group
 from ludus.protocol.receipts import Receipt, ReceiptRefused, verify_receipt

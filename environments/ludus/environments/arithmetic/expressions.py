@@ -3,7 +3,7 @@
 The numbers of an expression, in any order, belong to one split. So a test problem is never a training problem with the
 same numbers in another order or with other operations. An easy expression has a pair of numbers, of which there are
 `PAIRS`: the pairs form one sequence, and each place in it belongs to one split. The others are drawn, and the hash of
-their numbers tells their split.
+their numbers names their split.
 """
 
 from __future__ import annotations

@@ -481,6 +481,13 @@ class EpisodeStore:
             raise _not_found(episode)
         return found
 
+    def restore(self, episodes: Iterable[Episode]) -> None:
+        """Add the episodes of an earlier process; those that had ended go to the archive."""
+        for episode in episodes:
+            self.add(episode)
+            if episode.end_reason is not None:
+                self.archive(episode)
+
     def archive(self, episode: Episode) -> None:
         """Keep a closed episode for a short time, for repeated requests only."""
         if self._living.pop(episode.id, None) is None:

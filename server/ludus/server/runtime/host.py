@@ -17,7 +17,6 @@ from ludus.protocol.errors import (
     AuthoringError,
     EpisodeFailed,
     ShuttingDown,
-    Unsupported,
 )
 from ludus.protocol.identifiers import PLAY_PATH, SUBMIT_TOOL
 from ludus.protocol.lifecycle import EndReason, EpisodeStatus
@@ -37,7 +36,7 @@ from ludus.server.runtime.limits import ServerLimits
 from ludus.server.runtime.places import Places
 from ludus.server.runtime.recovery import Recovery
 from ludus.server.runtime.repeating import write_whole
-from ludus.server.runtime.seats import by_match, seats_to_start, take_seats
+from ludus.server.runtime.seats import end_others, log_reward_of_match, seats_to_start, take_seats
 from ludus.server.runtime.setup import EpisodeSetup
 from ludus.server.runtime.snapshots import Snapshots
 from ludus.server.runtime.startup import StartupHooks
@@ -235,11 +234,7 @@ class EpisodeHost:
         if not self.ready:
             raise ShuttingDown("the server is stopping; start the episode elsewhere, or when it is back")
         published, _ = await self.task_service.open(params.environment, params.split, principal)
-        if params.seed is not None and not published.cls.seedable:
-            raise Unsupported(
-                f"environment {published.name!r} cannot be seeded; leave the seed out", environment=published.name
-            )
-        seed = secrets.randbits(53) if params.seed is None else params.seed
+        seed = published.seed_of(params.seed)
         index, task = await self.task_service.choose(published, params.split, params.task, params.index, seed)
         limits = self.limits.of_episode(published.cls.limits, params.limits)
         row = published.row(params.split, index, task)
@@ -396,10 +391,7 @@ class EpisodeHost:
         current = asyncio.current_task()
         running = [r.task for r in records if r.task is not None and r.task is not current]
         self.runner.drain(episode)
-        match = episode.match
-        entries = match.ended(episode, reason) if match is not None else ()
-        if entries:
-            episode.log(entries)
+        match, entries = episode.match, log_reward_of_match(episode, reason)
         if self.journal is not None:
             self.journal.append(Ended(episode.id, reason, episode.incident, entries))
         self._running -= 1
@@ -411,11 +403,7 @@ class EpisodeHost:
             episode.release()
             episode.retired.set_result(None)
         if match is not None:
-            for other, why, cause in match.ending(episode, reason, failure):
-                self._end(other, why, cause)
-            if self.journal is not None:
-                for other, entries in match.owed():
-                    self.journal.append(Ended(other.id, EndReason.COMPLETED, None, entries))
+            end_others(match, episode, reason, failure, self._end, self.journal)
 
     def _suspend(self, episode: Episode) -> None:
         """Free what an episode holds that goes on in the next process; its running calls get no answer."""
@@ -430,15 +418,9 @@ class EpisodeHost:
             await self.takes_over()
             _open(journal, self.signer)
         found = await self.recovery.read(journal, self.limits.result_ttl_seconds)
-        for episode in found.episodes:
-            self.store.add(episode)
-            if episode.end_reason is not None:
-                self.store.archive(episode)
-            elif episode.match is None:
-                self._spawn(self.recovery.revive(episode, found.running[episode.id], journal, self._end))
-        for seats in by_match([episode for episode in found.episodes if episode.match is not None]):
-            members = [(seat, found.running[seat.id]) for seat in seats]
-            self._spawn(self.recovery.revive_match(members, journal, self._end))
+        self.store.restore(found.episodes)
+        for revival in self.recovery.revivals(found, journal, self._end):
+            self._spawn(revival)
         self._running += len(found.running)
         self.places.restore(self.store)
         found.restore_keys(self.starts, self.forks.kept, self.group_scores.kept)

@@ -24,8 +24,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from ludus.protocol.episodes import ScoreGroupResult
 from ludus.protocol.errors import InfrastructureFailed, LudusError
@@ -42,6 +43,7 @@ from ludus.server.runtime.journal import Ended, Journal, Scored
 from ludus.server.runtime.match_recovery import Seats, join_match, rebuild_match
 from ludus.server.runtime.matches import RunningMatch
 from ludus.server.runtime.repeating import Departed, rebuild, repeat
+from ludus.server.runtime.seats import by_match
 from ludus.server.runtime.setup import EpisodeSetup
 from ludus.server.runtime.snapshots import Snapshots
 from ludus.server.runtime.steps import OnEnd, StepRunner
@@ -178,6 +180,14 @@ class Recovery:
             except (LudusError, Departed) as error:
                 failure = _failure(episode, str(error))
         self._go_on(episode, history, failure, journal, on_end)
+
+    def revivals(self, found: Found, journal: Journal, on_end: OnEnd) -> Iterator[Coroutine[Any, Any, None]]:
+        """Yield what revives each episode that had not ended, and each match as a whole."""
+        for episode in found.episodes:
+            if episode.end_reason is None and episode.match is None:
+                yield self.revive(episode, found.running[episode.id], journal, on_end)
+        for seats in by_match([episode for episode in found.episodes if episode.match is not None]):
+            yield self.revive_match([(seat, found.running[seat.id]) for seat in seats], journal, on_end)
 
     async def revive_match(self, seats: Seats, journal: Journal, on_end: OnEnd) -> None:
         """Bring the seats of a match to the state that they had, or end all of them, as `revive` does for one."""

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ludus.protocol.episodes import StartParams, StepResult
-from ludus.protocol.errors import InvalidParams, Unsupported
+from ludus.protocol.errors import EpisodeFailed, InvalidParams, Unsupported
+from ludus.protocol.lifecycle import EndReason
+from ludus.protocol.rewards import RewardEntry
 from ludus.server.authoring.results import read_content
 from ludus.server.authoring.tools import Tool
 from ludus.server.runtime import user_code
 from ludus.server.runtime.episode import Call, Episode, StepRecord
+from ludus.server.runtime.journal import Ended, Journal
 from ludus.server.runtime.matches import RunningMatch
 from ludus.server.tasks.catalog import Published
+
+EndEpisode = Callable[[Episode, EndReason, EpisodeFailed | None], None]
 
 
 def in_match(call: Call) -> Call:
@@ -22,9 +27,7 @@ def in_match(call: Call) -> Call:
         assert match is not None
         assert episode.seat is not None
         async with match.turn(episode.seat):
-            if (
-                match.finished and record.tool is not None
-            ):  # it ended while the call waited for others, so the call does not run
+            if match.finished and record.tool is not None:  # it ended while the call waited, so the call does not run
                 content = read_content(user_code.call(episode.instance.observe))
                 return match.conclude(episode, StepResult(step=record.number, content=content))
             result = await call(episode, record)
@@ -83,6 +86,26 @@ def take_seats(
         match = RunningMatch[Episode](new_id(), opponent)
         for seat, episode in zip(seats, episodes[start:], strict=False):
             episode.join(match, seat)
+
+
+def log_reward_of_match(episode: Episode, reason: EndReason) -> tuple[RewardEntry, ...]:
+    """Log what its match gives an episode that ends outside of its calls, and return it; nothing without a match."""
+    entries = episode.match.ended(episode, reason) if episode.match is not None else ()
+    if entries:
+        episode.log(entries)
+    return entries
+
+
+def end_others(
+    match: RunningMatch[Episode], episode: Episode, reason: EndReason, failure: EpisodeFailed | None, end: EndEpisode,
+    journal: Journal | None,
+) -> None:  # fmt: skip
+    """End the episodes that must end now because another one of their match has."""
+    for other, why, cause in match.ending(episode, reason, failure):
+        end(other, why, cause)
+    if journal is not None:
+        for other, entries in match.owed():
+            journal.append(Ended(other.id, EndReason.COMPLETED, None, entries))
 
 
 def by_match(episodes: Sequence[Episode]) -> list[list[Episode]]:

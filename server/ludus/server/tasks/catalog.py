@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
+import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import Any, Final
 from pydantic_core import to_jsonable_python
 
 from ludus.protocol.episodes import EnvironmentInfo, SeatInfo, SplitInfo, SplitType, TaskRow, ToolSpec
-from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, SplitNotFound
+from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, SplitNotFound, Unsupported
 from ludus.protocol.identifiers import SUBMIT_TOOL
 from ludus.protocol.messages import VALIDATION_NAMES, did_you_mean
 from ludus.protocol.tasks import Task
@@ -81,6 +82,16 @@ class Published:
     curricula: defaultdict[str, Curriculum] = field(default_factory=lambda: defaultdict(Curriculum))
     """The curriculum of each split, made when it is first used."""
     rows: dict[tuple[str, int], TaskRow] = field(default_factory=dict)
+
+    def seed_of(self, seed: int | None) -> int:
+        """Return the seed of an episode: the one that a start gives, or else a random one.
+
+        Raises:
+            Unsupported: the environment cannot be seeded, and the start gives a seed.
+        """
+        if seed is not None and not self.cls.seedable:
+            raise Unsupported(f"environment {self.name!r} cannot be seeded; leave the seed out", environment=self.name)
+        return secrets.randbits(53) if seed is None else seed
 
     @property
     def seats(self) -> tuple[str, ...]:
