@@ -19,7 +19,7 @@ SECRET_VARIABLE: Final = "LUDUS_TEST_SECRET"
 
 
 class FreshTests(NamedTuple):
-    """Test tasks that no one has seen.
+    """Unseen test tasks.
 
     Attributes:
         secret: what the tasks are drawn from.

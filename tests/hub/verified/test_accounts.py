@@ -18,6 +18,7 @@ from ludus.hub.database.migrate import migrate
 from ludus.hub.database.verified_tables import VerifiedAttempt, VerifiedCall, VerifiedRun
 from ludus.hub.results.limits import ResultLimits
 from ludus.hub.results.personal import PersonalResults
+from ludus.hub.results.rollouts import RunRollouts
 from ludus.hub.results.receipts import concluding
 from ludus.hub.results.store import NewRun, Outcome, ResultStore
 from ludus.hub.results.verified_store import Setup, VerifiedStore
@@ -107,7 +108,8 @@ def test_a_run_keeps_its_key_until_it_ends_and_takes_no_calls_after(database: Da
 
 def test_an_export_names_the_harness_and_a_deletion_leaves_no_calls(database: Database, tmp_path: Path) -> None:
     results, store = ResultStore(database, ResultLimits()), VerifiedStore(database)
-    personal = PersonalResults(database, Blobs(tmp_path / "blobs"))
+    blobs = Blobs(tmp_path / "blobs")
+    personal = PersonalResults(database, blobs, RunRollouts(blobs, results, tmp_path / "indexes"))
     ended, still_open = (register(database, results, store) for _ in range(2))
     for key in (ended, still_open):
         store.add_attempt(key, output(), [call()])
