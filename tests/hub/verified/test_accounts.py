@@ -18,8 +18,8 @@ from ludus.hub.database.migrate import migrate
 from ludus.hub.database.verified_tables import VerifiedAttempt, VerifiedCall, VerifiedRun
 from ludus.hub.results.limits import ResultLimits
 from ludus.hub.results.personal import PersonalResults
-from ludus.hub.results.rollouts import RunRollouts
 from ludus.hub.results.receipts import concluding
+from ludus.hub.results.rollouts import RunRollouts
 from ludus.hub.results.store import NewRun, Outcome, ResultStore
 from ludus.hub.results.verified_store import Setup, VerifiedStore
 from ludus.protocol.results import BoardKey, Declared, DrawnTask, Opening, RunEpisode, VerifiedInfo
