@@ -23,7 +23,18 @@ MODERN, LEGACY = ERAS = ("2026-07-28", "2025-11-25")
 era = pytest.mark.parametrize("era", ERAS)
 EVERYWHERE: dict[str, Any] = {
     name: {}
-    for name in ("initialize", "startTool", "limits", "sampling", "fork", "groupScoring", "turns", "noise", "secrets")
+    for name in (
+        "initialize",
+        "startTool",
+        "limits",
+        "sampling",
+        "fork",
+        "groupScoring",
+        "turns",
+        "noise",
+        "secrets",
+        "seats",
+    )
 }
 """The modules without settings that our server always offers."""
 CHANNEL = {"channel": {"path": "/channel", "subprotocol": "ludus.channel.v0.2"}}

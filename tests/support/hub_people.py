@@ -17,7 +17,10 @@ from starlette.testclient import TestClient
 
 from ludus.hub.app import create_hub
 from ludus.hub.hub import Hub
+from ludus.hub.people.rates import RateSettings
+from ludus.hub.people.settings import PeopleSettings
 from ludus.hub.results.limits import ResultLimits
+from ludus.hub.results.matches.limits import MatchLimits
 from ludus.hub.settings import HubSettings
 from ludus.protocol.people import USUAL_SCOPES, HubScope, NewToken
 
@@ -84,9 +87,13 @@ def people_hub(
     folder: Path, database: str | None, names: Sequence[str] = PEOPLE, administrator: str | None = "root",
     **settings: Any,
 ) -> Iterator[PeopleHub]:  # fmt: skip
-    """Run a hub with accounts."""
-    results = ResultLimits(sweep_seconds=3600.0)  # so that the database has no queries but those of a test
-    app = create_hub(HubSettings(data=folder / "data", database_url=database, seed=False, results=results, **settings))
+    """Run a hub with accounts, which answers as many requests as a test sends unless the settings say otherwise."""
+    quiet: dict[str, Any] = {  # so that the database has no queries but those of a test
+        "results": ResultLimits(sweep_seconds=3600.0, lease_seconds=36000.0),
+        "matches": MatchLimits(sweep_seconds=3600.0),
+        "people": PeopleSettings(rates=RateSettings(address_minute=1_000_000, token_minute=1_000_000)),
+    }
+    app = create_hub(HubSettings(data=folder / "data", database_url=database, seed=False, **{**quiet, **settings}))
     with in_process(app) as client:
         accounts = app.state.hub.people.accounts
         if administrator is not None:

@@ -186,14 +186,24 @@ def processes_below(pid: int) -> dict[int, str]:
 
 
 def server_processes() -> list[int]:
-    """Return the processes of endpoints below this process."""
-    return [pid for pid, line in processes_below(os.getpid()).items() if "hub.endpoints.child" in line]
+    """Return the processes of endpoints of the hubs in this process."""
+    return [pid for pid, line in _own_processes().items() if "hub.endpoints.child" in line]
 
 
 def sandbox_processes() -> dict[int, str]:
-    """Return the processes of brokers and of sandboxes below this process, those of endpoints included."""
+    """Return the processes of brokers and of sandboxes of the hubs in this process, those of endpoints included."""
     marks = ("hub.endpoints.broker", "ludus.sandbox.inside", "hub.endpoints.child")
-    return {pid: line for pid, line in processes_below(os.getpid()).items() if any(mark in line for mark in marks)}
+    return {pid: line for pid, line in _own_processes().items() if any(mark in line for mark in marks)}
+
+
+def _own_processes() -> dict[int, str]:
+    """Return the processes below this one, without those of hubs in processes of their own, which other tests share."""
+    found = processes_below(os.getpid())
+    for pid, line in list(found.items()):
+        if "ludus.cli hub" in line:
+            for other in processes_below(pid):
+                found.pop(other, None)
+    return found
 
 
 async def until(happened: Callable[[], bool], seconds: float = 60.0) -> None:

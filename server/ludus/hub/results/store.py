@@ -375,11 +375,11 @@ class ResultStore:
         with self._database.reading() as session:
             return list(session.scalars(_open_runs(level)))
 
-    def overdue(self, level: Level, now: datetime) -> list[str]:
-        """Return the open runs of a level whose deadline has passed, and that no other process of the hub plays."""
+    def overdue(self, levels: Sequence[Level], now: datetime) -> list[str]:
+        """Return the open runs of some levels whose deadline has passed, and that no other process of the hub plays."""
         with self._database.reading() as session:
             others = exists().where(ResultEpisode.run_id == ResultRun.id, played_elsewhere(self.process))
-            return list(session.scalars(_open_runs(level).where(ResultRun.deadline <= now, ~others)))
+            return list(session.scalars(_open_runs(*levels).where(ResultRun.deadline <= now, ~others)))
 
     # ── boards and the log ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -504,10 +504,10 @@ class ResultStore:
             return  # another request has made it meanwhile
 
 
-def _open_runs(level: Level) -> Select[str]:
-    """Return the query for the keys of the open runs of a level, the oldest first."""
+def _open_runs(*levels: Level) -> Select[str]:
+    """Return the query for the keys of the open runs of some levels, the oldest first."""
     query = select(ResultRun.key).join(ResultBoard, ResultBoard.id == ResultRun.board_id)
-    return query.where(ResultRun.state == "open", ResultBoard.level == level).order_by(ResultRun.id)
+    return query.where(ResultRun.state == "open", ResultBoard.level.in_(levels)).order_by(ResultRun.id)
 
 
 def _conclude(session: Session, run: ResultRun, board: ResultBoard, conclude: Conclude) -> Conclusion:

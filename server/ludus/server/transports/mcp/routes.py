@@ -3,7 +3,7 @@
 Importing the MCP SDK takes a quarter of the time in which a server starts, and many servers never get an MCP request.
 So a task waits for the first one, loads the transport in a thread, enters it, and leaves it when the server stops:
 contexts of anyio must be left by the task that has entered them. From then on, the routes lead to the endpoints
-themselves.
+themselves. A worker loads it at once, because its gateway counts a start as done soon after it has passed it on.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ class LazyTransport:
         ended = asyncio.Event()
         keeper = asyncio.create_task(self._keep(self._loaded, ended), name="mcp-transport")
         try:
+            if self._context.host.ids.worker is not None:
+                await self.loaded()
             yield
         finally:
             ended.set()
