@@ -13,8 +13,9 @@ import pytest
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import TrainerError
 from ludus.trainer.logs import RunLog
-from ludus.trainer.report import FIGURES, write_report
+from ludus.trainer.report import write_report
 from ludus.trainer.samples import RolloutGroup
+from ludus.viewing.figures import FIGURES
 
 MakeConfig = Callable[..., TrainConfig]
 MakeGroup = Callable[..., RolloutGroup]
