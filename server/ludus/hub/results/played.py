@@ -269,7 +269,7 @@ class PlayedRuns:
                     await self._settle(run, client, live, close=is_late, end=EndReason.EXPIRED)
             await self._finish_if_done(key)
             await client.rest()
-        # Uploads that were cut off belong to no player, so this object, which looks after played runs, gives them their figures.
+        # Uploads that were cut off have no player, so the object for played runs gives them their figures.
         levels = ("played", "reported") if self._level == "played" else (self._level,)
         for key in await _call(self._store.overdue, levels, self.now()):
             await self._finish(key, EndReason.EXPIRED)
