@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
 import httpx
@@ -14,6 +15,24 @@ from postgres_server import PostgresServer
 DATABASES = ("sqlite", "postgres", pytest.param("s3", marks=pytest.mark.suite("hub")))
 Kind = Literal["sqlite", "postgres", "s3"]
 """Where a hub keeps what it has; `s3` is SQLite, with wheels in an object store."""
+
+OVER_POSTGRES = frozenset({"test_migrations.py", "test_publishing.py", "test_shared_rates.py", "test_processes.py"})
+"""The files all of whose tests run over PostgreSQL in `make test`, too."""
+
+SAMPLED = 4
+"""Every how many tests of the other files do. The suite `hub` runs all of them."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put most tests over PostgreSQL into the suite `hub`; over SQLite all of them run."""
+    counts: dict[str, int] = {}
+    for item in items:
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        is_ours = Path(__file__).parent in item.path.parents and item.path.name not in OVER_POSTGRES
+        if is_ours and "postgres" in parameters.values():
+            number = counts[str(item.path)] = counts.get(str(item.path), -1) + 1
+            if number % SAMPLED:
+                item.add_marker(pytest.mark.suite("hub"))
 
 
 @pytest.fixture(scope="session", params=DATABASES)

@@ -98,6 +98,7 @@ def uninstall(python: Path, distribution: str) -> None:
     assert run("-m", "pip", "uninstall", "--yes", distribution, program=python).returncode == 0
 
 
+@pytest.mark.suite("hub")
 def test_a_private_environment_is_published_hidden_and_installed_by_its_readers(
     hub: HubProcess, python: Path, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ from ludus.sandbox.stale import OWNER
 
 SAMPLED = {"test_attacks.py": 16, "test_process_attacks.py": 8, "test_conformance.py": 8}
 """Every how many tests of a file run in `make test` over another backend than bubblewrap, which runs them all."""
-SAMPLED_OTHERWISE = 6
+SAMPLED_OTHERWISE = 12
 """The same for the other files."""
 
 

@@ -224,6 +224,7 @@ def test_a_checkpoint_that_is_not_there_is_refused(tmp_path: Path) -> None:
         Checkpoints(tmp_path, keep=1).load(tmp_path / "gone", {"w": torch.ones(2)})
 
 
+@pytest.mark.suite("training")
 @pytest.mark.timeout(120)
 def test_two_ranks_write_shards_that_one_process_reads_and_fail_together(tmp_path: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -41,9 +41,8 @@ async def finish(child: asyncio.subprocess.Process) -> tuple[int, str]:
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.suite("training")), (signal.SIGINT, 130)]
-)
+@pytest.mark.suite("training")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 async def test_a_signal_saves_and_the_same_command_goes_on(
     serve: Serve, tiny: Path, tmp_path: Path, launch: Launch, number: signal.Signals, code: int
 ) -> None:
