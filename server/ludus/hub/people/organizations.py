@@ -346,6 +346,8 @@ class Organizations:
         viewer.require(HubScope.ACCOUNT)
         account = require_account(viewer.account)
         with self._database.writing() as session:
+            if session.get(Account, account, with_for_update=True) is None:  # its deletion locks it first, too
+                raise NotFound("your account was deleted")
             found = session.scalars(select(Organization).where(Organization.name == name).with_for_update()).first()
             query = select(OrganizationInvitation).where(
                 OrganizationInvitation.organization_id == (found.id if found is not None else None),

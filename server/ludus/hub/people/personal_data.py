@@ -124,7 +124,7 @@ class PersonalData:
             memberships.check_owners_remain(session, person.id)
         self.delete_of_owner(name)
         with self._database.writing() as session:
-            account = session.get_one(Account, person.id)
+            account = session.get_one(Account, person.id, with_for_update=True)
             require_other_administrator(session, account)
             memberships.leave_all(session, account.id, name)
             digests = remove_private(session, name)
