@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from fractions import Fraction
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from ludus.environments._partition import SECRET_VARIABLE, SplitName
 from ludus.environments.arithmetic.answers import read_answer
 from ludus.environments.arithmetic.environment import Arithmetic, ArithmeticTask, held_out_tasks, make_task
-from ludus.environments.arithmetic.expressions import DIFFICULTIES, PAIRS, Difficulty
+from ludus.environments.arithmetic.expressions import DIFFICULTIES, PAIRS, Difficulty, easy_expression
 
 each_difficulty = pytest.mark.parametrize("difficulty", DIFFICULTIES)
 
@@ -41,6 +42,12 @@ def test_the_solution_is_what_the_text_says_and_none_of_its_numbers(difficulty: 
     task = task_of(difficulty, index)
     assert computed(task.expression) == Fraction(task.solution)
     assert task.solution.lstrip("-") not in numbers_of(task.expression)
+
+
+def test_no_easy_expression_has_its_solution_in_it() -> None:
+    for place in range(PAIRS):
+        found = easy_expression(place, random.Random(place))
+        assert str(abs(found.value)) not in found.numbers
 
 
 @given(index=st.integers(0, 2**50))

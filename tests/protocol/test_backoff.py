@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,3 +28,9 @@ def test_pauses_double_up_to_the_longest_and_jitter_takes_at_most_half(
 def test_seconds_of_retry_after_are_read_and_anything_else_is_ignored(header: str, seconds: float | None) -> None:
     assert retry_after({"Retry-After": header}) == seconds
     assert retry_after({}) is None
+
+
+def test_pauses_leave_the_shared_random_generator_alone() -> None:
+    before = random.getstate()
+    assert Backoff(1.0).next() <= 1.0
+    assert random.getstate() == before

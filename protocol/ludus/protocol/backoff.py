@@ -10,6 +10,9 @@ from typing import Final
 RETRIED_STATUSES: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 """The HTTP status codes of a model endpoint after which another attempt may succeed."""
 
+_JITTER: Final = random.Random()
+"""A generator of its own: threads that retry must not change what a program draws from a seed of `random`."""
+
 
 class Backoff:
     """The pauses of one request. Each is twice as long as the one before, up to `longest`; jitter spreads the clients.
@@ -27,7 +30,7 @@ class Backoff:
     def next(self) -> float:
         """Return the next pause in seconds: between half of its full length and all of it."""
         pause, self._pause = self._pause, min(2 * self._pause, self._longest)
-        return pause * random.uniform(0.5, 1.0)
+        return pause * _JITTER.uniform(0.5, 1.0)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

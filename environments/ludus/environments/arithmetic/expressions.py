@@ -94,7 +94,9 @@ def easy_expression(place: int, rng: random.Random) -> Expression:
     """
     above, below = divmod(place * _STRIDE % PAIRS, _SECOND)
     a, b = above + 100, below + 2
-    found = join(number(str(a)), rng.choice("+-×" if b <= _MOST_FACTOR else "+-"), number(str(b)))
+    signs = "+-×" if b <= _MOST_FACTOR else "+-"
+    sign = "+" if a == 2 * b else rng.choice(signs)  # the prompt must not hold the solution, as in 150 - 75
+    found = join(number(str(a)), sign, number(str(b)))
     assert found is not None
     return found
 
