@@ -191,6 +191,7 @@ class Connection(McpConnection):
         self._pending: set[str | int] = set()
         self._lost: SandboxFailed | None = None
         self._stderr = bytearray()
+        self._drained = asyncio.Event()
 
     @classmethod
     async def open(cls, process: Process, revision: Revision, seconds: float) -> Connection:
@@ -249,14 +250,8 @@ class Connection(McpConnection):
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass
         finally:
-            if fault is None and self._process.end is None and self._lost is None and not self._closing.is_set():
-                try:
-                    async with asyncio.timeout(_GRACE_SECONDS):
-                        await self._process.wait()  # so that the message can say how it ended
-                except TimeoutError:
-                    pass
-                except SandboxFailed as error:
-                    self._lost = error
+            if fault is None and self._lost is None and not self._closing.is_set():
+                await self._see_end()
             arrived.close()
             self._end(fault)
 
@@ -292,16 +287,31 @@ class Connection(McpConnection):
                 data = message.model_dump_json(by_alias=True, exclude_unset=True)
                 await self._process.write(data.encode() + b"\n")
         except SandboxInputClosed:
+            await self._see_end()
             self._end(None if self._process.end is not None else "it closed its standard input")
         except SandboxFailed as error:
             self._lost = error
             self._end()
 
     async def _drain(self) -> None:
-        with contextlib.suppress(SandboxFailed):
-            while data := await self._process.stderr.read():
-                self._stderr += data
-                del self._stderr[:-_STDERR_BYTES]
+        try:
+            with contextlib.suppress(SandboxFailed):
+                while data := await self._process.stderr.read():
+                    self._stderr += data
+                    del self._stderr[:-_STDERR_BYTES]
+        finally:
+            self._drained.set()
+
+    async def _see_end(self) -> None:
+        """Wait a moment for the end of the process and the rest of its standard error, so that a message has both."""
+        try:
+            async with asyncio.timeout(_GRACE_SECONDS):
+                await self._process.wait()
+                await self._drained.wait()
+        except TimeoutError:
+            pass
+        except SandboxFailed as error:
+            self._lost = error
 
 
 def _consume(task: asyncio.Task[Any]) -> None:
