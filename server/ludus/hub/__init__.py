@@ -1,20 +1,22 @@
 """The hub: a registry of environment packages, and a package index that pip, uv and twine use unchanged.
 
-    settings.py      where the hub listens, where its data lies, its limits
+    settings.py      where the hub listens, where its data lies, its limits; settings_file.py: the operator's file
     database/        the tables, their migrations, connections
     blobs.py         files by their SHA-256 digest; object_store.py keeps them in a bucket, downloads.py
-                     answers with them
+                     answers with them, uploads.py receives them
     registry/        names, wheels, publishing, the catalog, and who sees what in it
-    people/          accounts, tokens, sessions, rates, the audit log
+    people/          accounts, organizations, tokens, sessions, rates, the audit log
     index/           the simple repository API and the legacy upload API
     api.py           the JSON API under /api/v1
     discovery/       what MCP clients find: AI catalog, server cards, the registry's API
     endpoints/       published environments that run at /e/OWNER/NAME
-    results/         reported and played runs, boards, receipts
+    results/         reported and played runs, matches, boards, receipts
     verified/        runs that the hub plays itself, with a harness in a sandbox
-    site/            the pages
+    training/        training runs whose curves are shown while they go on
+    site/            the pages; rollout_index.py: where the episodes of a file of trajectories begin
+    seed.py          the built-in library, which a new hub has
     operation/       backup, restore, check; metrics.py and request_times.py
-    app.py           the application; serve.py runs it, command.py is `ludus hub`
+    app.py           the application; serve.py runs it, command.py is `ludus hub`, options.py its shared options
 
 Needs the extra `hub`.
 """
