@@ -11,10 +11,16 @@ from pathlib import Path
 
 import httpx
 import pytest
+from hub_people import publish_private
 from hubs import OTHER_KEY, HubProcess, kind_of, new_name, publish, published, release, until, upload
+from typer.testing import CliRunner
 
+from ludus.cli._app import app
 from ludus.hub.seed import LIBRARY
+from ludus.protocol.errors import Unauthenticated
+from ludus.protocol.registry_errors import PackageNotFound
 from ludus.protocol.signing import public_key
+from ludus.registry.credentials import save_token
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 
 SCOPES = ("tasks:read",)
@@ -144,6 +150,28 @@ def test_a_command_without_a_token_names_the_option(guarded: HubProcess) -> None
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
     assert (done.returncode, "LUDUS_HUB_TOKEN" in done.stderr) == (3, True)
     assert "LUDUS_TOKEN" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["eval play {} --env env --model random", "eval match {} --env env --model random",
+     "eval verify {} --env env --model openai:m@https://models.example.org", "info {}", "owners {}", "access {}",
+     "org list"],
+)  # fmt: skip
+def test_every_command_takes_the_token_that_login_has_kept(
+    guarded: HubProcess, alice: httpx.Client, tokens: tuple[Path, dict[str, str]], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, command: str,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("LUDUS_HUB_TOKEN", raising=False)
+    hidden = release(f"alice/{new_name()}")
+    assert publish_private(alice, hidden).status_code == 201
+    arguments = [*command.format(hidden.manifest.id).split(), "--hub", guarded.url]
+    refused = PackageNotFound | Unauthenticated
+    assert isinstance(CliRunner().invoke(app, arguments).exception, refused), "without a kept token"
+    save_token(guarded.url, tokens[1]["alice"])
+    found = CliRunner().invoke(app, arguments)
+    assert not isinstance(found.exception, refused | SystemExit), found.output
 
 
 def test_a_hub_whose_key_was_lost_starts_and_says_what_it_cannot_publish(tmp_path: Path) -> None:

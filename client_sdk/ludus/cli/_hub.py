@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 import typer
 
@@ -28,10 +28,17 @@ HubToken = Annotated[
 PackageName = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Package of environments on the hub.")]
 """The argument that names a package."""
 
+ClientT = TypeVar("ClientT", bound=RegistryClient)
+
 DEFAULT: Final = DEFAULT_HUB
 """The hub where none is named."""
 
 
 def connect(hub: str, token: str | None) -> RegistryClient:
     """Return a client with a token, or with the one that `ludus account login` has kept for the hub."""
-    return RegistryClient(hub, token or saved_token(hub))
+    return connect_as(RegistryClient, hub, token)
+
+
+def connect_as(kind: type[ClientT], hub: str, token: str | None) -> ClientT:
+    """Return a client of a subclass of `RegistryClient`, with the same token as `connect`."""
+    return kind(hub, token or saved_token(hub))

@@ -13,7 +13,7 @@ import typer
 from ludus.cli import _playing, _policies
 from ludus.cli._app import ExitCode
 from ludus.cli._common import Json, console, errors, parse_pairs, print_json, run, shown
-from ludus.cli._hub import DEFAULT, HubAddress, HubToken
+from ludus.cli._hub import DEFAULT, HubAddress, HubToken, connect_as
 from ludus.client import Harness, Policy, TrajectoryWriter
 from ludus.evaluation.config import ModelSpec, parse_config
 from ludus.evaluation.folder import read_results
@@ -69,7 +69,7 @@ async def upload(
     if not at or not version:
         raise typer.BadParameter(f"name the version that was evaluated: {package}@VERSION")
     found = []
-    async with ResultsClient(hub, token) as client:
+    async with connect_as(ResultsClient, hub, token) as client:
         info = await client.version(package, version)
         chosen = submissions_of(results, info, models)
         for submission in chosen:
@@ -152,7 +152,7 @@ async def _play(
         ends[played.end or "started again"] += 1
         errors.print(shown(f"episode {played.place}: {played.end or 'broke, and is started again'}", "dim"))
 
-    async with ResultsClient(hub, token) as client, policy_of(spec) as policy:
+    async with connect_as(ResultsClient, hub, token) as client, policy_of(spec) as policy:
         if resume is not None:
             started = await client.run(resume)
         else:

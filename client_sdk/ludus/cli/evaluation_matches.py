@@ -9,7 +9,7 @@ import typer
 from ludus.cli import _playing, _policies
 from ludus.cli._app import ExitCode
 from ludus.cli._common import Json, console, errors, parse_pairs, print_json, run, shown
-from ludus.cli._hub import DEFAULT, HubAddress, HubToken
+from ludus.cli._hub import DEFAULT, HubAddress, HubToken, connect_as
 from ludus.cli.evaluation_hub import Published, environment_of, policy_of, spec_of
 from ludus.client import Harness, TrajectoryWriter
 from ludus.evaluation.config import ModelSpec
@@ -92,7 +92,7 @@ async def _match(
     def report_wait(left: int) -> None:
         errors.print(shown(f"no opponent yet, {left} matches left", "dim"))
 
-    async with MatchesClient(hub, token) as client, policy_of(spec) as policy:
+    async with connect_as(MatchesClient, hub, token) as client, policy_of(spec) as policy:
         if resume is not None:
             entrant = await client.entrant(resume)
         else:

@@ -11,7 +11,7 @@ import typer
 from ludus.cli import _policies
 from ludus.cli._app import ExitCode
 from ludus.cli._common import Json, errors, parse_pairs, print_json, run, shown
-from ludus.cli._hub import DEFAULT, HubAddress, HubToken
+from ludus.cli._hub import DEFAULT, HubAddress, HubToken, connect_as
 from ludus.cli.evaluation_hub import Published, environment_of, print_run
 from ludus.evaluation.config import DEFAULT_URLS, KEY_VARIABLES
 from ludus.protocol.results import RunInfo
@@ -78,7 +78,7 @@ async def _verify(
     package: str, env: str | None, fields: dict[str, object], hub: str, token: str | None, *, detach: bool
 ) -> RunInfo:
     name, _, version = package.partition("@")
-    async with ResultsClient(hub, token) as client:
+    async with connect_as(ResultsClient, hub, token) as client:
         info = await client.version(name, version or None)
         params = VerifiedParams.model_validate({"environment": environment_of(info, env), **fields})
         started = await client.register_verified(info.id, info.version, params)

@@ -10,7 +10,7 @@ from ludus.cli._common import Json, console, print_json, run, shown
 from ludus.cli._hub import DEFAULT, HubAddress, HubToken, connect
 from ludus.protocol.registry import KeyList
 from ludus.protocol.signing import public_key
-from ludus.registry.client import RegistryClient, normal_address
+from ludus.registry.client import normal_address
 from ludus.registry.keys import KEY_FILE, Pins, config_folder, publisher_key
 
 COMMANDS: Final = {"keys": "Show and change publishers' keys."}
@@ -86,7 +86,7 @@ def published(owner: Owner, hub: HubAddress = DEFAULT) -> None:
     """List the keys that a publisher has on a hub."""
 
     async def go() -> KeyList:
-        async with RegistryClient(hub) as client:
+        async with connect(hub, None) as client:
             return await client.keys(owner)
 
     for key in run(go()).keys:

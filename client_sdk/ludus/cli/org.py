@@ -9,9 +9,8 @@ from typing import Annotated, Final, TypeVar
 import typer
 
 from ludus.cli._common import Json, console, print_json, run, shown
-from ludus.cli._hub import DEFAULT, HubAddress, HubToken
+from ludus.cli._hub import DEFAULT, HubAddress, HubToken, connect_as
 from ludus.protocol.organizations import OrganizationInfo, Role
-from ludus.registry.credentials import saved_token
 from ludus.registry.organizations import OrganizationsClient
 
 COMMANDS: Final = {"org": "Create organizations on a hub, and look after their members."}
@@ -181,7 +180,7 @@ def _with(hub: str, token: str | None, step: Callable[[OrganizationsClient], Awa
     """Run a step with a connection to the hub, and return what it returns."""
 
     async def go() -> T:
-        async with OrganizationsClient(hub, token or saved_token(hub)) as client:
+        async with connect_as(OrganizationsClient, hub, token) as client:
             return await step(client)
 
     return run(go())
