@@ -280,6 +280,21 @@ async def test_registrations_that_cannot_be_played_are_refused(
     assert answer.status_code < 500
 
 
+async def test_an_endpoint_that_cannot_be_reached_is_not_named_to_players(hub: ResultsHub, package: str) -> None:
+    where = f"/api/v1/environments/{package}/versions/1.0.0/entrants"
+    async with hub.client("alice") as one, hub.client("bob") as other:
+        real, hub.address = hub.address, "http://127.0.0.1:9"
+        answers = [await one.post(where, json=entrant_params())]
+        hub.address = real
+        alice, bob = await Contender.register(one, package), await Contender.register(other, package)
+        hub.address = "http://127.0.0.1:9"
+        wait = {"waitSeconds": 20}
+        asked = (player.client.post(f"{player.path}/next", json=wait) for player in (alice, bob))
+        answers += await asyncio.gather(*asked)
+    assert [(answer.status_code, kind_of(answer)) for answer in answers] == [(503, "HubUnavailable")] * 3
+    assert not any("127.0.0.1" in answer.text for answer in answers)
+
+
 async def test_a_yanked_version_takes_no_entrants(hub: ResultsHub, package: str) -> None:
     async with hub.client("ada") as one:
         await one.post(f"/api/v1/environments/{package}/versions/1.0.0/yank", json={"reason": "wrong rules"})

@@ -7,7 +7,7 @@ store.py      boards, runs and episodes in the database; rows.py: its episodes o
 verified_store.py, verified_rows.py   what verified runs have in addition
 boards.py     boards, computed from the runs
 played.py     played runs: registration, episodes, deadlines
-episodes.py   the hub as the client of its own endpoints, which starts episodes and reads their rewards
+endpoints.py  the hub as the client of its own endpoints; episodes.py: for runs, whose episodes it starts and reads
 reported.py   uploads of evaluations; rollouts.py: their trajectories
 receipts.py   signed receipts of played and verified runs
 personal.py   what an export and a deletion of an account mean for results

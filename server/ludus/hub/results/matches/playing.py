@@ -448,12 +448,8 @@ class Matches:
 
     def _ticket(self, live: LiveMatch, entrant: str, public: str) -> MatchTicket:
         seat = live.seats[live.place_of(entrant)]
-        url = seat.episode.play_url if seat.episode is not None else None
-        if url is None:
-            raise e.Unsupported("the server of this version has no agent endpoints")
-        address = live.client.address
-        if url.startswith(address + "/play/") and "/e/" in address:
-            url = public + url.removeprefix(address)
+        assert seat.episode is not None
+        url = live.client.play_url(seat.episode, public)
         left = self._limits.match_seconds - (self.clock() - live.started)
         return MatchTicket(
             match=live.key, seat=seat.name, play_url=url, seconds_left=max(0.0, left), commitment=live.commitment
