@@ -7,12 +7,13 @@ import contextlib
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from ludus.client.environment import find_split
 from ludus.client.episode import Episode
 from ludus.hub.results.endpoints import EndpointClient
 from ludus.hub.results.episodes import TASK_ID
+from ludus.hub.results.matches.outcomes import Decision
 from ludus.hub.results.matches.store import Standing
 from ludus.protocol import errors as e
 from ludus.protocol.drawing import draw_seats, draw_seed, draw_tasks
@@ -55,6 +56,7 @@ class LiveMatch:
         started: when it started, in seconds of the clock.
         reward_range: the rewards that the environment declares.
         lock: held while its end is read and written.
+        end: how it ended; None if it goes on, as far as is known.
         is_done: whether its end is written.
     """
 
@@ -65,6 +67,7 @@ class LiveMatch:
     started: float
     reward_range: Interval | None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    end: Decision | Literal["void"] | None = None
     is_done: bool = False
 
     def place_of(self, entrant: str) -> int:

@@ -28,12 +28,12 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from ludus.hub.registry.catalog import VersionRecord
 from ludus.hub.results.matches.episodes import BoardClient, LiveMatch
 from ludus.hub.results.matches.limits import MatchLimits
-from ludus.hub.results.matches.outcomes import decide_match
+from ludus.hub.results.matches.outcomes import Decision, decide_match
 from ludus.hub.results.matches.pairing import choose_pair
 from ludus.hub.results.matches.rating import rate_board, stale_boards
 from ludus.hub.results.matches.reading import read_entrant, read_match
@@ -378,19 +378,26 @@ class Matches:
         async with live.lock:
             if live.is_done:
                 return
-            try:
-                if not await self._write_end(live, leaver):
-                    return
-            except e.LudusError as error:
-                _log.warning("the match %s broke: %s", live.key, error.message)
-                with contextlib.suppress(e.NotFound):  # its board was deleted with its owner's account
+            if live.end is None:
+                try:
+                    live.end = await self._end_of(live, leaver)
+                except e.LudusError as error:
+                    _log.warning("the match %s broke: %s", live.key, error.message)
+                    live.end = "void"
+            if live.end is None:
+                return
+            # If the database cannot be used now, the end is kept, and written later.
+            with contextlib.suppress(e.NotFound):  # its board was deleted with its owner's account
+                if live.end == "void":
                     await _call(self._store.void, live.key, self.now(), is_charged=True)
+                else:
+                    await _call(self._store.settle, live.key, *live.end, self.now())
             live.is_done = True
             await live.client.close_match(live)
         self._spawn(self.rate())
 
-    async def _write_end(self, live: LiveMatch, leaver: str | None) -> bool:
-        """Write the end of a match, and return whether it has ended.
+    async def _end_of(self, live: LiveMatch, leaver: str | None) -> Decision | Literal["void"] | None:
+        """Return how a match has ended, and end it if it has to; None if it goes on.
 
         Raises:
             LudusError: the endpoint cannot be used, or the episodes are gone.
@@ -405,22 +412,16 @@ class Matches:
                 left = self._idle(live, running)
             is_late = self.clock() - live.started > self._limits.match_seconds
             if left is None and not is_late:
-                return False
+                return None
             for place in infos if left is None else (left, 1 - left):
                 await live.client.leave(live, place)
-            infos = await live.client.look(live)
             if left is None:
-                await _call(self._store.void, live.key, self.now(), is_charged=True)
-                return True
-        decision = decide_match(infos, live.reward_range, left)
-        if decision is None:
-            await _call(self._store.void, live.key, self.now(), is_charged=True)
-        else:
-            await _call(self._store.settle, live.key, *decision, self.now())
-        return True
+                return "void"
+            infos = await live.client.look(live)
+        return decide_match(infos, live.reward_range, left) or "void"
 
     def _idle(self, live: LiveMatch, running: list[int]) -> int | None:
-        """Return the seat that has made no call for too long, and for longer than the other one; None if neither."""
+        """Return the running seat whose last call is the longest ago, if that is too long; None if it is not."""
         called = [(live.seats[place].called, place) for place in running]
         oldest, place = min(called)
         return place if self.clock() - oldest > self._limits.idle_seconds else None

@@ -1,8 +1,9 @@
 """Entrants and matches in the database, and how they change. All methods block, and any thread may call them.
 
-A board's row is locked while its entrants and matches change. A match is written twice: before it starts, with its
-commitment, and when it has ended. Each change that ratings depend on is counted in the board's row, so that it is known
-which boards have to be rated again; see `ludus.hub.results.matches.rating`.
+A board's row is locked while its entrants and matches change; only lost matches become void without it. A match is
+written twice: before it starts, with its commitment, and when it has ended. Each change that ratings depend on is
+counted in the board's row, so that it is known which boards have to be rated again; see
+`ludus.hub.results.matches.rating`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import secrets
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy import ColumnElement, Select, func, or_, select, update
@@ -351,9 +352,15 @@ class MatchStore:
             _end(entrant, now)
 
     def void_lost(self, now: datetime) -> None:
-        """Void the open matches of processes that have ended, because none of them runs any more."""
+        """Void the open matches that nothing plays any more.
+
+        These are those of processes that have ended, and those that are open for twice as long as a match may take,
+        because the hub failed between writing and starting them.
+        """
+        old = now - timedelta(seconds=2 * self._limits.match_seconds)
         with self.database.writing() as session:
-            lost = Match.process.is_(None) | Match.process.not_in(select(HubProcess.id))
+            ended = Match.process.is_(None) | Match.process.not_in(select(HubProcess.id))
+            lost = ended | (Match.created_at < old)
             session.execute(update(Match).where(Match.state == "open", lost).values(state="void", ended_at=now))
 
     def _ensure_board(self, new: NewEntrant) -> None:
