@@ -305,3 +305,8 @@ class MatchLog(WireModel):
     entries: tuple[MatchLogEntry, ...]
     total: Whole
     page: Ordinal
+
+
+def board_key(one: EntrantInfo | MatchInfo | MatchBoard) -> MatchBoardKey:
+    """Return the name of the board of an entrant or a match."""
+    return MatchBoardKey(package=one.package, version=one.version, environment=one.environment, split=one.split)

@@ -48,6 +48,7 @@ from ludus.protocol.matches import (
     NextMatch,
     OpenMatches,
     Result,
+    board_key,
 )
 from ludus.protocol.signing import digest_of
 from ludus.server.auth.principal import Principal
@@ -103,7 +104,7 @@ class Matches:
         self._limits = limits
         self._token = token
         self._luck: Final = random.SystemRandom()
-        self._lobbies: dict[tuple[str, ...], Lobby] = {}
+        self._lobbies: dict[MatchBoardKey, Lobby] = {}
         self._tasks: set[asyncio.Task[object]] = set()
         self._rating = asyncio.Lock()
         self._sweeper: asyncio.Task[None] | None = None
@@ -190,7 +191,7 @@ class Matches:
     async def tickets(self, principal: Principal, key: str, public: str) -> OpenMatches:
         """Return the open matches of an entrant, for a player who comes back."""
         entrant = await self._own_entrant(principal, key)
-        lobby = self._lobbies.get(_name(entrant))
+        lobby = self._lobbies.get(board_key(entrant))
         live = [one for one in lobby.client.matches.values() if not one.is_done] if lobby is not None else []
         mine = [one for one in live if any(seat.entrant == key for seat in one.seats)]
         return OpenMatches(tickets=tuple(self._ticket(one, key, public) for one in mine))
@@ -203,7 +204,7 @@ class Matches:
             Forbidden: the entrant is another account's.
         """
         entrant = await self._own_entrant(principal, key)
-        lobby = self._lobbies.get(_name(entrant))
+        lobby = self._lobbies.get(board_key(entrant))
         live = lobby.client.matches.get(match) if lobby is not None else None
         if live is not None and any(seat.entrant == key for seat in live.seats):
             await self._settle(live, leaver=key)
@@ -223,7 +224,7 @@ class Matches:
         """End an entrant, which loses its open matches."""
         entrant = await self._own_entrant(principal, key)
         await _call(self._store.withdraw, key, self.now())
-        lobby = self._lobbies.get(_name(entrant))
+        lobby = self._lobbies.get(board_key(entrant))
         if lobby is not None:
             for live in list(lobby.client.matches.values()):
                 if any(seat.entrant == key for seat in live.seats):
@@ -438,14 +439,11 @@ class Matches:
         return entrant
 
     def _lobby(self, entrant: EntrantInfo, address: str) -> Lobby:
-        name = _name(entrant)
-        if name not in self._lobbies:
-            board = MatchBoardKey(
-                package=entrant.package, version=entrant.version, environment=entrant.environment, split=entrant.split
-            )
+        board = board_key(entrant)
+        if board not in self._lobbies:
             client = BoardClient(address, self._token, self._limits.start_seconds, self.clock)
-            self._lobbies[name] = Lobby(board, client)
-        return self._lobbies[name]
+            self._lobbies[board] = Lobby(board, client)
+        return self._lobbies[board]
 
     def _ticket(self, live: LiveMatch, entrant: str, public: str) -> MatchTicket:
         seat = live.seats[live.place_of(entrant)]
@@ -468,10 +466,6 @@ class Matches:
             _log.warning("a match failed: %s", error.message)
         except Exception:
             _log.exception("a match failed")
-
-
-def _name(entrant: EntrantInfo) -> tuple[str, ...]:
-    return entrant.package, entrant.version, entrant.environment, entrant.split
 
 
 def _fail(waiting: Waiting, error: e.LudusError) -> None:
