@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -35,7 +34,7 @@ SCRIPT: Final = "(script)"
 """The principal of scripted opponents. No account can have this name."""
 
 OPENING_LOCK: Final = 7_359
-"""The first half of the advisory lock in PostgreSQL that an account's registrations hold; the second is its name."""
+"""The kind of the lock that an account's registrations hold; see `Database.lock_name`."""
 
 BROKEN: Final = "infrastructure_error"
 """The end of a seat whose player has had too many matches broken."""
@@ -116,9 +115,7 @@ class MatchStore:
         """
         self._ensure_board(new)
         with self.database.writing() as session:
-            if not self.database.is_sqlite:  # where writers wait for each other in any case
-                lock = select(func.pg_advisory_xact_lock(OPENING_LOCK, zlib.crc32(new.principal.encode()) - 2**31))
-                session.execute(lock)
+            self.database.lock_name(session, OPENING_LOCK, new.principal)
             board = session.scalars(_board_query(new.board).with_for_update()).one()
             same = select(MatchEntrant).where(
                 MatchEntrant.board_id == board.id, MatchEntrant.principal == new.principal,
