@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from match_hub import Contender, board_of, meet, play, publish
-from results_hub import ResultsHub
+from results_hub import ResultsHub, ludus
 
 from ludus.evaluation.matches import play_matches
 from ludus.protocol.match_receipts import EntrantReceipt, verify_entrant
@@ -36,19 +34,6 @@ async def act(conversation):
 def kind() -> str:
     """One database is enough here."""
     return "sqlite"
-
-
-async def ludus(hub: ResultsHub, *arguments: str, who: str = "alice") -> tuple[int, str, str]:
-    """Run the command against a hub, and return its exit code and what it printed."""
-    variables = {**os.environ, "LUDUS_HUB": hub.url, "LUDUS_HUB_TOKEN": hub.tokens[who], "COLUMNS": "200"}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ludus.cli", *arguments, stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=variables,
-    )  # fmt: skip
-    async with asyncio.timeout(90):
-        out, errors = await process.communicate()
-    assert b"Traceback" not in errors, errors.decode()
-    return process.returncode or 0, out.decode(), errors.decode()
 
 
 async def test_two_people_play_matches_with_one_command_each(hub: ResultsHub, package: str, tmp_path: Path) -> None:
