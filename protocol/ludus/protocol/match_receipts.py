@@ -14,6 +14,7 @@ import base64
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import StringConstraints
@@ -116,6 +117,8 @@ def verify_entrant(receipt: EntrantReceipt, key: str | None = None) -> None:
             f"the receipt is about {one.rows} matches, and these {len(matches)} do not have the Merkle root that the "
             "hub signed: a match was changed, dropped, added or moved"
         )
+    if any(later.number <= earlier.number for earlier, later in pairwise(matches)):
+        raise ReceiptRefused("the matches are not in the order of their numbers, or one of them is counted twice")
     counts = Counter(result_of(match, one.entrant) for match in matches)
     if (counts["win"], counts["draw"], counts["loss"]) != (one.wins, one.draws, one.losses):
         raise ReceiptRefused("the counts of wins, draws and losses are not those of the matches")
