@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +229,24 @@ async def test_another_process_leaves_open_matches_alone_until_theirs_has_ended(
                 assert (await again.get(shown)).json()["state"] == "void"
         finally:
             await other.stop()
+
+
+async def test_an_entrant_whose_opponent_ends_before_the_start_asks_again_and_learns_nothing(
+    hub: ResultsHub, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_of(hub)
+    open_match = store.open_match
+
+    async with hub.client("alice") as one, hub.client("bob") as other:
+        alice, bob = await Contender.register(one, package), await Contender.register(other, package)
+
+        def withdrawn_before(opening: MatchOpening, now: datetime) -> str:
+            store.withdraw(bob.key, now)
+            return open_match(opening, now)
+
+        monkeypatch.setattr(store, "open_match", withdrawn_before)
+        answers = await asyncio.gather(alice.ask(), bob.ask())
+    assert list(answers) == [{"ticket": None, "left": left, "open": 0} for left in (4, 0)]
 
 
 async def test_an_end_that_cannot_be_written_is_written_later_as_it_was(

@@ -253,6 +253,8 @@ class Matches:
                 live = None
                 try:
                     live = await self._start(lobby, standing, other)
+                except e.Conflict as error:  # one of them has ended meanwhile; neither learns who the other one was
+                    _log.info("a match of %s did not start: %s", lobby.board.package, error.message)
                 except e.LudusError as error:
                     _log.warning("a match of %s did not start: %s", lobby.board.package, error.message)
                     for waiting in (first, second):
