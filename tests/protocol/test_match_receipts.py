@@ -44,22 +44,24 @@ def match(drawn: MatchOpening, results: tuple[str, str] = ("win", "loss"), rewar
     return MatchInfo.model_validate(fields | changes)
 
 
-def receipt(one: MatchInfo) -> EntrantReceipt:
-    """Return what a hub signs about an entrant with one match."""
-    result = next(side.result for side in one.sides if side.entrant == MINE)
+def receipt(*matches: MatchInfo) -> EntrantReceipt:
+    """Return what a hub signs about an entrant with these matches."""
+    results = [side.result for one in matches for side in one.sides if side.entrant == MINE]
     statement = EntrantStatement(
         entrant=MINE, package="ada/game", version="1.0.0", sha256="0" * 64, environment="game", split="test", by="x",
-        declared=Declared(model="m"), registered=1, created_at=NOW, signed_at=NOW, rows=1, root=merkle_root([one]),
-        wins=int(result == "win"), draws=int(result == "draw"), losses=int(result == "loss"),
+        declared=Declared(model="m"), registered=2, created_at=NOW, signed_at=NOW, rows=len(matches),
+        root=merkle_root(matches), wins=results.count("win"), draws=results.count("draw"),
+        losses=results.count("loss"),
     )  # fmt: skip
     signed = sign_entrant(statement, KEY)
-    return EntrantReceipt(statement=signed.statement, key=signed.key, signature=signed.signature, matches=(one,))
+    return EntrantReceipt(statement=signed.statement, key=signed.key, signature=signed.signature, matches=matches)
 
 
 def test_results_that_follow_from_rewards_and_draws_hold() -> None:
     verify_entrant(receipt(match(opening())))
     verify_entrant(receipt(match(opening(), ("draw", "draw"), (0.5, 0.5))))
     verify_entrant(receipt(match(opening(), ("loss", "win"), (1.0, 0.0), end="forfeit")))
+    verify_entrant(receipt(match(opening()), match(opening("0b" * 32), number=2)))
 
 
 @pytest.mark.parametrize(
@@ -79,6 +81,12 @@ def test_results_that_follow_from_rewards_and_draws_hold() -> None:
 def test_a_signed_match_that_was_not_drawn_or_decided_by_the_rules_is_refused(wrong: MatchInfo, message: str) -> None:
     with pytest.raises(ReceiptRefused, match=message):
         verify_entrant(receipt(wrong))
+
+
+def test_a_match_that_counts_twice_is_refused() -> None:
+    one = match(opening())
+    with pytest.raises(ReceiptRefused, match="counted twice"):
+        verify_entrant(receipt(one, one))
 
 
 def test_the_lower_balance_has_the_first_seat_and_equal_ones_are_drawn() -> None:

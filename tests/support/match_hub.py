@@ -10,11 +10,9 @@ from typing import Any
 import httpx
 import results_hub
 from hubs import KEY, Release, WheelParts, release
-from results_hub import OWNER, ResultsHub
+from results_hub import ResultsHub
 
 from ludus.client.agent_endpoint import open_agent_endpoint
-from ludus.hub.people.viewers import Viewer
-from ludus.hub.registry.publishing import Upload
 from ludus.hub.results.matches.playing import Matches
 from ludus.hub.results.matches.store import MatchStore
 from ludus.protocol.episodes import SplitInfo
@@ -116,13 +114,7 @@ def auction_release(package: str, version: str = "1.0.0") -> Release:
 
 def publish(hub: ResultsHub, package: str, version: str = "1.0.0") -> str:
     """Publish a package with all environments of `CLASSES`, and return the wheel's digest."""
-    one = auction_release(package, version)
-    parts = hub.app.state.hub
-    with parts.blobs.receiving(len(one.wheel)) as incoming:
-        incoming.write(one.wheel)
-        who = Viewer.of_administrator(OWNER)
-        parts.publisher.publish(who, Upload(incoming, one.filename, one.manifest, one.card, one.signed))
-    return one.sha256
+    return hub.publish_release(auction_release(package, version))
 
 
 def matches_of(hub: ResultsHub) -> Matches:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import shutil
+import sys
 from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -181,13 +184,59 @@ class ResultsHub:
 
     def publish(self, package: str, version: str = "1.0.0") -> str:
         """Publish a package with all environments of `CLASSES`, and return the wheel's digest."""
-        one = locks_release(package, version)
+        return self.publish_release(locks_release(package, version))
+
+    def publish_release(self, one: Release) -> str:
+        """Publish a release, and return the wheel's digest."""
         hub = self.app.state.hub
         with hub.blobs.receiving(len(one.wheel)) as incoming:
             incoming.write(one.wheel)
             who = Viewer.of_administrator(OWNER)
             hub.publisher.publish(who, Upload(incoming, one.filename, one.manifest, one.card, one.signed))
         return one.sha256
+
+
+StartHub = Callable[..., Awaitable[ResultsHub]]
+"""Starts a hub with other limits, which are named arguments."""
+
+
+@contextlib.asynccontextmanager
+async def starting_hubs(
+    folder: Path, database_url: str | None, serve: Any, environments: Iterable[type], limited: str = "limits"
+) -> AsyncIterator[StartHub]:
+    """Yield a function that starts a hub with other limits, and stop the hub afterwards.
+
+    Args:
+        folder: the hub's data.
+        database_url: its database; None for SQLite.
+        serve: the fixture that starts a server.
+        environments: the environments of all packages.
+        limited: the attribute of `ResultsHub` with the limits.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(**limits: Any) -> ResultsHub:
+            ludus = await serve(*environments)
+            hub = ResultsHub(folder, ludus.url, database_url)
+            setattr(hub, limited, getattr(hub, limited).model_copy(update=limits))
+            await hub.start()
+            stack.push_async_callback(hub.stop)
+            return hub
+
+        yield start
+
+
+async def ludus(hub: ResultsHub, *arguments: str, who: str = "alice") -> tuple[int, str, str]:
+    """Run the command against a hub, and return its exit code and what it printed."""
+    variables = {**os.environ, "LUDUS_HUB": hub.url, "LUDUS_HUB_TOKEN": hub.tokens[who], "COLUMNS": "200"}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "ludus.cli", *arguments, stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=variables,
+    )  # fmt: skip
+    async with asyncio.timeout(90):
+        out, errors = await process.communicate()
+    assert b"Traceback" not in errors, errors.decode()
+    return process.returncode or 0, out.decode(), errors.decode()
 
 
 class Player:

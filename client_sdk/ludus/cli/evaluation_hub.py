@@ -25,6 +25,7 @@ from ludus.protocol.errors import InvalidParams
 from ludus.protocol.evaluation import EvaluationResults
 from ludus.protocol.registry import VersionInfo
 from ludus.protocol.results import Declared, RunInfo, RunParams
+from ludus.registry.client import RegistryClient
 from ludus.registry.results import ResultsClient
 
 Published = Annotated[
@@ -187,17 +188,27 @@ async def policy_of(spec: ModelSpec) -> AsyncIterator[Policy]:
 async def _register(
     client: ResultsClient, package: str, spec: ModelSpec, harness: str | None, params: tuple[str | None, str, int, int]
 ) -> RunInfo:
-    name, _, version = package.partition("@")
-    info = await client.version(name, version or None)
     env, split, tasks, samples = params
-    declared = Declared(
+    info = await version_of(client, package)
+    request = RunParams(
+        environment=environment_of(info, env), split=split, tasks=tasks, samples=samples,
+        declared=declared_of(spec, harness),
+    )  # fmt: skip
+    return await client.register(info.id, info.version, request)
+
+
+async def version_of(client: RegistryClient, package: str) -> VersionInfo:
+    """Return a version of a package on the hub that is named as `OWNER/NAME[@VERSION]`."""
+    name, _, version = package.partition("@")
+    return await client.version(name, version or None)
+
+
+def declared_of(spec: ModelSpec, harness: str | None) -> Declared:
+    """Return what a board says about who plays: a model, and a harness, which is `ludus eval` if none is named."""
+    return Declared(
         model=spec.label[:200], harness=harness or f"ludus eval {installed_version()}", options=spec.options,
         price_in=spec.price_in, price_out=spec.price_out,
     )  # fmt: skip
-    request = RunParams(
-        environment=environment_of(info, env), split=split, tasks=tasks, samples=samples, declared=declared
-    )
-    return await client.register(info.id, info.version, request)
 
 
 def environment_of(info: VersionInfo, name: str | None) -> str:

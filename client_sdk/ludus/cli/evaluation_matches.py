@@ -10,13 +10,11 @@ from ludus.cli import _playing, _policies
 from ludus.cli._app import ExitCode
 from ludus.cli._common import Json, console, errors, parse_pairs, print_json, run, shown
 from ludus.cli._hub import DEFAULT, HubAddress, HubToken, connect_as
-from ludus.cli.evaluation_hub import Published, environment_of, policy_of, spec_of
+from ludus.cli.evaluation_hub import Published, declared_of, environment_of, policy_of, spec_of, version_of
 from ludus.client import Harness, TrajectoryWriter
 from ludus.evaluation.config import ModelSpec
 from ludus.evaluation.matches import CONCURRENCY, PlayedMatch, play_matches
-from ludus.protocol.distribution import installed_version
 from ludus.protocol.matches import MATCHES, EntrantInfo, EntrantParams
-from ludus.protocol.results import Declared
 from ludus.registry.matches import MatchesClient
 
 
@@ -109,14 +107,11 @@ async def _match(
 async def _register(
     client: MatchesClient, package: str, spec: ModelSpec, harness: str | None, params: tuple[str | None, str, int]
 ) -> EntrantInfo:
-    name, _, version = package.partition("@")
-    info = await client.version(name, version or None)
     env, split, matches = params
-    declared = Declared(
-        model=spec.label[:200], harness=harness or f"ludus eval {installed_version()}", options=spec.options,
-        price_in=spec.price_in, price_out=spec.price_out,
-    )  # fmt: skip
-    request = EntrantParams(environment=environment_of(info, env), split=split, matches=matches, declared=declared)
+    info = await version_of(client, package)
+    request = EntrantParams(
+        environment=environment_of(info, env), split=split, matches=matches, declared=declared_of(spec, harness)
+    )
     return await client.register(info.id, info.version, request)
 
 

@@ -12,7 +12,7 @@ from ludus.cli import _policies
 from ludus.cli._app import ExitCode
 from ludus.cli._common import Json, errors, parse_pairs, print_json, run, shown
 from ludus.cli._hub import DEFAULT, HubAddress, HubToken, connect_as
-from ludus.cli.evaluation_hub import Published, environment_of, print_run
+from ludus.cli.evaluation_hub import Published, environment_of, print_run, version_of
 from ludus.evaluation.config import DEFAULT_URLS, KEY_VARIABLES
 from ludus.protocol.results import RunInfo
 from ludus.protocol.verified import OWN_HARNESS, VerifiedParams
@@ -77,9 +77,8 @@ def verify(
 async def _verify(
     package: str, env: str | None, fields: dict[str, object], hub: str, token: str | None, *, detach: bool
 ) -> RunInfo:
-    name, _, version = package.partition("@")
     async with connect_as(ResultsClient, hub, token) as client:
-        info = await client.version(name, version or None)
+        info = await version_of(client, package)
         params = VerifiedParams.model_validate({"environment": environment_of(info, env), **fields})
         started = await client.register_verified(info.id, info.version, params)
         where = hub.rstrip("/")

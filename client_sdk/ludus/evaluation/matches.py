@@ -45,7 +45,8 @@ async def play_matches(
         entrant: the registered entrant.
         policy: chooses the actions.
         concurrency: how many matches are played at one time; a hub allows a few.
-        patience: after how many seconds without an opponent to stop; the entrant stays registered until its deadline.
+        patience: after how many seconds without an opponent, or without room on the hub, to stop; the entrant stays
+            registered until its deadline.
         harness: the limits of the agent loop.
         writer: where the trajectories go; they have no rewards.
         on_match: called after each match.
@@ -68,6 +69,8 @@ async def play_matches(
                 try:
                     found = await client.next_match(entrant.key)
                 except CapacityError as error:
+                    if loop.time() - last_seen > patience:
+                        return
                     await asyncio.sleep(min(error.retry_after or PAUSE_SECONDS, PAUSE_SECONDS))
                     continue
                 ticket = found.ticket

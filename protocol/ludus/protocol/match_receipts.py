@@ -14,6 +14,7 @@ import base64
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import StringConstraints
@@ -21,7 +22,7 @@ from pydantic import StringConstraints
 from ludus.protocol._model import WireModel
 from ludus.protocol.drawing import draw_seats, draw_seed, draw_tasks
 from ludus.protocol.integers import Whole
-from ludus.protocol.matches import EntrantKey, MatchInfo, MatchSide, Result
+from ludus.protocol.matches import EntrantKey, MatchInfo, MatchSide, Result, result_between
 from ludus.protocol.receipts import ReceiptRefused, check_signed, merkle_root
 from ludus.protocol.registry import Digest, PackageId, PublicKey, VersionText
 from ludus.protocol.results import EARNED, Declared
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
 KIND: Final = "ludus-entrant-receipt-1"
 """The kind of a receipt of an entrant."""
-
-TOLERANCE: Final = 1e-9
-"""Rewards that differ by no more, relative to their size, are equal."""
 
 
 class EntrantStatement(WireModel):
@@ -119,6 +117,8 @@ def verify_entrant(receipt: EntrantReceipt, key: str | None = None) -> None:
             f"the receipt is about {one.rows} matches, and these {len(matches)} do not have the Merkle root that the "
             "hub signed: a match was changed, dropped, added or moved"
         )
+    if any(later.number <= earlier.number for earlier, later in pairwise(matches)):
+        raise ReceiptRefused("the matches are not in the order of their numbers, or one of them is counted twice")
     counts = Counter(result_of(match, one.entrant) for match in matches)
     if (counts["win"], counts["draw"], counts["loss"]) != (one.wins, one.draws, one.losses):
         raise ReceiptRefused("the counts of wins, draws and losses are not those of the matches")
@@ -176,11 +176,8 @@ def _check_results(sides: Sequence[MatchSide], where: str) -> None:
     first, second = sides
     if (first.result, second.result) not in (("win", "loss"), ("draw", "draw"), ("loss", "win")):
         raise ReceiptRefused(f"the results of the two sides of {where} contradict each other")
-    earned = [side.reward is not None and side.end in EARNED for side in sides]
-    if not all(earned) or first.reward is None or second.reward is None:
+    if first.reward is None or second.reward is None or not all(side.end in EARNED for side in sides):
         return
-    size = TOLERANCE * max(1.0, abs(first.reward), abs(second.reward))
-    difference = first.reward - second.reward
-    expected: Result = "draw" if abs(difference) <= size else "win" if difference > 0 else "loss"
+    expected = result_between(first.reward, second.reward)
     if first.result != expected:
         raise ReceiptRefused(f"the rewards of {where} give the first seat a {expected}, and it has a {first.result}")

@@ -35,6 +35,16 @@ MatchState = Literal["open", "ended", "void"]
 
 Result = Literal["win", "draw", "loss"]
 
+TOLERANCE: Final = 1e-9
+"""Rewards that differ by no more, relative to their size or to 1, are equal."""
+
+
+def result_between(own: float, other: float) -> Result:
+    """Return the result of a seat with a reward against another one."""
+    if abs(own - other) <= TOLERANCE * max(1.0, abs(own), abs(other)):
+        return "draw"
+    return "win" if own > other else "loss"
+
 
 class EntrantParams(WireModel):
     """The request to register for matches. What it says is fixed before the first one."""
@@ -295,3 +305,8 @@ class MatchLog(WireModel):
     entries: tuple[MatchLogEntry, ...]
     total: Whole
     page: Ordinal
+
+
+def board_key(one: EntrantInfo | MatchInfo | MatchBoard) -> MatchBoardKey:
+    """Return the name of the board of an entrant or a match."""
+    return MatchBoardKey(package=one.package, version=one.version, environment=one.environment, split=one.split)

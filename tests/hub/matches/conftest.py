@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from hubs import new_name
 from match_hub import BROKEN, CLASSES, publish
-from postgres_server import PostgresServer
-from results_hub import OWNER, ResultsHub
+from results_hub import OWNER, ResultsHub, StartHub, starting_hubs
 
 Kind = Literal["sqlite", "postgres"]
-StartHub = Callable[..., Awaitable[ResultsHub]]
 
 
 @pytest.fixture(scope="session", params=["sqlite", pytest.param("postgres", marks=pytest.mark.suite("hub"))])
@@ -26,21 +23,9 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 @pytest.fixture
 async def start_hub(request: pytest.FixtureRequest, kind: str, tmp_path: Path, serve: Any) -> AsyncIterator[StartHub]:
     """`hub = await start_hub(open_matches=1)`: a hub with other limits on matches."""
-    url = None
-    if kind == "postgres":
-        server: PostgresServer = request.getfixturevalue("postgres")
-        url = server.new_url()
     BROKEN.clear()
-    async with AsyncExitStack() as stack:
-
-        async def start(**limits: Any) -> ResultsHub:
-            ludus = await serve(*CLASSES.values())
-            hub = ResultsHub(tmp_path / "hub", ludus.url, url)
-            hub.matches = hub.matches.model_copy(update=limits)
-            await hub.start()
-            stack.push_async_callback(hub.stop)
-            return hub
-
+    url = request.getfixturevalue("postgres").new_url() if kind == "postgres" else None
+    async with starting_hubs(tmp_path / "hub", url, serve, CLASSES.values(), "matches") as start:
         yield start
 
 

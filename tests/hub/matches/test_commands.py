@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from match_hub import Contender, board_of, play
-from results_hub import ResultsHub
+from match_hub import Contender, board_of, meet, play, publish
+from results_hub import ResultsHub, ludus
 
+from ludus.evaluation.matches import play_matches
 from ludus.protocol.match_receipts import EntrantReceipt, verify_entrant
+from ludus.protocol.matches import OpenMatches
 from ludus.protocol.receipts import ReceiptRefused
+from ludus.registry.matches import MatchesClient
 
 POLICY = '''
 """Bids a number when it is its turn."""
@@ -33,19 +34,6 @@ async def act(conversation):
 def kind() -> str:
     """One database is enough here."""
     return "sqlite"
-
-
-async def ludus(hub: ResultsHub, *arguments: str, who: str = "alice") -> tuple[int, str, str]:
-    """Run the command against a hub, and return its exit code and what it printed."""
-    variables = {**os.environ, "LUDUS_HUB": hub.url, "LUDUS_HUB_TOKEN": hub.tokens[who], "COLUMNS": "200"}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ludus.cli", *arguments, stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=variables,
-    )  # fmt: skip
-    async with asyncio.timeout(90):
-        out, errors = await process.communicate()
-    assert b"Traceback" not in errors, errors.decode()
-    return process.returncode or 0, out.decode(), errors.decode()
 
 
 async def test_two_people_play_matches_with_one_command_each(hub: ResultsHub, package: str, tmp_path: Path) -> None:
@@ -81,6 +69,25 @@ async def test_without_opponents_the_command_stops_and_says_how_to_go_on(
     code, _, errors = await ludus(hub, "eval", "match", package, "--env", "locks", *options[2:])
     assert code != 0
     assert "no seats" in errors
+
+
+class Elsewhere(MatchesClient):
+    """A client whose open matches are at another process of the hub."""
+
+    async def open_matches(self, entrant: str) -> OpenMatches:
+        return OpenMatches(tickets=())
+
+
+async def test_a_player_without_room_on_the_hub_stops_in_time(start_hub: Any) -> None:
+    hub = await start_hub(open_matches=1)
+    publish(hub, "ada/full")
+    async with hub.client("alice") as one, hub.client("bob") as other:
+        alice, bob = await Contender.register(one, "ada/full"), await Contender.register(other, "ada/full")
+        await meet(alice, bob)
+    async with Elsewhere(hub.url, hub.tokens["alice"]) as client, asyncio.timeout(60):
+        entrant = await client.entrant(alice.key)
+        shown = await play_matches(client, entrant, cast("Any", None), patience=0.5)
+    assert (shown.state, shown.matches) == ("open", 0)
 
 
 @pytest.fixture

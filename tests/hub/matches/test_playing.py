@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hubs import kind_of
-from match_hub import BROKEN, Contender, bid, board_of, call, entrant_params, matches_of, meet, play, publish
+from match_hub import BROKEN, Contender, bid, board_of, call, entrant_params, matches_of, meet, play, publish, store_of
 from mcp import Client as McpClient
 from results_hub import ResultsHub
 
 from ludus.hub.results.matches.limits import MatchLimits
 from ludus.protocol.drawing import draw_seats, draw_seed, draw_tasks
 from ludus.protocol.matches import LONGEST_WAIT, MATCHES, MatchOpening
+from ludus.protocol.registry_errors import HubUnavailable
 from ludus.protocol.signing import digest_of
 
 
@@ -230,6 +231,63 @@ async def test_another_process_leaves_open_matches_alone_until_theirs_has_ended(
             await other.stop()
 
 
+async def test_an_entrant_whose_opponent_ends_before_the_start_asks_again_and_learns_nothing(
+    hub: ResultsHub, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_of(hub)
+    open_match = store.open_match
+
+    async with hub.client("alice") as one, hub.client("bob") as other:
+        alice, bob = await Contender.register(one, package), await Contender.register(other, package)
+
+        def withdrawn_before(opening: MatchOpening, now: datetime) -> str:
+            store.withdraw(bob.key, now)
+            return open_match(opening, now)
+
+        monkeypatch.setattr(store, "open_match", withdrawn_before)
+        answers = await asyncio.gather(alice.ask(), bob.ask())
+    assert list(answers) == [{"ticket": None, "left": left, "open": 0} for left in (4, 0)]
+
+
+async def test_an_end_that_cannot_be_written_is_written_later_as_it_was(
+    hub: ResultsHub, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise HubUnavailable("the database is away")
+
+    async with hub.client("alice") as one, hub.client("bob") as other:
+        alice, bob = await Contender.register(one, package), await Contender.register(other, package)
+        tickets = await meet(alice, bob)
+        with monkeypatch.context() as broken:
+            broken.setattr(store_of(hub), "settle", fail)
+            assert (await one.post(f"{alice.path}/matches/{tickets[0]['match']}/end")).status_code == 503
+            with pytest.raises(HubUnavailable):
+                await matches_of(hub).sweep()
+        await matches_of(hub).sweep()
+        assert [(await alice.end(tickets[0]))["result"], (await bob.end(tickets[1]))["result"]] == ["loss", "win"]
+        assert (await alice.info())["voided"] == 0
+
+
+async def test_a_match_that_was_written_and_never_started_is_void_in_time(hub: ResultsHub, package: str) -> None:
+    store, matches = store_of(hub), matches_of(hub)
+    async with hub.client("alice") as one, hub.client("bob") as other:
+        alice = await Contender.register(one, package, matches=1)
+        bob = await Contender.register(other, package, matches=1)
+        opening = MatchOpening(
+            secret="0a" * 32, environment="auction", split="test", count=30, index=0, task="deal0", seed=None,
+            entrants=(alice.key, bob.key), balances=(0, 0),
+        )  # fmt: skip
+        match = store.open_match(opening, matches.now())
+        await matches.sweep()
+        assert (await one.get(f"/api/v1/matches/{match}")).json()["state"] == "open"
+        assert (await alice.ask(0))["left"] == 0
+        later = matches.now() + timedelta(seconds=2 * MatchLimits().match_seconds + 1)
+        matches.now = lambda: later
+        await matches.sweep()
+        assert (await one.get(f"/api/v1/matches/{match}")).json()["state"] == "void"
+        assert await play(alice, bob, 2, 1) == ("win", "loss"), "both have their match again"
+
+
 async def test_a_player_that_comes_back_finds_its_open_match(hub: ResultsHub, package: str) -> None:
     async with hub.client("alice") as one, hub.client("bob") as other:
         alice, bob = await Contender.register(one, package), await Contender.register(other, package)
@@ -278,6 +336,21 @@ async def test_registrations_that_cannot_be_played_are_refused(
         answer = await one.post(where, json={**entrant_params(), **change})
     assert kind_of(answer) == kind
     assert answer.status_code < 500
+
+
+async def test_an_endpoint_that_cannot_be_reached_is_not_named_to_players(hub: ResultsHub, package: str) -> None:
+    where = f"/api/v1/environments/{package}/versions/1.0.0/entrants"
+    async with hub.client("alice") as one, hub.client("bob") as other:
+        real, hub.address = hub.address, "http://127.0.0.1:9"
+        answers = [await one.post(where, json=entrant_params())]
+        hub.address = real
+        alice, bob = await Contender.register(one, package), await Contender.register(other, package)
+        hub.address = "http://127.0.0.1:9"
+        wait = {"waitSeconds": 20}
+        asked = (player.client.post(f"{player.path}/next", json=wait) for player in (alice, bob))
+        answers += await asyncio.gather(*asked)
+    assert [(answer.status_code, kind_of(answer)) for answer in answers] == [(503, "HubUnavailable")] * 3
+    assert not any("127.0.0.1" in answer.text for answer in answers)
 
 
 async def test_a_yanked_version_takes_no_entrants(hub: ResultsHub, package: str) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
-from results_hub import ResultsHub, board_of
+from results_hub import ResultsHub, board_of, ludus
 
 from ludus.client import Conversation, PolicyResult
 from ludus.evaluation.played import play_run
@@ -43,19 +40,6 @@ def policy(tmp_path: Path) -> str:
     """A policy in a file."""
     (tmp_path / "policy.py").write_text(POLICY)
     return f"{tmp_path / 'policy.py'}:act"
-
-
-async def ludus(hub: ResultsHub, *arguments: str, who: str = "alice") -> tuple[int, str, str]:
-    """Run the command against a hub, and return its exit code and what it printed."""
-    variables = {**os.environ, "LUDUS_HUB": hub.url, "LUDUS_HUB_TOKEN": hub.tokens[who]}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ludus.cli", *arguments, stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=variables,
-    )  # fmt: skip
-    async with asyncio.timeout(90):
-        out, errors = await process.communicate()
-    assert b"Traceback" not in errors, errors.decode()
-    return process.returncode or 0, out.decode(), errors.decode()
 
 
 async def test_a_run_is_played_by_one_command_and_shown_on_the_board(

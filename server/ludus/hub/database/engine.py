@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import sqlite3
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, func, select
 from sqlalchemy.exc import DatabaseError, DataError, DBAPIError, IntegrityError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
@@ -127,6 +128,19 @@ class Database:
         """
         with available(), Session(self._writer, expire_on_commit=False) as session, session.begin():
             yield session
+
+    def lock_name(self, session: Session, kind: int, name: str) -> None:
+        """Hold the lock of a name until a writing transaction ends; others that lock the same name wait.
+
+        SQLite needs none: there, all transactions that write wait for each other.
+
+        Args:
+            session: the transaction.
+            kind: what the name is of, which is the first half of an advisory lock in PostgreSQL.
+            name: the name.
+        """
+        if not self.is_sqlite:
+            session.execute(select(func.pg_advisory_xact_lock(kind, zlib.crc32(name.encode()) - 2**31)))
 
     def close(self) -> None:
         """Close all connections."""

@@ -52,7 +52,7 @@ class MatchEntrant(Table):
     key: Mapped[str] = mapped_column(String(22), unique=True)
     board_id: Mapped[int] = mapped_column(ForeignKey("match_boards.id"))
     principal: Mapped[str] = mapped_column(String(100))
-    """The account; `script` for a scripted opponent."""
+    """The account; `(script)` for a scripted opponent. After the deletion of an account it does not name it."""
     by_publisher: Mapped[bool]
     is_script: Mapped[bool]
     model: Mapped[str] = mapped_column(String(200))

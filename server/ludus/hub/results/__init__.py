@@ -1,4 +1,4 @@
-"""Results of runs on published versions: reported by those who evaluated, or played under the eyes of the hub.
+"""Results of runs on published versions: reported by those who evaluated, or played where the hub scores them.
 
 Runs that the hub plays itself are in `ludus.hub.verified`; what they have in the database is here.
 
@@ -7,12 +7,15 @@ store.py      boards, runs and episodes in the database; rows.py: its episodes o
 verified_store.py, verified_rows.py   what verified runs have in addition
 boards.py     boards, computed from the runs
 played.py     played runs: registration, episodes, deadlines
-episodes.py   the hub as the client of its own endpoints, which starts episodes and reads their rewards
+endpoints.py  the hub as the client of its own endpoints; episodes.py: for runs, whose episodes it starts and reads
 reported.py   uploads of evaluations; rollouts.py: their trajectories
 receipts.py   signed receipts of played and verified runs
 personal.py   what an export and a deletion of an account mean for results
 routes.py     the JSON API; access.py: who may do what in it
 limits.py     the limits on results
+processes.py  which process of a hub plays which episodes
+mounting.py   adds all of it to the hub's application
+matches/      head-to-head matches and their boards
 """
 
 from __future__ import annotations

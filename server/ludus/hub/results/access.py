@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sqlalchemy import Select, select
 from starlette.requests import Request
 
@@ -17,6 +19,9 @@ from ludus.protocol.people import HubScope
 from ludus.protocol.registry_errors import PackageNotFound
 from ludus.protocol.results import RunInfo
 from ludus.server.auth.principal import Principal
+
+PlayAddress = Callable[[Request, str, str, str], str | None]
+"""Returns where a version runs, for requests of the hub itself."""
 
 
 class Access:
@@ -100,9 +105,21 @@ class Access:
         Raises:
             NotFound: it is private; the error is that of a run that does not exist.
         """
-        owner, _, name = run.package.partition("/")
-        try:
-            self.version(request, owner, name, run.version)
-        except PackageNotFound:
-            raise no_run(run.key) from None
+        if not self.sees(request, run.package, run.version):
+            raise no_run(run.key)
         return run
+
+    def sees(self, request: Request, package: str, version: str) -> bool:
+        """Return whether the sender of a request may see a package, `owner/name`, and it has the version."""
+        owner, _, name = package.partition("/")
+        try:
+            self.version(request, owner, name, version)
+        except PackageNotFound:
+            return False
+        return True
+
+    def place(self, request: Request, package: str, version: str, play_address: PlayAddress) -> tuple[str, str] | None:
+        """Return where a version runs, for the hub and for players; None if the hub runs no environments."""
+        owner, _, name = package.partition("/")
+        address = play_address(request, owner, name, version)
+        return (address, f"{self._hub.base_url(request)}/e/{package}@{version}") if address is not None else None

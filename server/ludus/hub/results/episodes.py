@@ -1,4 +1,4 @@
-"""The hub as the client of its own endpoints: it draws tasks, starts episodes, and reads their rewards and ends."""
+"""The hub as the client of the endpoint of a run: it draws tasks, starts episodes, and reads their rewards and ends."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from ludus.client import connect
-from ludus.client.client import Client
 from ludus.client.environment import find_split
 from ludus.client.episode import Episode
+from ludus.hub.results.endpoints import EndpointClient
 from ludus.hub.results.figures import is_possible
 from ludus.hub.results.store import Claim, Outcome
 from ludus.protocol import errors as e
@@ -20,7 +19,6 @@ from ludus.protocol.drawing import draw_seed, draw_tasks
 from ludus.protocol.episodes import EnvironmentInfo, EpisodeInfo
 from ludus.protocol.evaluation import Interval
 from ludus.protocol.lifecycle import EndReason
-from ludus.protocol.registry_errors import HubUnavailable
 from ludus.protocol.results import DrawnTask, Opening, RunParams, counted_value
 
 LISTING: Final = 32
@@ -54,32 +52,12 @@ class LiveEpisode:
     is_done: bool = False
 
 
-class RunClient:
-    """A connection to the endpoint of one run, which is open while it has episodes.
-
-    Args:
-        address: the address of the version's server.
-        token: the hub's credential there.
-        seconds: how long a request may take.
-        clock: returns seconds that only increase.
-    """
+class RunClient(EndpointClient):
+    """A connection to the endpoint of one run, which is open while it has episodes; see `EndpointClient`."""
 
     def __init__(self, address: str, token: str, seconds: float, clock: Callable[[], float]) -> None:
-        self.address = address
+        super().__init__(address, token, seconds, clock)
         self.episodes: dict[int, LiveEpisode] = {}
-        self.starting = 0
-        """The number of episodes that are being started."""
-        self._token = token
-        self._seconds = seconds
-        self._clock = clock
-        self._client: Client | None = None
-
-    @property
-    def client(self) -> Client:
-        """The connection."""
-        if self._client is None:
-            self._client = connect(self.address, token=self._token, timeout=self._seconds, reconnect_seconds=5.0)
-        return self._client
 
     async def draw(self, params: RunParams) -> tuple[EnvironmentInfo, Opening]:
         """Draw the tasks and seeds of a run from a new secret.
@@ -90,13 +68,8 @@ class RunClient:
             HubUnavailable: the endpoint cannot be reached, or is too slow.
             LudusError: the endpoint cannot be used.
         """
-        try:
-            async with asyncio.timeout(self._seconds):
-                return await self._draw(params)
-        except TimeoutError:
-            raise HubUnavailable(f"the endpoint did not list its tasks within {self._seconds:g} s; try again") from None
-        except e.TransportError:  # its message has an address inside the hub
-            raise HubUnavailable("the endpoint of this version cannot be reached now; try again in a while") from None
+        async with self.bounded("did not list its tasks"):
+            return await self._draw(params)
 
     async def _draw(self, params: RunParams) -> tuple[EnvironmentInfo, Opening]:
         environment = self.client.environment(params.environment)
@@ -131,13 +104,8 @@ class RunClient:
             CapacityError: the endpoint is full.
             LudusError: the episode cannot be started.
         """
-        try:
-            async with asyncio.timeout(self._seconds):
-                started = await self.client.environment(environment).start(
-                    split=split, index=claim.index, seed=claim.seed
-                )
-        except TimeoutError:
-            raise e.InfrastructureFailed(f"the episode did not start within {self._seconds:g} s") from None
+        async with self.bounded("did not start the episode"):
+            started = await self.client.environment(environment).start(split=split, index=claim.index, seed=claim.seed)
         live = LiveEpisode(claim.place, started, self._clock(), claim.attempts)
         self.episodes[claim.place] = live
         return live
@@ -157,7 +125,7 @@ class RunClient:
             StillRuns: it runs, and was not to be closed.
         """
         try:
-            async with asyncio.timeout(self._seconds):
+            async with self.bounded("did not answer"):
                 info = await live.episode.info()
                 if info.end_reason is None:
                     if not close:
@@ -165,25 +133,22 @@ class RunClient:
                     info = await live.episode.close()
         except e.EnvironmentFailed:
             return Outcome(EndReason.ENVIRONMENT_ERROR, None, counted_value(None, "", reward_range))
-        except (e.LudusError, TimeoutError):
+        except e.LudusError:
             return None
-        with contextlib.suppress(e.LudusError, TimeoutError):  # its end is known; this only frees what it holds
-            async with asyncio.timeout(self._seconds):
+        with contextlib.suppress(e.LudusError):  # its end is known; this only frees what it holds
+            async with self.bounded("did not close the episode"):
                 await live.episode.close()
         return outcome_of(info, reward_range, end)
 
     async def rest(self) -> None:
         """Close the connection if no episode is open, so that the endpoint can stop when it is idle."""
-        if self._client is not None and not self.episodes and not self.starting:
-            client, self._client = self._client, None
-            await client.close()
+        if not self.episodes and not self.starting:
+            await self.close()
 
     async def close(self) -> None:
         """Close all episodes and the connection."""
         self.episodes.clear()
-        if self._client is not None:
-            client, self._client = self._client, None
-            await client.close()
+        await super().close()
 
 
 class StillRuns(Exception):

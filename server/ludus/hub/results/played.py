@@ -397,11 +397,7 @@ class PlayedRuns:
         return NextEpisode(ticket=None, waiting=counts.get("waiting", 0), open=counts.get("open", 0))
 
     def _ticket(self, run: RunInfo, client: RunClient, live: LiveEpisode, public: str) -> EpisodeTicket:
-        url = live.episode.play_url
-        if url is None:
-            raise e.Unsupported("the server of this version has no agent endpoints")
-        if url.startswith(client.address + "/play/") and "/e/" in client.address:
-            url = public + url.removeprefix(client.address)
+        url = client.play_url(live.episode, public)
         left = self._limits.episode_seconds - (self.clock() - live.started)
         if run.deadline is not None:
             left = min(left, (run.deadline - self.now()).total_seconds())

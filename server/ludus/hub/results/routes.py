@@ -22,7 +22,6 @@ The rewards of a played run are shown when it has ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Final, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
@@ -31,7 +30,7 @@ from pydantic import BaseModel, ValidationError
 
 from ludus.hub.downloads import PRIVATE, BlobResponse
 from ludus.hub.hub import Hub
-from ludus.hub.results.access import Access
+from ludus.hub.results.access import Access, PlayAddress
 from ludus.hub.results.limits import ResultLimits
 from ludus.hub.results.played import PlayedRuns
 from ludus.hub.results.receipts import Calls
@@ -66,9 +65,6 @@ SMALL_BODY: Final = 64 * 1024
 """The largest request that is not an upload, in bytes."""
 
 VERSION: Final = "/environments/{owner}/{name}/versions/{version}"
-
-PlayAddress = Callable[[Request, str, str, str], str | None]
-"""Returns where a version runs, for requests of the hub itself."""
 
 
 class PublicKeyInfo(BaseModel):
@@ -242,11 +238,10 @@ class ResultRoutes:
         access, played, store = self._access, self._played, self._store
 
         def place(request: Request, package: str, version: str) -> tuple[str, str]:
-            owner, _, name = package.partition("/")
-            address = self._play_address(request, owner, name, version)
-            if address is None:
+            found = access.place(request, package, version, self._play_address)
+            if found is None:
                 raise Unsupported("this hub does not run environments, so runs cannot be played on it; submit yours")
-            return address, f"{self._hub.base_url(request)}/e/{package}@{version}"
+            return found
 
         @routes.post(f"{VERSION}/runs", tags=["Results"], summary="Register a played run", status_code=201)
         async def register(request: Request, owner: str, name: str, version: str) -> RunInfo:

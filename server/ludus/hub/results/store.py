@@ -8,7 +8,6 @@ and the figures when the last one has ended. A hub that is killed in between los
 from __future__ import annotations
 
 import secrets
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -45,7 +44,7 @@ from ludus.protocol.results import (
 )
 
 OPENING_LOCK: Final = 7_358
-"""The first half of the advisory lock in PostgreSQL that an account's registrations hold; the second is its name."""
+"""The kind of the lock that an account's registrations hold; see `Database.lock_name`."""
 
 PAGE_ROWS: Final = 200
 """The number of episodes on one page of a run."""
@@ -154,9 +153,7 @@ class ResultStore:
         """
         self._ensure_board(new)
         with self._database.writing() as session:
-            if not self._database.is_sqlite:  # where writers wait for each other in any case
-                lock = select(func.pg_advisory_xact_lock(OPENING_LOCK, zlib.crc32(new.principal.encode()) - 2**31))
-                session.execute(lock)
+            self._database.lock_name(session, OPENING_LOCK, new.principal)
             board = _board(session, new.board, lock=True)
             assert board is not None
             mine = select(func.count()).where(ResultRun.board_id == board.id, ResultRun.principal == new.principal)

@@ -16,7 +16,7 @@ from ludus.hub.results.matches.routes import MatchAccess
 from ludus.hub.site.charts import Bar, bar_chart
 from ludus.hub.site.site import Site, short_text, whole_number
 from ludus.protocol.errors import NotFound
-from ludus.protocol.matches import EntrantInfo, MatchBoard, MatchBoardKey, MatchInfo
+from ludus.protocol.matches import EntrantInfo, MatchBoard, MatchBoardKey, MatchInfo, board_key
 
 ROWS: Final = 30
 """The most entrants of a board on one page."""
@@ -81,13 +81,13 @@ class MatchPages:
         found = read_matches(self._database, key, number, MATCHES)
         return self._site.page(
             request, "entrant.html", entrant=entrant, rows=[_from_side(one, key) for one in found.matches], page=number,
-            pages=max(1, -(-found.total // MATCHES)), board_address=match_board_address(_board_key(entrant)),
+            pages=max(1, -(-found.total // MATCHES)), board_address=match_board_address(board_key(entrant)),
         )  # fmt: skip
 
     def match(self, request: Request) -> Response:
         """Return the page of a match."""
         match = self._access.check_match(request, read_match(self._database, request.path_params["match"]))
-        return self._site.page(request, "match.html", match=match, board_address=match_board_address(_board_key(match)))
+        return self._site.page(request, "match.html", match=match, board_address=match_board_address(board_key(match)))
 
 
 def environment_matches(database: Database, package: str, version: str) -> list[dict[str, Any]]:
@@ -137,10 +137,6 @@ def _cell(counts: dict[tuple[str, str], list[int]], row: EntrantInfo, other: Ent
 
 def _group(row: EntrantInfo) -> int:
     return row.rating.group if row.rating is not None else 0
-
-
-def _board_key(one: EntrantInfo | MatchInfo) -> MatchBoardKey:
-    return MatchBoardKey(package=one.package, version=one.version, environment=one.environment, split=one.split)
 
 
 def _from_side(match: MatchInfo, entrant: str) -> dict[str, Any]:

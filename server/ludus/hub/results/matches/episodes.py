@@ -1,19 +1,19 @@
-"""The hub as the client of its own endpoints: it draws a match, starts it, and reads how its seats have ended."""
+"""The hub as the client of the endpoint of a board: it draws matches, starts them, and reads how seats have ended."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
-from ludus.client import connect
-from ludus.client.client import Client
 from ludus.client.environment import find_split
 from ludus.client.episode import Episode
+from ludus.hub.results.endpoints import EndpointClient
 from ludus.hub.results.episodes import TASK_ID
+from ludus.hub.results.matches.outcomes import Decision
 from ludus.hub.results.matches.store import Standing
 from ludus.protocol import errors as e
 from ludus.protocol.drawing import draw_seats, draw_seed, draw_tasks
@@ -56,6 +56,7 @@ class LiveMatch:
         started: when it started, in seconds of the clock.
         reward_range: the rewards that the environment declares.
         lock: held while its end is read and written.
+        end: how it ended; None if it goes on, as far as is known.
         is_done: whether its end is written.
     """
 
@@ -66,6 +67,7 @@ class LiveMatch:
     started: float
     reward_range: Interval | None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    end: Decision | Literal["void"] | None = None
     is_done: bool = False
 
     def place_of(self, entrant: str) -> int:
@@ -73,32 +75,12 @@ class LiveMatch:
         return 0 if self.seats[0].entrant == entrant else 1
 
 
-class BoardClient:
-    """A connection to the endpoint of one board, which is open while it has matches.
-
-    Args:
-        address: the address of the version's server.
-        token: the hub's credential there.
-        seconds: how long a request may take.
-        clock: returns seconds that only increase.
-    """
+class BoardClient(EndpointClient):
+    """A connection to the endpoint of one board, which is open while it has matches; see `EndpointClient`."""
 
     def __init__(self, address: str, token: str, seconds: float, clock: Callable[[], float]) -> None:
-        self.address = address
+        super().__init__(address, token, seconds, clock)
         self.matches: dict[str, LiveMatch] = {}
-        self.starting = 0
-        """The number of matches that are being started."""
-        self._token = token
-        self._seconds = seconds
-        self._clock = clock
-        self._client: Client | None = None
-
-    @property
-    def client(self) -> Client:
-        """The connection."""
-        if self._client is None:
-            self._client = connect(self.address, token=self._token, timeout=self._seconds, reconnect_seconds=5.0)
-        return self._client
 
     async def seats(self, environment: str, split: str) -> tuple[tuple[str, str], tuple[str, ...]]:
         """Return the names of the two seats of an environment, and of its scripted opponents.
@@ -110,7 +92,7 @@ class BoardClient:
             Unsupported: the environment does not have two seats.
             LudusError: the endpoint cannot be used.
         """
-        async with self._bounded("did not describe its environments"):
+        async with self.bounded("did not describe its environments"):
             info = await self.client.environment(environment).info()
         find_split(info, split, 1)
         names = tuple(seat.name for seat in info.seats)
@@ -127,7 +109,7 @@ class BoardClient:
             LudusError: the endpoint cannot be used.
         """
         secret = secrets.token_hex(32)
-        async with self._bounded("did not show the task"):
+        async with self.bounded("did not show the task"):
             environment = self.client.environment(board.environment)
             info: EnvironmentInfo = await environment.info()
             count = find_split(info, board.split, 1).count
@@ -156,7 +138,7 @@ class BoardClient:
             CapacityError: the endpoint is full.
             LudusError: the match cannot be started.
         """
-        async with self._bounded("did not start the match"):
+        async with self.bounded("did not start the match"):
             environment = self.client.environment(opening.environment)
             info = await environment.info()
             names = [seat.name for seat in info.seats]
@@ -182,7 +164,7 @@ class BoardClient:
         Raises:
             LudusError: the endpoint cannot be used, or the episodes are gone.
         """
-        async with self._bounded("did not answer"):
+        async with self.bounded("did not answer"):
             infos = {
                 place: await seat.episode.info() for place, seat in enumerate(live.seats) if seat.episode is not None
             }
@@ -201,7 +183,7 @@ class BoardClient:
         """
         episode = live.seats[place].episode
         if episode is not None:
-            async with self._bounded("did not close the episode"):
+            async with self.bounded("did not close the episode"):
                 await episode.close()
 
     async def close_match(self, live: LiveMatch) -> None:
@@ -219,14 +201,4 @@ class BoardClient:
     async def close(self) -> None:
         """Close the connection, and forget all matches."""
         self.matches.clear()
-        if self._client is not None:
-            client, self._client = self._client, None
-            await client.close()
-
-    @contextlib.asynccontextmanager
-    async def _bounded(self, failure: str) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(self._seconds):
-                yield
-        except TimeoutError:
-            raise e.InfrastructureFailed(f"the endpoint {failure} within {self._seconds:g} s") from None
+        await super().close()

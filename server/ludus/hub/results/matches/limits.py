@@ -23,7 +23,7 @@ class MatchLimits(BaseModel):
     matches_of_pair: int = Field(default=50, ge=1)
     """The most matches between two accounts on one board."""
     script_seconds: float = Field(default=10.0, ge=0)
-    """How long an entrant waits for an opponent before it may meet a scripted one."""
+    """How long a request must wait for an opponent before the entrant meets a scripted one."""
     entrant_seconds: float = Field(default=7 * 24 * 3600.0, gt=0)
     """How long an entrant may take from its registration."""
     match_seconds: float = Field(default=3600.0, gt=0)

@@ -15,6 +15,7 @@ from ludus.hub.results.matches.store import SeatOutcome
 from ludus.protocol.episodes import EpisodeInfo
 from ludus.protocol.evaluation import Interval
 from ludus.protocol.lifecycle import EndReason
+from ludus.protocol.matches import Result, result_between
 from ludus.protocol.results import EARNED
 
 FORFEIT: Final = "forfeit"
@@ -22,6 +23,9 @@ FORFEIT: Final = "forfeit"
 
 UNSCORED: Final = frozenset({EndReason.INFRASTRUCTURE_ERROR, EndReason.SERVER_STOPPED, EndReason.ENVIRONMENT_ERROR})
 """Ends that say nothing about any player. The server ends all seats with them, whichever seat's call it was."""
+
+SCORES: Final[Mapping[Result, float]] = {"win": 1.0, "draw": 0.5, "loss": 0.0}
+"""The score of a seat by its result."""
 
 
 class Decision(NamedTuple):
@@ -70,7 +74,7 @@ def decide(first: EpisodeInfo, second: EpisodeInfo, left: int | None = None) -> 
         return Decision(float(left), ends[0], ends[1])
     if ends[0].reward is None or ends[1].reward is None:
         return None
-    return Decision(_score(ends[0].reward, ends[1].reward), ends[0], ends[1])
+    return Decision(SCORES[result_between(ends[0].reward, ends[1].reward)], ends[0], ends[1])
 
 
 def decide_alone(own: EpisodeInfo, reward_range: Interval, seat: int, *, has_left: bool = False) -> Decision | None:
@@ -92,7 +96,7 @@ def decide_alone(own: EpisodeInfo, reward_range: Interval, seat: int, *, has_lef
     elif end.reward is None:
         return None
     else:
-        score = _score(end.reward, (reward_range[0] + reward_range[1]) / 2)
+        score = SCORES[result_between(end.reward, (reward_range[0] + reward_range[1]) / 2)]
     script = SeatOutcome(None, str(EndReason.COMPLETED))
     return Decision(score, end, script) if seat == 0 else Decision(1.0 - score, script, end)
 
@@ -101,10 +105,3 @@ def _end_of(info: EpisodeInfo, *, has_left: bool) -> SeatOutcome:
     assert info.end_reason is not None
     reward = info.reward.value if info.reward is not None else None
     return SeatOutcome(reward, FORFEIT if has_left else str(info.end_reason))
-
-
-def _score(one: float, other: float) -> float:
-    """Return 1, 0.5 or 0; rewards that differ by rounding only are equal."""
-    if abs(one - other) <= 1e-9 * max(1.0, abs(one), abs(other)):
-        return 0.5
-    return float(one > other)

@@ -28,12 +28,12 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from ludus.hub.registry.catalog import VersionRecord
 from ludus.hub.results.matches.episodes import BoardClient, LiveMatch
 from ludus.hub.results.matches.limits import MatchLimits
-from ludus.hub.results.matches.outcomes import decide_match
+from ludus.hub.results.matches.outcomes import Decision, decide_match
 from ludus.hub.results.matches.pairing import choose_pair
 from ludus.hub.results.matches.rating import rate_board, stale_boards
 from ludus.hub.results.matches.reading import read_entrant, read_match
@@ -48,6 +48,7 @@ from ludus.protocol.matches import (
     NextMatch,
     OpenMatches,
     Result,
+    board_key,
 )
 from ludus.protocol.signing import digest_of
 from ludus.server.auth.principal import Principal
@@ -103,7 +104,7 @@ class Matches:
         self._limits = limits
         self._token = token
         self._luck: Final = random.SystemRandom()
-        self._lobbies: dict[tuple[str, ...], Lobby] = {}
+        self._lobbies: dict[MatchBoardKey, Lobby] = {}
         self._tasks: set[asyncio.Task[object]] = set()
         self._rating = asyncio.Lock()
         self._sweeper: asyncio.Task[None] | None = None
@@ -190,7 +191,7 @@ class Matches:
     async def tickets(self, principal: Principal, key: str, public: str) -> OpenMatches:
         """Return the open matches of an entrant, for a player who comes back."""
         entrant = await self._own_entrant(principal, key)
-        lobby = self._lobbies.get(_name(entrant))
+        lobby = self._lobbies.get(board_key(entrant))
         live = [one for one in lobby.client.matches.values() if not one.is_done] if lobby is not None else []
         mine = [one for one in live if any(seat.entrant == key for seat in one.seats)]
         return OpenMatches(tickets=tuple(self._ticket(one, key, public) for one in mine))
@@ -203,7 +204,7 @@ class Matches:
             Forbidden: the entrant is another account's.
         """
         entrant = await self._own_entrant(principal, key)
-        lobby = self._lobbies.get(_name(entrant))
+        lobby = self._lobbies.get(board_key(entrant))
         live = lobby.client.matches.get(match) if lobby is not None else None
         if live is not None and any(seat.entrant == key for seat in live.seats):
             await self._settle(live, leaver=key)
@@ -223,7 +224,7 @@ class Matches:
         """End an entrant, which loses its open matches."""
         entrant = await self._own_entrant(principal, key)
         await _call(self._store.withdraw, key, self.now())
-        lobby = self._lobbies.get(_name(entrant))
+        lobby = self._lobbies.get(board_key(entrant))
         if lobby is not None:
             for live in list(lobby.client.matches.values()):
                 if any(seat.entrant == key for seat in live.seats):
@@ -252,6 +253,8 @@ class Matches:
                 live = None
                 try:
                     live = await self._start(lobby, standing, other)
+                except e.Conflict as error:  # one of them has ended meanwhile; neither learns who the other one was
+                    _log.info("a match of %s did not start: %s", lobby.board.package, error.message)
                 except e.LudusError as error:
                     _log.warning("a match of %s did not start: %s", lobby.board.package, error.message)
                     for waiting in (first, second):
@@ -378,19 +381,26 @@ class Matches:
         async with live.lock:
             if live.is_done:
                 return
-            try:
-                if not await self._write_end(live, leaver):
-                    return
-            except e.LudusError as error:
-                _log.warning("the match %s broke: %s", live.key, error.message)
-                with contextlib.suppress(e.NotFound):  # its board was deleted with its owner's account
+            if live.end is None:
+                try:
+                    live.end = await self._end_of(live, leaver)
+                except e.LudusError as error:
+                    _log.warning("the match %s broke: %s", live.key, error.message)
+                    live.end = "void"
+            if live.end is None:
+                return
+            # If the database cannot be used now, the end is kept, and written later.
+            with contextlib.suppress(e.NotFound):  # its board was deleted with its owner's account
+                if live.end == "void":
                     await _call(self._store.void, live.key, self.now(), is_charged=True)
+                else:
+                    await _call(self._store.settle, live.key, *live.end, self.now())
             live.is_done = True
             await live.client.close_match(live)
         self._spawn(self.rate())
 
-    async def _write_end(self, live: LiveMatch, leaver: str | None) -> bool:
-        """Write the end of a match, and return whether it has ended.
+    async def _end_of(self, live: LiveMatch, leaver: str | None) -> Decision | Literal["void"] | None:
+        """Return how a match has ended, and end it if it has to; None if it goes on.
 
         Raises:
             LudusError: the endpoint cannot be used, or the episodes are gone.
@@ -405,22 +415,16 @@ class Matches:
                 left = self._idle(live, running)
             is_late = self.clock() - live.started > self._limits.match_seconds
             if left is None and not is_late:
-                return False
+                return None
             for place in infos if left is None else (left, 1 - left):
                 await live.client.leave(live, place)
-            infos = await live.client.look(live)
             if left is None:
-                await _call(self._store.void, live.key, self.now(), is_charged=True)
-                return True
-        decision = decide_match(infos, live.reward_range, left)
-        if decision is None:
-            await _call(self._store.void, live.key, self.now(), is_charged=True)
-        else:
-            await _call(self._store.settle, live.key, *decision, self.now())
-        return True
+                return "void"
+            infos = await live.client.look(live)
+        return decide_match(infos, live.reward_range, left) or "void"
 
     def _idle(self, live: LiveMatch, running: list[int]) -> int | None:
-        """Return the seat that has made no call for too long, and for longer than the other one; None if neither."""
+        """Return the running seat whose last call is the longest ago, if that is too long; None if it is not."""
         called = [(live.seats[place].called, place) for place in running]
         oldest, place = min(called)
         return place if self.clock() - oldest > self._limits.idle_seconds else None
@@ -437,23 +441,16 @@ class Matches:
         return entrant
 
     def _lobby(self, entrant: EntrantInfo, address: str) -> Lobby:
-        name = _name(entrant)
-        if name not in self._lobbies:
-            board = MatchBoardKey(
-                package=entrant.package, version=entrant.version, environment=entrant.environment, split=entrant.split
-            )
+        board = board_key(entrant)
+        if board not in self._lobbies:
             client = BoardClient(address, self._token, self._limits.start_seconds, self.clock)
-            self._lobbies[name] = Lobby(board, client)
-        return self._lobbies[name]
+            self._lobbies[board] = Lobby(board, client)
+        return self._lobbies[board]
 
     def _ticket(self, live: LiveMatch, entrant: str, public: str) -> MatchTicket:
         seat = live.seats[live.place_of(entrant)]
-        url = seat.episode.play_url if seat.episode is not None else None
-        if url is None:
-            raise e.Unsupported("the server of this version has no agent endpoints")
-        address = live.client.address
-        if url.startswith(address + "/play/") and "/e/" in address:
-            url = public + url.removeprefix(address)
+        assert seat.episode is not None
+        url = live.client.play_url(seat.episode, public)
         left = self._limits.match_seconds - (self.clock() - live.started)
         return MatchTicket(
             match=live.key, seat=seat.name, play_url=url, seconds_left=max(0.0, left), commitment=live.commitment
@@ -471,10 +468,6 @@ class Matches:
             _log.warning("a match failed: %s", error.message)
         except Exception:
             _log.exception("a match failed")
-
-
-def _name(entrant: EntrantInfo) -> tuple[str, ...]:
-    return entrant.package, entrant.version, entrant.environment, entrant.split
 
 
 def _fail(waiting: Waiting, error: e.LudusError) -> None:

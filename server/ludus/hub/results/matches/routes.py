@@ -26,12 +26,12 @@ from fastapi.concurrency import run_in_threadpool
 
 from ludus.hub.hub import Hub
 from ludus.hub.people.viewers import Viewer
-from ludus.hub.results.access import Access
+from ludus.hub.results.access import Access, PlayAddress
 from ludus.hub.results.matches import reading
 from ludus.hub.results.matches.playing import Matches
 from ludus.hub.results.matches.receipts import Signer
 from ludus.hub.results.matches.store import MatchStore, no_entrant, no_match
-from ludus.hub.results.routes import VERSION, PlayAddress, body_of
+from ludus.hub.results.routes import VERSION, body_of
 from ludus.protocol.errors import NotFound, Unsupported
 from ludus.protocol.matches import (
     EntrantInfo,
@@ -45,9 +45,9 @@ from ludus.protocol.matches import (
     NextMatch,
     NextMatchParams,
     OpenMatches,
+    board_key,
 )
 from ludus.protocol.people import HubScope
-from ludus.protocol.registry_errors import PackageNotFound
 from ludus.protocol.results import RemoveParams
 
 Page = Annotated[int, Query(ge=1, le=100_000)]
@@ -62,13 +62,13 @@ class MatchAccess(Access):
         Raises:
             NotFound: it is private; the error is that of an entrant that does not exist.
         """
-        if not self._sees(request, entrant.package, entrant.version):
+        if not self.sees(request, entrant.package, entrant.version):
             raise no_entrant(entrant.key)
         return entrant
 
     def check_match(self, request: Request, match: MatchInfo) -> MatchInfo:
         """Return a match if the sender of a request may see its package; see `check_entrant`."""
-        if not self._sees(request, match.package, match.version):
+        if not self.sees(request, match.package, match.version):
             raise no_match(match.key)
         return match
 
@@ -81,14 +81,6 @@ class MatchAccess(Access):
         """
         self.check_entrant(request, entrant)
         viewer.require(HubScope.RESULTS, entrant.package)
-
-    def _sees(self, request: Request, package: str, version: str) -> bool:
-        owner, _, name = package.partition("/")
-        try:
-            self.version(request, owner, name, version)
-        except PackageNotFound:
-            return False
-        return True
 
 
 class MatchRoutes:
@@ -127,10 +119,7 @@ class MatchRoutes:
         @routes.get(f"{VERSION}/match-boards", tags=["Matches"], summary="List the boards of matches of a version")
         def boards(request: Request, owner: str, name: str, version: str) -> MatchBoardList:
             record = access.version(request, owner, name, version)
-            keys = tuple(
-                MatchBoardKey(package=one.package, version=one.version, environment=one.environment, split=one.split)
-                for one in reading.read_boards(database, record.id, record.version)
-            )
+            keys = tuple(map(board_key, reading.read_boards(database, record.id, record.version)))
             return MatchBoardList(id=record.id, version=record.version, boards=keys)
 
         @routes.get(f"{VERSION}/match-board", tags=["Matches"], summary="Show a board", response_class=Response)
@@ -229,13 +218,7 @@ class MatchRoutes:
         return principal, info
 
     def _place(self, request: Request, package: str, version: str) -> tuple[str, str]:
-        """Return where a version runs, for the hub and for players.
-
-        Raises:
-            Unsupported: the hub runs no environments.
-        """
-        owner, _, name = package.partition("/")
-        address = self._play_address(request, owner, name, version)
-        if address is None:
+        found = self._access.place(request, package, version, self._play_address)
+        if found is None:
             raise Unsupported("this hub does not run environments, so no matches are played on it")
-        return address, f"{self._hub.base_url(request)}/e/{package}@{version}"
+        return found

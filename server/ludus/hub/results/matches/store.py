@@ -1,18 +1,18 @@
 """Entrants and matches in the database, and how they change. All methods block, and any thread may call them.
 
-A board's row is locked while its entrants and matches change. A match is written twice: before it starts, with its
-commitment, and when it has ended. Each change that ratings depend on is counted in the board's row, so that it is known
-which boards have to be rated again; see `ludus.hub.results.matches.rating`.
+A board's row is locked while its entrants and matches change; only lost matches become void without it. A match is
+written twice: before it starts, with its commitment, and when it has ended. Each change that ratings depend on is
+counted in the board's row, so that it is known which boards have to be rated again; see
+`ludus.hub.results.matches.rating`.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy import ColumnElement, Select, func, or_, select, update
@@ -34,7 +34,7 @@ SCRIPT: Final = "(script)"
 """The principal of scripted opponents. No account can have this name."""
 
 OPENING_LOCK: Final = 7_359
-"""The first half of the advisory lock in PostgreSQL that an account's registrations hold; the second is its name."""
+"""The kind of the lock that an account's registrations hold; see `Database.lock_name`."""
 
 BROKEN: Final = "infrastructure_error"
 """The end of a seat whose player has had too many matches broken."""
@@ -115,9 +115,7 @@ class MatchStore:
         """
         self._ensure_board(new)
         with self.database.writing() as session:
-            if not self.database.is_sqlite:  # where writers wait for each other in any case
-                lock = select(func.pg_advisory_xact_lock(OPENING_LOCK, zlib.crc32(new.principal.encode()) - 2**31))
-                session.execute(lock)
+            self.database.lock_name(session, OPENING_LOCK, new.principal)
             board = session.scalars(_board_query(new.board).with_for_update()).one()
             same = select(MatchEntrant).where(
                 MatchEntrant.board_id == board.id, MatchEntrant.principal == new.principal,
@@ -351,9 +349,15 @@ class MatchStore:
             _end(entrant, now)
 
     def void_lost(self, now: datetime) -> None:
-        """Void the open matches of processes that have ended, because none of them runs any more."""
+        """Void the open matches that nothing plays any more.
+
+        These are those of processes that have ended, and those that are open for twice as long as a match may take,
+        because the hub failed between writing and starting them.
+        """
+        old = now - timedelta(seconds=2 * self._limits.match_seconds)
         with self.database.writing() as session:
-            lost = Match.process.is_(None) | Match.process.not_in(select(HubProcess.id))
+            ended = Match.process.is_(None) | Match.process.not_in(select(HubProcess.id))
+            lost = ended | (Match.created_at < old)
             session.execute(update(Match).where(Match.state == "open", lost).values(state="void", ended_at=now))
 
     def _ensure_board(self, new: NewEntrant) -> None:
