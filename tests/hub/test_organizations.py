@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -261,6 +261,29 @@ def test_a_token_for_one_package_of_an_organization_opens_that_one_only(
     assert kind_of(invite(reading, organization, "bob")) == "Forbidden"
     for scope in (HubScope.RUN, HubScope.PUBLISH, HubScope.RESULTS):
         assert people.of(named["owner"], [scope]).get(f"{ORGANIZATIONS}/{organization}").status_code == 404, scope
+
+
+def test_the_keys_of_a_private_organization_are_shown_to_tokens_that_show_it(
+    people: PeopleHub, team: tuple[str, dict[str, str]]
+) -> None:
+    organization, named = team
+    where, first = f"/api/v1/owners/{organization}/keys", f"{organization}/first"
+    owner = people.of(named["owner"])
+    assert owner.post(where, json={"key": public_key(KEY)}).status_code == 200
+
+    def shown(role: str, scopes: Sequence[HubScope], packages: tuple[str, ...] = ()) -> bool:
+        keys = people.of(named[role], scopes, packages).get(where).json()["keys"]
+        assert keys in ([], [public_key(KEY)])
+        return bool(keys)
+
+    assert all(shown(role, USUAL_SCOPES) for role in named)
+    assert not shown("reader", [HubScope.READ]), "the organization has no package yet"
+    publish_private(owner, release(first))
+    assert shown("reader", [HubScope.READ])
+    assert shown("reader", [HubScope.READ], (first,))
+    assert not shown("reader", [HubScope.READ], ("bob/other",))
+    for scope in (HubScope.RUN, HubScope.PUBLISH, HubScope.RESULTS):
+        assert not shown("owner", [scope]), scope
 
 
 # ── invitations ────────────────────────────────────────────────────────────────────────────────────────────────────
