@@ -3,9 +3,14 @@
 mounting.py          the routes, and error pages in place of JSON for browsers
 rendering.py         templates, static files, and the headers of every page
 visitors.py          who looks at a page: cookies, sign-in with a token, protection of forms
+site.py              what all pages share
 markdown.py          cards as safe HTML
 catalog_pages.py     the catalog; facets.py: its filters
 environment_pages.py one environment; usage.py: how to use it; differences.py: what changed between versions
+sign_in_pages.py     signing in and registering; openid_pages.py: through an OpenID provider
+account_pages.py     an account, its tokens and its log; organization_pages.py: organizations and their members
+board_pages.py       boards and runs; match_pages.py: matches; charts.py: charts of results
+training_pages.py    training runs; training_charts.py: their charts
 play_pages.py        an episode played by hand; plays.py: the episodes in progress; forms.py: forms of tools' schemas
 rollout_pages.py     trajectories of a file; rollouts.py: the kept files
 """
