@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -15,7 +16,7 @@ import pytest
 from argon2 import PasswordHasher
 from hub_people import PASSWORD, PeopleHub, in_process, people_hub, publish_private, statements
 from hubs import KEY, OTHER_KEY, kind_of, new_name, publish, published, release, upload
-from sqlalchemy import delete, update
+from sqlalchemy import delete, text, update
 
 from ludus.hub.app import create_hub
 from ludus.hub.database.tables import OrganizationInvitation, OrganizationMember
@@ -23,12 +24,12 @@ from ludus.hub.operation.backup import write_backup
 from ludus.hub.operation.check import check_hub
 from ludus.hub.operation.parts import open_parts
 from ludus.hub.operation.restore import restore_backup
-from ludus.hub.people import organizations
+from ludus.hub.people import memberships, organizations
 from ludus.hub.people.passwords import Passwords
 from ludus.hub.people.rates import RateSettings
 from ludus.hub.people.settings import PeopleSettings
 from ludus.hub.settings import HubSettings
-from ludus.protocol.errors import LudusError
+from ludus.protocol.errors import LudusError, NotFound
 from ludus.protocol.organizations import Role
 from ludus.protocol.people import USUAL_SCOPES, HubScope
 from ludus.protocol.signing import public_key
@@ -262,6 +263,29 @@ def test_a_token_for_one_package_of_an_organization_opens_that_one_only(
         assert people.of(named["owner"], [scope]).get(f"{ORGANIZATIONS}/{organization}").status_code == 404, scope
 
 
+def test_the_keys_of_a_private_organization_are_shown_to_tokens_that_show_it(
+    people: PeopleHub, team: tuple[str, dict[str, str]]
+) -> None:
+    organization, named = team
+    where, first = f"/api/v1/owners/{organization}/keys", f"{organization}/first"
+    owner = people.of(named["owner"])
+    assert owner.post(where, json={"key": public_key(KEY)}).status_code == 200
+
+    def shown(role: str, scopes: Sequence[HubScope], packages: tuple[str, ...] = ()) -> bool:
+        keys = people.of(named[role], scopes, packages).get(where).json()["keys"]
+        assert keys in ([], [public_key(KEY)])
+        return bool(keys)
+
+    assert all(shown(role, USUAL_SCOPES) for role in named)
+    assert not shown("reader", [HubScope.READ]), "the organization has no package yet"
+    publish_private(owner, release(first))
+    assert shown("reader", [HubScope.READ])
+    assert shown("reader", [HubScope.READ], (first,))
+    assert not shown("reader", [HubScope.READ], ("bob/other",))
+    for scope in (HubScope.RUN, HubScope.PUBLISH, HubScope.RESULTS):
+        assert not shown("owner", [scope]), scope
+
+
 # ── invitations ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -323,8 +347,8 @@ def test_an_invitation_does_not_show_whether_an_account_exists(people: PeopleHub
             assert people.of(person).delete(f"{OWN}/{name}").status_code == 204, "declined"
         after, log = alice.get(f"{ORGANIZATIONS}/{name}"), alice.get(f"{ORGANIZATIONS}/{name}/audit")
         events = [one["action"] for one in log.json()["events"]]
-        for text in (answer.text, after.text):
-            plain = text.replace(name, "org").replace(invited, "invited")
+        for page in (answer.text, after.text):
+            plain = page.replace(name, "org").replace(invited, "invited")
             shown.append([plain[: plain.index('"createdAt"')], plain[plain.index('"invitations"') :][:80]])
         shown.append(events)
         ran.append(found)
@@ -453,6 +477,102 @@ def test_two_owners_at_the_same_moment_leave_at_least_one(people: PeopleHub, way
         }  # fmt: skip
         assert at_once(*steps[way]) == 1
         assert "owner" in roles(root, name).values()
+
+
+class Meanwhile:
+    """Takes a step in another thread, in the middle of what a test does."""
+
+    def __init__(self, people: PeopleHub, step: Callable[[], object]) -> None:
+        self._people = people
+        self._step = step
+        self._thread = threading.Thread(target=self._run)
+        self.error: Exception | None = None
+
+    def _run(self) -> None:
+        try:
+            self._step()
+        except Exception as error:  # the test looks at it
+            self.error = error
+
+    def begin(self) -> None:
+        """Begin, and return when the step has ended or waits for a lock."""
+        self._thread.start()
+        until = time.monotonic() + 30
+        while self._thread.is_alive() and not self._waits() and time.monotonic() < until:
+            time.sleep(0.01)
+
+    def end(self) -> None:
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+    def _waits(self) -> bool:
+        database = self._people.hub.database
+        if database.is_sqlite:  # it does not say who waits; one transaction writes at a time
+            self._thread.join(0.2)
+            return True
+        query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        with database.reading() as session:
+            return bool(session.execute(text(query)).scalar_one())
+
+
+def before(module: Any, name: str, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin something when a function is called, before it does anything."""
+    inner = getattr(module, name)
+
+    def outer(*args: Any, **keywords: Any) -> Any:
+        monkeypatch.setattr(module, name, inner)
+        meanwhile.begin()
+        return inner(*args, **keywords)
+
+    monkeypatch.setattr(module, name, outer)
+
+
+@pytest.mark.parametrize("first", ["accepted", "deleted"])
+def test_an_invitation_is_accepted_while_its_account_is_deleted(
+    people: PeopleHub, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    parts, name, alice = people.hub.people, new_person(people), people.of("alice")
+    organization = create(alice)
+    invite(alice, organization, name)
+    account, viewer = people.account(name), parts.tokens.viewer(people.token(name))
+    accept = partial(parts.organizations.accept, viewer, organization)
+    remove_account = partial(parts.data.delete, name, PASSWORD)
+    if first == "accepted":
+        meanwhile = Meanwhile(people, remove_account)
+        before(organizations, "_add_member", meanwhile, monkeypatch)
+        assert [one.account for one in accept().members or ()] == ["alice", name]
+    else:
+        meanwhile = Meanwhile(people, accept)
+        before(memberships, "leave_all", meanwhile, monkeypatch)
+        remove_account()
+    meanwhile.end()
+    assert type(meanwhile.error) is (type(None) if first == "accepted" else NotFound)
+    assert not parts.accounts.is_enabled(account)
+    assert roles(alice, organization) == {"alice": "owner"}
+
+
+def test_an_account_is_invited_while_it_is_deleted(people: PeopleHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts, name, alice = people.hub.people, new_person(people), people.of("alice")
+    organization = create(alice)
+    meanwhile = Meanwhile(people, partial(parts.data.delete, name, PASSWORD))
+    before(organizations, "note", meanwhile, monkeypatch)
+    assert invite(alice, organization, name).status_code == 200
+    meanwhile.end()
+    assert meanwhile.error is None
+    (sent,) = alice.get(f"{ORGANIZATIONS}/{organization}").json()["invitations"]
+    assert sent["account"] == name
+
+
+def test_an_account_that_was_deleted_meanwhile_creates_and_accepts_nothing(people: PeopleHub) -> None:
+    parts, name, alice = people.hub.people, new_person(people), people.of("alice")
+    organization = create(alice)
+    invite(alice, organization, name)
+    viewer = parts.tokens.viewer(people.token(name))
+    parts.data.delete(name, PASSWORD)
+    with pytest.raises(NotFound, match="your account was deleted"):
+        parts.organizations.create(viewer, new_name("org"))
+    with pytest.raises(NotFound, match="your account was deleted"):
+        parts.organizations.accept(viewer, organization)
 
 
 # ── seeing ─────────────────────────────────────────────────────────────────────────────────────────────────────────

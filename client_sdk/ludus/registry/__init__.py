@@ -3,7 +3,7 @@
     project.py     ludus.toml, the wheel, the git commit
     inspection.py  what the code says about its environments; `ludus validate`
     publishing.py  from a folder to a signed upload
-    client.py      the hub's JSON API; organizations.py and results.py: more of it
+    client.py      the hub's JSON API; organizations.py: organizations and their members
     keys.py        the publisher's own key, and the pinned keys of others
     installing.py  verify a version and install it with pip or uv
     resolving.py   what packages need from a package index, for the lock; install a lock

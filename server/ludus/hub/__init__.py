@@ -5,7 +5,7 @@
     blobs.py         files by their SHA-256 digest; object_store.py keeps them in a bucket, downloads.py
                      answers with them, uploads.py receives them
     registry/        names, wheels, publishing, the catalog, and who sees what in it
-    people/          accounts, organizations, tokens, sessions, rates, the audit log
+    people/          accounts, organizations, tokens, sessions, OpenID, rates, the audit log
     index/           the simple repository API and the legacy upload API
     api.py           the JSON API under /api/v1
     discovery/       what MCP clients find: AI catalog, server cards, the registry's API

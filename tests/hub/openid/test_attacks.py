@@ -513,6 +513,8 @@ def test_a_discovery_document_leads_nowhere_else(hub: OpenIdHub, document: dict[
 PRIVATE = (
     "http://login.example.org/keys", "https://127.0.0.1/keys", "https://10.0.0.1/keys", "https://169.254.169.254/x",
     "https://[::1]/keys", "https://[::ffff:10.0.0.1]/keys", "https://localhost/keys", "https://0.0.0.0/keys",
+    "https://[64:ff9b::10.0.0.1]/keys", "https://[2002:7f00:1::]/keys", "https://[::127.0.0.1]/keys",
+    "https://[fec0::1]/keys", "https://224.0.0.1/keys",
 )  # fmt: skip
 
 
@@ -525,6 +527,14 @@ def test_a_provider_elsewhere_names_no_private_address(address: str) -> None:
 def test_a_provider_elsewhere_may_use_several_hosts_and_one_inside_its_own() -> None:
     Fetcher("https://login.example.org").check_address("jwks_uri", "https://keys.example.com/keys")
     Fetcher("https://10.0.0.1").check_address("jwks_uri", "https://10.0.0.1:8443/keys")
+
+
+def test_a_provider_elsewhere_names_no_public_address_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "is_own", lambda address: str(address) == "192.0.3.7")
+    fetcher = Fetcher("https://login.example.org")
+    fetcher.check_address("jwks_uri", "https://192.0.3.8/keys")
+    with pytest.raises(ProviderFailed, match="private network"):
+        fetcher.check_address("jwks_uri", "https://192.0.3.7/keys")
 
 
 async def test_a_host_that_resolves_to_a_private_address_is_not_visited(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
 import re
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ from hub_sites import as_page
 from hubs import new_name, release
 from openid_people import OpenIdHub, openid_hub, problem
 from openid_provider import onward
-from sqlalchemy import select
+from sqlalchemy import event, select
 from sqlalchemy.orm import Session
 
 from ludus.hub.database.sign_in_tables import AccountIdentity, PendingSignIn
@@ -122,6 +124,27 @@ def test_a_confirmation_by_another_person_or_by_an_old_sign_in_confirms_nothing(
     assert "let you sign in again" in problem(hub.confirm(browser, sub=who, auth_time=1_000_000_000))
     assert "does not say when" in problem(hub.confirm(browser, sub=who, auth_time=None))
     assert "You have confirmed" not in browser.get("/account").text
+
+
+def test_nothing_waits_for_the_database_on_the_event_loop(hub: OpenIdHub, who: str) -> None:
+    found: list[str] = []
+
+    def note(connection: object, cursor: object, statement: str, *rest: object) -> None:
+        with contextlib.suppress(RuntimeError):  # there is no loop in a thread of its own
+            asyncio.get_running_loop()
+            found.append(statement)
+
+    engine, name = hub.people.hub.database.engine, new_name("oid")
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        browser = hub.register(name, sub=who)
+        hub.confirm(browser, sub=who)
+        hub.back(browser, onward(hub.send(browser, "/account/identities", "/account")), sub=f"{who}-2")
+        hub.confirm(browser, sub=who)
+        assert hub.send(browser, "/account/delete", "/account", name=name).headers["location"] == "/"
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+    assert found == []
 
 
 def test_an_account_without_a_password_is_deleted_after_a_confirmation(hub: OpenIdHub, who: str) -> None:

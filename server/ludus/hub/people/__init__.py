@@ -7,7 +7,7 @@ sessions.py       browsers that have signed in
 access_tokens.py  tokens of accounts
 invitations.py    codes with which people may register
 organizations.py  organizations: created, changed and deleted; memberships.py: the rows of their members
-rates.py          how many requests an address, a name or a token may send
+rates.py          how many requests an address, a name or a token may send; shared_rates.py: counts in the database
 audit.py          the log of what people did
 personal_data.py  export and deletion of what belongs to a person
 openid/           signing in through an OpenID provider

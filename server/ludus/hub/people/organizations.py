@@ -122,6 +122,7 @@ class Organizations:
 
         Raises:
             Forbidden: the viewer has no account.
+            NotFound: the viewer's account was deleted.
             NameRefused: the name cannot be one, is taken, or looks like one that is.
             Conflict: the viewer is an owner of too many organizations.
             CapacityError: the viewer has created too many today.
@@ -133,7 +134,7 @@ class Organizations:
         now = datetime.now(UTC)
         try:
             with self._database.writing() as session:
-                session.get_one(Account, account, with_for_update=True)  # its organizations are counted one by one
+                _lock_account(session, account)  # its organizations are counted one by one
                 if memberships.count_owned(session, account) >= MOST_OWNED:
                     raise Conflict(f"you are an owner of {MOST_OWNED} organizations already; leave or delete one first")
                 alike = session.scalars(select(Owner.id).where(Owner.skeleton == skeleton(name))).first()
@@ -254,10 +255,12 @@ class Organizations:
             )
             session.execute(gone)
             _check_size(session, found)
+            known = select(Account.id).where(Account.name == invited)
+            known = known.with_for_update(read=True, key_share=True)  # until the commit, it is not deleted
             session.add(
                 OrganizationInvitation(
                     organization_id=found.id, name=invited, role=role, invited_by=viewer.name,
-                    account_id=session.scalars(select(Account.id).where(Account.name == invited)).first(),
+                    account_id=session.scalars(known).first(),
                     expires_at=now + timedelta(days=INVITATION_DAYS),
                 )
             )  # fmt: skip
@@ -346,8 +349,7 @@ class Organizations:
         viewer.require(HubScope.ACCOUNT)
         account = require_account(viewer.account)
         with self._database.writing() as session:
-            if session.get(Account, account, with_for_update=True) is None:  # its deletion locks it first, too
-                raise NotFound("your account was deleted")
+            _lock_account(session, account)
             found = session.scalars(select(Organization).where(Organization.name == name).with_for_update()).first()
             query = select(OrganizationInvitation).where(
                 OrganizationInvitation.organization_id == (found.id if found is not None else None),
@@ -397,6 +399,16 @@ def check_name_again(organization: str, written: str) -> None:
 def _account(viewer: Viewer) -> int | None:
     """Return the account whose memberships count for a viewer; None if its token is not one for the account."""
     return viewer.account if viewer.covers(HubScope.ACCOUNT) else None
+
+
+def _lock_account(session: Session, account: int) -> None:
+    """Lock the row of an account, which its deletion does first, too.
+
+    Raises:
+        NotFound: it was deleted.
+    """
+    if session.get(Account, account, with_for_update=True) is None:
+        raise NotFound("your account was deleted")
 
 
 def _add_member(session: Session, organization: Organization, account: int, role: Role, now: datetime) -> None:

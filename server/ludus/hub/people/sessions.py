@@ -142,12 +142,11 @@ class Sessions:
             for row in rows
         ]  # fmt: skip
 
-    def confirm(self, account: int, digest: str) -> bool:
-        """Note that the person of a session has signed in again; return whether there is such a session still."""
+    def confirm(self, account: int, digest: str) -> None:
+        """Note that the person of a session has signed in again, if it has not ended."""
         mine = AccountSession.digest == digest, AccountSession.account_id == account
         with self._database.writing() as session:
-            done = update(AccountSession).where(*mine).values(confirmed_at=datetime.now(UTC))
-            return session.execute(done.returning(AccountSession.digest)).scalar() is not None
+            session.execute(update(AccountSession).where(*mine).values(confirmed_at=datetime.now(UTC)))
 
     def is_going_on(self, account: int, digest: str) -> bool:
         """Return whether an account has a session with a digest."""

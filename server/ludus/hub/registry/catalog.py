@@ -22,6 +22,7 @@ from ludus.hub.database.times import aware
 from ludus.hub.registry.rights import Right, has_right, owners_with
 from ludus.hub.registry.visibility import PUBLIC, Sight
 from ludus.protocol.messages import did_you_mean
+from ludus.protocol.people import HubScope
 from ludus.protocol.registry import (
     PAGE_SIZE,
     EnvironmentEntry,
@@ -205,13 +206,16 @@ class Registry:
     def keys(self, owner: str) -> tuple[str, ...]:
         """Return the public keys of an owner, the oldest first.
 
-        There are none for an owner that is not known, nor for one of whose packages the viewer sees none.
+        There are none for an owner that is not known, nor for one of whose packages the viewer sees none, unless it is
+        the viewer or, for a token that shows the viewer's organizations, one of them.
         """
+        viewer, own = self._sight.viewer, Owner.name == self._sight.viewer.name
+        if viewer.covers(HubScope.ACCOUNT):
+            own = Owner.id.in_(owners_with(viewer, Right.READ))
         sees = select(Package.id).where(Package.owner == owner, Package.latest != "", self._sight.visible()).exists()
-        own = Owner.id.in_(owners_with(self._sight.viewer, Right.READ))
         query = select(PublisherKey.key).join(Owner).where(Owner.name == owner).order_by(PublisherKey.added_at)
         with self._database.reading() as session:
-            return tuple(session.scalars(query if self._sight.viewer.is_admin else query.where(or_(own, sees))))
+            return tuple(session.scalars(query if viewer.is_admin else query.where(or_(own, sees))))
 
     def tags(self, most: int) -> list[str]:
         """Return the most frequent tags of publishers.

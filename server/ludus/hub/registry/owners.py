@@ -170,7 +170,7 @@ class Ownership:
             package.summary = summary.model_dump_json(by_alias=True)
 
     def manages(self, viewer: Viewer, owner: str) -> bool:
-        """Return whether a viewer may change who reads the packages of an owner, as far as its token allows it."""
+        """Return whether a viewer may change who reads the packages of an owner. What its token allows is not asked."""
         with self._database.reading() as session:
             return viewer.is_admin or has_right(session, viewer, Right.MANAGE, owner)
 

@@ -149,9 +149,8 @@ class Publisher:
         manifest = upload.manifest
         now = datetime.now(UTC)
         owner = ensure_owner(session, manifest.owner, now)
-        authorize(
-            session, viewer, manifest.owner, manifest.name
-        )  # with its owner locked, so that nothing ends its right
+        # The owner is locked now. So an organization is not deleted between this check and the commit.
+        authorize(session, viewer, manifest.owner, manifest.name)
         package = ensure_package(session, owner, manifest.name, facts.distribution, now)
         if package.latest == "":
             package.private = upload.private

@@ -7,10 +7,9 @@ visitors.py          who looks at a page: cookies, sign-in with a token, protect
 markdown.py          cards as safe HTML
 catalog_pages.py     the catalog; facets.py: its filters
 environment_pages.py one environment; usage.py: how to use it; differences.py: what changed between versions
-board_pages.py       boards, runs and the log of removals; match_pages.py: boards of matches, entrants and matches
 play_pages.py        an episode played by hand; plays.py: the episodes in progress; forms.py: forms of tools' schemas
 rollout_pages.py     trajectories of a file; rollouts.py: the kept files; conversations.py: one episode, turn by turn
-board_pages.py       boards and runs; charts.py: their bars
+board_pages.py       boards, runs and the log of removals; charts.py: their bars
 match_pages.py       boards of matches, entrants and matches
 training_pages.py    training runs; training_charts.py: their curves
 sign_in_pages.py     sign-in and registration; openid_pages.py: through an OpenID provider

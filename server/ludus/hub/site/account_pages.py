@@ -91,7 +91,7 @@ class AccountPages:
         try:
             if str(fields.get("name", "")).strip() != name:
                 raise InvalidParams("write the name of the account to delete it")
-            self._people.rates.login(name, address)
+            await run_in_threadpool(self._people.rates.login, name, address)
             await run_in_threadpool(
                 self._people.data.delete, name, str(fields.get("password", "")), browser=digest_of(visitor.name),
                 address=address,

@@ -51,7 +51,8 @@ class OpenIdPages:
         _, fields = await self._site.form(request)
         following = local_path(str(fields.get("next", ""))[:500])
         try:
-            self._people.rates.hit("login_address", self._site.hub.authenticator.address(request))
+            address = self._site.hub.authenticator.address(request)
+            await run_in_threadpool(self._people.rates.hit, "login_address", address)
             begun = await openid.begin("sign in", self._redirect_uri(request), following=following)
         except LudusError as error:
             return self._problem(request, error)
@@ -73,7 +74,8 @@ class OpenIdPages:
         openid = self._provider()
         visitor, _ = await self._form(request)
         try:
-            self._people.rates.login(visitor.require_owner(), self._site.hub.authenticator.address(request))
+            address = self._site.hub.authenticator.address(request)
+            await run_in_threadpool(self._people.rates.login, visitor.require_owner(), address)
             begun = await self._begin(request, openid, visitor, "confirm")
         except LudusError as error:
             return self._problem(request, error, "/account")
@@ -123,7 +125,7 @@ class OpenIdPages:
         if journey is None:
             return self._problem(request, Unauthenticated(STRAY))
         try:
-            self._people.rates.hit("registration", address)
+            await run_in_threadpool(self._people.rates.hit, "registration", address)
             person = await run_in_threadpool(openid.register, cookie, name, invitation, address)
         except (NameRefused, Forbidden, Conflict, CapacityError, Unauthenticated) as error:
             text, status = sentence(error.message), error.http_status

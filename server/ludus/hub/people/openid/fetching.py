@@ -1,8 +1,9 @@
 """Requests to an OpenID provider: bounded in time and size, without redirections, and to no place that it chose for us.
 
 A discovery document names the addresses of the other requests. A provider on this machine may name its own address
-only. For others, they need https, and a host that is not the issuer's may not lead into a private network: otherwise
-a document could aim the hub's requests, one of which has its secret, at a service that only the hub can reach.
+only. For others, they need https, and a host that is not the issuer's may lead only to the public internet, as that of
+a sandbox: otherwise a document could aim the hub's requests, one of which has its secret, at a service that only the
+hub can reach.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from ludus.protocol.registry_errors import HubUnavailable
+from ludus.sandbox.network.allowlist import is_public
+from ludus.sandbox.network.proxy import is_own
 from ludus.server.web.settings import is_loopback
 
 SECONDS: Final = 10.0
@@ -144,8 +147,9 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes:
 
 
 def _is_inside(host: str) -> bool:
-    """Return whether a host is a private or local address, or the name of this machine."""
+    """Return whether a host is an address that is not on the public internet, or this machine by address or name."""
     try:
-        return not ipaddress.ip_address(host).is_global
+        address = ipaddress.ip_address(host)
     except ValueError:
         return is_loopback(host)
+    return not is_public(address) or is_own(address)
