@@ -1,6 +1,7 @@
 """The hub: a registry of environment packages, and a package index that pip, uv and twine use unchanged.
 
-    settings.py      where the hub listens, where its data lies, its limits
+    settings.py      where the hub listens, where its data lies, its limits; settings_file.py is the operator's
+                     file of them, toml_settings.py reads such files
     database/        the tables, their migrations, connections
     blobs.py         files by their SHA-256 digest; object_store.py keeps them in a bucket, downloads.py
                      answers with them
@@ -12,6 +13,7 @@
     endpoints/       published environments that run at /e/OWNER/NAME
     results/         reported and played runs, boards, receipts
     verified/        runs that the hub plays itself, with a harness in a sandbox
+    training/        live training runs
     site/            the pages
     operation/       backup, restore, check; metrics.py and request_times.py
     app.py           the application; serve.py runs it, command.py is `ludus hub`
