@@ -65,14 +65,16 @@ def test_no_part_of_a_key_is_passed_on_before_the_rest_has_come() -> None:
         one.pass_on(b"b")
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
 @pytest.mark.parametrize("size", [1, 5, 1000])
-def test_events_pass_unchanged_and_their_usage_is_read(size: int) -> None:
+def test_events_pass_unchanged_and_their_usage_is_read(size: int, end: bytes) -> None:
     chunk = b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n'
     usage = b'data: {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}}\n\n'
     whole = chunk + usage + b"data: [DONE]\n\n"
     for hides, wanted in ((False, whole), (True, chunk + b"data: [DONE]\n\n")):
         events = EventStream(hides_usage=hides)
-        got = b"".join(events.pass_on(whole[at : at + size]) for at in range(0, len(whole), size)) + events.rest()
+        sent = whole.replace(b"\n", end)
+        got = b"".join(events.pass_on(sent[at : at + size]) for at in range(0, len(sent), size)) + events.rest()
         assert got == wanted
         assert events.tokens == (5, 2)
 
