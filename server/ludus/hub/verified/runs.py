@@ -227,6 +227,7 @@ class VerifiedRuns:
         harness = Harness(one.harness, one.harness_sha256)
         try:
             async with self._harnesses.using(harness, environments, self._everything) as program:
+                await self._put_back_left(run, who)
                 try:
                     async with asyncio.TaskGroup() as group:
                         for _ in range(min(self._settings.episodes, run.tasks * run.samples)):
@@ -238,6 +239,12 @@ class VerifiedRuns:
             await self._played.end_run(who, run.key)
         finally:
             await proxy.aclose()
+
+    async def _put_back_left(self, run: RunInfo, who: Principal) -> None:
+        """Put back the episodes that are open although no harness plays them, because the hub has failed before."""
+        left = await self._played.tickets(who, run.key, self._endpoint(run.package, run.version))
+        for ticket in left.tickets:
+            await self._played.put_back(who, run.key, ticket.place)
 
     async def _work(self, run: RunInfo, who: Principal, program: Program, proxy: ModelProxy) -> None:
         address = self._endpoint(run.package, run.version)
