@@ -1,6 +1,7 @@
 """The hub: a registry of environment packages, and a package index that pip, uv and twine use unchanged.
 
-    settings.py      where the hub listens, where its data lies, its limits; settings_file.py: the operator's file
+    settings.py      where the hub listens, where its data lies, its limits; settings_file.py is the operator's
+                     file of them, toml_settings.py reads such files
     database/        the tables, their migrations, connections
     blobs.py         files by their SHA-256 digest; object_store.py keeps them in a bucket, downloads.py
                      answers with them, uploads.py receives them

@@ -107,7 +107,7 @@ def hub(
     settings_file: Annotated[
         Path | None,
         typer.Option("--settings", envvar="LUDUS_HUB_SETTINGS", metavar="FILE",
-                     help="TOML file with limits on uploads, results and requests, and settings of endpoints."),
+                     help="TOML file with all limits, and the settings of endpoints and verified runs."),
     ] = None,
     endpoints: Annotated[
         Path | None, typer.Option(metavar="FILE", help="TOML file with the settings of endpoints.")
@@ -137,20 +137,21 @@ def hub(
     from ludus.hub.people.openid.settings import read_openid
     from ludus.hub.settings import HubSettings
     from ludus.hub.settings_file import read_settings_file
-    from ludus.hub.verified import settings as verified_settings
+    from ludus.hub.verified.settings import read_settings as read_verified
     from ludus.protocol.messages import describe_invalid
 
     file = read_settings_file(settings_file)
-    if endpoints is not None and file.endpoints is not None:
-        raise typer.BadParameter(f"--endpoints: {settings_file} has the table 'endpoints', too; keep one of them")
+    for table, option in (("endpoints", endpoints), ("verified", verified)):
+        if option is not None and getattr(file, table) is not None:
+            raise typer.BadParameter(f"--{table}: {settings_file} has the table {table!r}, too; keep one of them")
     given: dict[str, Any] = {
         "host": host, "port": port, "data": data, "database_url": database, "blobs": blobs, "public_url": public_url,
         "token_file": token_file, "allow_hosts": tuple(allow_host or ()), "seed": seed,
-        "limits": file.uploads, "results": file.results,
+        "limits": file.uploads, "results": file.results, "matches": file.matches, "training": file.training,
         "people": {"registration": registration, "rates": {**dict(file.rates), **dict(map(_pair, rate or ()))}},
     }  # fmt: skip
     given["openid"] = read_openid(openid)
-    given["verified"] = verified_settings.read_settings(verified)
+    given["verified"] = file.verified or read_verified(verified)
     runs = file.endpoints or read_settings(endpoints)
     given["endpoints"] = runs.model_copy(update={"unsafe_own_packages": True}) if unsafe_own_packages else runs
     try:

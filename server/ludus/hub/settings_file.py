@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from ludus.hub.endpoints.settings import EndpointSettings
 from ludus.hub.people.rates import RateSettings
 from ludus.hub.results.limits import ResultLimits
+from ludus.hub.results.matches.limits import MatchLimits
 from ludus.hub.settings import HubLimits
-from ludus.protocol.errors import AuthoringError
-from ludus.protocol.messages import describe_invalid, did_you_mean
+from ludus.hub.toml_settings import check_settings, read_toml
+from ludus.hub.training.limits import TrainingLimits
+from ludus.hub.verified.settings import VerifiedSettings, turned_on
 
 
 class SettingsFile(BaseModel):
@@ -26,10 +25,16 @@ class SettingsFile(BaseModel):
     """The limits on uploads of packages."""
     results: ResultLimits = ResultLimits()
     """The limits on runs and boards."""
+    matches: MatchLimits = MatchLimits()
+    """The limits on matches."""
+    training: TrainingLimits = TrainingLimits()
+    """The limits on live training runs."""
     rates: RateSettings = RateSettings()
     """How many requests are answered."""
     endpoints: EndpointSettings | None = None
     """How published environments run; null if another file or the defaults say so."""
+    verified: VerifiedSettings | None = None
+    """What verified runs may use; null if another file says so, or the hub has none."""
 
 
 def read_settings_file(path: Path | None) -> SettingsFile:
@@ -43,26 +48,7 @@ def read_settings_file(path: Path | None) -> SettingsFile:
     """
     if path is None:
         return SettingsFile()
-    try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise AuthoringError(f"the settings in {path} cannot be read: {error}") from None
-    try:
-        return SettingsFile.model_validate(given)
-    except ValidationError as error:
-        first: Any = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        problem = describe_invalid(first)
-        if first["type"] == "extra_forbidden":
-            names = _names_at(first["loc"][:-1])
-            name = str(first["loc"][-1])
-            problem = f"there is no such setting{did_you_mean(name, names)}; there are {', '.join(names)}"
-        raise AuthoringError(f"{path}: {place}: {problem}") from None
-
-
-def _names_at(place: Sequence[int | str]) -> list[str]:
-    """Return the names of the settings of a table."""
-    model: Any = SettingsFile
-    for part in place:
-        model = EndpointSettings if part == "endpoints" else type(model.model_fields[str(part)].default)
-    return sorted(model.model_fields)
+    given = read_toml(path, "the settings")
+    if isinstance(given.get("verified"), dict):
+        given["verified"] = turned_on(given["verified"])
+    return check_settings(SettingsFile, given, path)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ludus.hub.app import create_hub
@@ -241,6 +242,24 @@ async def hub(start_hub: StartHub) -> EndpointHub:
     hub = await start_hub()
     await hub.publish()
     return hub
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[str]:
+    """The host and port of a site on loopback, whose page says `reached`."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text="reached")
+
+    pages = web.Application()
+    pages.router.add_get("/", answer)
+    runner = web.AppRunner(pages)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
 
 
 @pytest.fixture

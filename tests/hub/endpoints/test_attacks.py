@@ -11,7 +11,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
 
 from ludus.client import Episode, connect, text_of
 from ludus.protocol.errors import EpisodeFailed, EpisodeNotFound, LudusError
@@ -181,31 +180,19 @@ for line in open("/proc/net/tcp").readlines()[1:]:
 
 
 @pytest.mark.parametrize("granted", [True, False])
-async def test_a_wish_for_a_network_is_granted_by_the_operator_alone(start_hub: Any, granted: bool) -> None:
-    async def answer(request: web.Request) -> web.Response:
-        return web.Response(text="reached")
-
-    site = web.Application()
-    site.router.add_get("/", answer)
-    runner = web.AppRunner(site)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        port = runner.addresses[0][1]
-        hub = await start_hub(network=("ada/counter",) if granted else ())
-        await hub.publish(network=(f"127.0.0.1:{port}",))
-        async with playing(hub) as episode:
-            said = await runs(
-                episode,
-                f"""
+async def test_a_wish_for_a_network_is_granted_by_the_operator_alone(start_hub: Any, site: str, granted: bool) -> None:
+    hub = await start_hub(network=("ada/counter",) if granted else ())
+    await hub.publish(network=(site,))
+    async with playing(hub) as episode:
+        said = await runs(
+            episode,
+            f"""
 import urllib.request
-try: print(urllib.request.urlopen("http://127.0.0.1:{port}/", timeout=5).read().decode())
+try: print(urllib.request.urlopen("http://{site}/", timeout=5).read().decode())
 except OSError as error: print("refused")
 """,
-            )
-        assert said.strip() == ("reached" if granted else "refused")
-    finally:
-        await runner.cleanup()
+        )
+    assert said.strip() == ("reached" if granted else "refused")
 
 
 async def test_the_credentials_of_clients_never_reach_the_code(hub: Any) -> None:

@@ -6,14 +6,16 @@ import asyncio
 import hashlib
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import aiohttp
 import pytest
 from aiohttp import web
 
-from ludus.hub.endpoints import environments
+from ludus.hub.endpoints import environments, pool
 from ludus.hub.endpoints.environments import Environments
 from ludus.hub.endpoints.errors import InstallRefused
+from ludus.hub.endpoints.pool import Endpoints
 from ludus.hub.endpoints.releases import Release
 from ludus.hub.endpoints.settings import EndpointLimits, EndpointSettings
 from ludus.sandbox import find_provider
@@ -260,3 +262,21 @@ async def test_a_failed_installation_is_a_typed_answer_of_the_endpoint(start_hub
             error = (await answer.json())["error"]
     assert error["data"]["kind"] == "InstallRefused"
     assert "ada-missing" in error["message"]
+
+
+async def test_a_folder_that_cannot_be_used_is_tried_again_at_the_next_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    providers = [AsyncMock(), AsyncMock()]
+    left = iter(providers)
+    monkeypatch.setattr(pool, "find_provider", lambda name: next(left))
+    (tmp_path / "environments").write_text("not a folder")
+    endpoints = Endpoints(lambda *_: pytest.fail("nothing is looked up"), tmp_path / "environments", EndpointSettings())
+    with pytest.raises(OSError, match="environments"):
+        await endpoints._open()
+    assert providers[0].aclose.await_count == 1
+    (tmp_path / "environments").unlink()
+    await endpoints._open()
+    assert (tmp_path / "environments").is_dir()
+    await endpoints.close()
+    assert [one.aclose.await_count for one in providers] == [1, 1]

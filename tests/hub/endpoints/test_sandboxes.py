@@ -14,7 +14,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
 from mcp import Client as McpClient
 
 from ludus.client import Episode, connect, text_of
@@ -366,22 +365,12 @@ async def test_what_needs_a_container_or_too_much_says_so_at_the_start(start_hub
 
 
 @pytest.mark.suite("hub-endpoints")
-async def test_a_sandbox_reaches_a_host_that_the_manifest_names_and_the_operator_grants(start_hub: Any) -> None:
-    async def answer(request: web.Request) -> web.Response:
-        return web.Response(text="reached")
-
-    site = web.Application()
-    site.router.add_get("/", answer)
-    runner = web.AppRunner(site)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host = f"127.0.0.1:{runner.addresses[0][1]}"
-        hub = await start_hub(network=("ada/coder",))
-        source = CODER.replace("SandboxSettings()", f"SandboxSettings(network=({host!r},))")
-        await hub.publish("coder", source=source, cls="Coder", network=(host,))
-        async with playing(hub) as episode:
-            code = f"import urllib.request as r; print(r.urlopen('http://{host}/', timeout=20).read().decode())"
-            assert await executes(episode, code) == "reached\n"
-    finally:
-        await runner.cleanup()
+async def test_a_sandbox_reaches_a_host_that_the_manifest_names_and_the_operator_grants(
+    start_hub: Any, site: str
+) -> None:
+    hub = await start_hub(network=("ada/coder",))
+    source = CODER.replace("SandboxSettings()", f"SandboxSettings(network=({site!r},))")
+    await hub.publish("coder", source=source, cls="Coder", network=(site,))
+    async with playing(hub) as episode:
+        code = f"import urllib.request as r; print(r.urlopen('http://{site}/', timeout=20).read().decode())"
+        assert await executes(episode, code) == "reached\n"

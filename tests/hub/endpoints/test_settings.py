@@ -27,7 +27,7 @@ def test_the_settings_in_the_documentation_are_the_defaults(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("idle_secs = 1", "idle_secs"),
+        ("idle_secs = 1", "idle_secs: there is no such setting; did you mean 'idle_seconds'"),
         ("idle_seconds = -1", "idle_seconds"),
         ("[limits]\nmemory = 'much'", "limits.memory"),
         ("not toml", "cannot be read"),

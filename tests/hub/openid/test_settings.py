@@ -49,7 +49,7 @@ WRONG = {
     PLAIN.replace("https://", ""): "not the address",
     PLAIN.replace(".org", ".org?a=b"): "not the address",
     PLAIN.replace("https://", "https://a:b@"): "not the address",
-    PLAIN + 'isuer = "x"': "isuer",
+    PLAIN + 'isuer = "x"': "isuer: there is no such setting; did you mean 'issuer'",
     PLAIN + 'client_secret = "hush-hush"': "file of its own",
     PLAIN + 'client_secret_file = "secret"': "remove one",
     PLAIN + "public_client = true": "remove one",

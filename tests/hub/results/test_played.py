@@ -11,6 +11,7 @@ from hubs import kind_of
 from results_hub import BROKEN, Player, ResultsHub, act_as_stock_client, board_of, run_params
 
 from ludus.hub.results.limits import ResultLimits
+from ludus.hub.results.personal import PersonalResults
 from ludus.hub.results.rollouts import FILE_BYTES
 from ludus.protocol.drawing import draw_seed, draw_tasks
 from ludus.protocol.results import SUBMISSION_EPISODES, Opening
@@ -174,6 +175,28 @@ async def test_an_episode_that_takes_too_long_expires_and_one_that_ended_is_foun
         ended = await player.info()
     assert ended["figures"]["ends"] == {"completed": 1, "expired": 1}
     assert ended["figures"]["mean"]["value"] == 0.5
+
+
+async def test_a_run_that_was_deleted_while_it_was_played_does_not_keep_others_open(
+    hub: ResultsHub, package: str
+) -> None:
+    async with hub.client() as alice, hub.client("bob") as bob:
+        gone, stays = await Player.register(alice, package), await Player.register(bob, package)
+        assert await gone.next() is not None
+        first = await stays.next()
+        assert first is not None
+        await stays.act(first, right=True)
+        whole = hub.app.state.hub
+        await asyncio.to_thread(
+            PersonalResults(whole.database, whole.blobs, hub.app.state.run_rollouts).delete, "alice"
+        )
+        await hub.played.sweep()
+        assert gone.key not in hub.played._clients
+        now = hub.played.now()
+        hub.played.now = lambda: now + timedelta(days=2)
+        await hub.played.sweep()
+        ended = await stays.info()
+    assert (ended["state"], ended["figures"]["ends"]["completed"]) == ("ended", 1)
 
 
 async def test_a_run_goes_on_at_the_next_hub_and_rows_that_were_written_stay(hub: ResultsHub, package: str) -> None:

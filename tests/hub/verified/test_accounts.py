@@ -21,13 +21,15 @@ from ludus.hub.results.personal import PersonalResults
 from ludus.hub.results.receipts import concluding
 from ludus.hub.results.rollouts import RunRollouts
 from ludus.hub.results.store import NewRun, Outcome, ResultStore
-from ludus.hub.results.verified_store import Setup, VerifiedStore
+from ludus.hub.results.verified_store import MostOpen, Setup, VerifiedStore
+from ludus.protocol.errors import CapacityError
 from ludus.protocol.results import BoardKey, Declared, DrawnTask, Opening, RunEpisode, VerifiedInfo
 from ludus.protocol.signing import digest_of
 from ludus.protocol.verified import CallRecord, HarnessOutput
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 INFO = VerifiedInfo(harness="ludus 1", harness_sha256="a" * 64, host="models.example.org", model="m")
+MOST = MostOpen(10, 10)
 SETUP = Setup(INFO, "https://models.example.org/v1", "sealed-text", 1000)
 
 
@@ -40,7 +42,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
     found.close()
 
 
-def register(database: Database, results: ResultStore, store: VerifiedStore) -> str:
+def register(database: Database, results: ResultStore, store: VerifiedStore, most: MostOpen = MOST) -> str:
     """An open verified run of alice, with one episode that is being played."""
     task = DrawnTask(index=0, task="t", seeds=(1,))
     opening = Opening(secret="b" * 64, environment="e", split="s", count=1, tasks=(task,))
@@ -48,7 +50,7 @@ def register(database: Database, results: ResultStore, store: VerifiedStore) -> 
         board=BoardKey(package="ada/locks", version="1.0.0", environment="e", split="s", level="verified"),
         sha256="c" * 64, principal="alice", by_publisher=False, declared=Declared(model="m"), tasks=1, samples=1,
         success_at=1.0, reward_range=(0.0, 1.0), created_at=NOW, deadline=NOW + timedelta(days=1), opening=opening,
-        commitment=digest_of(opening), attach=store.attaching(SETUP),
+        commitment=digest_of(opening), attach=store.attaching(SETUP, "alice", most),
     )  # fmt: skip
     row = RunEpisode(
         place=0, task="t", index=0, sample=0, seed=1, reward=None, value=0.0, end="not_begun", steps=None, attempts=0
@@ -104,6 +106,20 @@ def test_a_run_keeps_its_key_until_it_ends_and_takes_no_calls_after(database: Da
         assert (row.sealed, row.base_url, row.host) == (None, None, "models.example.org")
     assert not store.add_attempt(key, output().model_copy(update={"attempt": 2}), [call(2)])
     assert store.calls(key) == [call()], "the signed root stays that of the calls"
+
+
+@pytest.mark.parametrize(("most", "limit"), [(MostOpen(1, 9), "open_runs"), (MostOpen(9, 1), "open_runs_of_hub")])
+def test_open_runs_are_counted_where_a_run_is_registered(database: Database, most: MostOpen, limit: str) -> None:
+    results, store = ResultStore(database, ResultLimits()), VerifiedStore(database)
+    store.may_open("alice", most)
+    store.may_open("alice", most)  # as two requests at one time do, before either registers
+    key = register(database, results, store, most)
+    with pytest.raises(CapacityError) as refused:
+        register(database, results, store, most)
+    assert refused.value.data["limit"] == limit
+    assert results.open_runs("verified") == [key]
+    finish(results, store, key)
+    register(database, results, store, most)
 
 
 def test_an_export_names_the_harness_and_a_deletion_leaves_no_calls(database: Database, tmp_path: Path) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
-from ludus.hub.verified import model_hosts
+from ludus.hub.hub import Hub
+from ludus.hub.settings import HubSettings
+from ludus.hub.verified import boxes, model_hosts
 from ludus.hub.verified.answers import EventStream, KeyFilter, KeyShown
 from ludus.hub.verified.model_hosts import ModelHosts
 from ludus.hub.verified.sealing import Sealer
@@ -65,14 +68,16 @@ def test_no_part_of_a_key_is_passed_on_before_the_rest_has_come() -> None:
         one.pass_on(b"b")
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
 @pytest.mark.parametrize("size", [1, 5, 1000])
-def test_events_pass_unchanged_and_their_usage_is_read(size: int) -> None:
+def test_events_pass_unchanged_and_their_usage_is_read(size: int, end: bytes) -> None:
     chunk = b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n'
     usage = b'data: {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}}\n\n'
     whole = chunk + usage + b"data: [DONE]\n\n"
     for hides, wanted in ((False, whole), (True, chunk + b"data: [DONE]\n\n")):
         events = EventStream(hides_usage=hides)
-        got = b"".join(events.pass_on(whole[at : at + size]) for at in range(0, len(whole), size)) + events.rest()
+        sent = whole.replace(b"\n", end)
+        got = b"".join(events.pass_on(sent[at : at + size]) for at in range(0, len(sent), size)) + events.rest()
         assert got == wanted
         assert events.tokens == (5, 2)
 
@@ -97,3 +102,21 @@ def test_settings_are_read_from_a_file(tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(AuthoringError, match="verified"):
             read_settings(file)
+
+
+async def test_a_folder_of_harnesses_that_cannot_be_used_leaves_no_provider_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    providers = [AsyncMock(), AsyncMock()]
+    left = iter(providers)
+    monkeypatch.setattr(boxes, "find_provider", lambda name: next(left))
+    (tmp_path / boxes.FOLDER).write_text("not a folder")
+    hub = Hub(HubSettings(data=tmp_path), None)
+    made = boxes.Boxes(hub, VerifiedSettings())
+    with pytest.raises(OSError, match=boxes.FOLDER):
+        await made.open()
+    (tmp_path / boxes.FOLDER).unlink()
+    await made.open()
+    await made.aclose()
+    await hub.close()
+    assert [one.aclose.await_count for one in providers] == [1, 1]

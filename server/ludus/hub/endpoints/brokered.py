@@ -7,6 +7,7 @@ broker creates (`sandboxes.py`). Container engines are not reachable from an end
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 _START_SECONDS: Final = 30.0
 """How long the broker may take to start, which it does with the first connection."""
-_LOOK_SECONDS: Final = 0.05
 _ENGINES: Final = ("docker", "podman")
 
 
@@ -47,10 +47,9 @@ def _brokered(path: str) -> SandboxProvider:
             return settings
 
         async def _start(self, settings: SandboxSettings) -> RemoteBox:
-            loop = asyncio.get_running_loop()
-            until = loop.time() + _START_SECONDS
-            while not any(host.usable for host in self._hosts) and loop.time() < until:  # noqa: ASYNC110 - nothing says it
-                await asyncio.sleep(_LOOK_SECONDS)  # the broker was lost, and the next one starts
+            with contextlib.suppress(TimeoutError):  # then the error says that the host cannot be used
+                async with asyncio.timeout(_START_SECONDS):
+                    await self._hosts[0].up.wait()  # if the broker was lost, the next one starts
             return await super()._start(settings)
 
     return Brokered([f"unix:{path}"], timing=Timing(connect=_START_SECONDS))

@@ -191,16 +191,16 @@ class Endpoints:
                 )
             self.settings = self.settings.model_copy(update={"sandbox": name})
             provider = find_provider(name)
+            create = provider.create if name != UNSAFE else None
+            environments = Environments(self._folder, self.settings, create, self._wheels)
             try:
                 await asyncio.to_thread(remove_left_behind)
                 await provider.open()
+                await asyncio.to_thread(environments.open)
             except BaseException:
                 await provider.aclose()
                 raise
-            self._provider = provider
-            create = provider.create if name != UNSAFE else None
-            self._environments = Environments(self._folder, self.settings, create, self._wheels)
-            await asyncio.to_thread(self._environments.open)
+            self._provider, self._environments = provider, environments
             self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     # ── limits ─────────────────────────────────────────────────────────────────────────────────────────────────────

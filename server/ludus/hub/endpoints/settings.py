@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from ludus.protocol.errors import AuthoringError
-from ludus.protocol.messages import describe_invalid
+from ludus.hub.toml_settings import check_settings, read_toml
 from ludus.server.runtime.limits import ServerLimits
 
 MEGABYTE = 1024 * 1024
@@ -111,27 +109,15 @@ class EndpointSettings(BaseModel):
     limits: EndpointLimits = EndpointLimits()
 
 
-def read_settings(path: Path | None, *, unsafe_own_packages: bool = False) -> EndpointSettings:
+def read_settings(path: Path | None) -> EndpointSettings:
     """Return the settings in a TOML file, or the defaults.
 
     Args:
         path: the file; None for the defaults.
-        unsafe_own_packages: sets this setting, whatever the file says.
 
     Raises:
         AuthoringError: the file cannot be read, or a setting does not exist or has a wrong value.
     """
-    given: dict[str, Any] = {}
-    if path is not None:
-        try:
-            given = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise AuthoringError(f"the settings of endpoints in {path} cannot be read: {error}") from None
-    if unsafe_own_packages:
-        given["unsafe_own_packages"] = True
-    try:
-        return EndpointSettings.model_validate(given)
-    except ValidationError as error:
-        first: Any = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise AuthoringError(f"{path}: {place}: {describe_invalid(first)}") from None
+    if path is None:
+        return EndpointSettings()
+    return check_settings(EndpointSettings, read_toml(path, "the settings of endpoints"), path)

@@ -260,19 +260,26 @@ class PlayedRuns:
         """Put back what was lost, write the ends of episodes, close those that take too long, and end overdue runs."""
         await _call(self._lease.reclaim)
         for key, client in list(self._clients.items()):
-            run = await _call(self._store.run, key)
-            for live in list(client.episodes.values()):
-                is_late = self.clock() - live.started > self._limits.episode_seconds
-                if self._level == "verified" and not is_late:
-                    continue  # the hub ends it itself, after it has written the calls of the model
-                with contextlib.suppress(StillRuns):
-                    await self._settle(run, client, live, close=is_late, end=EndReason.EXPIRED)
-            await self._finish_if_done(key)
-            await client.rest()
+            try:
+                await self._sweep_run(key, client)
+            except e.NotFound:  # it was deleted, with its account or with its package
+                self._clients.pop(key, None)
+                await client.close()
         # Uploads that were cut off have no player, so the object for played runs gives them their figures.
         levels = ("played", "reported") if self._level == "played" else (self._level,)
         for key in await _call(self._store.overdue, levels, self.now()):
             await self._finish(key, EndReason.EXPIRED)
+
+    async def _sweep_run(self, key: str, client: RunClient) -> None:
+        run = await _call(self._store.run, key)
+        for live in list(client.episodes.values()):
+            is_late = self.clock() - live.started > self._limits.episode_seconds
+            if self._level == "verified" and not is_late:
+                continue  # the hub ends it itself, after it has written the calls of the model
+            with contextlib.suppress(StillRuns):
+                await self._settle(run, client, live, close=is_late, end=EndReason.EXPIRED)
+        await self._finish_if_done(key)
+        await client.rest()
 
     async def close(self) -> None:
         """Stop, and leave all runs as they are."""

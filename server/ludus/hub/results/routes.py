@@ -149,12 +149,14 @@ class ResultRoutes:
                 opening=store.opening(run) if page == 1 else None,
             )  # fmt: skip
 
-        @routes.get("/runs/{run}/receipt", tags=["Results"], summary="Get the signed receipt of a played run")
+        @routes.get(
+            "/runs/{run}/receipt", tags=["Results"], summary="Get the signed receipt of a played or verified run"
+        )
         def receipt(request: Request, run: str) -> Response:
             ended(access.check_run(request, store.run(run)))
             text = store.receipt(run)
             if text is None:
-                raise NotFound(f"the run {run[:40]} has no receipt: only played runs have one")
+                raise NotFound(f"the run {run[:40]} has no receipt: only played and verified runs have one")
             signed = SignedReceipt.model_validate_json(text)
             whole = Receipt(
                 statement=signed.statement,

@@ -14,6 +14,7 @@ from ludus.hub.database.result_tables import ResultRun
 from ludus.hub.database.verified_tables import VerifiedAttempt, VerifiedCall, VerifiedRun
 from ludus.hub.results.store import no_run
 from ludus.hub.results.verified_rows import calls_of
+from ludus.protocol.errors import CapacityError
 from ludus.protocol.results import VerifiedInfo
 from ludus.protocol.verified import CallRecord, HarnessOutput
 
@@ -43,6 +44,14 @@ class Setup:
     spent: int = 0
 
 
+@dataclass(frozen=True)
+class MostOpen:
+    """The most open verified runs."""
+
+    of_account: int
+    of_hub: int
+
+
 class VerifiedStore:
     """What verified runs have in addition to played ones.
 
@@ -53,10 +62,26 @@ class VerifiedStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def attaching(self, setup: Setup) -> Callable[[Session, int], None]:
-        """Return the function that writes a setup in the transaction that registers its run."""
+    def may_open(self, principal: str, most: MostOpen) -> None:
+        """Check that an account may open one more verified run.
+
+        Raises:
+            CapacityError: it has too many, or the hub has.
+        """
+        with self._database.reading() as session:
+            _check_open(session, principal, most)
+
+    def attaching(self, setup: Setup, principal: str, most: MostOpen) -> Callable[[Session, int], None]:
+        """Return the function that writes a setup in the transaction that registers its run.
+
+        Args:
+            setup: what the run runs with.
+            principal: its account.
+            most: checked again there, because the account may have registered others meanwhile.
+        """
 
         def attach(session: Session, run_id: int) -> None:
+            _check_open(session, principal, most)
             one = setup.verified
             session.add(
                 VerifiedRun(
@@ -127,6 +152,20 @@ class VerifiedStore:
         kept = VerifiedRun.run_id.in_(ended), VerifiedRun.sealed.is_not(None)
         with self._database.writing() as session:
             session.execute(update(VerifiedRun).where(*kept).values(sealed=None, base_url=None))
+
+
+def _check_open(session: Session, principal: str, most: MostOpen) -> None:
+    joined = select(func.count()).select_from(VerifiedRun).join(ResultRun, ResultRun.id == VerifiedRun.run_id)
+    is_open = joined.where(ResultRun.state == "open")
+    if (count := session.scalar(is_open) or 0) >= most.of_hub:
+        raise CapacityError(
+            f"{count} verified runs are open on this hub; try again later", limit="open_runs_of_hub", retryAfter=600.0
+        )
+    if (session.scalar(is_open.where(ResultRun.principal == principal)) or 0) >= most.of_account:
+        raise CapacityError(
+            f"{principal} has {most.of_account} open verified runs: wait for the end of one, or end it",
+            limit="open_runs",
+        )
 
 
 def _id(session: Session, key: str) -> int:

@@ -10,7 +10,7 @@ MEGABYTE = 1024 * 1024
 class TrainingLimits(BaseModel):
     """The limits on live training runs. Sizes are in bytes before compression, times in seconds."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     runs: int = Field(default=500, ge=1)
     """The most runs of an account."""

@@ -75,7 +75,7 @@ class EventStream:
 
     def pass_on(self, data: bytes) -> bytes:
         """Return the events that are complete by now."""
-        *events, self._waiting = (self._waiting + data.replace(b"\r\n", b"\n")).split(b"\n\n")
+        *events, self._waiting = (self._waiting + data).replace(b"\r\n", b"\n").split(b"\n\n")
         return b"".join(event + b"\n\n" for event in events if self._passes(event))
 
     def rest(self) -> bytes:

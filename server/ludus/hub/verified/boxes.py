@@ -60,16 +60,15 @@ class Boxes:
         async with self._opening:
             if self._environments is None:
                 provider = find_provider(PROVIDER)
+                folder: Path = self._hub.settings.data / FOLDER
+                made = Environments(folder, self._hub.settings.endpoints, provider.create, self._hub.blobs.local)
                 try:
                     await provider.open()
+                    await asyncio.to_thread(made.open)
                 except BaseException:
                     await provider.aclose()
                     raise
-                self._provider = provider
-                folder: Path = self._hub.settings.data / FOLDER
-                made = Environments(folder, self._hub.settings.endpoints, provider.create, self._hub.blobs.local)
-                await asyncio.to_thread(made.open)
-                self._environments = made
+                self._provider, self._environments = provider, made
             return self._environments
 
     async def aclose(self) -> None:

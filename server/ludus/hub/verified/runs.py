@@ -23,7 +23,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from ludus.hub.results.verified_store import Setup, VerifiedStore
+from ludus.hub.results.verified_store import MostOpen, Setup, VerifiedStore
 from ludus.hub.verified.boxes import Ended
 from ludus.hub.verified.door import Door
 from ludus.hub.verified.harnesses import Harness, Harnesses, HarnessGone
@@ -108,7 +108,7 @@ class VerifiedRuns:
             Unsupported: this hub has no verified runs.
             SandboxUnavailable: this machine has no sandbox for harnesses.
             InvalidParams: the endpoint does not answer, or a value is not possible.
-            CapacityError: the account has too many open runs.
+            CapacityError: the account has too many open runs, or the hub has.
             LudusError: see `PlayedRuns.register` and `Harnesses.find`.
         """
         limits = self._settings
@@ -119,7 +119,8 @@ class VerifiedRuns:
         most = min(params.most_tokens or limits.run_tokens, limits.run_tokens)
         check_options(params.options)
         host = self._hosts.check_url(params.base_url)
-        await self._check_open(viewer.name)
+        open_runs = MostOpen(limits.open_runs, limits.open_runs_of_hub)
+        await asyncio.to_thread(self._store.may_open, viewer.name, open_runs)
         await self._boxes.open()
         harness = await asyncio.to_thread(self._harnesses.find, catalog, params.harness)
         proxy = self._proxy(params.base_url, params.model, params.api_key, params.options, most)
@@ -138,7 +139,7 @@ class VerifiedRuns:
         )  # fmt: skip
         run = await self._played.register(
             viewer, record, request, self._endpoint(record.id, record.version), by_publisher=by_publisher,
-            attach=self._store.attaching(setup),
+            attach=self._store.attaching(setup, viewer.name, open_runs),
         )  # fmt: skip
         self._drive_soon(run.key)
         return run
@@ -226,6 +227,7 @@ class VerifiedRuns:
         harness = Harness(one.harness, one.harness_sha256)
         try:
             async with self._harnesses.using(harness, environments, self._everything) as program:
+                await self._put_back_left(run, who)
                 try:
                     async with asyncio.TaskGroup() as group:
                         for _ in range(min(self._settings.episodes, run.tasks * run.samples)):
@@ -237,6 +239,12 @@ class VerifiedRuns:
             await self._played.end_run(who, run.key)
         finally:
             await proxy.aclose()
+
+    async def _put_back_left(self, run: RunInfo, who: Principal) -> None:
+        """Put back the episodes that are open although no harness plays them, because the hub has failed before."""
+        left = await self._played.tickets(who, run.key, self._endpoint(run.package, run.version))
+        for ticket in left.tickets:
+            await self._played.put_back(who, run.key, ticket.place)
 
     async def _work(self, run: RunInfo, who: Principal, program: Program, proxy: ModelProxy) -> None:
         address = self._endpoint(run.package, run.version)
@@ -292,22 +300,6 @@ class VerifiedRuns:
         return not broke
 
     # ── small parts ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def _check_open(self, principal: str) -> None:
-        most = self._settings.open_runs
-        runs = [
-            await asyncio.to_thread(self._results.run, key)
-            for key in await asyncio.to_thread(self._results.open_runs, LEVEL)
-        ]
-        if len(runs) >= self._settings.open_runs_of_hub:
-            raise e.CapacityError(
-                f"{len(runs)} verified runs are open on this hub; try again later", limit="open_runs_of_hub",
-                retryAfter=600.0,
-            )  # fmt: skip
-        if sum(run.by == principal for run in runs) >= most:
-            raise e.CapacityError(
-                f"{principal} has {most} open verified runs: wait for the end of one, or end it", limit="open_runs"
-            )
 
     def _proxy(
         self, base_url: str, model: str, key: str, options: dict[str, Any], most: int, spent: int = 0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from ludus.protocol.errors import AuthoringError
-from ludus.protocol.messages import describe_invalid
+from ludus.hub.toml_settings import check_settings, read_toml
 from ludus.sandbox.network.allowlist import Allowlist
 
 MEGABYTE: Final = 1024 * 1024
@@ -21,7 +20,7 @@ ANY: Final = "*"
 class VerifiedSettings(BaseModel):
     """What verified runs may use. Sizes are in bytes, times in seconds."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     enabled: bool = False
     """Whether this hub does verified runs. It needs bubblewrap."""
@@ -36,7 +35,7 @@ class VerifiedSettings(BaseModel):
     """The most open runs of an account, waiting ones included."""
     open_runs_of_hub: int = Field(default=16, ge=1)
     """The same, of all accounts."""
-    run_seconds: float = Field(default=72 * 3600.0, gt=0)
+    run_seconds: float = Field(default=72 * 3600.0, gt=0, le=366 * 24 * 3600.0)
     """How long a run may take, with the time that it waits. What is missing then counts with the lowest reward."""
     episodes: int = Field(default=2, ge=1)
     """Episodes of a run at one time."""
@@ -76,6 +75,11 @@ class VerifiedSettings(BaseModel):
         return hosts
 
 
+def turned_on(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings that turn verified runs on, unless they say otherwise."""
+    return {"enabled": True, **given}
+
+
 def read_settings(path: Path | None) -> VerifiedSettings:
     """Return the settings in a TOML file; those of a hub without verified runs if there is none.
 
@@ -84,13 +88,4 @@ def read_settings(path: Path | None) -> VerifiedSettings:
     """
     if path is None:
         return VerifiedSettings()
-    try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise AuthoringError(f"the settings of verified runs in {path} cannot be read: {error}") from None
-    try:
-        return VerifiedSettings.model_validate({"enabled": True, **given})
-    except ValidationError as error:
-        first: Any = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise AuthoringError(f"{path}: {place}: {describe_invalid(first)}") from None
+    return check_settings(VerifiedSettings, turned_on(read_toml(path, "the settings of verified runs")), path)

@@ -181,6 +181,7 @@ class Host:
         session: the current session; None while the host is down.
         why: the reason why the host is down.
         tried: set when the first attempt to connect has ended.
+        up: set while new sandboxes can be created on it.
     """
 
     def __init__(self, url: str, *, token: str | None, tls: ssl.SSLContext | None, timing: Timing) -> None:
@@ -188,6 +189,7 @@ class Host:
         self.session: HostSession | None = None
         self.why = "it was not reached yet"
         self.tried = asyncio.Event()
+        self.up = asyncio.Event()
         self._token = token
         self._tls = tls
         self._timing = timing
@@ -257,9 +259,11 @@ class Host:
         while True:
             self._grace, session.load, session.connected = welcome.grace, welcome.load, True
             self.tried.set()
+            self.up.set()
             try:
                 why = await session.channel.carry(socket, welcome.received)
             finally:
+                self.up.clear()
                 session.connected = False
                 await _drop(socket)
             deadline, pause = loop.time() + self._grace, 0.02

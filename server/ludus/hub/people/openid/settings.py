@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -15,13 +14,12 @@ from pydantic import (
     ConfigDict,
     SecretStr,
     StringConstraints,
-    ValidationError,
     model_validator,
 )
 
 from ludus.hub.people.settings import Registration
+from ludus.hub.toml_settings import check_settings, read_toml
 from ludus.protocol.errors import AuthoringError
-from ludus.protocol.messages import describe_invalid
 from ludus.server.web.settings import is_loopback
 
 SECRET_VARIABLE: Final = "LUDUS_HUB_OPENID_SECRET"
@@ -115,10 +113,7 @@ def read_openid(path: Path | None, variables: Mapping[str, str] = os.environ) ->
         if secret:
             raise AuthoringError(f"{SECRET_VARIABLE} is set, but --openid names no settings of a provider")
         return None
-    try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise AuthoringError(f"the settings of the OpenID provider in {path} cannot be read: {error}") from None
+    given = read_toml(path, "the settings of the OpenID provider")
     if "client_secret" in given:
         raise AuthoringError(
             f"{path} has the client secret itself; put it into a file of its own and name that with client_secret_file"
@@ -127,12 +122,7 @@ def read_openid(path: Path | None, variables: Mapping[str, str] = os.environ) ->
         raise AuthoringError(f"the client secret is in {SECRET_VARIABLE} and in client_secret_file; remove one of both")
     if isinstance(named := given.get("client_secret_file"), str):
         secret = _read_secret(path.parent / named)
-    try:
-        return OpenIdSettings.model_validate(given | ({"client_secret": SecretStr(secret)} if secret else {}))
-    except ValidationError as error:
-        first: Any = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise AuthoringError(f"{path}: {place + ': ' if place else ''}{describe_invalid(first)}") from None
+    return check_settings(OpenIdSettings, given | ({"client_secret": SecretStr(secret)} if secret else {}), path)
 
 
 def check_callback(openid: OpenIdSettings | None, public_url: str | None, *, on_loopback: bool) -> None:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class MatchLimits(BaseModel):
     """The limits on matches. Times are in seconds."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     open_entrants: int = Field(default=8, ge=1)
     """The most open entrants of an account."""
@@ -24,7 +24,7 @@ class MatchLimits(BaseModel):
     """The most matches between two accounts on one board."""
     script_seconds: float = Field(default=10.0, ge=0)
     """How long a request must wait for an opponent before the entrant meets a scripted one."""
-    entrant_seconds: float = Field(default=7 * 24 * 3600.0, gt=0)
+    entrant_seconds: float = Field(default=7 * 24 * 3600.0, gt=0, le=366 * 24 * 3600.0)
     """How long an entrant may take from its registration."""
     match_seconds: float = Field(default=3600.0, gt=0)
     """How long a match may take. One that takes longer is void, and among those that are given again a few times."""
