@@ -101,7 +101,7 @@ class TrainingStore:
         """
         packed, now = pack(batch.points), datetime.now(UTC)
         with self._database.writing() as session:
-            run = self._own(session, viewer, key, batch.attempt)
+            run = find_sent(session, viewer, key, batch.attempt)
             if batch.number < run.next_batch:
                 return _repeated(session, run, batch, packed.digest)
             if batch.number > run.next_batch:
@@ -136,7 +136,7 @@ class TrainingStore:
         """
         now = datetime.now(UTC)
         with self._database.writing() as session:
-            run = self._own(session, viewer, key, attempt)
+            run = find_sent(session, viewer, key, attempt)
             _require_running(run)
             run.heard_at = now
             return self._info(run, now)
@@ -149,18 +149,11 @@ class TrainingStore:
         """
         now = datetime.now(UTC)
         with self._database.writing() as session:
-            run = self._own(session, viewer, key, sent.attempt)
+            run = find_sent(session, viewer, key, sent.attempt)
             if run.state == "running":
                 run.state, run.reason, run.ended_at, run.heard_at = sent.state, sent.reason, now, now
                 run.dropped += sent.dropped
             return self._info(run, now)
-
-    def _own(self, session: Session, viewer: Viewer, key: str, attempt: str) -> TrainingRun:
-        run = find_run(session, viewer, key, lock=True)
-        require_owner(viewer, run)
-        if run.attempt != attempt:
-            raise Conflict(f"another process has continued the training run {run.key}, so this one is not its sender")
-        return run
 
     def _check_room(self, session: Session, run: TrainingRun, batch: PointBatch, size: int) -> None:
         known: list[str] = json.loads(run.metrics)
@@ -317,6 +310,20 @@ def find_run(session: Session, viewer: Viewer, key: str, *, lock: bool = False, 
     run = session.scalars(query.with_for_update() if lock else query).first()
     if run is None:
         raise no_run(key)
+    return run
+
+
+def find_sent(session: Session, viewer: Viewer, key: str, attempt: str) -> TrainingRun:
+    """Return the run of a sender, and lock it.
+
+    Raises:
+        NotFound, Forbidden: the viewer has no such run.
+        Conflict: another process has continued the run.
+    """
+    run = find_run(session, viewer, key, lock=True)
+    require_owner(viewer, run)
+    if run.attempt != attempt:
+        raise Conflict(f"another process has continued the training run {run.key}, so this one is not its sender")
     return run
 
 
