@@ -193,7 +193,7 @@ class TrainingReporter:
         Args:
             state: how the run ended.
             reason: why it failed.
-            seconds: how long to wait for the hub, at most.
+            seconds: how long to wait for the hub, at most. To break off what is under way may take two seconds more.
         """
         if self._closed is None:
             self._sender.finish(state, _plain(reason, 500), seconds)
