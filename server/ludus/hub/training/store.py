@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Select, delete, func, select, update
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, undefer
 
 from ludus.hub.database.engine import Database
@@ -82,13 +83,20 @@ class TrainingStore:
             PayloadTooLarge, InvalidParams: the configuration is too large, or has a secret.
             CapacityError: the account has too many runs, or this one was continued too often.
         """
-        config, now = check_config(sent), datetime.now(UTC)
-        with self._database.writing() as session:
-            run, is_new = open_run(session, self._limits, viewer.name, sent, config, now, address)
-            info = self._info(run, now)
+        config = check_config(sent)
+        try:
+            info, is_new = self._open(viewer, sent, config, address)
+        except IntegrityError:  # another request has opened it meanwhile
+            info, is_new = self._open(viewer, sent, config, address)
         if not is_new:
             self._renew_summary(info.key)
         return info, is_new
+
+    def _open(self, viewer: Viewer, sent: OpenTraining, config: str, address: str) -> tuple[TrainingInfo, bool]:
+        now = datetime.now(UTC)
+        with self._database.writing() as session:
+            run, is_new = open_run(session, self._limits, viewer.name, sent, config, now, address)
+            return self._info(run, now), is_new
 
     def append(self, viewer: Viewer, key: str, batch: PointBatch) -> BatchKept:
         """Keep a batch. One that was kept before is answered in the same way.
