@@ -18,7 +18,7 @@ from package_index import PackageIndex, wheel
 
 from ludus.protocol.errors import InvalidParams
 from ludus.protocol.registry_errors import InstallFailed
-from ludus.registry import resolving
+from ludus.registry import installing, resolving
 from ludus.registry.installing import find_uv
 from ludus.registry.lock import Lock, LockedDependency, LockedPackage, LockFileUnusable, read_lock
 from ludus.registry.resolving import check_index, install_lock, parse_compiled, plain_environment, resolve
@@ -237,7 +237,8 @@ def test_two_locked_packages_share_one_resolution(world: World) -> None:
 
 
 def test_without_uv_locking_says_that_it_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resolving, "find_uv", lambda: None)
+    for module in (installing, resolving):
+        monkeypatch.setattr(module, "find_uv", lambda: None)
     one = LockedPackage(
         id="alice/coin", version="1", distribution="alice-coin", url="https://h/a.whl", sha256=SHA, key=None
     )

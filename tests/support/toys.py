@@ -61,6 +61,18 @@ def run_config(folder: Path, tiny: Path, url: str, /, **sections: Any) -> TrainC
     return TrainConfig.model_validate(given)
 
 
+async def run(config: TrainConfig) -> None:
+    """Train in this process."""
+    from ludus.trainer.learning.parallel import Parallel
+    from ludus.trainer.train import train
+
+    parallel = Parallel(config.parallel, "cpu")
+    try:
+        await train(config, parallel)
+    finally:
+        parallel.close()
+
+
 def metrics_of(folder: Path) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl that are of optimizer steps."""
     lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())

@@ -2,6 +2,7 @@
 
 `GRPOTrainer(…, callbacks=[hub_callback("https://hub.example.org", name="my run")])` reports what the trainer logs, from
 a thread of its own (`ludus.registry.reporting`). A run whose process dies is shown as lost after a few minutes.
+After an exception in a process that goes on, such as a notebook, `callback.reporter.close("failed")` ends the run.
 """
 
 from __future__ import annotations

@@ -141,17 +141,22 @@ def find_uv() -> str | None:
     return shutil.which("uv") or (str(beside) if beside.exists() else None)
 
 
-def installer_command(installer: Installer, python: str) -> list[str]:
-    """Return the command that installs requirements for an interpreter.
+def choose_uv(installer: Installer) -> str | None:
+    """Return where uv is; None if pip is to install.
 
     Raises:
-        InstallFailed: the installer is not there.
+        InstallFailed: uv is to install, and is not there.
     """
-    uv = find_uv()
-    if installer == "pip" or (installer == "auto" and uv is None):
-        return [python, "-m", "pip", "install", "--disable-pip-version-check"]
-    if uv is None:
+    uv = find_uv() if installer != "pip" else None
+    if uv is None and installer == "uv":
         raise InstallFailed("there is no uv on the PATH; install it, or use --installer pip")
+    return uv
+
+
+def installer_command(uv: str | None, python: str) -> list[str]:
+    """Return the command that installs requirements for an interpreter, with pip if `uv` is None."""
+    if uv is None:
+        return [python, "-m", "pip", "install", "--disable-pip-version-check"]
     return [uv, "pip", "install", "--python", python]
 
 
@@ -175,7 +180,7 @@ async def install(
     Raises:
         InstallFailed: the installer failed; what it says is on standard error.
     """
-    command = [*installer_command(installer, python or sys.executable), *options]
+    command = [*installer_command(choose_uv(installer), python or sys.executable), *options]
     command += [package.requirement for package in packages]
     names = ", ".join(f"{package.id} {package.version}" for package in packages)
     await run_installer(command, names, {**os.environ, **(variables or {})})

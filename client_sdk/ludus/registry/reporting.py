@@ -167,7 +167,7 @@ class TrainingReporter:
         for name, value in metrics.items():
             try:
                 values[str(name)] = float(value)
-            except (TypeError, ValueError, OverflowError):
+            except Exception:  # whatever the type of the value raises, such as a tensor of several numbers
                 self._queue.note(f"the metric {str(name)[:80]!r} is no number and is not reported")
         if values:
             self._queue.put(int(step), now, values)
@@ -193,7 +193,7 @@ class TrainingReporter:
         Args:
             state: how the run ended.
             reason: why it failed.
-            seconds: how long to wait for the hub, at most.
+            seconds: how long to wait for the hub, at most. To break off what is under way may take two seconds more.
         """
         if self._closed is None:
             self._sender.finish(state, _plain(reason, 500), seconds)
@@ -307,7 +307,14 @@ class _Sender:
         self._thread.start()
 
     def _run(self) -> None:
-        asyncio.run(self._main())
+        try:
+            with asyncio.Runner() as runner:
+                runner.run(self._main())
+        except Exception as error:  # such as a process that may open no more files
+            self._queue.note(f"reporting to {self._hub} failed: {type(error).__name__}: {error}")
+        finally:
+            self._queue.shut()
+            self._started.set()
 
     def finish(self, state: Literal["finished", "failed"], reason: str, seconds: float) -> None:
         """Send the rest for some seconds at most, and end."""
@@ -315,14 +322,14 @@ class _Sender:
         self._end = EndTraining(attempt=self._attempt, state=state, reason=reason)
         self._call(self._wake.set)
         self._thread.join(max(0.0, seconds))
-        if self._thread.is_alive():
-            assert self._task is not None
+        if self._thread.is_alive() and self._task is not None:
             self._call(self._task.cancel)
             self._thread.join(2.0)
         self._queue.shut()
 
     def _call(self, function: Any) -> None:
-        assert self._loop is not None
+        if self._loop is None:  # the thread could not start one
+            return
         try:
             self._loop.call_soon_threadsafe(function)
         except RuntimeError:  # the thread has ended
@@ -340,8 +347,6 @@ class _Sender:
             self._queue.note(f"the hub {self._hub} did not take the last points in time")
         except Exception as error:  # a fault here must not reach the trainer
             self._queue.note(f"reporting to {self._hub} failed: {type(error).__name__}: {error}")
-        finally:
-            self._queue.shut()
 
     async def _report(self, client: TrainingClient) -> None:
         info = await self._patiently(lambda: client.open(self._params))
@@ -371,7 +376,8 @@ class _Sender:
     async def _pause(self, seconds: float) -> None:
         """Wait, or until the run ends."""
         try:
-            await asyncio.wait_for(self._wake.wait(), seconds)
+            async with asyncio.timeout(seconds):  # `asyncio.wait_for` of Python 3.11 may lose a cancellation
+                await self._wake.wait()
         except TimeoutError:
             return
         if self._end is None:
@@ -441,7 +447,7 @@ class _Sender:
                 return
             sent = TrainingRollout(attempt=self._attempt, step=_step(step), trajectory=trajectory)
             await self._patiently(lambda: client.attach(run, sent))
-        except (InvalidParams, PayloadTooLarge, CapacityError, Conflict, ValueError) as error:
+        except (InvalidParams, PayloadTooLarge, CapacityError, Conflict, TypeError, ValueError) as error:
             self._queue.note(f"a sample rollout of step {step} is left out: {error}")
 
     def _point(self, point: tuple[int, float, dict[str, float]]) -> TrainingPoint | None:

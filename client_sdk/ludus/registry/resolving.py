@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from ludus.protocol.errors import InvalidParams
 from ludus.protocol.registry_errors import InstallFailed
-from ludus.registry.installing import Installer, find_uv, run_installer
+from ludus.registry.installing import Installer, choose_uv, find_uv, installer_command, run_installer
 from ludus.registry.lock import Lock, LockedDependency, LockedPackage
 
 DEFAULT_INDEX: Final = "https://pypi.org/simple"
@@ -132,18 +132,14 @@ async def install_lock(
         InstallFailed: the installer failed, or a file is not the locked one; what it says is on standard error.
     """
     assert lock.index is not None, "a lock without dependencies is installed with `install`"
-    uv = find_uv() if installer != "pip" else None
+    uv = choose_uv(installer)
     if offline and uv is None:
         raise InstallFailed("only uv installs from its cache: install it (pip install uv), or leave out --offline")
-    if uv is None and installer == "uv":
-        raise InstallFailed("there is no uv on the PATH; install it, or use --installer pip")
-    target = python or sys.executable
-    if uv is not None:
-        command = [uv, "pip", "install", "--python", target, "--no-config", "--no-build", "--default-index", lock.index]
-        command += ["--offline"] if offline else []
+    command = installer_command(uv, python or sys.executable)
+    if uv is None:
+        command += ["--only-binary", ":all:", "--index-url", lock.index]
     else:
-        command = [target, "-m", "pip", "install", "--disable-pip-version-check", "--only-binary", ":all:",
-                   "--index-url", lock.index]  # fmt: skip
+        command += ["--no-config", "--no-build", "--default-index", lock.index, *(["--offline"] if offline else [])]
     with tempfile.TemporaryDirectory(prefix="ludus-lock-") as folder:
         path = Path(folder) / "locked.txt"
         path.write_text("".join(lock.requirements()), encoding="utf-8")

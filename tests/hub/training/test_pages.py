@@ -170,7 +170,8 @@ def test_sample_rollouts_open_in_the_viewer_and_are_downloaded(people: PeopleHub
     assert "task-7" in as_page(browser.get(f"/training/{run.key}/rollouts")).text
     shown = as_page(browser.get(f"/training/{run.key}/rollouts/2")).text
     assert "the coin of step 4" in shown
-    assert browser.get(f"/training/{run.key}/rollouts/3").status_code == 404
+    for absent in (3, 2**31, 10**30):
+        assert browser.get(f"/training/{run.key}/rollouts/{absent}").status_code == 404
     lines = run.client.get(f"{run.path}/rollouts").text.splitlines()
     assert ["the coin of step 3" in lines[0], "the coin of step 4" in lines[1], len(lines)] == [True, True, 2]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +54,11 @@ def steps(hub: HubProcess, key: str) -> Counter[int]:
             found.update(point["step"] for batch in page["batches"] for point in batch["points"])
             start = page["next"]
     return found
+
+
+def sends(reporter: TrainingReporter) -> bool:
+    """Whether the thread of a reporter goes on."""
+    return reporter._sender._thread.is_alive()
 
 
 @pytest.fixture
@@ -109,7 +114,7 @@ def test_no_step_waits_for_a_hub_that_never_answers(silent: Door) -> None:
     assert (report.url, report.sent, report.dropped) == ("", 0, QUEUED_POINTS + 500)
     reporter.log(1, {"loss": 1.0})
     assert reporter.close() == report, "closing again changes nothing"
-    assert "ludus-training-reporter" not in {thread.name for thread in threading.enumerate()}
+    assert not sends(reporter)
 
 
 def test_a_hub_that_cannot_be_reached_is_a_problem_and_no_error() -> None:
@@ -126,6 +131,40 @@ def test_a_hub_that_cannot_be_reached_is_a_problem_and_no_error() -> None:
     report = reporter.close(seconds=0.0)
     assert "cannot be reached" in seen[0]
     assert (report.sent, report.dropped) == (0, 10)
+    assert not sends(reporter), "its pause before the next attempt ends at once"
+
+
+@pytest.mark.timeout(20)
+def test_a_process_without_a_file_to_open_trains_and_says_that_nothing_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full() -> None:
+        raise OSError("too many open files")
+
+    with monkeypatch.context() as changed:
+        changed.setattr(asyncio.events, "new_event_loop", full)
+        reporter = TrainingReporter("http://127.0.0.1:9", name="full")
+        until(lambda: not sends(reporter))
+    reporter.log(1, {"loss": 1.0})
+    report = reporter.close()
+    assert (report.sent, report.dropped) == (0, 1)
+    assert "too many open files" in report.problems[0]
+
+
+def test_a_value_or_a_rollout_that_cannot_be_read_is_left_out_and_the_rest_is_sent(plain_hub: HubProcess) -> None:
+    class Tensor:
+        def __float__(self) -> float:
+            raise RuntimeError("a tensor of two numbers")
+
+    with TrainingReporter(plain_hub.url, name="odd values") as reporter:
+        reporter.log(1, {"loss": 1.0, "both": Tensor()})  # type: ignore[dict-item]
+        reporter.rollout(1, {"items": {1, 2}})
+        until(lambda: reporter._queue.sent == 1)
+        reporter.log(2, {"loss": 2.0})
+    report = reporter.close()
+    assert (report.sent, report.dropped) == (2, 0), report
+    assert "the metric 'both' is no number and is not reported" in report.problems
+    assert any("a sample rollout of step 1 is left out" in problem for problem in report.problems)
 
 
 @pytest.mark.suite("hub")

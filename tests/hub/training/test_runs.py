@@ -41,6 +41,16 @@ def test_a_run_is_opened_once_under_a_key_and_belongs_to_its_account(people: Peo
     assert people.of("bob").post("/api/v1/training", json=body).json()["key"] != found["key"]
 
 
+def test_a_run_that_is_opened_twice_at_once_is_one_run(people: PeopleHub) -> None:
+    alice = people.of("alice")
+    for _ in range(4):
+        body = opening()
+        with ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(lambda _, body=body: alice.post("/api/v1/training", json=body), range(4)))
+        assert sorted(answer.status_code for answer in answers) == [200, 200, 200, 201]
+        assert len({answer.json()["key"] for answer in answers}) == 1
+
+
 def test_a_batch_that_is_sent_again_is_kept_once_and_answered_the_same(run: TrainingRun) -> None:
     batch = [(1, {"loss": 0.5}), (2, {"loss": 0.25})]
     answers = [run.send(batch, number=0) for _ in range(3)]

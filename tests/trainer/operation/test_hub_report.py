@@ -67,6 +67,12 @@ def test_the_log_says_first_what_becomes_visible_and_to_whom(make_config: MakeCo
         assert words in note
 
 
+def test_a_run_in_a_folder_with_a_long_name_is_reported(make_config: MakeConfig, tmp_path: Path) -> None:
+    config = make_config(f"--output={tmp_path / ('x' * 200)}", "--logging.hub.url=http://127.0.0.1:9")
+    RunLog(config).close()
+    assert "reporting to http://127.0.0.1:9" in lines(config)[0]["note"]
+
+
 def test_addresses_of_environments_are_reported_without_what_may_be_secret(make_config: MakeConfig) -> None:
     config = make_config(
         "--logging.hub.url=http://hub.example", "--environments.0.url=https://me:pw@host:80/a?key=1",

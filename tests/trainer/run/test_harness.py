@@ -7,10 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from toys import Even, Serve, metrics_of, run_config
-
-from ludus.trainer.learning.parallel import Parallel
-from ludus.trainer.train import train
+from toys import Even, Serve, metrics_of, run, run_config
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -33,11 +30,7 @@ async def test_the_learner_finds_the_probabilities_of_the_recorded_tokens(
     server = await serve(Even)
     harness = f"command {shlex.quote(sys.executable)} {shlex.quote(str(program))}"
     config = run_config(tmp_path / "run", tiny, server.url, steps=2, rollouts={"harness": harness, "max_turns": 4})
-    parallel = Parallel(config.parallel, "cpu")
-    try:
-        await train(config, parallel)
-    finally:
-        parallel.close()
+    await run(config)
     steps = metrics_of(config.output)
     assert [line["step"] for line in steps] == [1, 2]
     assert all(line["rollout/turns"] == 2 for line in steps)

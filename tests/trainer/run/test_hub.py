@@ -9,11 +9,7 @@ from typing import Any
 
 import pytest
 from hubs import HubProcess
-from toys import Even, Serve, metrics_of, run_config
-
-from ludus.trainer.config import TrainConfig
-from ludus.trainer.learning.parallel import Parallel
-from ludus.trainer.train import train
+from toys import Even, Serve, metrics_of, run, run_config
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -24,14 +20,6 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
     process = HubProcess(tmp_path_factory.mktemp("hub") / "data", "--no-seed")
     yield process
     assert process.stop() == 0
-
-
-async def run(config: TrainConfig) -> None:
-    parallel = Parallel(config.parallel, "cpu")
-    try:
-        await train(config, parallel)
-    finally:
-        parallel.close()
 
 
 def api(hub: HubProcess, path: str = "") -> Any:

@@ -6,13 +6,11 @@ import random
 from pathlib import Path
 
 import pytest
-from toys import Serve, metrics_of
+from toys import Serve, metrics_of, run
 
 from ludus.client import Call, Conversation, TrajectoryWriter, connect, rollout_all
 from ludus.server import Environment, Result, Split, Task, tool
-from ludus.trainer.learning.parallel import Parallel
 from ludus.trainer.quickstart import Demonstrations, prepare
-from ludus.trainer.train import train
 
 pytestmark = [pytest.mark.suite("training"), pytest.mark.timeout(600)]
 
@@ -69,11 +67,7 @@ async def test_a_policy_improves_by_the_values_of_its_turns(
             "--evaluation.tasks=8", "--logging.console=false",
         ],
     )  # fmt: skip
-    parallel = Parallel(config.parallel, "cpu")
-    try:
-        await train(config, parallel)
-    finally:
-        parallel.close()
+    await run(config)
     steps = metrics_of(config.output)
     rewards = [line["reward/mean"] for line in steps]
     assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.2, rewards

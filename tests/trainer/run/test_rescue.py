@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from toys import Even, Serve, groups_of, metrics_of, run_config
+from toys import Even, Serve, groups_of, metrics_of, run, run_config
 
 from ludus.protocol import Reward
 from ludus.trainer.config import CheckpointConfig, TrainConfig
@@ -18,8 +18,6 @@ from ludus.trainer.engines.base import WeightUpdate
 from ludus.trainer.engines.torch import TorchEngine
 from ludus.trainer.errors import CanaryError, CheckpointError, EngineError, Interrupted, LearningError, RolloutError
 from ludus.trainer.learning.learner import Learner
-from ludus.trainer.learning.parallel import Parallel
-from ludus.trainer.train import train
 from ludus.trainer.worker import Worker
 
 pytestmark = pytest.mark.timeout(180)
@@ -39,14 +37,6 @@ class Watched(Even):
 @pytest.fixture(autouse=True)
 def unwatched() -> None:
     Watched.hook = staticmethod(lambda split: None)
-
-
-async def run(config: TrainConfig) -> None:
-    parallel = Parallel(config.parallel, "cpu")
-    try:
-        await train(config, parallel)
-    finally:
-        parallel.close()
 
 
 def saved(config: TrainConfig) -> list[str]:

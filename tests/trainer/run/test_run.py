@@ -6,14 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from toys import Even, Serve, groups_of, metrics_of, run_config
+from toys import Even, Serve, groups_of, metrics_of, run, run_config
 
 from ludus.protocol import Reward
-from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import CanaryError, ConfigError, LearningError, ModelError, RolloutError
 from ludus.trainer.learning.learner import Learner
-from ludus.trainer.learning.parallel import Parallel
-from ludus.trainer.train import train
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -24,14 +21,6 @@ class Same(Even):
     def grade(self, answer: str) -> Reward:
         """Always the same."""
         return Reward.of(0.5)
-
-
-async def run(config: TrainConfig) -> None:
-    parallel = Parallel(config.parallel, "cpu")
-    try:
-        await train(config, parallel)
-    finally:
-        parallel.close()
 
 
 async def test_a_run_learns_evaluates_saves_and_exports(serve: Serve, tiny: Path, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def train(
         typer.Option(
             "--hub",
             metavar="URL",
-            help="Show the run's curves on this hub while it trains, to your account only (logging.hub).",
+            help="Show the run's curves on this hub while it trains, to your account only by default (logging.hub).",
         ),
     ] = None,
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
@@ -12,13 +12,10 @@ from pydantic import ValidationError
 from ludus.protocol.distribution import installed_version
 from ludus.protocol.errors import LudusError
 from ludus.protocol.training import TrainingEnvironment
-from ludus.registry.reporting import TrainingReporter
+from ludus.registry.reporting import FLUSH_SECONDS, TrainingReporter
 from ludus.trainer.config import EnvironmentConfig, HubConfig, TrainConfig
 from ludus.trainer.errors import ConfigError
 from ludus.trainer.samples import RolloutGroup
-
-FLUSH_SECONDS: Final = 10.0
-"""How long the end of a run waits for the last points to be sent."""
 
 
 class HubReport:

@@ -307,10 +307,10 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def _run_name(config: TrainConfig, resumed: int | None) -> str:
-    """Return the name of the run at trackers, which a resumed run keeps."""
+    """Return the name of the run at trackers and at a hub, which a resumed run keeps; of at most 89 characters."""
     file = config.output / "run_name"
     if resumed is None or not file.exists():
-        file.write_text(f"{plain_name(config.output.resolve().name)}-{secrets.token_hex(4)}", encoding="utf-8")
+        file.write_text(f"{plain_name(config.output.resolve().name)[:80]}-{secrets.token_hex(4)}", encoding="utf-8")
     return file.read_text(encoding="utf-8")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import quote
@@ -160,7 +161,7 @@ def latest(curves: Curves) -> list[Latest]:
 def shown(value: float | str) -> str:
     """Return a number as the table shows it; what is not finite by its name."""
     found = from_number(value)
-    return number(found) if found - found == 0 else str(found)
+    return number(found) if math.isfinite(found) else str(found)
 
 
 def comparison(name: str, runs: Iterable[tuple[str, Curves]], most: int) -> Markup | None:

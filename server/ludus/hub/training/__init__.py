@@ -7,6 +7,7 @@ columns.py    how batches are kept
 rollouts.py   sample rollouts
 access.py     who sees and who changes a run
 personal.py   what an export and a deletion of an account mean for training runs
+checking.py   whether all points are there and unchanged
 routes.py     the JSON API
 limits.py     the limits
 """

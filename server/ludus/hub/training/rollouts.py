@@ -15,10 +15,9 @@ from sqlalchemy.orm import undefer
 from ludus.hub.database.engine import Database
 from ludus.hub.database.training_tables import TrainingSample
 from ludus.hub.people.viewers import Viewer
-from ludus.hub.training.access import require_owner
 from ludus.hub.training.limits import TrainingLimits
-from ludus.hub.training.store import check_bytes, find_run
-from ludus.protocol.errors import CapacityError, Conflict, InvalidParams, NotFound, PayloadTooLarge
+from ludus.hub.training.store import check_bytes, find_run, find_sent
+from ludus.protocol.errors import CapacityError, InvalidParams, NotFound, PayloadTooLarge
 from ludus.protocol.text import printable
 from ludus.protocol.training import ROLLOUT_BYTES, TrainingRollout
 from ludus.protocol.trajectory import Trajectory, describe_invalid_line
@@ -61,10 +60,7 @@ class SampleStore:
         text, trajectory = _checked(sent)
         digest = hashlib.sha256(f"{sent.step}\n{text}".encode()).hexdigest()
         with self._database.writing() as session:
-            run = find_run(session, viewer, key, lock=True)
-            require_owner(viewer, run)
-            if run.attempt != sent.attempt:
-                raise Conflict(f"another process has continued the training run {run.key}")
+            run = find_sent(session, viewer, key, sent.attempt)
             same = select(TrainingSample.number).where(TrainingSample.run_id == run.id, TrainingSample.digest == digest)
             known = session.scalar(same)
             if known is not None:
@@ -109,7 +105,8 @@ class SampleStore:
         with self._database.reading() as session:
             run = find_run(session, viewer, key)
             query = select(TrainingSample).where(TrainingSample.run_id == run.id, TrainingSample.number == number)
-            row = session.scalars(query.options(undefer(TrainingSample.data))).first()
+            found = query.options(undefer(TrainingSample.data))
+            row = session.scalars(found).first() if number <= run.rollouts else None  # a database takes no larger ones
             if row is None:
                 raise NotFound(f"the training run {run.key} has no rollout {number}")
             line = SampleLine(row.number, row.step, row.environment, row.task, row.reward, row.outcome)

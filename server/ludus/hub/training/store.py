@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Select, delete, func, select, update
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, undefer
 
 from ludus.hub.database.engine import Database
@@ -82,13 +83,20 @@ class TrainingStore:
             PayloadTooLarge, InvalidParams: the configuration is too large, or has a secret.
             CapacityError: the account has too many runs, or this one was continued too often.
         """
-        config, now = check_config(sent), datetime.now(UTC)
-        with self._database.writing() as session:
-            run, is_new = open_run(session, self._limits, viewer.name, sent, config, now, address)
-            info = self._info(run, now)
+        config = check_config(sent)
+        try:
+            info, is_new = self._open(viewer, sent, config, address)
+        except IntegrityError:  # another request has opened it meanwhile
+            info, is_new = self._open(viewer, sent, config, address)
         if not is_new:
             self._renew_summary(info.key)
         return info, is_new
+
+    def _open(self, viewer: Viewer, sent: OpenTraining, config: str, address: str) -> tuple[TrainingInfo, bool]:
+        now = datetime.now(UTC)
+        with self._database.writing() as session:
+            run, is_new = open_run(session, self._limits, viewer.name, sent, config, now, address)
+            return self._info(run, now), is_new
 
     def append(self, viewer: Viewer, key: str, batch: PointBatch) -> BatchKept:
         """Keep a batch. One that was kept before is answered in the same way.
@@ -101,7 +109,7 @@ class TrainingStore:
         """
         packed, now = pack(batch.points), datetime.now(UTC)
         with self._database.writing() as session:
-            run = self._own(session, viewer, key, batch.attempt)
+            run = find_sent(session, viewer, key, batch.attempt)
             if batch.number < run.next_batch:
                 return _repeated(session, run, batch, packed.digest)
             if batch.number > run.next_batch:
@@ -136,7 +144,7 @@ class TrainingStore:
         """
         now = datetime.now(UTC)
         with self._database.writing() as session:
-            run = self._own(session, viewer, key, attempt)
+            run = find_sent(session, viewer, key, attempt)
             _require_running(run)
             run.heard_at = now
             return self._info(run, now)
@@ -149,18 +157,11 @@ class TrainingStore:
         """
         now = datetime.now(UTC)
         with self._database.writing() as session:
-            run = self._own(session, viewer, key, sent.attempt)
+            run = find_sent(session, viewer, key, sent.attempt)
             if run.state == "running":
                 run.state, run.reason, run.ended_at, run.heard_at = sent.state, sent.reason, now, now
                 run.dropped += sent.dropped
             return self._info(run, now)
-
-    def _own(self, session: Session, viewer: Viewer, key: str, attempt: str) -> TrainingRun:
-        run = find_run(session, viewer, key, lock=True)
-        require_owner(viewer, run)
-        if run.attempt != attempt:
-            raise Conflict(f"another process has continued the training run {run.key}, so this one is not its sender")
-        return run
 
     def _check_room(self, session: Session, run: TrainingRun, batch: PointBatch, size: int) -> None:
         known: list[str] = json.loads(run.metrics)
@@ -317,6 +318,20 @@ def find_run(session: Session, viewer: Viewer, key: str, *, lock: bool = False, 
     run = session.scalars(query.with_for_update() if lock else query).first()
     if run is None:
         raise no_run(key)
+    return run
+
+
+def find_sent(session: Session, viewer: Viewer, key: str, attempt: str) -> TrainingRun:
+    """Return the run of a sender, and lock it.
+
+    Raises:
+        NotFound, Forbidden: the viewer has no such run.
+        Conflict: another process has continued the run.
+    """
+    run = find_run(session, viewer, key, lock=True)
+    require_owner(viewer, run)
+    if run.attempt != attempt:
+        raise Conflict(f"another process has continued the training run {run.key}, so this one is not its sender")
     return run
 
 
