@@ -131,15 +131,8 @@ class RunningMatch(Generic[EpisodeT]):
 
     @asynccontextmanager
     async def turn(self, seat: str) -> AsyncIterator[None]:
-        """Hold the match for a call of a seat. The time of waiting for other calls is not time of the call."""
-        clock = current_clock() if self._lock.locked() else None
-        if clock is not None:
-            clock.wait()
-        try:
-            await self._lock.acquire()
-        finally:
-            if clock is not None:
-                clock.go_on()
+        """Hold the match for a call of a seat."""
+        await self._acquire()
         try:
             yield
         finally:
@@ -161,8 +154,19 @@ class RunningMatch(Generic[EpisodeT]):
                     await changed.wait()
             except TimeoutError:
                 pass
-            await self._lock.acquire()
+            await self._acquire()
             self._parked.discard(environment.seat)
+
+    async def _acquire(self) -> None:
+        """Take the lock. The time of waiting for the calls of other seats is not time of the call."""
+        clock = current_clock() if self._lock.locked() else None
+        if clock is not None:
+            clock.wait()
+        try:
+            await self._lock.acquire()
+        finally:
+            if clock is not None:
+                clock.go_on()
 
     def _wake(self) -> None:
         self._changed.set()
