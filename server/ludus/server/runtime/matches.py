@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import EpisodeFailed
-from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
+from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import Reward, RewardEntry, total
 from ludus.server.authoring.seats import Match, SeatedEnvironment
 from ludus.server.runtime import user_code
@@ -191,7 +191,7 @@ class RunningMatch(Generic[EpisodeT]):
 
     def ended(self, episode: EpisodeT, reason: EndReason) -> tuple[RewardEntry, ...]:
         """Note the end of an episode, and return what its match adds to its reward log outside of its calls."""
-        if EVENT_OF_REASON[reason] is Event.FAIL or reason is EndReason.SERVER_STOPPED:
+        if reason in UNSCORED_ENDS:
             return ()
         assert episode.seat is not None
         try:

@@ -61,8 +61,7 @@ def seats_to_start(published: Published, params: StartParams) -> tuple[str, ...]
         Unsupported: the environment has no seats, or no scripted opponents for the seats that are not named.
         InvalidParams: there is no such seat or strength, or a seat is named twice.
     """
-    seats, opponents = published.seats, tuple(published.match.opponents) if published.match is not None else ()
-    name = published.name
+    name, seats, opponents = published.name, published.seats, published.opponents
     if not seats:
         if params.seats is not None or params.opponent is not None:
             raise Unsupported(f"environment {name!r} has no seats; leave `seats` and `opponent` out", environment=name)
