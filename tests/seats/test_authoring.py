@@ -17,6 +17,7 @@ from ludus.protocol.errors import AuthoringError, EnvironmentFailed
 from ludus.server import Environment, EpisodeHost, Match, tool
 from ludus.server.auth.principal import Principal
 from ludus.server.authoring.seats import SeatedEnvironment
+from ludus.server.runtime.journal import Ended, Entry, Journal, MemoryJournal
 from ludus.server.tasks.catalog import publish
 
 Host = Callable[..., Awaitable[EpisodeHost]]
@@ -184,10 +185,10 @@ class Paced(Piles):
 @pytest.fixture
 async def paced(host: Host, trainer: Principal) -> Any:
     """Starts a match, and returns a function that makes a call: of a seat, with a step and a tool."""
-    runtime = await host(Paced)
-    Paced.go = asyncio.Event()
 
-    async def start(**limits: Any) -> Callable[..., asyncio.Task[e.StepResult]]:
+    async def start(journal: Journal | None = None, **limits: Any) -> Callable[..., asyncio.Task[e.StepResult]]:
+        runtime = await host(Paced, journal=journal)
+        Paced.go = asyncio.Event()
         params = e.StartParams(
             environment="paced", split="train", index=0, seats="all", key="start", limits=e.EpisodeLimits(**limits)
         )
@@ -236,3 +237,35 @@ async def test_a_match_that_ends_with_the_last_step_of_a_seat_is_no_step_limit(p
     assert [(one.end_reason, one.reward.value) for one in (await moving, await late)] == [
         (EndReason.COMPLETED, 1.0), (EndReason.COMPLETED, 0.0),
     ]  # fmt: skip
+
+
+class RecordingJournal(MemoryJournal):
+    """A journal that also keeps all entries in their order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Entry] = []
+
+    def append(self, entry: Entry) -> None:
+        self.seen.append(entry)
+        super().append(entry)
+
+
+async def test_a_journal_has_the_reward_of_a_seat_whose_call_still_runs_at_the_end(paced: Any) -> None:
+    journal = RecordingJournal()
+    call = await paced(journal)
+    moving, late = call(0, "take_all"), call(1, "recall")
+    Paced.go.set()
+    await moving
+    await late
+    ends = [entry for entry in journal.seen if isinstance(entry, Ended)]
+    assert ends[0].episode != ends[1].episode == ends[2].episode
+    given = [[(one.source, one.step, one.reward.value) for one in end.entries] for end in ends]
+    assert given == [[], [("match", 1, 0.0)], []], "the second end is for a server that dies before the call ends"
+
+
+async def test_seats_of_one_match_have_noise_of_their_own(host: Host, trainer: Principal) -> None:
+    runtime = await host(Piles)
+    params = e.StartParams(environment="piles", split="train", index=3, seed=1, seats="all", key="start")
+    started = (await runtime.start(params, trainer)).episodes
+    assert len({runtime.store.find(one.episode).noise_key for one in started}) == 2
