@@ -8,13 +8,22 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from ludus.environments._partition import SECRET_VARIABLE, SplitName
 from ludus.environments.arithmetic.answers import read_answer
 from ludus.environments.arithmetic.environment import Arithmetic, ArithmeticTask, held_out_tasks, make_task
-from ludus.environments.arithmetic.expressions import DIFFICULTIES, PAIRS, Difficulty, easy_expression
+from ludus.environments.arithmetic.expressions import (
+    DIFFICULTIES,
+    PAIRS,
+    Difficulty,
+    easy_expression,
+    fraction,
+    join,
+    number,
+    shows_value,
+)
 
 each_difficulty = pytest.mark.parametrize("difficulty", DIFFICULTIES)
 
@@ -41,7 +50,20 @@ def task_of(difficulty: Difficulty, index: int) -> ArithmeticTask:
 def test_the_solution_is_what_the_text_says_and_none_of_its_numbers(difficulty: Difficulty, index: int) -> None:
     task = task_of(difficulty, index)
     assert computed(task.expression) == Fraction(task.solution)
-    assert task.solution.lstrip("-") not in numbers_of(task.expression)
+    assert abs(Fraction(task.solution)) not in {Fraction(one) for one in numbers_of(task.expression)}
+    assert f"({task.solution.lstrip('-')})" not in task.expression
+
+
+def test_a_decimal_or_a_fraction_that_is_the_value_shows_it() -> None:
+    nothing = join(number("4"), "-", number("4"))
+    for shown in (number("5.75"), fraction(5, 4), number("12")):
+        assert nothing is not None
+        for found in (join(shown, "-", nothing), join(nothing, "-", shown)):
+            assert found is not None
+            assert shows_value(found)
+    other = join(fraction(5, 4), "+", number("2"))
+    assert other is not None
+    assert not shows_value(other)
 
 
 def test_no_easy_expression_has_its_solution_in_it() -> None:
@@ -115,7 +137,8 @@ def test_a_secret_gives_other_test_tasks_with_other_ids_and_the_same_others(monk
     [
         ("Answer: 12", "12"), ("12", "12"), (" -3.50\n", "-7/2"), ("Answer: 7/2", "7/2"), ("**Answer:** 14/4", "7/2"),
         (r"So it is \boxed{\frac{7}{2}}.", "7/2"), (r"Answer: \boxed{-\frac{7}{2}}", "-7/2"), ("answer: 1,234", "1234"),
-        ("Answer: 3\nAnswer: 4", "4"), ("Answer: −5", "-5"), ("I think.\nAnswer: `.5`", "1/2"),
+        ("Answer: 3\nAnswer: 4", "4"), (r"Answer: 3 or \boxed{4}", "4"), ("\\boxed{3}\nAnswer: 4", "4"),
+        ("Answer: −5", "-5"), ("I think.\nAnswer: `.5`", "1/2"),
     ],
 )  # fmt: skip
 def test_a_number_is_read_in_any_usual_form(message: str, value: str) -> None:
@@ -135,9 +158,17 @@ def test_what_is_not_exactly_one_number_is_none(message: str) -> None:
     assert read_answer(message) is None
 
 
-@given(st.text(alphabet=r"Answer:\boxed{}frac-+.,/0123456789 " + "\n*$", max_size=300))
-def test_no_message_breaks_the_reader(message: str) -> None:
-    read_answer(message)
+PIECES = ("Answer:", r"\boxed{", r"\frac{", "{", "}", *"\n0123456789-+.,/ *$\\", "12", "0.5", "1,234")
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
+def test_a_message_gives_a_number_that_is_written_in_it_or_none(message: str) -> None:
+    number = read_answer(message)
+    written = [Fraction(one.replace(",", "")) for one in re.findall(r"[\d,]*\d(?:\.\d+)?|\.\d+", message)]
+    event("a number" if number is not None else "none")
+    assert number is None or abs(number) in {
+        *written, *(above / below for above in written for below in written if below),
+    }  # fmt: skip
 
 
 def test_only_the_end_of_a_long_message_is_read() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
+import textwrap
+from importlib import resources
 from typing import Any
 
 import pytest
@@ -156,12 +158,24 @@ async def test_two_agents_play_a_golden_game(player: Any) -> None:
     assert [info.reward.value for info in infos] == [1.0, 0.0]
 
 
-async def test_a_full_column_is_refused_and_costs_no_move(player: Any) -> None:
-    [episode] = await player.start(NAME, "train", 0)
-    full = [column for column in range(7) if not position_after(player.task(NAME, "train", 0).opening).can_drop(column)]
-    for column in full:
-        refused = await player.step(episode.episode, "drop", column=column + 1)
-        assert refused.error.code == "refused"
+async def test_a_full_column_is_refused_and_costs_a_step_but_no_move(player: Any) -> None:
+    boards = ((index, position_after(player.task(NAME, "train", index).opening)) for index in range(1200))
+    index, board = next((index, board) for index, board in boards if len(board.columns()) < 7)
+    full = next(column for column in range(7) if not board.can_drop(column))
+    [episode] = await player.start(NAME, "train", index)
+    refused = await player.step(episode.episode, "drop", column=full + 1)
+    assert refused.error.code == "refused"
+    assert (await player.info(episode.episode)).steps == 1
+    seen = text_of((await player.step(episode.episode, "drop", column=board.columns()[0] + 1)).content)
+    assert seen.startswith(f"X dropped into column {board.columns()[0] + 1}.\n")
+
+
+async def test_the_readme_shows_a_move_as_it_is(player: Any) -> None:
+    params = e.StartParams(environment=NAME, split="train", index=0, seed=1, seats=("first",), key="readme")
+    (episode,) = (await player.host.start(params, player.principal)).episodes
+    seen = text_of((await player.step(episode.episode, "drop", column=4)).content)
+    readme = (resources.files("ludus.environments.connect_four") / "README.md").read_text()
+    assert textwrap.indent(seen, "  ") in readme
 
 
 def test_a_full_board_is_a_draw() -> None:

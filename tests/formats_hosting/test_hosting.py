@@ -311,11 +311,13 @@ async def test_the_catalog_shows_the_tools_and_what_is_not_promised(environment:
 
 def test_secrets_of_the_server_do_not_reach_hosted_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LUDUS_TOKEN", "secret-token")
+    monkeypatch.setenv("LUDUS_TEST_SECRET", "secret-of-tests")
     process = ForeignProcess("faults", ADAPTER, "faults", HostingSettings())
     process.start()
     try:
         variables = Path(f"/proc/{process.pid}/environ").read_bytes()
         assert b"secret-token" not in variables
+        assert b"secret-of-tests" not in variables
     finally:
         process.close()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -74,3 +76,23 @@ async def test_a_server_that_never_gets_an_mcp_request_leaves_nothing() -> None:
     async with lifespan():
         await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()}, timeout=0)
     assert [task for task in asyncio.all_tasks() if task.get_name() == "mcp-transport"] == []
+
+
+async def test_a_transport_that_cannot_be_entered_fails_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ludus.environments.guess_number import GuessNumber
+    from ludus.server.transports.mcp.transport import McpTransport
+
+    @asynccontextmanager
+    async def broken(self: McpTransport) -> AsyncIterator[None]:
+        raise OSError("planted")
+        yield
+
+    monkeypatch.setattr(McpTransport, "run", broken)
+    app = build([GuessNumber], ServerSettings(port=0, log_level="WARNING"), {})
+    route, *_ = routes(app.context)
+    served: Any = route
+    async with served.lifespan():
+        for _ in range(2):
+            with pytest.raises(OSError, match="planted"):
+                async with asyncio.timeout(20):
+                    await served.app._transport.loaded()

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import weakref
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from seated_world import Nim, Pile, Piles
 
+from ludus.protocol import EndReason, text_of
 from ludus.protocol import episodes as e
 from ludus.protocol.errors import AuthoringError, EnvironmentFailed
 from ludus.server import Environment, EpisodeHost, Match, tool
 from ludus.server.auth.principal import Principal
 from ludus.server.authoring.seats import SeatedEnvironment
+from ludus.server.runtime.journal import Ended, Entry, Journal, MemoryJournal
 from ludus.server.tasks.catalog import publish
 
 Host = Callable[..., Awaitable[EpisodeHost]]
@@ -151,3 +154,118 @@ async def test_a_match_is_freed_when_its_seats_have_ended(host: Host, trainer: P
     del match
     gc.collect()
     assert shared() is None
+
+
+@pytest.mark.requirement("SEAT-10")
+async def test_a_server_that_stops_makes_no_seat_the_winner(host: Host, trainer: Principal) -> None:
+    runtime = await host(Piles)
+    params = e.StartParams(environment="piles", split="train", index=3, seats="all", key="start")
+    episodes = [runtime.store.find(one.episode) for one in (await runtime.start(params, trainer)).episodes]
+    runtime.release()
+    assert [(one.end_reason, one.entries) for one in episodes] == [(EndReason.SERVER_STOPPED, None)] * 2
+
+
+class Paced(Piles):
+    """A game with a move that takes as long as a test says."""
+
+    name = "paced"
+    go: ClassVar[asyncio.Event]
+
+    def observe(self) -> str:
+        return f"{super().observe()}{'.' * 200}"
+
+    @tool(move=True)
+    async def take_all(self) -> str:
+        """Take what is left, when the test says so."""
+        await self.go.wait()
+        self.match.take(self.seat, self.match.left_over)
+        return self.observe()
+
+
+@pytest.fixture
+async def paced(host: Host, trainer: Principal) -> Any:
+    """Starts a match, and returns a function that makes a call: of a seat, with a step and a tool."""
+
+    async def start(journal: Journal | None = None, **limits: Any) -> Callable[..., asyncio.Task[e.StepResult]]:
+        runtime = await host(Paced, journal=journal)
+        Paced.go = asyncio.Event()
+        params = e.StartParams(
+            environment="paced", split="train", index=0, seats="all", key="start", limits=e.EpisodeLimits(**limits)
+        )
+        episodes = (await runtime.start(params, trainer)).episodes
+
+        def call(seat: int, tool: str, step: int = 1) -> asyncio.Task[e.StepResult]:
+            params = e.StepParams(episode=episodes[seat].episode, step=step, tool=tool, arguments={}, key=f"{step}")
+            return asyncio.create_task(runtime.step(params, trainer))
+
+        return call
+
+    return start
+
+
+@pytest.mark.requirement("SEAT-7")
+async def test_a_wait_outlasts_a_move_that_began_shortly_before_its_limit(paced: Any) -> None:
+    call = await paced(tool_seconds=1.0)
+    waiting = call(1, "wait")
+    await asyncio.sleep(0.6)
+    moving = call(0, "take_all")
+    await asyncio.sleep(0.7)
+    assert not waiting.done()
+    Paced.go.set()
+    assert (await moving).end_reason is EndReason.COMPLETED
+    assert (await waiting).end_reason is EndReason.COMPLETED
+    assert "you lost" in text_of(waiting.result().content)
+
+
+async def test_a_call_that_meets_the_end_of_the_match_shows_it_within_the_limit_of_an_observation(paced: Any) -> None:
+    call = await paced(observation_chars=100)
+    moving = call(0, "take_all")
+    late = call(1, "recall")
+    Paced.go.set()
+    await moving
+    assert (await late).end_reason is EndReason.COMPLETED
+    assert "you lost" in text_of(late.result().content)
+    assert "[observation cut: 100 of" in text_of(late.result().content)
+
+
+@pytest.mark.requirement("SEAT-9")
+async def test_a_match_that_ends_with_the_last_step_of_a_seat_is_no_step_limit(paced: Any) -> None:
+    call = await paced(max_steps=1)
+    moving = call(0, "take_all")
+    late = call(1, "recall")
+    Paced.go.set()
+    assert [(one.end_reason, one.reward.value) for one in (await moving, await late)] == [
+        (EndReason.COMPLETED, 1.0), (EndReason.COMPLETED, 0.0),
+    ]  # fmt: skip
+
+
+class RecordingJournal(MemoryJournal):
+    """A journal that also keeps all entries in their order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Entry] = []
+
+    def append(self, entry: Entry) -> None:
+        self.seen.append(entry)
+        super().append(entry)
+
+
+async def test_a_journal_has_the_reward_of_a_seat_whose_call_still_runs_at_the_end(paced: Any) -> None:
+    journal = RecordingJournal()
+    call = await paced(journal)
+    moving, late = call(0, "take_all"), call(1, "recall")
+    Paced.go.set()
+    await moving
+    await late
+    ends = [entry for entry in journal.seen if isinstance(entry, Ended)]
+    assert ends[0].episode != ends[1].episode == ends[2].episode
+    given = [[(one.source, one.step, one.reward.value) for one in end.entries] for end in ends]
+    assert given == [[], [("match", 1, 0.0)], []], "the second end is for a server that dies before the call ends"
+
+
+async def test_seats_of_one_match_have_noise_of_their_own(host: Host, trainer: Principal) -> None:
+    runtime = await host(Piles)
+    params = e.StartParams(environment="piles", split="train", index=3, seed=1, seats="all", key="start")
+    started = (await runtime.start(params, trainer)).episodes
+    assert len({runtime.store.find(one.episode).noise_key for one in started}) == 2

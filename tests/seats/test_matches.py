@@ -53,6 +53,13 @@ async def test_one_start_opens_an_episode_for_each_seat(match: Any) -> None:
         assert (info.seat, info.match) == (episode.seat, match.id)
 
 
+@pytest.mark.requirement("SEAT-2")
+async def test_seats_are_listed_in_their_own_order(piles: Any) -> None:
+    for match in await piles.start_matches(2, index=3, seats=["second", "first"]):
+        assert list(match.seats) == ["first", "second"]
+        await match.close()
+
+
 @pytest.mark.requirement("SEAT-6")
 async def test_each_seat_has_its_own_prompt_tools_and_steps(match: Any) -> None:
     first, second = match
@@ -77,6 +84,8 @@ async def test_one_caller_plays_both_seats_in_turn(match: Any) -> None:
     assert (last.reward.value, last.end_reason) == (1.0, EndReason.COMPLETED)
     assert [(await episode.info()).reward.value for episode in match] == [0.0, 1.0]
     assert (await first.info()).end_reason is EndReason.COMPLETED
+    logs = [(await episode.rewards()).entries for episode in match]
+    assert [[(entry.source, entry.step) for entry in log] for log in logs] == [[("match", 1)], [("step", 2)]]
     with pytest.raises(EpisodeEnded):
         await first.call("wait")
 

@@ -33,6 +33,8 @@ async def seats(context: CheckContext) -> None:
         return
     for wrong in (["no such seat"], [names[0], names[0]]):
         await context.refused(-32602, "episodes/start", **context.place, key=new_key(), seats=wrong)
+    strength = "no such strength"
+    await context.refused(-32602, "episodes/start", **context.place, key=new_key(), seats="all", opponent=strength)
     group = await context.start_group(2, seats="all")
     read("episodes/start", group)
     episodes = group["episodes"]

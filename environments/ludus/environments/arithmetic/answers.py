@@ -1,7 +1,8 @@
 """Read the number that a message gives as its answer.
 
-A policy could list many numbers and hope that one counts, so exactly one does: the number in the last line that begins
-with `Answer:`, or else in the last `\\boxed{…}`, or else the whole message. It must be nothing but a number.
+A policy could list many numbers and hope that one counts, so exactly one does. The last line that begins with `Answer:`
+counts, or else the whole message; and if that holds a `\\boxed{…}`, only the last of these does. It must be nothing but
+a number.
 """
 
 from __future__ import annotations

@@ -112,8 +112,14 @@ def drawn_expression(rng: random.Random, difficulty: Literal["medium", "hard"]) 
     make = _medium if difficulty == "medium" else _hard
     while True:
         found = make(rng)
-        if str(abs(found.value)) not in found.numbers:  # the prompt must not hold the solution
+        if not shows_value(found):
             return found
+
+
+def shows_value(expression: Expression) -> bool:
+    """Return whether the value or its negative is a number or a fraction in the text, as no prompt may show it."""
+    size = abs(expression.value)
+    return f"({size})" in expression.text or any(Fraction(one) == size for one in expression.numbers)
 
 
 def _medium(rng: random.Random) -> Expression:

@@ -47,8 +47,10 @@ _CLOSE_SECONDS: Final = 2.0
 _END_SECONDS: Final = 5.0
 _TASK_SECONDS: Final = 60.0
 _HELLO_SECONDS: Final = 30.0
-_SECRET_VARIABLES: Final = ("LUDUS_TOKEN", "LUDUS_TOKENS", "LUDUS_TOKEN_FILE", "LUDUS_CAPABILITY_KEY")
-"""Credentials of the server, which hosted code has no use for."""
+_SECRET_VARIABLES: Final = (
+    "LUDUS_TOKEN", "LUDUS_TOKENS", "LUDUS_TOKEN_FILE", "LUDUS_CAPABILITY_KEY", "LUDUS_TEST_SECRET",
+)  # fmt: skip
+"""Credentials and secrets of the server, which hosted code has no use for."""
 
 
 class ForeignProcess:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ludus.protocol.errors import AuthoringError
 from ludus.server.authoring.environment import Environment
-from ludus.server.authoring.seats import WAIT_TOOL, Match, SeatedEnvironment
+from ludus.server.authoring.seats import Match, SeatedEnvironment
 from ludus.server.authoring.tools import Tool
 
 _NAME_CHARS = 64
@@ -42,13 +42,6 @@ def check_seats(cls: type[Environment[Any]], where: str, tools: Iterable[Tool]) 
         if unknown:
             raise AuthoringError(f"{where}: tool {tool.name!r} is for {unknown[0]!r}, which is not one of the seats")
     _check_features(cls, where)
-
-
-def tools_of_seat(tools: dict[str, Tool], seat: str | None, *, lone: bool) -> dict[str, Tool]:
-    """Return the tools of a seat, those for waiting last; a lone agent has none of these."""
-    own = {name: tool for name, tool in tools.items() if tool.seats is None or seat in tool.seats}
-    wait = own.pop(WAIT_TOOL, None)
-    return own if wait is None or lone else {**own, WAIT_TOOL: wait}
 
 
 def _check_names(what: str, names: Sequence[str], least: int) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import EpisodeFailed
-from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
+from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import Reward, RewardEntry, total
 from ludus.server.authoring.seats import Match, SeatedEnvironment
 from ludus.server.runtime import user_code
@@ -131,15 +131,8 @@ class RunningMatch(Generic[EpisodeT]):
 
     @asynccontextmanager
     async def turn(self, seat: str) -> AsyncIterator[None]:
-        """Hold the match for a call of a seat. The time of waiting for other calls is not time of the call."""
-        clock = current_clock() if self._lock.locked() else None
-        if clock is not None:
-            clock.wait()
-        try:
-            await self._lock.acquire()
-        finally:
-            if clock is not None:
-                clock.go_on()
+        """Hold the match for a call of a seat."""
+        await self._acquire()
         try:
             yield
         finally:
@@ -161,8 +154,19 @@ class RunningMatch(Generic[EpisodeT]):
                     await changed.wait()
             except TimeoutError:
                 pass
-            await self._lock.acquire()
+            await self._acquire()
             self._parked.discard(environment.seat)
+
+    async def _acquire(self) -> None:
+        """Take the lock. The time of waiting for the calls of other seats is not time of the call."""
+        clock = current_clock() if self._lock.locked() else None
+        if clock is not None:
+            clock.wait()
+        try:
+            await self._lock.acquire()
+        finally:
+            if clock is not None:
+                clock.go_on()
 
     def _wake(self) -> None:
         self._changed.set()
@@ -187,7 +191,7 @@ class RunningMatch(Generic[EpisodeT]):
 
     def ended(self, episode: EpisodeT, reason: EndReason) -> tuple[RewardEntry, ...]:
         """Note the end of an episode, and return what its match adds to its reward log outside of its calls."""
-        if EVENT_OF_REASON[reason] is Event.FAIL or reason is EndReason.SERVER_STOPPED:
+        if reason in UNSCORED_ENDS:
             return ()
         assert episode.seat is not None
         try:

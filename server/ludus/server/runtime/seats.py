@@ -20,16 +20,13 @@ EndEpisode = Callable[[Episode, EndReason, EpisodeFailed | None], None]
 
 
 def in_match(call: Call) -> Call:
-    """Wrap a call: one call of a match at a time, and the end of the match with its rewards."""
+    """Wrap a call: one call of a match at a time, and the rewards of the match with its end."""
 
     async def play(episode: Episode, record: StepRecord) -> StepResult:
         match = episode.match
         assert match is not None
         assert episode.seat is not None
         async with match.turn(episode.seat):
-            if match.finished and record.tool is not None:  # it ended while the call waited, so the call does not run
-                content = read_content(user_code.call(episode.instance.observe))
-                return match.conclude(episode, StepResult(step=record.number, content=content))
             result = await call(episode, record)
             # A final answer is not graded; what the seat gets for leaving is an entry of its own.
             return result if record.tool is None else match.conclude(episode, result)
@@ -38,13 +35,21 @@ def in_match(call: Call) -> Call:
 
 
 def in_turn(call: Call) -> Call:
-    """Wrap the innermost call: refuse a move that is not in turn."""
+    """Wrap the innermost call: refuse a move that is not in turn, and end the episode with its match."""
 
     async def check(episode: Episode, record: StepRecord) -> StepResult:
+        match = episode.match
+        assert match is not None
+        if match.finished:  # it ended while the call waited, so the call does not run
+            content = read_content(user_code.call(episode.instance.observe))
+            return StepResult(step=record.number, content=content, end_reason=EndReason.COMPLETED)
         tool = episode.tools.get(record.tool or "")
         if isinstance(tool, Tool) and tool.move:
             episode.instance.check_move()
-        return await call(episode, record)
+        result = await call(episode, record)
+        if match.finished and result.end_reason is None:
+            return result.model_copy(update={"end_reason": EndReason.COMPLETED})
+        return result
 
     return check
 
@@ -56,8 +61,7 @@ def seats_to_start(published: Published, params: StartParams) -> tuple[str, ...]
         Unsupported: the environment has no seats, or no scripted opponents for the seats that are not named.
         InvalidParams: there is no such seat or strength, or a seat is named twice.
     """
-    seats, opponents = published.seats, tuple(published.match.opponents) if published.match is not None else ()
-    name = published.name
+    name, seats, opponents = published.name, published.seats, published.opponents
     if not seats:
         if params.seats is not None or params.opponent is not None:
             raise Unsupported(f"environment {name!r} has no seats; leave `seats` and `opponent` out", environment=name)

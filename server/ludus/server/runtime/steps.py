@@ -23,7 +23,7 @@ takes a `Call` and returns a `Call`, and an environment has only those that it n
     _refusing                     the agent's mistakes become results
     noise.disturbed               noise                                              (if the class has noise)
     scoring.judging_steps         `@reward(when="step")`, and the rubric at the end   (if the class declares rewards)
-    seats.in_turn                 refuses moves out of turn                          (if the class has seats)
+    seats.in_turn                 no moves out of turn; the end with the match       (if the class has seats)
     _tool_call                    validated arguments → the author's method → a result
 
 An exception that leaves the handler is the environment's failure. A record is settled exactly once, by the first of

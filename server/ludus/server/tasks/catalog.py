@@ -22,8 +22,8 @@ from ludus.protocol.text import is_unicode, json_problem, replace_surrogates
 from ludus.server.authoring.durability import check_durability
 from ludus.server.authoring.environment import Environment, Toolset
 from ludus.server.authoring.noise import Noise
-from ludus.server.authoring.seat_checks import check_seats, tools_of_seat
-from ludus.server.authoring.seats import Match, SeatedEnvironment
+from ludus.server.authoring.seat_checks import check_seats
+from ludus.server.authoring.seats import WAIT_TOOL, Match, SeatedEnvironment
 from ludus.server.authoring.splits import SPLIT_TYPES, Split
 from ludus.server.authoring.tools import Tool, collect
 from ludus.server.runtime import user_code
@@ -99,14 +99,21 @@ class Published:
         return () if self.match is None else tuple(self.match.seats)
 
     @property
+    def opponents(self) -> tuple[str, ...]:
+        """The strengths of its scripted opponents, the weakest first; empty if there are none."""
+        return () if self.match is None else tuple(self.match.opponents)
+
+    @property
     def own_specs(self) -> tuple[ToolSpec, ...]:
         """The tools that the class declares; with seats, those of the first one, alone."""
         tools = self.tools_of_seat(self.seats[0], lone=True) if self.seats else self.tools
         return tuple(tool.spec for tool in tools.values())
 
     def tools_of_seat(self, seat: str | None, *, lone: bool) -> dict[str, Tool]:
-        """Return the tools of a seat; `lone` if no other agent plays."""
-        return tools_of_seat(self.tools, seat, lone=lone)
+        """Return the tools of a seat, the one for waiting last; a lone agent does not have it."""
+        own = {name: tool for name, tool in self.tools.items() if tool.seats is None or seat in tool.seats}
+        wait = own.pop(WAIT_TOOL, None)
+        return own if wait is None or lone else {**own, WAIT_TOOL: wait}
 
     def split(self, name: str) -> Split[Any]:
         """Return the split with a name.
@@ -160,7 +167,7 @@ class Published:
                 SeatInfo(name=seat, tools=tuple(tool.spec for tool in self.tools_of_seat(seat, lone=False).values()))
                 for seat in self.seats
             ),
-            opponents=() if self.match is None else tuple(self.match.opponents),
+            opponents=self.opponents,
         )
 
     def split_infos(self) -> tuple[SplitInfo, ...]:

@@ -1,4 +1,4 @@
-"""A route of an MCP endpoint."""
+"""The routes of MCP endpoints."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from contextlib import AbstractAsyncContextManager
 
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ludus.protocol.identifiers import CONTROL_PATH, PLAY_PATH
 
 Lifespan = Callable[[], AbstractAsyncContextManager[None]]
 
@@ -26,3 +28,12 @@ class McpRoute(Route):
         if self.methods is not None and scope["method"] in self.methods:
             return self.app(scope, receive, send)
         return super().handle(scope, receive, send)
+
+
+def routes_of(agents: ASGIApp, control: ASGIApp, lifespan: Lifespan, methods: list[str]) -> list[McpRoute]:
+    """Return the routes of both endpoints, with and without a slash at the end: clients and proxies add one."""
+    return [
+        McpRoute(path + slash, endpoint, lifespan, methods)
+        for path, endpoint in ((PLAY_PATH, agents), (CONTROL_PATH, control))
+        for slash in ("", "/")
+    ]

@@ -11,19 +11,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ludus.protocol.identifiers import CONTROL_PATH, PLAY_PATH
-from ludus.server.transports.mcp.route import McpRoute
+from ludus.server.transports.mcp.route import routes_of
 
 if TYPE_CHECKING:
     from ludus.server.transports import TransportContext
     from ludus.server.transports.mcp.transport import McpTransport
-
-_KINDS: Final[dict[str, Literal["agents", "control"]]] = {PLAY_PATH: "agents", CONTROL_PATH: "control"}
 
 
 class LazyTransport:
@@ -37,13 +34,7 @@ class LazyTransport:
         self._context = context
         self._asked = asyncio.Event()
         self._loaded: asyncio.Future[McpTransport] | None = None
-        self.routes: list[BaseRoute] = []
-        self._routes: list[tuple[McpRoute, Literal["agents", "control"]]] = []
-        for path, kind in _KINDS.items():
-            for slash in ("", "/"):  # clients and proxies add one
-                route = McpRoute(path + slash, _FirstRequests(self, kind), self.run, ["POST"])
-                self.routes.append(route)
-                self._routes.append((route, kind))
+        self.routes = routes_of(_FirstRequests(self, "agents"), _FirstRequests(self, "control"), self.run, ["POST"])
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
@@ -69,16 +60,18 @@ class LazyTransport:
         await self._asked.wait()
         try:
             transport = await asyncio.to_thread(self._load)
+            async with transport.run():
+                first = [route.app for route in self.routes]
+                for route, served in zip(self.routes, transport.routes(), strict=True):
+                    route.app = served.app
+                loaded.set_result(transport)
+                await ended.wait()
+                for route, app in zip(self.routes, first, strict=True):
+                    route.app = app
         except Exception as error:
+            if loaded.done():
+                raise
             loaded.set_exception(error)
-            return
-        async with transport.run():
-            for route, kind in self._routes:
-                route.app = getattr(transport, kind)
-            loaded.set_result(transport)
-            await ended.wait()
-            for route, kind in self._routes:
-                route.app = _FirstRequests(self, kind)
 
     def _load(self) -> McpTransport:
         from ludus.server.transports.mcp.transport import McpTransport
@@ -89,6 +82,7 @@ class LazyTransport:
         """Return the transport once it serves.
 
         Raises:
+            Exception: it could not be loaded or entered.
             RuntimeError: the server does not run.
         """
         if self._loaded is None:
@@ -111,4 +105,4 @@ class _FirstRequests:
 
 def routes(context: TransportContext) -> list[BaseRoute]:
     """Return the routes of all endpoints, with and without a slash at the end."""
-    return LazyTransport(context).routes
+    return [*LazyTransport(context).routes]

@@ -6,13 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from starlette.routing import BaseRoute
-
-from ludus.protocol.identifiers import CONTROL_PATH, PLAY_PATH
 from ludus.server.transports.mcp.agent_endpoint import AgentEndpoint
 from ludus.server.transports.mcp.control_endpoint import ControlEndpoint
 from ludus.server.transports.mcp.http import Extend
-from ludus.server.transports.mcp.route import McpRoute
+from ludus.server.transports.mcp.route import McpRoute, routes_of
 
 if TYPE_CHECKING:
     from ludus.server.transports import TransportContext
@@ -33,13 +30,9 @@ class McpTransport:
         # GET and DELETE act on a session, so they are not served without sessions.
         self._methods = ["POST", "GET", "DELETE"] if back_channel else ["POST"]
 
-    def routes(self) -> list[BaseRoute]:
-        """Return the routes of all endpoints, with and without a slash at the end: clients and proxies add one."""
-        return [
-            McpRoute(path + slash, endpoint, self.run, self._methods)
-            for path, endpoint in ((PLAY_PATH, self.agents), (CONTROL_PATH, self.control))
-            for slash in ("", "/")
-        ]
+    def routes(self) -> list[McpRoute]:
+        """Return the routes of all endpoints."""
+        return routes_of(self.agents, self.control, self.run, self._methods)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
