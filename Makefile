@@ -69,7 +69,8 @@ docs: venv
 generate: venv
 	@$(RUN) scripts/check.py --write
 
-bench: venv peers
+bench: venv
+	@$(RUN) scripts/peers.py
 	@$(RUN) benchmarks/run.py $(ARGS)
 
 integrations: venv
