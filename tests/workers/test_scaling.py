@@ -12,7 +12,7 @@ from terminal import run_ludus
 from worker_servers import WorkersServer, until
 
 from ludus.client import Episode, connect, text_of
-from ludus.protocol.errors import EpisodeNotFound
+from ludus.protocol.errors import EpisodeNotFound, ShuttingDown
 from ludus.protocol.workers import worker_of
 from ludus.server.web.settings import ServerSettings
 from ludus.server.workers.placements import Placements
@@ -109,6 +109,20 @@ def test_sessions_that_clients_name_stay_where_they_are_when_workers_are_added()
     assert {placements.pin(f"new {number}").name for number in range(50)} == {"w0", "w1"}
     del pool.workers["w0"]
     assert {placements.pin(name).name for name in names} == {"w1"}
+
+
+async def test_a_request_that_waits_for_a_worker_which_ends_for_good_is_sent_back_at_once() -> None:
+    pool = Pool(["w0", "w1"], durable=True)
+    leaving = pool.workers["w1"]
+    leaving.become(State.STOPPING)
+    waiting = asyncio.create_task(pool.reach(leaving, about_episodes=False))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    leaving.become(State.ENDED)
+    with pytest.raises(ShuttingDown, match="worker w1 has ended; send the request again"):
+        await waiting
+    with pytest.raises(ShuttingDown):
+        await pool.reach(leaving, about_episodes=False)
 
 
 async def total(episode: Episode, number: int) -> int:

@@ -14,6 +14,7 @@ from ludus.client import Episode, connect, text_of
 from ludus.protocol.errors import EpisodeFailed, EpisodeNotFound
 from ludus.protocol.workers import worker_of, worker_of_session
 from ludus.server.runtime.limits import ServerLimits
+from ludus.server.workers.pool import State
 
 pytestmark = [pytest.mark.timeout(120)]
 
@@ -142,3 +143,24 @@ async def test_limits_of_an_owner_count_replicas(start_hub: Any, tools: Any) -> 
         async with aiohttp.ClientSession() as session, session.get(hub.address("other") + "/health") as answer:
             assert answer.status == 429
         assert await add(episodes[0], 1) == 1
+
+
+async def test_a_request_while_a_busy_endpoint_stops_gets_the_next_process_and_no_replica_that_ends(
+    start_hub: Any, tools: Any
+) -> None:
+    hub = await start_hub(replicas=2, grow_load=2, grow_seconds=0)
+    address = await hub.publish()
+    async with connect(address) as client:
+        for episode in await grown(hub, tools, client.environment("counter"), 2):
+            await episode.close()
+    server = hub.server()
+    ended = next(one for one in server.replicas.workers if one is not server.worker)
+    stopping = asyncio.create_task(server.stop())
+    await tools.until(lambda: not server.worker.up)
+    assert ended.up, "replicas end after the first process"
+    async with connect(address) as client:
+        episode = await client.environment("counter").start(index=0)
+        assert worker(episode) == server.worker.name
+        assert await add(episode, 2) == 2
+    await stopping
+    assert ended.state is State.ENDED

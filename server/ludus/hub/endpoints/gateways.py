@@ -58,11 +58,11 @@ class EndpointPool(Pool):
     def any(self, prefer: Iterable[str] = ()) -> Worker:
         """Return a worker of the newest release: a preferred one, or each in turn."""
         newest = self.newest
-        return newest.replicas.pool.any(prefer) if newest.replicas.pool.ready else newest.worker
+        return newest.replicas.pool.any(prefer) if newest.ready else newest.worker
 
     def candidates(self) -> Sequence[Worker]:
         """Return the workers of the newest release that a new episode may go to."""
-        return self.newest.replicas.pool.ready or [self.newest.worker]
+        return self.newest.ready or [self.newest.worker]
 
     async def reach(self, worker: Worker, *, about_episodes: bool = True) -> None:
         """Wait until a worker can be reached, and start its release if that does not run.

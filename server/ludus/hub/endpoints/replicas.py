@@ -106,7 +106,7 @@ class Replicas(Scaler):
             self._retry_at = asyncio.get_running_loop().time() + self._retry_seconds
             log.warning("a replica of %s has ended: %s", self._title, error)
         finally:
-            worker.become(State.STARTING)
+            worker.become(State.ENDED)
             if self.has(worker):
                 del self.pool.workers[worker.name]
             self._tasks.pop(worker.name, None)

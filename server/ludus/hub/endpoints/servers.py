@@ -122,6 +122,11 @@ class ReleaseServer:
         return bool(self._tender.environments)
 
     @property
+    def ready(self) -> list[Worker]:
+        """The workers that take new episodes; none while it is being stopped, for its replicas do not come back."""
+        return [] if self._ending else self.replicas.pool.ready
+
+    @property
     def unused(self) -> bool:
         """Whether it has no request and no episode that has not ended."""
         return not self.in_use and not self.load

@@ -30,6 +30,8 @@ class State(StrEnum):
     """It finishes its episodes and gets no new ones, because it will be restarted."""
     STOPPING = "stopping"
     """Its process is being stopped, and another one will follow."""
+    ENDED = "ended"
+    """It has ended for good, and nothing waits for it."""
 
 
 class Ending(StrEnum):
@@ -128,10 +130,12 @@ class Worker:
         """Wait until the worker answers requests, or until it takes new episodes, too.
 
         Raises:
-            TimeoutError: it does not within so many seconds.
+            TimeoutError: it does not within so many seconds, or it has ended for good.
         """
         async with asyncio.timeout(seconds):
             while not self.up or (ready and self.state is not State.READY):
+                if self.state is State.ENDED:
+                    raise TimeoutError
                 await self._changed.wait()
 
 
@@ -208,6 +212,8 @@ class Pool:
         try:
             await worker.wait_up(PATIENCE_SECONDS, ready=not about_episodes and self.durable)
         except TimeoutError:
+            if worker.state is State.ENDED:
+                raise ShuttingDown(f"worker {worker.name} has ended; send the request again", retryAfter=0.1) from None
             raise ShuttingDown(
                 f"worker {worker.name} is being restarted and not back yet; send the request again", retryAfter=1.0
             ) from None

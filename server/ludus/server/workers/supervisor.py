@@ -46,7 +46,7 @@ from ludus.server.workers.journals import check_journals, file_of, forget_journa
 from ludus.server.workers.note_stores import open_notes
 from ludus.server.workers.orders import Order
 from ludus.server.workers.placements import Placements
-from ludus.server.workers.pool import Pool, Worker
+from ludus.server.workers.pool import Pool, State, Worker
 from ludus.server.workers.processes import Launcher, LocalLauncher
 from ludus.server.workers.ray_processes import RayLauncher
 from ludus.server.workers.scaling import Scaler
@@ -193,6 +193,7 @@ class Supervisor:
     async def _forget(self, worker: Worker) -> None:
         """Forget a worker that has no episodes, and its journal."""
         self._leaving.add(worker.name)
+        worker.become(State.ENDED)
         del self._pool.workers[worker.name], self._tenders[worker.name]
         try:
             await asyncio.to_thread(forget_journal, self._settings, worker.name)
