@@ -15,6 +15,7 @@ from coding_judge import SPLITS, Coding, make_rubric
 from ludus.testing import play
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize("split", SPLITS)
 def test_the_oracle_passes_every_test(split: str) -> None:
     with play(Coding) as coding:

@@ -38,6 +38,7 @@ def test_the_solution_is_what_the_text_says() -> None:
         assert len(set(numbers)) == len(numbers) == 2 * problem.level
 
 
+@pytest.mark.suite("breadth")
 def test_the_same_numbers_are_never_in_two_splits() -> None:
     numbers = {
         split: {tuple(sorted(re.findall(r"\d+", make_problem(split, index).question))) for index in range(count)}

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 from postgres_server import PostgresServer, started_server
 from stores import PostgresStore
-from suite_selection import is_selected
+from suite_selection import selected
 
 from ludus.protocol.text import replace_surrogates
 from ludus.server import Environment, EpisodeHost, ServerLimits
@@ -65,10 +65,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     With `--dist loadfile`, a long file that is started last keeps one worker busy while the others have nothing to do.
     """
-    if left_out := [item for item in items if not is_selected(item)]:
+    kept = selected(items)
+    chosen = set(kept)
+    if left_out := [item for item in items if item not in chosen]:
         config.hook.pytest_deselected(items=left_out)
     places = {file: place for place, file in enumerate(LONGEST_FILES)}
-    kept = [item for item in items if is_selected(item)]
     items[:] = sorted(kept, key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
 
 

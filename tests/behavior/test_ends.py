@@ -17,6 +17,7 @@ Sit = Callable[..., Awaitable[Any]]
 CLIENT_WIRES = pytest.mark.parametrize("wire", ["channel", "mcp", "ors"])
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.requirement("LIFE-4")
 async def test_an_environment_cuts_an_episode_short_and_what_it_earned_stands(sit: Sit) -> None:
     seat = await sit(Graded)
@@ -83,6 +84,7 @@ async def test_an_episode_says_whether_its_final_message_is_graded(serve: Any, w
     assert found == {"graded": (True, "submitted"), "ungraded": (False, "closed (final_message)")}
 
 
+@pytest.mark.suite("breadth", first=2)
 @pytest.mark.requirement("GRADE-1", "GRADE-2")
 async def test_where_nothing_is_graded_trainers_end_the_episode_and_agents_have_nothing_to_submit_to(sit: Sit) -> None:
     seat = await sit(Ungraded)

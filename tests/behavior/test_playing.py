@@ -20,6 +20,7 @@ async def test_prompt_and_tools_are_the_episodes_own(sit: Sit) -> None:
     assert set(seat.tools) == {"add", "roll", "say", "look", "refuse", "where", "finish"}
 
 
+@pytest.mark.suite("breadth", first=2)
 async def test_calls_change_the_state_of_this_episode_and_no_other(sit: Sit) -> None:
     one, two = await sit(Playground), await sit(Playground)
     assert (await one.call("add", amount=5)).text == "count 5"
@@ -27,6 +28,7 @@ async def test_calls_change_the_state_of_this_episode_and_no_other(sit: Sit) -> 
     assert (await one.call("add")).text == "count 6"
 
 
+@pytest.mark.suite("breadth", first=1)
 async def test_the_seed_reaches_the_environment(sit: Sit) -> None:
     same = [await (await sit(Playground, seed=11)).call("roll") for _ in range(2)]
     other = await (await sit(Playground, seed=12)).call("roll")
@@ -98,6 +100,7 @@ async def test_rewards_reach_trainers_and_never_players(sit: Sit) -> None:
         assert SECRET_REMARK not in shown
 
 
+@pytest.mark.suite("breadth", first=7)
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_broken_environment_fails_its_episode_with_an_incident(sit: Sit, fault: str) -> None:
     seat, other = await sit(Troublesome), await sit(Playground)

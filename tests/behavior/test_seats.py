@@ -12,6 +12,7 @@ from seated_world import Piles
 Sit = Callable[..., Awaitable[Any]]
 
 
+@pytest.mark.suite("breadth", first=1)
 async def test_one_seat_plays_against_a_scripted_opponent(sit: Sit) -> None:
     seat = await sit(Piles, index=3, seed=2)
     assert seat.prompt.startswith("You are first. Your word is apple3.")
@@ -22,6 +23,7 @@ async def test_one_seat_plays_against_a_scripted_opponent(sit: Sit) -> None:
         assert seen.reward is None
 
 
+@pytest.mark.suite("breadth", first=2)
 async def test_a_seat_knows_whether_it_has_won(sit: Sit) -> None:
     seat = await sit(Piles, index=0)
     seen = await seat.call("take", count=3)

@@ -24,6 +24,7 @@ from ludus.server.web.logs import configure, flush
 Sit = Callable[..., Awaitable[Any]]
 
 
+@pytest.mark.suite("breadth", first=2)
 @pytest.mark.requirement("CONT-4", "CONT-5")
 async def test_half_a_character_arrives_as_the_replacement_character_and_the_reward_with_it(sit: Sit) -> None:
     seat = await sit(Odd)
@@ -43,6 +44,7 @@ async def test_half_a_character_arrives_as_the_replacement_character_and_the_rew
     assert submitted.reward == (1.0 if seat.sees_rewards else None)
 
 
+@pytest.mark.suite("breadth", first=2)
 async def test_a_failure_with_half_a_character_is_reported_with_its_incident(sit: Sit) -> None:
     seat = await sit(Odd)
     assert (await seat.call("crash")).failed
@@ -63,6 +65,7 @@ def _arguments(tool: str, value: Any) -> dict[str, Any]:
     return {"value": value} if tool == "whole" else {"x": inner.get(tool, value)}
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.requirement("CONT-6")
 async def test_numbers_that_are_not_finite_never_reach_a_tool_whose_type_does_not_allow_them(sit: Sit) -> None:
     seat = await sit(Guess)
@@ -77,6 +80,7 @@ async def test_numbers_that_are_not_finite_never_reach_a_tool_whose_type_does_no
     assert (await seat.call("listed", x=[1, 2.5])).text == "[1.0, 2.5]"
 
 
+@pytest.mark.suite("breadth", first=2)
 @pytest.mark.requirement("CONT-6")
 async def test_a_type_that_allows_every_number_gets_it(sit: Sit) -> None:
     seat = await sit(Guess)

@@ -57,6 +57,7 @@ class Slow(Environment[Task]):
 """
 
 
+@pytest.mark.suite("breadth")
 @pytest.mark.requirement("LIM-13")
 async def test_a_full_queue_is_refused_on_stdio(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)

@@ -191,6 +191,7 @@ async def test_a_call_that_is_cancelled_while_it_waits_gives_its_turn_back() -> 
     assert (workers.running, len(share.queue)) == (0, 0)
 
 
+@pytest.mark.suite("breadth", first=2)
 @pytest.mark.requirement("LIM-15")
 @pytest.mark.parametrize("stage", ["tool", "grade", "check", "setup", "prompt"])
 async def test_waiting_for_a_thread_is_no_time_of_the_code_that_waits(host: Start, stage: str) -> None:

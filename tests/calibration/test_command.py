@@ -43,6 +43,7 @@ def test_intervals_hold_the_true_rates_and_the_band_its_tasks(ludus: Ludus, url:
     assert told["pass_at"]["16"]["value"] > told["pass_at"]["1"]["value"] == told["pass_rate"]
 
 
+@pytest.mark.suite("breadth")
 def test_it_prints_tables_and_writes_the_difficulty_file(ludus: Ludus, url: str, coins: Path, tmp_path: Path) -> None:
     flips = ("calibrate", url, "coins", "--policy", f"{coins}:Flips", "--seed", 2, "-n", 8, "--samples", 4)
     done = ludus(*flips, "--by", "grace", "--band", "0.25,0.75", "--difficulty", "d.json", "--out", "runs.jsonl")
@@ -60,6 +61,7 @@ def test_it_prints_tables_and_writes_the_difficulty_file(ludus: Ludus, url: str,
     assert ludus(*flips, "--difficulty", "d.json").returncode == 0, "an earlier file is replaced"
 
 
+@pytest.mark.suite("breadth")
 def test_stored_trajectories_tell_the_same_without_a_server(
     ludus: Ludus, url: str, coins: Path, tmp_path: Path
 ) -> None:
@@ -76,6 +78,7 @@ def test_stored_trajectories_tell_the_same_without_a_server(
     assert found(ludus(*both, "--policy", "flips"))["tasks"] == stored["tasks"]
 
 
+@pytest.mark.suite("breadth")
 def test_a_killed_calibration_goes_on_where_it_was(ludus: Ludus, url: str, coins: Path, tmp_path: Path) -> None:
     arguments = [
         "calibrate", url, "coins", "--policy", f"{coins}:Flips", "--seed", "4", "--samples", "2", "-c", "1", "--json",
@@ -168,6 +171,7 @@ def test_tasks_with_wide_intervals_are_played_on(ludus: Ludus, url: str, coins: 
     assert len({task["attempts"] for task in told["tasks"]}) > 1
 
 
+@pytest.mark.suite("breadth")
 @pytest.mark.timeout(240)  # seven processes, each of which imports everything
 def test_a_reported_or_given_calibration_steers_what_the_server_draws(
     ludus: Ludus, coins: Path, tmp_path: Path
@@ -207,6 +211,7 @@ def test_serve_names_a_difficulty_file_that_it_cannot_use(ludus: Ludus, coins: P
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

@@ -119,6 +119,7 @@ def measured(rng: random.Random, tasks: list[float], attempts: int) -> list[tupl
     return [(attempts, sum(rng.random() < rate for _ in range(attempts))) for rate in tasks]
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize(("shape", "truth"), [((1.0, 1.0), 0.3), ((2.0, 4.0), 0.5499)])
 def test_the_estimated_share_is_right_on_average_and_its_interval_holds_it(
     shape: tuple[float, float], truth: float
@@ -135,6 +136,7 @@ def test_the_estimated_share_is_right_on_average_and_its_interval_holds_it(
     assert held >= 10
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize("rates", [(0.0, 0.3, 0.45, 1.0), (0.35,)])
 def test_the_estimate_is_nearer_to_the_truth_than_counting_or_averaging_the_tasks_alone(
     rates: tuple[float, ...],
@@ -160,6 +162,7 @@ def test_tasks_that_are_never_solved_are_not_in_the_band_and_few_of_them_prove_l
     assert high == pytest.approx(wilson(0, 20)[1], abs=1e-6)
 
 
+@pytest.mark.suite("breadth")
 @settings(deadline=None, max_examples=6)
 @given(st.lists(counts.filter(lambda seen: seen[0] > 0), min_size=1, max_size=6), rates)
 def test_the_shares_of_two_bands_that_make_up_everything_add_up_to_one(

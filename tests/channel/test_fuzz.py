@@ -86,6 +86,7 @@ def _replies(socket: ClientConnection, count: int) -> list[Any]:
     return found
 
 
+@pytest.mark.suite("breadth")
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(frame=FRAMES)
 def test_every_frame_is_answered_in_form_and_the_channel_goes_on(socket: ClientConnection, frame: str) -> None:

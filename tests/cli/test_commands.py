@@ -153,6 +153,7 @@ def test_the_same_seed_gives_the_same_run(ludus: Ludus, url: str, tmp_path: Path
     assert first == second
 
 
+@pytest.mark.suite("breadth", first=5)
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

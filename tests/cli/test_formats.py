@@ -107,6 +107,7 @@ def test_options_of_the_command_line_need_one_spec_of_a_format(specs: list[str])
         with_options(specs, {"python": "/x"})
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize("text", ["render", "=x", "python=/y"])
 def test_an_option_without_a_name_or_given_twice_is_refused(text: str) -> None:
     done = ludus("serve", "gymnasium:A-v1", "--python", "/x", "--set", text)

@@ -116,6 +116,7 @@ logging.StreamHandler.emit = slow
 """
 
 
+@pytest.mark.suite("breadth")
 def test_what_the_environments_code_raised_is_shown_though_the_log_comes_later(
     invoke: Invoke, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,6 +150,7 @@ if __name__ == "broken":
 """
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize(
     ("target", "code", "parts"),
     [
@@ -174,6 +176,7 @@ def test_a_target_that_cannot_be_served_is_explained(
     assert "ludus/server" not in error
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_command_and_its_server(world: Path, tmp_path: Path, number: signal.Signals) -> None:
     process = subprocess.Popen(

@@ -60,6 +60,7 @@ def test_an_oracle_makes_a_call_again_that_never_reached_its_tool(
     assert (summary["failed"], summary["mean"]) == ({}, 1.0)
 
 
+@pytest.mark.suite("breadth")
 def test_runs_with_one_seed_meet_the_same_noise(
     ludus: Ludus, serve_process: Callable[..., str], world: Path, noting: str, tmp_path: Path
 ) -> None:
@@ -75,6 +76,7 @@ def test_runs_with_one_seed_meet_the_same_noise(
     assert any("flaky_output" in marks for marks in first.values())
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize(
     ("noise", "why"),
     [("rate=2", "rate: Input should be less"), ("other:rate=0.1", "'other', which is not served; there are: sums")],

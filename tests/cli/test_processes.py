@@ -18,6 +18,7 @@ USED = {"envs", "tasks", "show", "play", "run", "init", "token", "serve"}
 COMMANDS = {name for plugin in discover() for name in plugin.commands}
 
 
+@pytest.mark.suite("breadth")
 def test_what_a_server_has_is_listed(ludus_process: Ludus, url: str) -> None:
     assert "sums 0.1.0" in ludus_process("envs", url).stdout
     assert "sum-3" in ludus_process("tasks", url, "sums").stdout
@@ -53,6 +54,7 @@ def test_the_commands_above_are_commands() -> None:
     assert USED < COMMANDS
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize("command", sorted(COMMANDS - USED))
 def test_every_other_command_starts(ludus_process: Ludus, command: str) -> None:
     done = ludus_process(command, "--help")

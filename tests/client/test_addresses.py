@@ -39,6 +39,7 @@ def play_in_process(address: TaskAddress) -> float | None:
     return asyncio.run(play(address))
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_another_process_plays_the_task_of_an_address(url: str, method: str) -> None:
     address = ServerAddress(url).task("playground", "train", "r-1")

@@ -180,6 +180,7 @@ async def test_what_belongs_to_the_trainer_is_refused_without_a_request(both: An
         await getattr(agent, what)()
 
 
+@pytest.mark.suite("breadth")
 async def test_a_call_whose_reply_is_lost_runs_once(serve: Any) -> None:
     Desk.runs.clear()
     server = await serve(Desk)

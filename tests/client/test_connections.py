@@ -74,6 +74,7 @@ async def test_a_running_step_is_answered_over_the_next_connection(serve: Any, w
         assert proxy.connections >= 2
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize("wire", ["channel", "mcp", "ors"])
 async def test_a_call_longer_than_the_time_to_reconnect_is_answered_although_its_connections_break(
     serve: Any, wire: Any, gate: type[Gate]
@@ -156,6 +157,7 @@ async def test_a_closed_client_leaves_no_task_behind(serve: Any, wire: Any) -> N
     assert not {name for name in ours if name.startswith("ludus-")}
 
 
+@pytest.mark.suite("breadth", first=1)
 async def test_idle_episodes_live_while_their_user_thinks(serve: Any, wire: Any) -> None:
     server = await serve(Playground, limits=ServerLimits(idle_seconds=1.2, grace_seconds=0.2))
     async with connect(server.url, wire=wire) as client:

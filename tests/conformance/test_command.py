@@ -49,6 +49,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@pytest.mark.suite("planted-faults")
 async def test_a_conforming_server_exits_with_0_and_the_report_goes_where_it_was_asked_to(
     serve: Serve, tmp_path: Path
 ) -> None:
@@ -75,6 +76,7 @@ async def test_a_conforming_server_exits_with_0_and_the_report_goes_where_it_was
         assert title in shown
 
 
+@pytest.mark.suite("planted-faults")
 async def test_the_page_shows_the_counts_of_a_built_in_environment(serve: Serve) -> None:
     server = await serve(GuessNumber)
     code, shown, _ = await ludus(server.url)
@@ -86,6 +88,7 @@ async def test_the_page_shows_the_counts_of_a_built_in_environment(serve: Serve)
     assert f'"passed": {re.findall("([0-9]+) passed", counts)[0]},' in page
 
 
+@pytest.mark.suite("planted-faults")
 async def test_a_fault_exits_with_1_and_is_reported_with_its_requirement(serve: Serve) -> None:
     server = await serve(Playground)
     host: Any = server.app.context.host
@@ -159,6 +162,7 @@ async def test_a_server_that_never_answers_is_given_up_in_time() -> None:
     assert served
 
 
+@pytest.mark.suite("planted-faults")
 async def test_checks_whose_answers_never_come_fail_and_the_others_go_on(serve: Serve) -> None:
     server = await serve(Playground)
     app: Any = server.app
@@ -175,6 +179,7 @@ async def test_checks_whose_answers_never_come_fail_and_the_others_go_on(serve: 
     assert app.context.host.stats().running == 0
 
 
+@pytest.mark.suite("planted-faults")
 async def test_a_server_with_little_room_is_checked_one_check_at_a_time(serve: Serve) -> None:
     server = await serve(Playground, limits=ServerLimits(max_episodes=8, queue_seconds=20.0, grace_seconds=0.3))
     report = await conform(server.url, wires=["channel"], parallel=1)

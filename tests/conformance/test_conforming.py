@@ -59,6 +59,7 @@ def wrong(report: Report) -> list[tuple[str, str, str]]:
     return [(verdict.wire, verdict.check, verdict.detail) for verdict in report.of("failed", "noted")]
 
 
+@pytest.mark.suite("planted-faults", first=1)
 @pytest.mark.timeout(200)  # the first look at 40,000 countdown tasks takes a while
 @pytest.mark.parametrize("environment", [*SAMPLED, Bare], ids=lambda kind: kind.__name__)
 async def test_our_server_conforms_without_tokens(environment: type[Environment[Any]], serve: Serve) -> None:
@@ -85,6 +86,7 @@ async def test_our_server_conforms_with_tokens(
     assert server.app.context.host.stats().running == 0
 
 
+@pytest.mark.suite("planted-faults")
 async def test_with_tokens_and_an_environment_that_has_everything_hardly_a_check_is_left_out(
     serve: Serve, credentials: Any
 ) -> None:
@@ -107,6 +109,7 @@ async def test_every_module_of_the_standard_is_announced_and_none_fails(serve: S
     assert found["core"]["passed"] == 2
 
 
+@pytest.mark.suite("planted-faults")
 async def test_capabilities_that_expire_soon_are_seen_to_expire(serve: Serve) -> None:
     server = await serve(Playground, capability_seconds=2.0)
     report = await conform(server.url, wires=["play"])
@@ -115,6 +118,7 @@ async def test_capabilities_that_expire_soon_are_seen_to_expire(serve: Serve) ->
     assert expiry.seconds > 1
 
 
+@pytest.mark.suite("planted-faults")
 async def test_one_environment_of_several_is_played_on_the_split_that_was_named(serve: Serve) -> None:
     server = await serve(Bare, Playground)
     report = await conform(server.url, environment="playground", split="validation", wires=["channel", "ors"])
@@ -167,6 +171,7 @@ NOTED = {"foreign_task_id", "large_results", "other_environment", "secrets", "or
 """What our profile of ORS demands and the published servers do not do."""
 
 
+@pytest.mark.suite("planted-faults", first=1)
 async def test_the_published_ors_servers_are_ors_and_learn_what_our_profile_has_beyond_it(peer: str) -> None:
     report = await conform(peer, wires=["ors"])
     assert report.plain_ors

@@ -566,11 +566,13 @@ def a_body_without_end_is_a_bad_request(app: LudusApp) -> ASGIApp:
     return Rewriting(app, under("/mcp"), status=lambda status: 400 if status == 413 else status)
 
 
+@pytest.mark.suite("planted-faults", first=2)
 @pytest.mark.parametrize("fault", faults.all)
 async def test_the_checks_that_name_a_fault_find_it(fault: Planted, check_planted: CheckPlanted) -> None:
     assert_caught(fault, await check_planted(fault, fault.checks))
 
 
+@pytest.mark.suite("planted-faults")
 @pytest.mark.parametrize("fault", faults.sampled)
 async def test_no_other_check_is_failed_by_a_fault(fault: Planted, check_planted: CheckPlanted) -> None:
     assert_caught(fault, await check_planted(fault))

@@ -415,11 +415,13 @@ def initialize_does_not_name_the_server(app: LudusApp) -> ASGIApp:
     return Rewriting(app, under("/mcp"), answer=as_json(change))
 
 
+@pytest.mark.suite("planted-faults", first=9)
 @pytest.mark.parametrize("fault", faults.all)
 async def test_the_checks_that_name_a_fault_find_it(fault: Planted, check_planted: CheckPlanted) -> None:
     assert_caught(fault, await check_planted(fault, fault.checks))
 
 
+@pytest.mark.suite("planted-faults")
 @pytest.mark.parametrize("fault", faults.sampled)
 async def test_no_other_check_is_failed_by_a_fault(fault: Planted, check_planted: CheckPlanted) -> None:
     assert_caught(fault, await check_planted(fault))

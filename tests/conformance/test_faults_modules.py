@@ -144,6 +144,7 @@ async def test_the_checks_that_name_a_fault_find_it(fault: Planted, check_plante
     assert_caught(fault, await check_planted(fault, fault.checks))
 
 
+@pytest.mark.suite("planted-faults")
 @pytest.mark.parametrize("fault", faults.sampled)
 async def test_no_other_check_is_failed_by_a_fault(fault: Planted, check_planted: CheckPlanted) -> None:
     assert_caught(fault, await check_planted(fault))

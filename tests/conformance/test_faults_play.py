@@ -247,6 +247,7 @@ def what_players_earn_is_not_logged(app: LudusApp) -> None:
     host.play = free
 
 
+@pytest.mark.suite("planted-faults", first=5)
 @pytest.mark.parametrize("fault", faults.all)
 async def test_the_checks_that_name_a_fault_find_it(fault: Planted, check_planted: CheckPlanted) -> None:
     assert_caught(fault, await check_planted(fault, fault.checks))

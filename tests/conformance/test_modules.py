@@ -50,6 +50,7 @@ async def core(serve_app: Callable[[LudusApp], Awaitable[str]]) -> str:
     return await serve_app(LudusApp(app.api, app.context, app.guard, CoreOnly(app)))
 
 
+@pytest.mark.suite("planted-faults")
 async def test_a_server_of_the_core_alone_conforms(core: str) -> None:
     report = await conform(core, private=[SECRET_ANSWER])
     assert [(verdict.check, verdict.detail) for verdict in report.of("failed", "noted")] == []

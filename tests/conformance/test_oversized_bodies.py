@@ -32,6 +32,7 @@ async def answers(after_bytes: int, *, resets: bool) -> tuple[asyncio.Server, st
     return server, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
+@pytest.mark.suite("planted-faults", first=1)
 @pytest.mark.requirement("LIM-12")
 @pytest.mark.parametrize("resets", [False, True], ids=["closed", "reset"])
 @pytest.mark.parametrize("after_bytes", [50, 70_000, 3 << 20])

@@ -159,6 +159,7 @@ def wires_of(proxy: Any) -> tuple[str, ...]:
     return ("auto", "mcp", "ors") if "1.0" in proxy.__name__ else ("auto", "channel", "mcp", "ors")
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize("known_by", ["its public URL", "forwarded headers"])
 async def test_every_wire_and_every_play_url_works_through_the_documented_proxy(
     known_by: str, proxy: Any, serve: Any, certificate: Any
@@ -204,6 +205,7 @@ async def test_events_pass_the_proxy_before_the_tool_has_ended(proxy: Any, serve
             assert b"done" in await call.read()
 
 
+@pytest.mark.suite("breadth", first=1)
 async def test_two_servers_behind_one_proxy_have_an_address_each(proxy: Any, serve: Any, certificate: Any) -> None:
     port = free_port()
     servers = {

@@ -161,6 +161,7 @@ def run(folder: Path, *command: str | Path) -> str:
     return done.stdout
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_runs_and_prints_what_it_should(workshop: tuple[Path, str], name: str) -> None:
     folder, _ = workshop
@@ -173,6 +174,7 @@ def test_the_tutorials_test_passes(workshop: tuple[Path, str]) -> None:
     assert "2 passed" in run(folder, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_treasure.py")
 
 
+@pytest.mark.suite("breadth")
 def test_a_split_is_narrowed_by_what_was_measured(workshop: tuple[Path, str]) -> None:
     folder, _ = workshop
     run(folder, sys.executable, "-W", "error", "calibration.py")
@@ -190,6 +192,7 @@ def test_the_tutorials_command_lines_work(workshop: tuple[Path, str]) -> None:
     assert len((folder / "trajectories.jsonl").read_text(encoding="utf-8").splitlines()) == 10
 
 
+@pytest.mark.suite("breadth")
 def test_noise_befalls_the_hunts_that_have_it(workshop: tuple[Path, str]) -> None:
     folder, url = workshop
     options = ("--split", "validation", "-n", "40", "--seed", "1", "--json")

@@ -214,6 +214,7 @@ async def test_an_episode_that_ended_before_keeps_its_end(store: Store) -> None:
             assert (info.end_reason, info.steps) == (EndReason.COMPLETED, 9)
 
 
+@pytest.mark.suite("histories", first=1)
 async def test_entries_that_were_dropped_meanwhile_let_all_be_read_again(
     store: Store, notes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -365,6 +365,7 @@ async def test_a_disk_that_has_room_again_loses_nothing(tmp_path: Path) -> None:
     again.close()
 
 
+@pytest.mark.suite("histories", first=1)
 @pytest.mark.parametrize("sync", ["normal", "full"])
 @pytest.mark.parametrize("slow", [-1.0, 3600.0])
 async def test_rows_of_the_loop_and_of_the_thread_keep_their_order_and_the_log_is_copied(

@@ -94,6 +94,7 @@ class Counter(Environment[Task]):
 # ── server processes ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.suite("histories")
 async def test_episodes_and_snapshots_go_on_after_kill_9(tmp_path: Path, database: PostgresStore) -> None:
     file, _ = SAVED
     served = Process(tmp_path, world=(file, ("Vault", "Sparse")), journal=database.name)
@@ -120,6 +121,7 @@ async def test_episodes_and_snapshots_go_on_after_kill_9(tmp_path: Path, databas
         await served.end()
 
 
+@pytest.mark.suite("histories")
 async def test_a_process_that_was_paused_writes_nothing_after_another_took_over_and_ends(
     tmp_path: Path, database: PostgresStore
 ) -> None:
@@ -381,6 +383,7 @@ async def test_a_database_that_stops_answering_is_left_and_the_row_is_written_on
     assert names_in(database) == ["first", "second"]
 
 
+@pytest.mark.suite("histories")
 async def test_a_database_that_is_away_for_too_long_ends_the_server_and_the_message_says_why(
     postgres: PostgresServer, database: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

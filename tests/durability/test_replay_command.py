@@ -106,6 +106,7 @@ async def test_an_episode_that_is_the_same_ends_with_0(recorded: tuple[Path, str
     assert {path.name: path.read_bytes() for path in journal.parent.glob("journal.db*")} == before, "it was changed"
 
 
+@pytest.mark.suite("histories", first=1)
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -174,6 +175,7 @@ async def test_step_stops_before_the_departure(recorded: tuple[Path, str], tmp_p
     assert run_replay(tmp_path, journal, name, "--env", env, "--step", 3).returncode == 1
 
 
+@pytest.mark.suite("histories")
 async def test_a_journal_in_use_is_read_and_the_server_goes_on(served: Process, tmp_path: Path) -> None:
     names = await play(served, 8, answer=None)
     async with connect(served.url) as client:
@@ -187,6 +189,7 @@ async def test_a_journal_in_use_is_read_and_the_server_goes_on(served: Process, 
     assert again.returncode == 0, said(again)
 
 
+@pytest.mark.suite("histories")
 async def test_journals_are_listed_and_filtered(served: Process, tmp_path: Path) -> None:
     def listed(*options: str) -> list[Any]:
         return list(json.loads(run_replay(tmp_path, served.journal, "--json", *options).stdout))
@@ -248,6 +251,7 @@ def _read_often(path: Path) -> list[int]:
     return counts
 
 
+@pytest.mark.suite("histories")
 async def test_an_episode_is_found_by_how_its_id_begins(served: Process, tmp_path: Path) -> None:
     names = await play(served, 12)
     await served.end(signal.SIGKILL)
@@ -283,6 +287,7 @@ def missing(path: Path) -> None:
     pass
 
 
+@pytest.mark.suite("histories", first=1)
 @pytest.mark.parametrize(
     ("make", "told"),
     [
@@ -300,6 +305,7 @@ def test_a_file_that_is_no_journal_is_bad_input(tmp_path: Path, make: Callable[[
     assert told in said(done)
 
 
+@pytest.mark.suite("histories", first=1)
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -370,6 +376,7 @@ async def test_time_travel_says_where_it_departs_and_ends_with_1(recorded: tuple
     assert run_replay(tmp_path, journal, name, "--env", env, "-i", given="next\nq\n").returncode == 0
 
 
+@pytest.mark.suite("histories", first=1)
 @pytest.mark.parametrize(
     ("line", "told"),
     [

@@ -60,6 +60,7 @@ def lines(served: Process, name: str) -> list[str]:
 # ── back from a snapshot ───────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.suite("histories", first=1)
 @pytest.mark.parametrize("wire", WIRES)
 async def test_a_state_that_no_repetition_gives_comes_back_from_its_snapshot(served: Process, wire: Any) -> None:
     async with connect(served.url, wire=wire) as client:
@@ -75,6 +76,7 @@ async def test_a_state_that_no_repetition_gives_comes_back_from_its_snapshot(ser
         assert drawn == after.split()[2::2], "the random generator goes on where it was"
 
 
+@pytest.mark.suite("histories")
 async def test_calls_after_the_last_snapshot_are_repeated(served: Process) -> None:
     async with connect(served.url) as client:
         episode = await client.environment("sparse").start(index=0, seed=1)
@@ -99,6 +101,7 @@ async def test_the_environment_on_the_page_comes_back_and_forks(tmp_path: Path) 
         await served.end()
 
 
+@pytest.mark.suite("histories")
 @BOXED
 async def test_the_files_of_a_sandbox_come_back_and_fork_at_every_step(served: Process) -> None:
     async with connect(served.url) as client:
@@ -116,6 +119,7 @@ async def test_the_files_of_a_sandbox_come_back_and_fork_at_every_step(served: P
         assert await said(episode, "shell", command="cat log") == "1\n2\n3\n4\n"
 
 
+@pytest.mark.suite("histories", first=1)
 @pytest.mark.parametrize("wire", WIRES)
 async def test_a_fork_without_a_journal_comes_from_a_snapshot(unjournaled: Process, wire: Any) -> None:
     async with connect(unjournaled.url, wire=wire) as client:
@@ -129,6 +133,7 @@ async def test_a_fork_without_a_journal_comes_from_a_snapshot(unjournaled: Proce
         assert [entry.step for entry in (await branch.rewards()).entries] == [1, 2, 3]
 
 
+@pytest.mark.suite("histories")
 async def test_a_fork_from_a_snapshot_survives_too(served: Process) -> None:
     async with connect(served.url) as client:
         episode = await client.environment("vault").start(index=0)
@@ -254,6 +259,7 @@ async def test_calls_that_overlapped_are_repeated_in_the_order_in_which_they_end
 # ── while an episode is rebuilt ────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.suite("histories", first=1)
 @pytest.mark.parametrize("wire", WIRES)
 async def test_an_episode_that_is_being_rebuilt_lets_its_requests_wait_and_the_others_go_on(
     served: Process, wire: Any
@@ -279,6 +285,7 @@ async def test_an_episode_that_is_being_rebuilt_lets_its_requests_wait_and_the_o
     assert lines(served, "acts.txt") == ["first", "first", "second"]
 
 
+@pytest.mark.suite("histories")
 async def test_a_server_that_stops_while_it_rebuilds_loses_nothing(served: Process) -> None:
     async with connect(served.url) as client:
         episode = await client.environment("slow").start(index=0)

@@ -29,6 +29,7 @@ async def numbers(episode: Episode, count: int) -> list[str]:
     return [text_of((await episode.call("add", number=number)).content) for number in range(1, count + 1)]
 
 
+@pytest.mark.suite("histories", first=1)
 @pytest.mark.parametrize("wire", WIRES)
 async def test_episodes_go_on_after_kill_9_with_an_unchanged_client(served: Process, wire: Any) -> None:
     async with connect(served.url, wire=wire) as client:
@@ -50,6 +51,7 @@ async def test_episodes_go_on_after_kill_9_with_an_unchanged_client(served: Proc
         assert [one.reward.value for one in graded if one.reward is not None] == [1.0] * 20
 
 
+@pytest.mark.suite("histories")
 async def test_calls_that_are_running_when_the_server_dies_run_once_in_the_recovered_state(served: Process) -> None:
     async with connect(served.url) as client:
         ledger = client.environment("ledger")
@@ -67,6 +69,7 @@ async def test_calls_that_are_running_when_the_server_dies_run_once_in_the_recov
         assert {(info.steps, info.reward.value) for info in infos if info.reward is not None} == {(20, 20.0)}
 
 
+@pytest.mark.suite("histories", first=1)
 @pytest.mark.parametrize("wire", ["channel", "mcp"])
 async def test_a_start_that_is_repeated_after_the_death_gets_the_group_of_the_first(served: Process, wire: Any) -> None:
     async with connect(served.url, wire=wire) as client:
@@ -146,6 +149,7 @@ async def test_an_episode_that_is_forgotten_leaves_the_journal(served: Process, 
     assert served_store.rows() == []
 
 
+@pytest.mark.suite("histories")
 async def test_a_call_of_ors_is_resumed_by_its_task_id_and_repeated_under_its_key(served: Process) -> None:
     head = {"X-Session-ID": "a session of mine"}
     call = {"name": "add", "input": {"number": 5}}
@@ -176,6 +180,7 @@ async def test_a_call_of_ors_is_resumed_by_its_task_id_and_repeated_under_its_ke
         assert (await post("/ledger/call", call)).startswith("404 ")
 
 
+@pytest.mark.suite("histories")
 async def test_reports_of_outcomes_and_their_keys_survive(served: Process) -> None:
     outcomes = tuple(
         Outcome(task=name, reward=float(good), passed=good) for name, good in zip(TASKS, GOOD, strict=True)
@@ -209,6 +214,7 @@ async def test_a_group_that_was_scored_keeps_its_score(served: Process) -> None:
     assert (served.folder / "scores.txt").read_text("utf-8") == "scored\n"
 
 
+@pytest.mark.suite("histories")
 async def test_a_play_url_stays_valid(served: Process, tmp_path: Path) -> None:
     from mcp import Client
 

@@ -84,6 +84,7 @@ async def test_it_has_the_three_splits_and_announces_its_rewards(player: Any, na
     assert all(schema.get("description") for tool in info.tools for schema in tool.input_schema["properties"].values())
 
 
+@pytest.mark.suite("breadth", first=9)
 @each_environment
 async def test_validation_and_test_hold_no_problem_twice_and_share_none(player: Any, name: str) -> None:
     splits = player.host.catalog[name].splits
@@ -94,6 +95,7 @@ async def test_validation_and_test_hold_no_problem_twice_and_share_none(player: 
     assert set(problems["validation"]).isdisjoint(problems["test"])
 
 
+@pytest.mark.suite("breadth", first=6)
 @each_environment
 async def test_no_training_problem_is_held_out(player: Any, name: str) -> None:
     splits = player.host.catalog[name].splits
@@ -114,6 +116,7 @@ async def test_a_task_is_found_by_its_id(player: Any, name: str) -> None:
         assert (await player.host.get_task(again, player.principal)).task == row
 
 
+@pytest.mark.suite("breadth", first=7)
 @each_environment
 @each_split
 async def test_the_oracle_earns_the_greatest_reward(player: Any, name: str, split: str) -> None:
@@ -129,6 +132,7 @@ async def test_the_oracle_earns_the_greatest_reward(player: Any, name: str, spli
         assert not any(result.error for result in results)
 
 
+@pytest.mark.suite("breadth", first=7)
 @each_environment
 async def test_a_reward_is_the_weighted_sum_of_its_components(player: Any, name: str) -> None:
     for index in range(SAMPLE):
@@ -141,6 +145,7 @@ async def test_a_reward_is_the_weighted_sum_of_its_components(player: Any, name:
             assert reward.value == pytest.approx(weighted, abs=1e-12)
 
 
+@pytest.mark.suite("breadth", first=9)
 @each_environment
 async def test_equal_seeds_give_equal_episodes(player: Any, name: str) -> None:
     for index in range(5):
@@ -155,6 +160,7 @@ async def test_other_seeds_give_other_episodes_where_something_is_drawn(player: 
     assert len(seen) > 3
 
 
+@pytest.mark.suite("breadth", first=9)
 @each_environment
 async def test_the_episodes_of_a_group_hide_the_same(player: Any, name: str) -> None:
     group = await player.start(name, "train", 1, seed=3, count=4)
@@ -174,6 +180,7 @@ async def test_doing_nothing_earns_the_least(player: Any, name: str) -> None:
     assert info.reward.value == 0.0
 
 
+@pytest.mark.suite("breadth", first=4)
 @each_environment
 async def test_arbitrary_calls_earn_next_to_nothing_and_come_to_an_end(player: Any, name: str) -> None:
     rng = random.Random(4)
@@ -222,6 +229,7 @@ async def test_extreme_arguments_are_refused_and_cost_nothing(player: Any, name:
         assert (await player.rewards(episode.episode))[0].value == 1.0
 
 
+@pytest.mark.suite("breadth", first=15)
 @each_environment
 @each_split
 async def test_public_rows_hold_no_private_field(player: Any, name: str, split: str) -> None:
@@ -235,6 +243,7 @@ async def test_public_rows_hold_no_private_field(player: Any, name: str, split: 
             assert getattr(task, field) not in (row.id, *(v for k, v in row.fields.items() if k != "difficulty"))
 
 
+@pytest.mark.suite("breadth", first=7)
 @each_environment
 async def test_prompt_and_observations_never_tell_a_private_field(player: Any, name: str) -> None:
     rng = random.Random(11)
@@ -253,6 +262,7 @@ async def test_prompt_and_observations_never_tell_a_private_field(player: Any, n
             assert told is None or secret in rules
 
 
+@pytest.mark.suite("breadth", first=5)
 @each_environment
 async def test_a_hundred_episodes_at_once_do_not_disturb_each_other(player: Any, name: str) -> None:
     async def one(index: int) -> float | None:

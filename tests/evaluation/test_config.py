@@ -141,6 +141,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.suite("breadth")
 @settings(max_examples=400)
 @given(st.dictionaries(st.sampled_from(NAMES), values, max_size=5))
 def test_any_mapping_is_a_configuration_or_refused(mapping: dict[str, Any]) -> None:

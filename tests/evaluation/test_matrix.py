@@ -211,6 +211,7 @@ def test_a_broken_line_in_the_middle_is_named(ludus: Ludus, url: str, tmp_path: 
     assert "line 1: not a trajectory" in done.stderr
 
 
+@pytest.mark.suite("breadth")
 def test_a_run_killed_at_any_time_ends_with_the_results_of_one_that_was_not(
     ludus_process: Ludus, url: str, tmp_path: Path
 ) -> None:
@@ -262,6 +263,7 @@ def server(port: int = 0) -> Iterator[tuple[str, int]]:
             process.terminate()
 
 
+@pytest.mark.suite("breadth")
 @pytest.mark.timeout(150)  # a lost server is given up after several attempts to reach it again
 def test_a_server_lost_in_mid_run_leaves_its_episodes_unscored_and_the_other_cells_whole(
     ludus_process: Ludus, url: str, policies: Path, tmp_path: Path

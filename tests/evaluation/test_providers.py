@@ -47,6 +47,7 @@ async def play(sums: RemoteEnvironment, given: ModelSpec, **options: Any) -> lis
         return await rollout_all(sums, policy, **{"n": 2, "retries": 0, **options})
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize("wire", WIRES)
 def test_ludus_run_plays_with_a_model_in_each_form(
     wire: Wire, provider: str, url: str, ludus_process: Callable[..., subprocess.CompletedProcess[str]]
@@ -245,6 +246,7 @@ def checked(python: str, provider: str) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.suite("breadth")
 async def test_the_providers_own_types_accept_the_requests_and_the_replies_of_the_stand_in(
     provider: str, sums: RemoteEnvironment
 ) -> None:

@@ -125,6 +125,7 @@ def test_providers_that_take_json_schema_judge_every_instance_alike(data: st.Dat
         assert set(converted.get("required", [])) <= set(converted["properties"])
 
 
+@pytest.mark.suite("breadth")
 @settings(max_examples=600, deadline=None, suppress_health_check=SLOW)
 @given(st.data())
 def test_google_judges_every_instance_alike_except_closed_objects(data: st.DataObject) -> None:

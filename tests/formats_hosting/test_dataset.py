@@ -68,6 +68,7 @@ def rows(count: int) -> list[dict[str, Any]]:
 # ── what is served ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.suite("formats", first=3)
 @pytest.mark.parametrize("spec", EXAMPLE_SPECS)
 def test_examples_have_ten_tasks_that_their_oracle_solves(spec: str) -> None:
     if "parquet" in spec or "algebra" in spec:
@@ -241,6 +242,7 @@ def test_the_description_says_what_was_found_and_the_version_changes_with_the_ro
 # ── how much is held ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.suite("formats")
 def test_large_files_are_read_one_part_at_a_time(tmp_path: Path) -> None:
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     filler = "x" * 20_000

@@ -62,6 +62,7 @@ def golden() -> list[dict[str, Any]]:
     )
 
 
+@pytest.mark.suite("formats", first=2)
 @pytest.mark.parametrize("case", range(len(CASES)), ids=[str(case).rpartition("/")[2] for case in CASES])
 async def test_episodes_are_those_of_gymnasiums_own_loop(case: int, golden: list[dict[str, Any]]) -> None:
     target, make = CASES[case]
@@ -97,6 +98,7 @@ async def _replay(world: Any, recorded: dict[str, Any]) -> None:
         await episode.close()
 
 
+@pytest.mark.suite("formats", first=1)
 @pytest.mark.parametrize(
     ("target", "mode"),
     [("FrozenLake-v1", "ansi"), ("FrozenLake-v1", "rgb_array"), ("CartPole-v1", "rgb_array")],
@@ -173,6 +175,7 @@ def faulty() -> Any:
         yield environment
 
 
+@pytest.mark.suite("formats", first=4)
 @pytest.mark.parametrize(
     ("what", "message"),
     [
@@ -254,6 +257,7 @@ async def test_an_environment_that_is_registered_as_nondeterministic_promises_no
         assert "the class alone decides whether equal seeds give equal episodes" in environment.__doc__
 
 
+@pytest.mark.suite("formats", first=4)
 @pytest.mark.parametrize(
     ("target", "options", "message"),
     [

@@ -109,6 +109,7 @@ async def test_marks_for_searches_in_training_data_are_not_part_of_the_instructi
     assert set(task.model_dump()) == {"id", "instruction"}
 
 
+@pytest.mark.suite("formats", first=1)
 @pytest.mark.parametrize(("seconds", "arguments"), [(1, {}), (600, {"timeout_seconds": 1})])
 async def test_a_command_ends_at_the_options_limit_or_at_an_earlier_one_of_the_agent(
     serve: Callable[..., Any], tmp_path: Path, seconds: int, arguments: dict[str, int]

@@ -131,6 +131,7 @@ async def test_prints_reads_and_odd_values_of_hosted_code_do_no_harm(environment
         assert (await episode.call("odd_name")).text == "odd"
 
 
+@pytest.mark.suite("formats", first=12)
 @pytest.mark.parametrize(
     ("what", "message"),
     [
@@ -267,6 +268,7 @@ def test_a_target_that_cannot_be_loaded_is_refused_with_the_reason(target: str, 
     assert message in refusal.value.message
 
 
+@pytest.mark.suite("formats")
 def test_a_target_that_hangs_is_refused_in_time() -> None:
     with pytest.raises(AuthoringError, match=r"was not ready within 0\.5 s; raise the option start_seconds"):
         hosted("hangs", start_seconds=0.5)

@@ -403,6 +403,7 @@ async def refused(cls: Any, message: str) -> None:
     assert message in caught.value.message
 
 
+@pytest.mark.suite("formats", first=4)
 @pytest.mark.parametrize(
     ("fields", "options", "message"),
     [
@@ -613,6 +614,7 @@ def engine_address() -> Iterator[str]:
         yield address
 
 
+@pytest.mark.suite("formats")
 async def test_the_entry_point_of_an_image_is_played(
     serve: Any, tmp_path: Path, engine_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -127,6 +127,7 @@ async def test_an_episode_of_600_turns_is_one_sample(play: Play, engine: Recordi
 ASK = COMMON + "model([{'role': 'user', 'content': 'x'}], [SAY])\n"
 
 
+@pytest.mark.suite("gateway", first=1)
 @pytest.mark.parametrize(
     ("url", "target"),
     [
@@ -162,6 +163,7 @@ async def test_a_host_that_may_be_asked_in_vain_is_no_end(play: Play) -> None:
     assert (played.trajectory().failure, played.trajectory().value) == (None, 1.0)
 
 
+@pytest.mark.suite("gateway", first=1)
 @pytest.mark.parametrize(
     ("name", "program", "options"),
     [
@@ -184,6 +186,7 @@ async def test_output_beyond_the_limit_is_dropped_and_is_no_end(play: Play) -> N
     assert (played.trajectory().failure, played.trajectory().value) == (None, 1.0)
 
 
+@pytest.mark.suite("gateway", first=1)
 @pytest.mark.parametrize(
     ("program", "code"),
     [
@@ -211,6 +214,7 @@ async def test_an_agent_that_repeats_its_request_loops(play: Play) -> None:
     assert "the same conversation 4 times" in failure_of(await play(again, limits={"max_calls": 4}))[2]
 
 
+@pytest.mark.suite("gateway", first=1)
 @pytest.mark.parametrize(
     "program",
     [
@@ -307,6 +311,7 @@ async def attack(
         await other.close()
 
 
+@pytest.mark.suite("gateway", first=1)
 @pytest.mark.parametrize("name", [*ATTACKS, *SILENT])
 async def test_an_attack_from_an_agent_s_sandbox_fails(
     name: str, attack: Callable[[str], Awaitable[HarnessEpisode]]
@@ -349,6 +354,7 @@ async def until(found: Callable[[], bool]) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.suite("gateway", first=1)
 @pytest.mark.parametrize("victim", ["box", "trainer", "cancel"])
 async def test_nothing_is_left_of_an_agent_after_kill_9_of_its_box_or_its_trainer(victim: str) -> None:
     mark = str(2_000_000 + os.getpid())
@@ -375,6 +381,7 @@ async def test_nothing_is_left_of_an_agent_after_kill_9_of_its_box_or_its_traine
 # ── the command ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.suite("gateway", first=1)
 @pytest.mark.parametrize(
     ("given", "options", "why"),
     [

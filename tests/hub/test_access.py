@@ -61,6 +61,7 @@ def stranger(guarded: HubProcess) -> Iterator[httpx.Client]:
         yield client
 
 
+@pytest.mark.suite("hub")
 def test_all_may_read_and_only_the_owner_may_publish(
     alice: httpx.Client, bob: httpx.Client, stranger: httpx.Client
 ) -> None:
@@ -119,6 +120,7 @@ def test_only_the_owner_changes_keys(alice: httpx.Client, bob: httpx.Client) -> 
     assert kind_of(alice.post("/api/v1/owners/alice/keys", json={"key": "ed25519:short"})) == "InvalidParams"
 
 
+@pytest.mark.suite("hub")
 def test_a_revoked_token_may_not_publish_any_more(tmp_path: Path, tokens: tuple[Path, dict[str, str]]) -> None:
     token, record = new_token("carol", SCOPES)
     path = tmp_path / "tokens.json"
@@ -174,6 +176,7 @@ def test_every_command_takes_the_token_that_login_has_kept(
     assert not isinstance(found.exception, refused | SystemExit), found.output
 
 
+@pytest.mark.suite("hub")
 def test_a_hub_whose_key_was_lost_starts_and_says_what_it_cannot_publish(tmp_path: Path) -> None:
     hub = HubProcess(tmp_path / "data")
     assert hub.stop() == 0
@@ -194,6 +197,7 @@ def hub_command(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[st
     return subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
 
 
+@pytest.mark.suite("hub", first=1)
 @pytest.mark.parametrize(
     ("options", "shown"),
     [
@@ -224,6 +228,7 @@ def test_without_a_terminal_a_password_must_come_from_the_input(tmp_path: Path, 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.suite("hub")
 def test_a_port_that_is_in_use_is_named(tmp_path: Path, guarded: HubProcess) -> None:
     done = hub_command(tmp_path, "--port", str(guarded.port))
     assert (done.returncode, "is in use" in done.stderr) == (3, True)

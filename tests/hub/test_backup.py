@@ -102,6 +102,7 @@ def answers(client: httpx.Client, names: list[str]) -> dict[str, bytes]:
     return {path: answer.content for path, answer in found.items()}
 
 
+@pytest.mark.suite("hub", first=1)
 @pytest.mark.parametrize("to", ["sqlite", "postgres"])
 def test_a_restored_hub_answers_byte_for_byte_like_the_one_before(
     source: Source, to: str, new_database: NewDatabase, tmp_path: Path
@@ -198,6 +199,7 @@ def small_backup(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "b.tar"
 
 
+@pytest.mark.suite("hub", first=1)
 @pytest.mark.parametrize("part", [0.0, 0.2, 0.5, 0.9])
 def test_a_cut_backup_is_refused_whole(small_backup: Path, tmp_path: Path, part: float) -> None:
     data = small_backup.read_bytes()
@@ -316,6 +318,7 @@ def test_a_check_finds_lost_changed_and_unreferenced_files_and_forged_rows(small
     assert not (tmp_path / "b.tar").exists(), "a hub that has lost a file cannot be backed up whole"
 
 
+@pytest.mark.suite("hub")
 def test_the_commands_back_up_restore_and_check(small_backup: Path, tmp_path: Path) -> None:
     def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

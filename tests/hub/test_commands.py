@@ -199,6 +199,7 @@ def test_ludus_install_refuses_what_a_hub_has_changed(
     assert installed(python, one.manifest.id.replace("/", "-")) == ""
 
 
+@pytest.mark.suite("hub")
 def test_a_publisher_whose_key_has_changed_is_refused_until_trusted(
     user: User, plain_hub: HubProcess, python: Path
 ) -> None:
@@ -284,6 +285,7 @@ def test_a_yanked_version_is_installed_only_by_name(user: User, plain_hub: HubPr
     user.ludus("yank", f"{name}@1.0.0", code=2)
 
 
+@pytest.mark.suite("hub")
 def test_owners_are_listed_and_changed(user: User, plain_hub: HubProcess) -> None:
     name = f"alice/{new_name()}"
     with plain_hub.client() as client:
@@ -307,6 +309,7 @@ def test_a_key_is_made_once_and_only_its_user_may_read_it(user: User) -> None:
     assert "publishers.json" in user.ludus("keys", "list", code=3)
 
 
+@pytest.mark.suite("hub")
 def test_what_cannot_be_found_or_reached_is_said(user: User, python: Path) -> None:
     assert "no environment" in user.ludus("info", "alice/absent", code=3)
     assert "owner/name" in user.ludus("versions", "absent", code=3)

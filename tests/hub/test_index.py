@@ -51,6 +51,7 @@ def pip(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return run(python, "-m", "pip", "install", "--disable-pip-version-check", "--no-deps", *arguments)
 
 
+@pytest.mark.suite("hub", first=1)
 def test_the_pages_of_the_index_have_digests_yanks_and_metadata(client: httpx.Client) -> None:
     name = new_name()
     one, two = release(f"alice/{name}"), release(f"alice/{name}", "1.1.0")
@@ -150,6 +151,7 @@ def twine(hub: str, wheel: Path, password: str = "none", **variables: str) -> su
     )
 
 
+@pytest.mark.suite("hub", first=1)
 def test_twine_uploads_and_pip_installs_what_it_uploaded(client: httpx.Client, target: Path, tmp_path: Path) -> None:
     one = release(f"alice/{new_name()}", key=None)
     hub = str(client.base_url).rstrip("/")

@@ -95,6 +95,7 @@ def names() -> tuple[str, str, str]:
     return f"alice/{new_name()}", new_name("cards"), new_name("dice")
 
 
+@pytest.mark.suite("hub")
 def test_a_lock_has_everything_with_digests_and_installs_exactly_that(world: World) -> None:
     package, cards, dice = names()
     first, second = world.index.put(cards, requires=[f"{dice}>=1"]), world.index.put(dice)

@@ -25,6 +25,7 @@ def samples(client: httpx.Client) -> dict[tuple[str, str, str], float]:
     return found
 
 
+@pytest.mark.suite("hub", first=1)
 def test_requests_are_counted_by_route_and_never_by_path(client: httpx.Client) -> None:
     name = new_name()
     before = samples(client)
@@ -51,6 +52,7 @@ def test_requests_are_counted_by_route_and_never_by_path(client: httpx.Client) -
     ) + 1  # fmt: skip
 
 
+@pytest.mark.suite("hub")
 def test_a_hub_sends_spans_by_route_below_that_of_the_client(tmp_path: Path) -> None:
     trace = "0af7651916cd43dd8448eb211c80319c"
     with Collector() as collector:

@@ -95,6 +95,7 @@ def rows(engine: Engine) -> dict[str, list[dict[str, object]]]:
         }
 
 
+@pytest.mark.suite("hub", first=1)
 def test_data_survives_every_revision_up_and_down(url: str) -> None:
     engine = open_engine(url)
     steps = revisions()

@@ -99,6 +99,7 @@ def remove(client: httpx.Client, organization: str, name: str) -> httpx.Response
 # ── creating ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.suite("hub", first=1)
 def test_an_account_creates_an_organization_and_publishes_its_packages(people: PeopleHub) -> None:
     alice = people.of("alice")
     name = create(alice)
@@ -457,6 +458,7 @@ def at_once(*steps: Callable[[], object]) -> int:
     return len(done)
 
 
+@pytest.mark.suite("hub", first=1)
 @pytest.mark.parametrize("way", ["remove each other", "leave", "demote each other"])
 def test_two_owners_at_the_same_moment_leave_at_least_one(people: PeopleHub, way: str) -> None:
     one, two = new_person(people, "race"), new_person(people, "race")

@@ -53,6 +53,7 @@ def register(client: httpx.Client, name: str, password: str = PASSWORD, **fields
 # ── accounts ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.suite("hub", first=1)
 def test_a_person_registers_makes_a_token_and_publishes(people: PeopleHub) -> None:
     name = new_name("reg")
     assert register(people.client, name).json()["name"] == name
@@ -402,6 +403,7 @@ def test_an_administrator_creates_and_lists_accounts_and_others_do_not(people: P
     assert kind_of(people.of("bob").get("/api/v1/accounts")) == "Forbidden"
 
 
+@pytest.mark.suite("hub", first=1)
 def test_a_changed_password_ends_the_others_and_the_old_one(people: PeopleHub) -> None:
     name = new_name("chg")
     register(people.client, name)

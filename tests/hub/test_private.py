@@ -146,6 +146,7 @@ def test_every_route_answers_strangers_the_same_for_a_private_and_an_absent_pack
     assert bad == [], "no request is refused for its own form"
 
 
+@pytest.mark.suite("hub")
 def test_every_route_answers_strangers_the_same_for_a_private_and_an_absent_organization(people: PeopleHub) -> None:
     secret = release("secretorg/secretive", tags=("hidden",), card="# Secretive\n")
     requests = [one for one in all_requests(people.app.routes, secret) if "secretorg" in one.path]
@@ -221,6 +222,7 @@ def published_count(client: httpx.Client) -> list[str]:
     return [line for line in text.splitlines() if "packages" in line or "published" in line]
 
 
+@pytest.mark.suite("hub", first=1)
 def test_the_same_statements_run_for_a_private_and_an_absent_package(
     people: PeopleHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ def versions_of(client: httpx.Client, package: str) -> list[str]:
     return [row["version"] for row in answer.json()["versions"]] if answer.status_code == 200 else []
 
 
+@pytest.mark.suite("hub", first=1)
 def test_a_published_version_is_shown_with_all_that_was_signed(client: httpx.Client) -> None:
     one = release(f"alice/{new_name()}", card="# Card\n\n<script>alert(1)</script>\n", license="MIT")
     published(client, one)
@@ -195,6 +196,7 @@ def test_an_upload_of_twine_is_marked_as_unsigned(client: httpx.Client) -> None:
     assert kind_of(upload(client, changed)) == "VersionConflict"
 
 
+@pytest.mark.suite("hub", first=1)
 def test_all_is_there_after_a_restart(database_url: str | None, hub: HubProcess, client: httpx.Client) -> None:
     one = release(f"alice/{new_name()}")
     before = published(client, one)

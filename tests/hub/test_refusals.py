@@ -158,6 +158,7 @@ BROKEN: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.suite("hub", first=10)
 @pytest.mark.parametrize("what", BROKEN)
 def test_a_wheel_is_refused_for(what: str, plain_client: httpx.Client) -> None:
     wheel = BROKEN[what]
@@ -415,6 +416,7 @@ def test_what_does_not_exist_is_answered_as_such(plain_client: httpx.Client, pat
     assert (answer.status_code, kind_of(answer) in ("PackageNotFound", "NotFound")) == (404, True)
 
 
+@pytest.mark.suite("hub", first=1)
 def test_a_null_character_is_refused_over_each_database(client: httpx.Client) -> None:
     for address in ("/api/v1/environments/a%00b/c", "/api/v1/environments?tag=%00", "/index/%00/simple/"):
         assert kind_of(client.get(address)) == "InvalidParams"

@@ -111,6 +111,7 @@ def test_a_hub_gets_each_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert values == (1, 1, 1, 1, 1, 1, 1, True)
 
 
+@pytest.mark.suite("hub")
 def test_a_hub_uses_the_file_and_an_option_comes_first(tmp_path: Path) -> None:
     file = tmp_path / "hub.toml"
     file.write_text("[uploads]\nmanifest_bytes = 1024\n[rates]\nwrong_tokens_minute = 1\naddress_minute = 1\n"

@@ -129,6 +129,7 @@ def test_while_the_database_is_away_each_process_counts_alone() -> None:
     nowhere.close()
 
 
+@pytest.mark.suite("hub", first=1)
 def test_two_hubs_give_an_attacker_no_more_guesses_than_one(
     tmp_path: Path, kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,7 @@ def failures(directory: Path) -> set[str]:
     return {check["id"] for check in json.loads(file.read_text()) if check["status"] == "FAILURE"}
 
 
+@pytest.mark.suite("peers", first=1)
 @pytest.mark.parametrize("revision", [MODERN, LEGACY])
 @pytest.mark.parametrize("plane", ["control", "play"])
 async def test_every_required_scenario_passes_on_both_endpoints(
@@ -104,6 +105,7 @@ async def shipped() -> AsyncIterator[dict[str, str]]:
         await asyncio.wait_for(process.wait(), 60)
 
 
+@pytest.mark.suite("peers", first=1)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("revision", [MODERN, LEGACY])
 @pytest.mark.parametrize("plane", ["control", "play"])
@@ -124,6 +126,7 @@ def test_the_page_names_the_scenarios_that_pass_as_shipped() -> None:
         assert set(re.findall(r"`([\w-]+)`", row)) == scenarios
 
 
+@pytest.mark.suite("peers", first=1)
 @pytest.mark.parametrize("plane", ["control", "play"])
 async def test_statelessness_fails_only_in_checks_that_need_diagnostic_tools(
     plane: str, conformance: Any, node: Any, run: Any, tmp_path: Path

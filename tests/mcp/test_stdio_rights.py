@@ -68,6 +68,7 @@ async def test_an_agent_sees_no_reward_though_it_declares_the_extension(serve_st
     assert "PRIVATE" not in json.dumps(seen)
 
 
+@pytest.mark.suite("peers")
 async def test_the_owner_of_the_process_may_open_it_and_say_which_task_the_agent_plays(serve_stdio: Any) -> None:
     owner = await serve_stdio()
     assert "Open the vault" in json.dumps(await call(owner, "start_episode", environment="vault", split="test"))

@@ -52,6 +52,7 @@ async def play_oracle(cls: Any, task: Any, call: Any) -> Any:
             return result
 
 
+@pytest.mark.suite("peers", first=1)
 @pytest.mark.requirement("PLAY-1", "PLAY-4")
 @pytest.mark.parametrize("name", sampled(*BUILT_IN))
 async def test_a_peer_plays_the_built_in_environments_to_the_best_reward(
@@ -76,6 +77,7 @@ async def test_a_peer_plays_the_built_in_environments_to_the_best_reward(
     assert "over" in after["content"][0]["text"]
 
 
+@pytest.mark.suite("peers", first=1)
 async def test_a_peer_sees_content_and_errors_in_mcps_own_forms(
     player: Any, serve: Any, start_episode: Any, vault: Any
 ) -> None:
@@ -100,6 +102,7 @@ async def test_a_peer_sees_content_and_errors_in_mcps_own_forms(
     assert "PRIVATE" not in "".join(peer.said)
 
 
+@pytest.mark.suite("peers", first=1)
 async def test_a_failing_environment_is_a_tool_error_with_an_incident(
     player: Any, serve: Any, start_episode: Any, vault: Any
 ) -> None:
@@ -114,6 +117,7 @@ async def test_a_failing_environment_is_a_tool_error_with_an_incident(
     assert "PRIVATE" not in "".join(peer.said)
 
 
+@pytest.mark.suite("peers", first=1)
 @pytest.mark.requirement("NEG-11", "NEG-15")
 async def test_a_peer_begins_and_plays_from_the_catalog(player: Any, serve: Any, vault: Any) -> None:
     server = await serve(vault)
@@ -131,6 +135,7 @@ async def test_a_peer_begins_and_plays_from_the_catalog(player: Any, serve: Any,
     assert "PRIVATE" not in "".join(peer.said).replace(url, "")
 
 
+@pytest.mark.suite("peers", first=1)
 async def test_a_peer_plays_one_episode_over_stdio(player: Any) -> None:
     ludus = Path(sys.executable).with_name("ludus")
     peer = await player("stdio", str(ludus), "serve", "guess_number", "--stdio", "--index", "3", "--play-only")
@@ -140,6 +145,7 @@ async def test_a_peer_plays_one_episode_over_stdio(player: Any) -> None:
     assert "This episode is over (completed)." in [block.get("text") for block in last["content"]]
 
 
+@pytest.mark.suite("peers", first=1)
 @pytest.mark.requirement("NEG-15")
 async def test_a_peer_plays_the_catalog_over_stdio(player: Any) -> None:
     ludus = Path(sys.executable).with_name("ludus")
@@ -181,6 +187,7 @@ async def test_the_inspector_plays_an_episode(
     assert "0.73" not in output
 
 
+@pytest.mark.suite("peers")
 @pytest.mark.parametrize("name", sampled(*BUILT_IN))
 async def test_the_inspector_plays_the_built_in_environments(
     name: str, node: Any, run: Any, serve: Any, start_episode: Any
@@ -240,6 +247,7 @@ async def win(cls: Any, task: Any, call: Any) -> str:
             return " ".join(result["texts"])
 
 
+@pytest.mark.suite("peers")
 @framework
 @pytest.mark.timeout(300)
 async def test_a_framework_plays_an_episode_at_its_play_url(
@@ -259,6 +267,7 @@ async def test_a_framework_plays_an_episode_at_its_play_url(
     assert host.store.find(episode.episode).view().end_reason is EndReason.COMPLETED
 
 
+@pytest.mark.suite("peers")
 @framework
 @pytest.mark.timeout(300)
 async def test_a_framework_starts_an_episode_at_the_control_endpoint(framework: str, agent: Any, serve: Any) -> None:
@@ -282,6 +291,7 @@ async def test_a_framework_starts_an_episode_at_the_control_endpoint(framework: 
     assert host.store.find(episode[0]).view().end_reason is EndReason.COMPLETED
 
 
+@pytest.mark.suite("peers")
 @framework
 @pytest.mark.timeout(300)
 async def test_a_framework_plays_an_episode_over_stdio(framework: str, agent: Any) -> None:

@@ -14,6 +14,7 @@ from ludus.protocol.methods import STEP
 PeerServer = tuple[str, str]
 
 
+@pytest.mark.suite("peers", first=1)
 async def test_a_whole_episode_on_a_peers_server(peer_server: PeerServer) -> None:
     _, url = peer_server
     async with connect(url, wire="ors") as client:

@@ -77,6 +77,7 @@ async def play_oracle(environment: type[Environment[Any]], seat: Any, split: str
     return answers
 
 
+@pytest.mark.suite("peers", first=1)
 @pytest.mark.parametrize("environment", SAMPLED)
 @pytest.mark.parametrize(("peer", "job"), CLIENTS)
 async def test_a_peers_client_plays_a_whole_episode(
@@ -110,6 +111,7 @@ async def test_trl_plays_a_whole_episode(serve: Serve, sit_peer: SitPeer, enviro
     assert answers[-1]["reward"] == pytest.approx(environment.reward_range[1])
 
 
+@pytest.mark.suite("peers", first=1)
 @pytest.mark.parametrize(("peer", "job"), CLIENTS)
 async def test_mistakes_final_answers_and_images_through_a_peers_client(
     serve: Serve, sit_peer: SitPeer, peer: str, job: dict[str, Any]
@@ -155,6 +157,7 @@ TEXTS = st.one_of(
 )
 
 
+@pytest.mark.suite("peers", first=1)
 @pytest.mark.requirement("ORS-12")
 @pytest.mark.parametrize("peer", ["ors-sdk", "openreward"])
 async def test_any_text_arrives_identical_through_a_peers_client(serve: Serve, sit_peer: SitPeer, peer: str) -> None:
@@ -202,6 +205,7 @@ class Telling(Environment[Task]):
         return ",".join(f"{name}={value}" for name, value in sorted(self.secrets.items())) or "none"
 
 
+@pytest.mark.suite("peers", first=1)
 @pytest.mark.requirement("CRED-17")
 @pytest.mark.parametrize("peer", ["ors-sdk", "openreward", "trl"])
 async def test_the_token_that_a_peers_client_adds_to_the_secrets_reaches_no_environment(

@@ -90,6 +90,7 @@ def test_base_install_imports_protocol_and_client(python: Path, tmp_path: Path) 
     assert run([python, "-W", "error", "-c", program], tmp_path).stdout.strip() == "connect"
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize(
     "command", ["calibrate", "catalog", "conform", "demos", "init", "play", "run", "validate", "view"]
 )
@@ -113,6 +114,7 @@ def test_a_missing_extra_answers_with_the_command_that_installs_it(
     assert "Traceback" not in told, told
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize("command", ["run", "play", "demos", "calibrate", "envs"])
 def test_serving_a_file_without_the_server_extra_exits_with_6_and_the_command_that_installs_it(
     python: Path, tmp_path: Path, command: str
@@ -129,6 +131,7 @@ def test_the_distribution_is_ludus_rl_and_its_version_is_found(python: Path, whe
     assert run([python.with_name("ludus"), "--version"], tmp_path).stdout == f"ludus {version}"
 
 
+@pytest.mark.suite("breadth")
 def test_the_hint_of_a_missing_extra_installs_it_next_to_a_wheel_that_no_index_has(
     wheel: Path, tmp_path: Path, installer_settings: dict[str, str]
 ) -> None:
@@ -142,6 +145,7 @@ def test_the_hint_of_a_missing_extra_installs_it_next_to_a_wheel_that_no_index_h
     assert "no environment is published as 'no_such_environment'" in " ".join(done.stderr.split())
 
 
+@pytest.mark.suite("breadth")
 def test_set_up_removes_what_a_checkout_installed_under_a_former_name(installer: ModuleType, tmp_path: Path) -> None:
     """Two distributions with the same entry points would give every command and environment twice."""
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)

@@ -20,6 +20,7 @@ from ludus.trainer.quickstart import serving
 DEMO = Path(__file__).parents[2] / "scripts" / "demo.py"
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_demo_that_is_ended_stops_its_server(tmp_path: Path, number: signal.Signals, code: int) -> None:
@@ -38,6 +39,7 @@ def test_a_demo_that_is_ended_stops_its_server(tmp_path: Path, number: signal.Si
         socket.create_connection((parts.hostname, parts.port), timeout=10)
 
 
+@pytest.mark.suite("breadth")
 @pytest.mark.timeout(180)
 def test_a_seed_gives_the_same_demonstrations_in_the_same_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

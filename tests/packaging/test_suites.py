@@ -43,7 +43,8 @@ def test_each_marked_suite_exists_and_runs_the_files_that_have_its_marker(suites
     known = suites.load_suites()
     marked: set[str] = set()
     support = ROOT / "tests" / "support"
-    for path in sorted(path for path in (ROOT / "tests").rglob("*.py") if support not in path.parents):
+    everywhere = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "examples").rglob("*.py")]
+    for path in sorted(path for path in everywhere if support not in path.parents):
         for name in marked_suites(path):
             marked.add(name)
             assert any(path.is_relative_to(ROOT / one) for one in known[name].tests), (path, name)
@@ -96,12 +97,13 @@ def test_passed_and_skipped_tests_are_counted(suites: ModuleType, output: str, c
     assert suites.counts_in(output) == counts
 
 
-def test_marked_tests_run_in_their_suite_alone_and_samples_in_both(tmp_path: Path) -> None:
+def test_marked_tests_run_in_their_suite_alone_and_samples_and_first_parameters_in_both(tmp_path: Path) -> None:
     (tmp_path / "test_x.py").write_text(
         "import pytest\n"
         "def test_plain(): ...\n"
         '@pytest.mark.suite("one")\ndef test_one(): ...\n'
         '@pytest.mark.suite("two", sample=True)\ndef test_two(): ...\n'
+        '@pytest.mark.suite("one", first=2)\n@pytest.mark.parametrize("x", "abc")\ndef test_three(x): ...\n'
     )
     (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text("utf-8"))
     config = f"[pytest]\npythonpath = {ROOT / 'tests' / 'support'}\nmarkers = suite\nasyncio_mode = auto\n"
@@ -114,9 +116,10 @@ def test_marked_tests_run_in_their_suite_alone_and_samples_in_both(tmp_path: Pat
         )  # fmt: skip
         return {line.partition("::")[2] for line in done.stdout.splitlines() if "::" in line}
 
-    assert collected("") == {"test_plain", "test_two"}
-    assert collected("one") == {"test_one"}
-    assert collected("one,two") == {"test_one", "test_two"}
+    three = {f"test_three[{x}]" for x in "abc"}
+    assert collected("") == {"test_plain", "test_two", "test_three[a]", "test_three[b]"}
+    assert collected("one") == {"test_one", *three}
+    assert collected("one,two") == {"test_one", "test_two", *three}
 
 
 def test_the_files_that_start_first_exist() -> None:

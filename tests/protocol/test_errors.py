@@ -75,6 +75,7 @@ def test_an_unpickled_error_keeps_its_notes_out_of_the_way_of_its_arguments() ->
     assert pickle.loads(pickle.dumps(chained)).data == {"code": "x"}
 
 
+@pytest.mark.suite("breadth", first=2)
 @pytest.mark.parametrize("kind", TRAVELLING, ids=lambda kind: kind.__name__)
 @given(message=st.text(), data=st.dictionaries(NAMES, JSON_VALUES, max_size=3))
 def test_an_error_comes_off_the_wire_as_it_went_on(kind: type[LudusError], message: str, data: dict[str, Any]) -> None:

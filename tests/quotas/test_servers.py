@@ -79,6 +79,7 @@ async def test_two_servers_share_the_limits_and_one_that_is_killed_gives_its_epi
             one._session.discard(episode.id)
 
 
+@pytest.mark.suite("breadth")
 async def test_the_workers_behind_one_address_share_the_limits_over_every_wire(serve: Serve) -> None:
     server = await serve("many", "--workers", "2", "--limit", "open_episodes=3")
     wires: tuple[WireName, ...] = ("channel", "mcp", "ors")
@@ -127,6 +128,7 @@ async def test_episodes_that_come_back_with_the_journal_count_again_and_are_neve
         await (await environment.start()).close()
 
 
+@pytest.mark.suite("breadth")
 async def test_what_the_journal_holds_counts_as_stored(serve: Serve) -> None:
     server = await serve("only", "--limit", "stored_bytes=120000", journaled=True)
     async with connect(server.url, patience_seconds=60) as client:
@@ -151,6 +153,7 @@ async def test_what_the_journal_holds_counts_as_stored(serve: Serve) -> None:
         await episode.close()
 
 
+@pytest.mark.suite("breadth")
 async def test_limits_in_the_token_file_are_followed_while_the_server_runs(serve: Serve, tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     token, record = new_token("lab", SCOPES)
@@ -171,6 +174,7 @@ async def test_limits_in_the_token_file_are_followed_while_the_server_runs(serve
         await first.close()
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize("text", ["something else", ""])
 async def test_a_server_does_not_start_with_a_file_of_something_else(tmp_path: Path, text: str) -> None:
     path = tmp_path / "usage"
@@ -186,6 +190,7 @@ async def test_a_server_does_not_start_with_a_file_of_something_else(tmp_path: P
     assert "Traceback" not in said
 
 
+@pytest.mark.suite("breadth")
 async def test_the_command_for_tokens_writes_and_shows_limits(tmp_path: Path) -> None:
     async def run(*arguments: str) -> tuple[int | None, str]:
         process = await asyncio.create_subprocess_exec(

@@ -196,6 +196,7 @@ def test_patterns_are_found_or_must_be_absent() -> None:
         Pattern("(")
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize("present", [True, False])
 @pytest.mark.parametrize("whole", [True, False])
 async def test_an_answer_that_a_pattern_searches_forever_earns_nothing_and_stalls_no_other(
@@ -218,6 +219,7 @@ async def test_an_answer_that_a_pattern_searches_forever_earns_nothing_and_stall
     assert ticks > 1
 
 
+@pytest.mark.suite("breadth")
 def test_what_others_compute_is_no_time_of_a_search() -> None:
     """Eight searches that find nothing, each for half a second of its own; `regex` counts that of all of them."""
 
@@ -392,6 +394,7 @@ def test_mathematics_is_compared_by_what_it_means(expected: str, answer: str, ri
     assert value(MathEqual(expected), answer) == right
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize("endless", ["$9^{9^{9^{9^9}}}$", "$10^{10^{10}}$"])
 async def test_an_answer_that_never_ends_earns_0_and_the_next_comparison_works(endless: str) -> None:
     hard = await Rubric([MathEqual("2", seconds=0.5)]).score(Attempt(answer=endless))
@@ -407,6 +410,7 @@ async def test_what_is_expected_cannot_be_the_answers_fault(expected: str) -> No
     assert "expected" in (unread.reason or "")
 
 
+@pytest.mark.suite("breadth")
 @pytest.mark.timeout(600)  # a longer run is a hang
 def test_endless_answers_hold_up_no_other_and_processes_end_with_the_helper() -> None:
     """Slow answers wait for the slow lane; the honest ones that were asked after them need none of its places."""
@@ -429,6 +433,7 @@ def test_endless_answers_hold_up_no_other_and_processes_end_with_the_helper() ->
     assert process.returncode == 0
 
 
+@pytest.mark.suite("breadth")
 @pytest.mark.timeout(600)
 def test_a_comparison_that_needs_more_than_the_quick_lane_gives_is_decided_in_the_slow_one() -> None:
     helper = Helper()
@@ -437,6 +442,7 @@ def test_a_comparison_that_needs_more_than_the_quick_lane_gives_is_decided_in_th
     helper.close()
 
 
+@pytest.mark.suite("breadth")
 @pytest.mark.timeout(600)
 def test_a_question_that_is_cancelled_frees_its_place() -> None:
     helper = Helper()
@@ -448,6 +454,7 @@ def test_a_question_that_is_cancelled_frees_its_place() -> None:
     helper.close()
 
 
+@pytest.mark.suite("breadth")
 @pytest.mark.timeout(600)
 def test_when_the_helper_for_mathematics_is_killed_the_answer_is_not_to_blame() -> None:
     helper = Helper()

@@ -26,6 +26,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.suite("breadth", first=1)
 @NEEDS_BUBBLEWRAP
 @pytest.mark.parametrize("source", ["coding.py:Coding", "graded.py:Graded"])
 async def test_a_program_earns_what_its_values_are_worth(

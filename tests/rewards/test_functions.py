@@ -134,6 +134,7 @@ ATTACKS: dict[str, str] = {
 }  # fmt: skip
 
 
+@pytest.mark.suite("breadth", first=3)
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_a_program_that_does_not_return_the_right_value_earns_0(box: Sandbox, attack: str) -> None:
     check = FunctionTests(

@@ -341,6 +341,7 @@ def ludus(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
 
 
+@pytest.mark.suite("breadth")
 async def test_the_command_shows_what_changed_and_writes_it(record: Record, tmp_path: Path) -> None:
     path = await record(Then)
     here = f"{__file__}:Now"

@@ -181,6 +181,7 @@ def test_every_kind_of_check_has_its_case(tmp_path: Path) -> None:
     assert kinds - {"Node"} <= set(cases(tmp_path, dummy, dummy))
 
 
+@pytest.mark.suite("breadth")
 async def test_what_the_policy_caused_is_0_and_what_the_platform_caused_is_unscored(
     judges: tuple[Endpoint, Endpoint], tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ def settings(request: pytest.FixtureRequest) -> SandboxSettings:
     return SandboxSettings(provider=request.param, limits=Limits(seconds=5), warm=0)
 
 
+@pytest.mark.suite("breadth", first=1)
 async def test_code_is_tested_in_the_environments_verifier(playing: Host, settings: SandboxSettings) -> None:
     class Tested(Coding):
         sandbox_settings = settings
@@ -80,6 +81,7 @@ async def test_code_is_tested_in_the_environments_verifier(playing: Host, settin
 FULL = "head -c 30000000 /dev/zero > a; head -c 30000000 /dev/zero > b; seq 4000 | sed 's/^/n/' | xargs touch"
 
 
+@pytest.mark.suite("breadth", first=3)
 @pytest.mark.parametrize(
     "left", ["mkdir solution.py call_solution.py", 'rm -rf "$PWD"', FULL], ids=["dirs", "gone", "full"]
 )

@@ -202,6 +202,7 @@ def settings(request: pytest.FixtureRequest) -> SandboxSettings:
 DEEP = "import os\nfor name in {names!r}:\n os.mkdir(name); os.chdir(name)\nopen('y' * 200, 'w')"
 
 
+@pytest.mark.suite("breadth", first=3)
 @pytest.mark.parametrize(
     "code",
     [

@@ -87,6 +87,7 @@ DOUBLING = {"allOf": [{"properties": {"c": {"$ref": "#"}}}], "unevaluatedPropert
 """Each level validates the next one twice."""
 
 
+@pytest.mark.suite("breadth", first=2)
 @pytest.mark.timeout(300)  # a longer run is a hang
 @pytest.mark.parametrize(
     ("schema", "answer"),

@@ -49,6 +49,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.suite("breadth", first=2)
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_values_are_valid(name: str) -> None:
     schema = {"type": "object", "properties": {"x": SCHEMAS[name]}, "required": ["x"], "$defs": {"tree": TREE}}

@@ -25,6 +25,7 @@ def refusal(service: RunningService, body: Any, headers: dict[str, str] | None =
     return refused.value
 
 
+@pytest.mark.suite("rollout-service", first=5)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -47,6 +48,7 @@ def test_a_malformed_request_names_the_field(change: dict[str, Any], message: st
     assert message in found.message
 
 
+@pytest.mark.suite("rollout-service", first=2)
 @pytest.mark.parametrize(
     ("change", "status", "message"),
     [

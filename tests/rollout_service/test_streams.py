@@ -17,6 +17,7 @@ SNIPPETS = Path(__file__).parents[2] / "docs" / "snippets"
 SCHEMA = Path(__file__).parents[2] / "docs" / "assets" / "rollout-service.schema.json"
 
 
+@pytest.mark.suite("rollout-service")
 def test_a_request_is_answered_with_one_line_for_each_episode_and_a_last_line_with_counts(world: World) -> None:
     lines = world.service.play(world.request("mixed", n=4, samples=2))
     assert [line["line"] for line in lines] == list(range(9))

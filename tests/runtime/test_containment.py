@@ -58,6 +58,7 @@ async def still_serves(host: EpisodeHost) -> None:
     assert host.stats().running == 1
 
 
+@pytest.mark.suite("breadth", first=36)
 @EACH
 @pytest.mark.parametrize("blocking", [True, False], ids=["in a thread", "on the loop"])
 @pytest.mark.parametrize("where", ["__init__", "setup", "prompt", "task_tools"])

@@ -320,6 +320,7 @@ async def test_calls_that_never_return_do_not_use_up_the_threads(host: Start) ->
 # ── failures ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.suite("breadth", first=10)
 @pytest.mark.requirement("LIFE-5", "LIFE-7")
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_fault_of_the_environment_fails_that_episode_only(

@@ -25,6 +25,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return figures
 
 
+@pytest.mark.suite("breadth", first=2)
 @pytest.mark.parametrize("transport", LIMITS)
 def test_a_step_stays_within_its_calls_and_files(traced: dict[str, Any], transport: str) -> None:
     calls, files = LIMITS[transport]

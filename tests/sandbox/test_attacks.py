@@ -291,6 +291,7 @@ async def attacked(backend: Backend, attack: Attack, env: dict[str, str]) -> tup
     return box, await box.run(attack.argv, env=env)
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize("attack", EXHAUSTION, ids=lambda attack: attack.name)
 async def test_exhaustion_is_ended_by_a_limit_that_has_a_name(
     isolating: Backend, outside: dict[str, str], attack: Attack
@@ -305,6 +306,7 @@ async def test_exhaustion_is_ended_by_a_limit_that_has_a_name(
     await box.aclose()
 
 
+@pytest.mark.suite("sandbox", first=2)
 @pytest.mark.parametrize("attack", ESCAPES, ids=lambda attack: attack.name)
 async def test_nothing_outside_is_reached(isolating: Backend, outside: dict[str, str], attack: Attack) -> None:
     if isolating[0].startswith("docker") and attack.name == "finds disks in /sys":
@@ -332,6 +334,7 @@ LINKS = {
 }
 
 
+@pytest.mark.suite("sandbox", first=2)
 @pytest.mark.parametrize("trap", LINKS)
 async def test_reading_falls_into_no_trap(isolating: Backend, trap: str) -> None:
     box = await isolating[1].create(settings_of(isolating[0]))
@@ -351,6 +354,7 @@ async def test_a_command_begins_nowhere_but_below_the_work_directory(isolating: 
         assert (await box.run(["sh", "-c", "pwd -P"], cwd=below)).text == "/box/below\n"
 
 
+@pytest.mark.suite("sandbox", first=2)
 @pytest.mark.parametrize("trap", ["/etc", "/proc/self", "/usr", "/", "d"])
 async def test_writing_and_listing_follow_no_link(isolating: Backend, trap: str) -> None:
     box = await isolating[1].create(settings_of(isolating[0]))
@@ -467,6 +471,7 @@ os.read(done, 1)
 """
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize("children", ["waited for", "left"])
 async def test_processor_time_of_children_is_counted_once(isolating: Backend, children: str) -> None:
     box = await isolating[1].create(settings_of(isolating[0]))

@@ -82,6 +82,7 @@ async def goes_on(box: Sandbox) -> None:
 # ── the enforcer of limits does not answer ────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize("kind", ["bubblewrap", "bubblewrap-rlimits"])
 async def test_a_command_whose_box_does_not_answer_is_ended_from_outside_by_its_limit(
     kind: str, monkeypatch: pytest.MonkeyPatch
@@ -108,6 +109,7 @@ async def test_a_box_that_does_not_begin_a_command_is_the_machines_failure(monke
     assert leftovers() == []
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL, signal.SIGTERM])
 async def test_what_stops_or_kills_its_runner_where_nothing_isolates_it_is_ended_and_fails(number: int) -> None:
     provider = await opened("unsafe-local")
@@ -147,6 +149,7 @@ async def test_a_box_that_the_machine_loses_while_nothing_uses_it_is_closed(kind
     assert leftovers() == []
 
 
+@pytest.mark.suite("sandbox", first=2)
 async def test_a_box_lost_by_the_machine_is_not_rebuilt(isolating: Backend, request: pytest.FixtureRequest) -> None:
     """Its files may be gone through no fault of the policy's."""
     box = await made(isolating)
@@ -316,6 +319,7 @@ async def lost(kind: str, provider: SandboxProvider) -> Any:
     return box
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize("kind", ["bubblewrap", "bubblewrap-rlimits", "unsafe-local"])
 @pytest.mark.parametrize("who", ["the box", "the provider"])
 async def test_a_box_that_is_closed_while_it_is_rebuilt_leaves_nothing(
@@ -340,6 +344,7 @@ async def test_a_box_that_is_closed_while_it_is_rebuilt_leaves_nothing(
     await provider.aclose()
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize("kind", ["bubblewrap", "bubblewrap-rlimits", "unsafe-local"])
 async def test_a_lost_box_that_is_not_used_again_leaves_nothing(kind: str) -> None:
     provider = await opened(kind)

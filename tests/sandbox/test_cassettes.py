@@ -94,6 +94,7 @@ def _own_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LUDUS_CASSETTE", raising=False)
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
 async def test_what_was_recorded_is_replayed_without_the_server(
     proxied_here: Backend, tls: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -121,6 +122,7 @@ async def test_what_was_recorded_is_replayed_without_the_server(
     assert "asked" not in text.replace("answer 3 to asked", ""), "only the digest of a request's body is written"
 
 
+@pytest.mark.suite("sandbox")
 async def test_a_hundred_replays_are_identical(tmp_path: Path) -> None:
     provider = await opened("bubblewrap")
     path = tmp_path / "web.cassette"
@@ -308,6 +310,7 @@ except OSError as error: print(type(error).__name__)
 """
 
 
+@pytest.mark.suite("sandbox", first=2)
 @pytest.mark.parametrize("name", ODD)
 async def test_an_odd_request_reaches_nothing_and_the_next_one_is_answered(name: str, tmp_path: Path) -> None:
     provider = await opened("bubblewrap")

@@ -42,6 +42,7 @@ async def test_a_terminal_keeps_its_shell_from_call_to_call() -> None:
     assert graded.reward.value == 1.0
 
 
+@pytest.mark.suite("sandbox")
 async def test_a_server_that_the_agent_writes_is_graded_by_its_answers() -> None:
     await (await opened("bubblewrap-rlimits")).aclose()
     async with served(SNIPPETS / "served_page.py", {}, "Site") as server, connect(server.url) as client:
@@ -91,6 +92,7 @@ async def observed(world: Path, variables: dict[str, str], name: str, tool: str,
     return shown, reward.value
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize(
     ("snippet", "name", "tool", "arguments"),
     [
@@ -119,6 +121,7 @@ OFFICE = pytest.mark.skipif(missing_for_office() is not None, reason=str(missing
 LETTER = {"file": "letter.odt"}
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize(
     ("snippet", "name", "steps"),
     [

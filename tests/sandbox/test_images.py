@@ -133,6 +133,7 @@ async def test_never_refuses_an_image_that_the_engine_lacks(api: Any, hub: Regis
     assert not has(api, name)
 
 
+@pytest.mark.suite("sandbox")
 async def test_always_follows_a_tag_once_per_server(api: Any, hub: Registry, provider: Any) -> None:
     name = push(api, hub, "moving:latest", f"FROM {BARE}\nCOPY note /note\n", note=b"old")
     always, missing = BASE.but(image=name, pull="always"), BASE.but(image=name)
@@ -227,6 +228,7 @@ def _build_only_a_shell(api: Any, name: str) -> None:
     build(api, name, f"FROM scratch\nCOPY sh /bin/sh\n{copied}", sh=Path(shell).read_bytes(), mode=0o755, **files)
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize(
     ("name", "files", "why"),
     [
@@ -287,6 +289,7 @@ async def test_without_python_nothing_else_runs_next_to_a_process_and_everything
     assert await again.stdout.read_all() == b"here\n"
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize(
     ("script", "limit"),
     [
@@ -366,6 +369,7 @@ def find_python(installer: ModuleType, version: str) -> Path:
         pytest.skip(str(error))
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
 async def test_our_program_runs_on_the_python_of_the_image_which_is_not_that_of_the_server(
     api: Any, provider: Any, installer: ModuleType, version: str
@@ -430,6 +434,7 @@ async def test_an_image_that_is_too_large_is_refused_by_name(api: Any, hub: Regi
     await (await provider.create(BASE.but(image="large"))).aclose()
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize("packs_well", [True, False])
 async def test_an_image_that_is_too_large_does_not_stay_after_its_pull(
     api: Any, hub: Registry, provider: Any, packs_well: bool
@@ -460,6 +465,7 @@ ONBUILD RUN false
 """
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize(("path", "program"), [("/evil", False), ("/evil:/usr/bin", True)])
 async def test_nothing_that_an_image_sets_weakens_its_box(api: Any, provider: Any, path: str, program: bool) -> None:
     build(api, "hostile", HOSTILE.format(base=IMAGE, path=path))
@@ -525,6 +531,7 @@ async def test_a_server_removes_the_volumes_of_a_killed_one_and_no_others(api: A
 # ── building ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.suite("sandbox")
 async def test_a_folder_is_built_once(
     api: Any, provider: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -625,6 +632,7 @@ async def capped(cap: int, monkeypatch: pytest.MonkeyPatch) -> Any:
     return await opened("docker")
 
 
+@pytest.mark.suite("sandbox")
 async def test_the_least_recently_used_images_go_beyond_the_cap(
     api: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -178,6 +178,7 @@ def containers(backend: dict[str, str]) -> Iterator[Containers]:
         yield found
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.timeout(150)
 async def test_nothing_outlives_a_killed_server_and_the_next_one_finds_nothing(
     backend: dict[str, str], containers: Containers, tmp_path: Path
@@ -266,6 +267,7 @@ class Coding(Environment[Task]):
 """
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize("provider", ["bubblewrap", "unsafe-local"])
 async def test_background_processes_and_terminals_do_not_outlive_a_killed_server(provider: str, tmp_path: Path) -> None:
     await (await opened("bubblewrap-rlimits")).aclose()

@@ -15,6 +15,7 @@ HONORED = ("bubblewrap", "bubblewrap-rlimits", "sandboxd")
 """The backends whose sandboxes are made by bubblewrap; sandboxd's are on its host."""
 
 
+@pytest.mark.suite("sandbox", first=3)
 async def test_links_are_honored_or_refused_with_what_to_do(any_backend: Backend) -> None:
     kind, provider = any_backend
     settings = settings_of(kind).model_copy(update={"links": (("/app", "app"), ("/data", "deep/data"))})

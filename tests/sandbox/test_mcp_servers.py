@@ -81,6 +81,7 @@ class Cells(Environment[Task]):
 NAMES = ["shell", "write_cell", "read_cell", "draw", "die", "notes-add_note", "notes-read_notes", "notes-fail"]
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize("wire", ["channel", "mcp", "ors"])
 async def test_the_tools_of_servers_in_the_sandbox_are_the_episodes(serve: Any, wire: Any) -> None:
     server = await serve(Cells)
@@ -103,6 +104,7 @@ async def test_the_tools_of_servers_in_the_sandbox_are_the_episodes(serve: Any, 
         assert "Error executing tool fail" in text_of((await episode.call("notes-fail")).content)
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize("era", ["2026-07-28", "legacy"])
 async def test_a_stock_client_plays_the_tools_of_servers_in_the_sandbox(serve: Any, era: Any) -> None:
     server = await serve(Cells)
@@ -118,6 +120,7 @@ async def test_a_stock_client_plays_the_tools_of_servers_in_the_sandbox(serve: A
             assert not (await agent.call_tool("shell", {"command": "true"})).is_error
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize("revision", ["auto", "legacy", "2026-07-28"])
 async def test_a_server_of_the_mcp_package_works_on_every_revision(box: Sandbox, revision: Any) -> None:
     server = await connect_mcp(box, PACKAGED_COMMAND, revision=revision)
@@ -147,6 +150,7 @@ UNUSABLE = {
 }  # fmt: skip
 
 
+@pytest.mark.suite("sandbox", first=3)
 @pytest.mark.parametrize("mode", UNUSABLE)
 async def test_a_server_that_cannot_be_used_is_the_authors_error(box: Sandbox, mode: str) -> None:
     with pytest.raises(AuthoringError, match=UNUSABLE[mode]):
@@ -183,6 +187,7 @@ FAILURES = {
 }  # fmt: skip
 
 
+@pytest.mark.suite("sandbox", first=2)
 @pytest.mark.parametrize("mode", FAILURES)
 async def test_what_a_server_does_wrong_is_an_error_of_its_tool(box: Sandbox, mode: str) -> None:
     server = await hostile(box, mode)
@@ -209,6 +214,7 @@ async def test_blocks_that_cannot_be_shown_become_text(box: Sandbox) -> None:
     assert "[resource file:///etc/passwd]" in text_of(content)
 
 
+@pytest.mark.suite("sandbox")
 async def test_a_server_that_hangs_is_ended_after_some_calls(box: Sandbox) -> None:
     server = await hostile(box, "hang", restarts=1)
     ends = []
@@ -288,6 +294,7 @@ ATTACKS = {
 }  # fmt: skip
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_an_agent_that_attacks_its_server_stays_scored(host: Start, trainer: Principal, attack: str) -> None:
     command, expected = ATTACKS[attack]

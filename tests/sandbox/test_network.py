@@ -43,6 +43,7 @@ async def python(box: Sandbox, program: str, **values: int) -> RunResult:
     return await box.run(["python3", "-c", HELP + program, *map(str, values.values())])
 
 
+@pytest.mark.suite("sandbox", first=1)
 async def test_a_host_of_the_list_is_reached_and_others_are_refused_by_name(networked: Backend) -> None:
     async with origin() as allowed, origin() as other:
         box = await box_of(networked, f"127.0.0.1:{allowed.port}", "*.example.org")
@@ -128,6 +129,7 @@ ATTACKS = {
 }  # fmt: skip
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_there_is_no_other_way_out(networked: Backend, attack: str) -> None:
     async with origin() as allowed, origin() as other:
@@ -181,6 +183,7 @@ async def test_traffic_without_end_is_stopped_by_its_limit(networked: Backend) -
         assert (await box.run(["false"])).limit is None
 
 
+@pytest.mark.suite("sandbox", first=2)
 @pytest.mark.parametrize("ending", ["the command ends", "the command is canceled", "the box is closed"])
 async def test_connections_end_with_what_made_them(networked: Backend, ending: str) -> None:
     connected = asyncio.Event()
@@ -206,6 +209,7 @@ async def test_connections_end_with_what_made_them(networked: Backend, ending: s
         await asyncio.gather(running, return_exceptions=True)
 
 
+@pytest.mark.suite("sandbox")
 async def test_a_flood_of_requests_leaves_the_server_answering(networked: Backend) -> None:
     async with origin(echo) as target:
         box = await box_of(networked, f"127.0.0.1:{target.port}", limits=TIGHT.but(cpu_seconds=2, seconds=5))

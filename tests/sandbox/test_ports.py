@@ -72,6 +72,7 @@ async def port_of(box: Sandbox, program: str, *more: str) -> Port:
     return await box.expose(8000)
 
 
+@pytest.mark.suite("sandbox", first=2)
 @pytest.mark.parametrize("name", ANSWERS)
 async def test_a_port_that_answers_badly_is_a_typed_error_or_a_bounded_response(
     isolating_spawn: Backend, name: str
@@ -122,6 +123,7 @@ c.sendall(accept + b"\r\n\r\n")
 """
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize(
     "frames",
     [

@@ -173,6 +173,7 @@ async def settled(box: Sandbox, attack: Attack) -> tuple[bytes, ProcessEnd]:
     return written, end
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 async def test_a_background_process_that_attacks_is_contained(isolating_spawn: Backend, attack: Attack) -> None:
     async with await made(isolating_spawn) as box:

@@ -40,6 +40,7 @@ def sleeping(seconds: str) -> int:
     return found
 
 
+@pytest.mark.suite("sandbox", first=2)
 async def test_a_process_whose_output_is_not_read_waits_and_holds_at_most_its_window(spawning: Backend) -> None:
     async with await made(spawning) as box, await box.spawn(["sh", "-c", "yes; echo gone >&2"]) as process:
         while len(process.stdout._data) < WINDOW:
@@ -130,6 +131,7 @@ async def test_pages_that_processes_share_count_once_also_next_to_another_proces
 # ── limits ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.suite("sandbox", first=2)
 @pytest.mark.parametrize(
     ("name", "program", "limits"),
     [

@@ -33,6 +33,7 @@ os.mkdir("closed", 0)
 """
 
 
+@pytest.mark.suite("sandbox", first=1)
 async def test_directories_deeper_than_a_path_can_say_are_replaced_and_removed(any_backend: Backend) -> None:
     box = await box_of(any_backend)
     await box.write("first", b"1")

@@ -74,6 +74,7 @@ async def test_sandboxes_go_to_the_host_with_the_most_room_until_all_are_full(tm
             assert host_of(await provider.create(SETTINGS)) == small.url
 
 
+@pytest.mark.suite("sandbox")
 async def test_a_host_that_vanishes_takes_only_its_own_sandboxes_and_is_used_again_when_it_is_back(
     tmp_path: Path,
 ) -> None:
@@ -98,6 +99,7 @@ async def test_a_host_that_vanishes_takes_only_its_own_sandboxes_and_is_used_aga
             assert leftovers(second.owner) == []
 
 
+@pytest.mark.suite("sandbox")
 async def test_a_host_that_hangs_is_noticed_without_a_request_and_used_again_when_it_goes_on(tmp_path: Path) -> None:
     with hosts(tmp_path, (), ()) as (first, second):
         async with pool(first.url, second.url) as provider:
@@ -161,6 +163,7 @@ async def test_a_server_starts_when_only_one_of_its_hosts_answers_and_the_messag
             assert leftovers(host.owner) == []
 
 
+@pytest.mark.suite("sandbox")
 async def test_warm_sandboxes_of_a_lost_host_are_not_handed_out(tmp_path: Path) -> None:
     with hosts(tmp_path, (), ()) as (first, second):
         async with pool(first.url, second.url) as provider:
@@ -220,6 +223,7 @@ class TwoSteps:
         return Answer("done")
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("retries", [0, 2])
 async def test_episodes_on_a_host_that_is_killed_in_another_network_are_unscored_and_refilled_and_others_go_on(
@@ -258,6 +262,7 @@ async def test_episodes_on_a_host_that_is_killed_in_another_network_are_unscored
         assert leftovers(there.owner) == []
 
 
+@pytest.mark.suite("sandbox")
 @pytest.mark.timeout(120)
 async def test_nothing_outlives_a_killed_server_on_any_of_its_hosts(tmp_path: Path) -> None:
     world = tmp_path / "world.py"

@@ -254,6 +254,7 @@ async def test_nothing_outlives_a_killed_host_and_its_client_learns_of_it(
             assert leftovers(again.owner) == []
 
 
+@pytest.mark.suite("sandbox")
 async def test_a_host_that_is_stopped_in_order_ends_its_sandboxes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

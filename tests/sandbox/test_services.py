@@ -47,6 +47,7 @@ def test_every_check_passes_over_the_service_s_own_client(service: str) -> None:
     _run(service, seconds=590)
 
 
+@pytest.mark.suite("sandbox", first=2)
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_missing_client_is_named_with_the_command_that_installs_it(service: str) -> None:
     code = (

@@ -145,6 +145,7 @@ async def test_50_tasks_run_in_50_images_that_share_their_base(api: Any, tmp_pat
     await images.aclose()
 
 
+@pytest.mark.suite("sandbox")
 async def test_public_and_private_fields_choose_the_image_of_agent_and_verifier(api: Any, tmp_path: Path) -> None:
     path = world(tmp_path, *folders(tmp_path, 2), f'id="public", image="{BARE}"')
     async with serving([load_environment(f"{path}:Coding")], variables=dict(os.environ)) as server:
@@ -155,6 +156,7 @@ async def test_public_and_private_fields_choose_the_image_of_agent_and_verifier(
             assert (mark, reward) == ("", 1.0)  # that image has no mark, for the verifier either
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
@@ -187,6 +189,7 @@ async def test_a_server_none_of_whose_tasks_has_an_image_does_not_start(api: Any
             pass
 
 
+@pytest.mark.suite("sandbox")
 async def test_nothing_is_left_of_a_server_that_is_killed_while_it_builds(api: Any, tmp_path: Path) -> None:
     (task,) = folders(tmp_path, 1, f"FROM {BARE}\nRUN sleep 600\nCOPY mark /mark\n")
     path = world(tmp_path, task)
@@ -281,6 +284,7 @@ def _python_of_everyone() -> tuple[str, str]:
     return python, os.pathsep.join(place for place in sys.path if place and not place.startswith(sys.base_prefix))
 
 
+@pytest.mark.suite("sandbox")
 @pytest.mark.timeout(150)
 async def test_an_ordinary_users_server_starts_podman_which_ends_with_it(podman_address: str, tmp_path: Path) -> None:
     run = Path(podman_address.removeprefix("unix://")).parent

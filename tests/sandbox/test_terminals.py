@@ -26,6 +26,7 @@ async def made(backend: Backend) -> Sandbox:
     return await provider.create(settings_of(kind, LIMITS))
 
 
+@pytest.mark.suite("sandbox", first=2)
 async def test_a_shell_stays_open_and_keeps_its_state(spawning: Backend) -> None:
     async with await made(spawning) as box, await box.open_terminal(env=PROMPT) as terminal:
         await terminal.wait_for("> ")
@@ -183,6 +184,7 @@ def test_whatever_a_program_writes_the_screen_keeps_its_size(
     assert len(terminal._shown().lines) == rows_then
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize(
     "piece",
     [b"\x1b]0;" + b"x" * 4000, b"\x1b7", b"\x1b[" + b"1;" * 2000, "e\u0301\u0301".encode(), b"\x1b[6n", b"9" * 4000],

@@ -53,6 +53,7 @@ def model(name: str) -> type[WireModel]:
     raise AssertionError(f"no wire type {name}")
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize("script", ["generate_schema.py", "generate_spec.py"])
 def test_what_is_generated_is_up_to_date(script: str) -> None:
     done = subprocess.run(

@@ -176,6 +176,7 @@ def test_markers_are_found_on_functions_methods_and_parameters(manifest: ModuleT
     }
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [

@@ -156,6 +156,7 @@ async def test_a_last_step_that_finishes_the_task_completes_it(peer: Peer) -> No
     assert (result["error"]["code"], result["endReason"]) == ("refused", "step_limit")
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.requirement("LIM-2", "REW-8")
 async def test_an_idle_episode_ends_when_its_time_has_passed(peer: Peer, server: LudusServer) -> None:
     episode = (await peer.start(limits={"seconds": 0.3}))["episode"]
@@ -256,6 +257,7 @@ async def test_observations_that_add_up_to_too_much_truncate_the_episode(peer: P
     assert (await peer.info(episode))["reward"]["value"] == 1.0
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.requirement("LIM-6", "GET-1")
 async def test_use_puts_off_expiry(serve: Serve, connect: Connect, wire: str) -> None:
     server = await serve(*world.WORLD, limits=ServerLimits(idle_seconds=0.6, grace_seconds=0.3))

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -15,13 +17,26 @@ def selected_suites() -> frozenset[str]:
     return frozenset(name for name in os.environ.get("LUDUS_SUITES", "").split(",") if name)
 
 
-def is_selected(item: pytest.Item) -> bool:
-    """Return whether this run includes a test.
+def selected(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests that this run includes, in their order.
 
-    `make test` leaves out the tests with the marker `suite`, except those that run a sample there (`sample=True`). A
-    run of suites includes the marked tests of these suites alone.
+    `make test` leaves out the tests with the marker `suite`, except those that run a sample there (`sample=True`), and
+    the first few parameters of those that name a number (`first=2`). A run of suites includes the marked tests of these
+    suites alone.
     """
+    if suites := selected_suites():
+        return [item for item in items if any(marker.args[0] in suites for marker in item.iter_markers("suite"))]
+    seen: Counter[str] = Counter()
+    return [item for item in items if _in_every_run(item, seen)]
+
+
+def _in_every_run(item: pytest.Item, seen: Counter[str]) -> bool:
     markers = list(item.iter_markers("suite"))
-    if selected := selected_suites():
-        return any(marker.args[0] in selected for marker in markers)
-    return all(marker.kwargs.get("sample") for marker in markers)
+    limits = [marker.kwargs["first"] for marker in markers if "first" in marker.kwargs]
+    if not all(marker.kwargs.get("sample") or "first" in marker.kwargs for marker in markers):
+        return False
+    if not limits:
+        return True
+    function = item.nodeid.partition("[")[0]
+    seen[function] += 1
+    return seen[function] <= min(limits)

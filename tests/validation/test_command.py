@@ -28,6 +28,7 @@ def validate(*arguments: object, cwd: Path | None = None) -> subprocess.Complete
     return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, cwd=cwd, env=variables)
 
 
+@pytest.mark.suite("validation")
 @pytest.mark.timeout(600)
 def test_a_fault_is_reported_with_its_remedy_and_its_place_and_exit_code_1() -> None:
     done = validate(f"{FAULTS}/rewarded.py:EmptyIsRight", "--check", "floor-gap", "--tasks", 3)
@@ -38,6 +39,7 @@ def test_a_fault_is_reported_with_its_remedy_and_its_place_and_exit_code_1() -> 
     assert "Found: floor-gap" in done.stdout
 
 
+@pytest.mark.suite("validation")
 @pytest.mark.timeout(600)
 def test_warnings_pass_unless_strict() -> None:
     target = f"{FAULTS}/declared.py:NothingToTest"
@@ -59,6 +61,7 @@ def test_the_report_is_json_on_demand(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.suite("validation", first=1)
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
@@ -106,6 +109,7 @@ def test_a_secret_in_the_wrong_form_is_not_shown() -> None:
     assert "4711" not in said
 
 
+@pytest.mark.suite("validation", first=1)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("program", "told"),
@@ -126,6 +130,7 @@ def test_what_cannot_be_served_is_a_finding_of_its_own(tmp_path: Path, program: 
     assert told in check["findings"][0]["message"]
 
 
+@pytest.mark.suite("validation")
 @pytest.mark.timeout(600)
 def test_an_address_is_validated_with_the_class_next_to_it() -> None:
     async def check() -> None:
@@ -140,6 +145,7 @@ def test_an_address_is_validated_with_the_class_next_to_it() -> None:
     asyncio.run(check())
 
 
+@pytest.mark.suite("validation", first=1)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_server_is_left_however_the_command_ends(tmp_path: Path, number: signal.Signals) -> None:

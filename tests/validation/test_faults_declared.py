@@ -10,11 +10,13 @@ MODULE = "declared"
 pytestmark = pytest.mark.timeout(900)
 
 
+@pytest.mark.suite("validation", first=7)
 @pytest.mark.parametrize("name", planted(MODULE))
 def test_a_fault_is_found_by_its_check(name: str) -> None:
     assert_found(MODULE, name)
 
 
+@pytest.mark.suite("validation")
 @pytest.mark.parametrize("name", with_all_checks(MODULE))
 def test_no_other_check_finds_anything(name: str) -> None:
     assert_nothing_else_found(MODULE, name)

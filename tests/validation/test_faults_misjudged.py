@@ -23,6 +23,7 @@ def verdict_of(name: str, kind: str, settings: Settings = QUICK) -> Verdict:
     return verdict
 
 
+@pytest.mark.suite("validation", first=1)
 @pytest.mark.parametrize(("name", "kind"), PLANTED.items(), ids=list(PLANTED))
 def test_a_check_finds_what_looks_sound(name: str, kind: str) -> None:
     assert {finding.kind for finding in reports_of_own_check("misjudged")[name].findings} == {kind}

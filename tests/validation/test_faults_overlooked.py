@@ -23,6 +23,7 @@ def verdict_on(name: str) -> Verdict:
     return verdict
 
 
+@pytest.mark.suite("validation", first=1)
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_check_finds_what_is_easily_overlooked(name: str) -> None:
     assert report_on(name).findings

@@ -12,11 +12,13 @@ SAMPLE = 3
 pytestmark = pytest.mark.timeout(900)
 
 
+@pytest.mark.suite("validation", first=1)
 @pytest.mark.parametrize("name", sampled(MODULE, SAMPLE))
 def test_a_fault_is_found_by_its_check(name: str) -> None:
     assert_found(MODULE, name, SAMPLE)
 
 
+@pytest.mark.suite("validation")
 @pytest.mark.parametrize("name", with_all_checks(MODULE))
 def test_no_other_check_finds_anything(name: str) -> None:
     assert_nothing_else_found(MODULE, name)

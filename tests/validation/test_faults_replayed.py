@@ -49,6 +49,7 @@ def report_on(name: str) -> Report:
     return reports(every if "planted-faults" in selected_suites() else SAMPLE)[name]
 
 
+@pytest.mark.suite("validation", first=1)
 @pytest.mark.parametrize("name", marked(TRAPS))
 def test_a_trap_is_found_with_its_cause_and_a_remedy(name: str) -> None:
     report = report_on(name)
@@ -130,6 +131,7 @@ def run_validate(folder: Path, *options: str, **made: str) -> subprocess.Complet
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=folder, env=variables)
 
 
+@pytest.mark.suite("validation")
 def test_a_change_of_behavior_without_one_of_the_version_is_found(tmp_path: Path) -> None:
     assert run_validate(tmp_path, "--out", "last.json").returncode == 0
     recorded = json.loads((tmp_path / "last.json").read_text())[0]["recorded"]
@@ -145,6 +147,7 @@ def test_a_change_of_behavior_without_one_of_the_version_is_found(tmp_path: Path
     assert "the version has changed from 1.0.0 to 1.1.0" in again.stdout
 
 
+@pytest.mark.suite("validation", first=1)
 @pytest.mark.parametrize("content", ["", "{}", '[{"format": "other"}]'])
 def test_a_file_that_is_no_report_is_bad_input(tmp_path: Path, content: str) -> None:
     (tmp_path / "last.json").write_text(content)

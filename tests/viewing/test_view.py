@@ -227,6 +227,7 @@ def test_a_browser_without_a_network_shows_the_page_and_runs_nothing_in_it(tmp_p
     assert "How episodes ended" in shown
 
 
+@pytest.mark.suite("breadth")
 def test_a_large_file_is_read_in_bounded_memory(tmp_path: Path) -> None:
     file, text = tmp_path / "many.jsonl", "x" * 20_000
     with file.open("w") as lines:

@@ -168,6 +168,7 @@ async def test_a_nonsensical_length_is_refused(small: Any, connect: CONNECT, len
     await assert_healthy(small, connect)
 
 
+@pytest.mark.suite("breadth", first=2)
 @pytest.mark.parametrize(
     ("beginning", "drip"),
     [

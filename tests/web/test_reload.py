@@ -98,6 +98,7 @@ async def described(url: str) -> str:
     return await asyncio.get_running_loop().run_in_executor(None, ask)
 
 
+@pytest.mark.suite("breadth")
 async def test_a_changed_file_restarts_the_server_on_the_same_port(serve: Serve, tmp_path: Path) -> None:
     server = await serve()
     url = (await server.line(r"at (http://\S+) "))[1]
@@ -116,6 +117,7 @@ async def test_a_changed_file_restarts_the_server_on_the_same_port(serve: Serve,
         await described(url)
 
 
+@pytest.mark.suite("breadth")
 async def test_a_file_that_cannot_be_imported_is_named_and_the_next_change_serves_again(
     serve: Serve, tmp_path: Path
 ) -> None:
@@ -130,6 +132,7 @@ async def test_a_file_that_cannot_be_imported_is_named_and_the_next_change_serve
     assert await server.stop(signal.SIGINT) == 0
 
 
+@pytest.mark.suite("breadth")
 async def test_a_first_import_that_fails_waits_for_a_change_too(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "toy.py").write_text("import no_such_package_at_all\n")
     server = await serve()

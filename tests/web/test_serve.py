@@ -147,6 +147,7 @@ async def channel() -> AsyncIterator[Open]:
 # ── stopping ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.requirement("LIFE-10")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_lets_steps_end_tears_episodes_down_and_exits_with_success(
@@ -234,6 +235,7 @@ async def test_a_signal_ends_a_server_on_stdio_and_tears_its_episode_down(yard_f
 # ── starting ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.suite("breadth")
 @pytest.mark.requirement("CRED-7")
 async def test_other_addresses_are_refused_without_tokens_with_how_to_make_one(yard_file: Path) -> None:
     for host in ("0.0.0.0", "::", "192.168.1.1", "example.org"):
@@ -364,6 +366,7 @@ def test_a_wrong_command_line_says_what_is_right(
 # ── the log ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.requirement("CRED-14")
 @pytest.mark.parametrize("style", ["console", "json"])
 async def test_no_credential_or_secret_is_in_the_log_and_the_incident_is(

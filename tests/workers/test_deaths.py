@@ -61,6 +61,7 @@ async def test_with_a_journal_episodes_go_on_after_their_worker_was_killed(launc
     assert len(server.pids("w1")) == 1, "the other worker was not disturbed"
 
 
+@pytest.mark.suite("workers")
 @WIRES
 async def test_calls_under_way_while_workers_are_killed_are_answered_once(launch: Any, wire: Any) -> None:
     server: WorkersServer = await launch(journal=True)
@@ -78,6 +79,7 @@ async def test_calls_under_way_while_workers_are_killed_are_answered_once(launch
         assert {(info.steps, info.reward.value) for info in infos if info.reward is not None} == {(20, 20.0)}
 
 
+@pytest.mark.suite("workers", first=1)
 @ALL_WIRES
 async def test_without_a_journal_lost_episodes_fail_at_once_and_others_go_on(launch: Any, wire: Any) -> None:
     server: WorkersServer = await launch(journal=False)
@@ -106,6 +108,7 @@ async def test_without_a_journal_lost_episodes_fail_at_once_and_others_go_on(lau
                 await one.close()
 
 
+@pytest.mark.suite("workers")
 @pytest.mark.requirement("CHAN-26")
 async def test_a_worker_that_cannot_come_back_leaves_its_requests_answered(launch: Any, tmp_path: Path) -> None:
     world = tmp_path / "fleeting_world.py"
@@ -141,6 +144,7 @@ async def test_a_worker_that_cannot_come_back_leaves_its_requests_answered(launc
     assert await server.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.suite("workers")
 async def test_rollouts_play_lost_episodes_again(launch: Any) -> None:
     server: WorkersServer = await launch(journal=False)
     async with connect(server.url) as client:
@@ -157,6 +161,7 @@ async def test_rollouts_play_lost_episodes_again(launch: Any) -> None:
         assert {worker_of(one.episode or "") for one in found} == {"w0", "w1"}
 
 
+@pytest.mark.suite("workers")
 async def test_an_agent_at_its_play_url_learns_that_its_worker_died(launch: Any) -> None:
     server: WorkersServer = await launch(journal=False)
     async with connect(server.url) as client:
@@ -172,6 +177,7 @@ async def test_an_agent_at_its_play_url_learns_that_its_worker_died(launch: Any)
         await server.replaced("w0", pid)
 
 
+@pytest.mark.suite("workers", first=1)
 @pytest.mark.parametrize("journal", [True, False])
 async def test_a_paused_worker_is_killed_and_replaced_and_never_writes_again(launch: Any, journal: bool) -> None:
     server: WorkersServer = await launch("--unresponsive-seconds", "1", journal=journal)
@@ -193,18 +199,21 @@ async def test_a_paused_worker_is_killed_and_replaced_and_never_writes_again(lau
     assert "did not answer and was killed" in server.said
 
 
+@pytest.mark.suite("workers", first=1)
 async def test_no_worker_outlives_a_supervisor_that_is_killed(server: WorkersServer) -> None:
     workers = [server.pid_of(name) for name in ("w0", "w1")]
     await server.end(signal.SIGKILL)
     await until(lambda: not any(map(runs, workers)))
 
 
+@pytest.mark.suite("workers", first=1)
 async def test_not_even_a_paused_worker_outlives_a_supervisor_that_is_killed(server: WorkersServer) -> None:
     paused = await server.kill("w0", signal.SIGSTOP)
     await server.end(signal.SIGKILL)
     await until(lambda: not runs(paused))
 
 
+@pytest.mark.suite("workers")
 @WIRES
 async def test_clients_go_on_after_the_gateway_was_killed(launch: Any, wire: Any) -> None:
     server: WorkersServer = await launch(journal=True)
@@ -220,6 +229,7 @@ async def test_clients_go_on_after_the_gateway_was_killed(launch: Any, wire: Any
         assert await playing == [list(range(1, 31))] * 10
 
 
+@pytest.mark.suite("workers")
 @WIRES
 async def test_a_start_that_is_sent_again_after_the_gateway_was_killed_gets_the_same_group(
     launch: Any, wire: Any
@@ -267,6 +277,7 @@ async def test_a_foreign_client_is_closed_with_a_reason_and_finds_its_episode_ag
             assert again["result"]["episodes"][0]["episode"] == started["result"]["episodes"][0]["episode"]
 
 
+@pytest.mark.suite("workers")
 async def test_journals_hold_each_workers_own_episodes(launch: Any) -> None:
     server: WorkersServer = await launch(journal=True)
     async with connect(server.url) as client:

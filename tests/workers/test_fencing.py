@@ -40,6 +40,7 @@ async def ask(url: str, method: str, path: str, introduction: str = "secret ") -
         return reply.status
 
 
+@pytest.mark.suite("workers")
 async def test_a_process_lives_as_long_as_its_gateway_asks_for_its_load(tmp_path: Path) -> None:
     process, url = await started(tmp_path, 1.0)
     loop = asyncio.get_running_loop()

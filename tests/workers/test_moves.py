@@ -74,6 +74,7 @@ async def test_a_call_under_way_during_a_move_is_repeated_by_the_next_process_an
     assert "killed" not in server.said
 
 
+@pytest.mark.suite("workers")
 async def test_a_call_that_acts_on_the_outside_is_waited_for_and_runs_once(launch: Any) -> None:
     server: WorkersServer = await launch("--workers", "1", journal=True, specs=SPECS)
     async with connect(server.url) as client:

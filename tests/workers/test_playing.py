@@ -54,6 +54,7 @@ async def total(episode: Episode, number: int) -> str:
     return text_of((await episode.call("add", number=number)).content).split()[0]
 
 
+@pytest.mark.suite("workers", first=1)
 @WIRES
 async def test_starts_are_spread_over_the_workers_and_episodes_keep_their_state(
     idle_server: WorkersServer, wire: Any
@@ -71,6 +72,7 @@ async def test_starts_are_spread_over_the_workers_and_episodes_keep_their_state(
         await asyncio.gather(*(one.close() for one in episodes))
 
 
+@pytest.mark.suite("workers", first=1)
 @WIRES
 async def test_the_next_episode_goes_to_the_worker_with_fewer(idle_server: WorkersServer, wire: Any) -> None:
     async with connect(idle_server.url, wire=wire) as client:
@@ -86,6 +88,7 @@ async def test_the_next_episode_goes_to_the_worker_with_fewer(idle_server: Worke
                 second = [await ledger.start(index=0) for _ in range(2)]
 
 
+@pytest.mark.suite("workers", first=1)
 @pytest.mark.parametrize("wire", ["channel", "mcp"])
 async def test_a_group_and_its_forks_are_on_one_worker(server: WorkersServer, wire: Any) -> None:
     async with connect(server.url, wire=wire) as client, client.environment("ledger").group(6, index=1) as group:
@@ -98,6 +101,7 @@ async def test_a_group_and_its_forks_are_on_one_worker(server: WorkersServer, wi
         assert await total(group[0], 1) == "3"
 
 
+@pytest.mark.suite("workers", first=1)
 @pytest.mark.parametrize("wire", ["channel", "mcp"])
 async def test_a_start_under_a_key_that_was_used_reaches_the_worker_that_had_it(
     idle_server: WorkersServer, wire: Any
@@ -169,6 +173,7 @@ class Foreign:
         return [replies[first + place] for place in range(len(requests))]
 
 
+@pytest.mark.suite("workers")
 @pytest.mark.requirement("CHAN-24")
 async def test_one_array_for_episodes_of_both_workers_is_answered_completely_and_in_order(
     idle_server: WorkersServer,
@@ -214,6 +219,7 @@ async def test_the_upgrade_says_where_the_channel_of_each_worker_is(server: Work
         assert refused.value.status == 400
 
 
+@pytest.mark.suite("workers")
 async def test_plain_ors_requests_play_in_sessions_of_both_kinds_of_ids(idle_server: WorkersServer) -> None:
     async with aiohttp.ClientSession(idle_server.url) as session:
 
@@ -271,6 +277,7 @@ async def requests_over_mcp(session: aiohttp.ClientSession) -> float:
     return sum(map(float, re.findall(r'wire="mcp"} (.+)', metrics)))
 
 
+@pytest.mark.suite("workers", first=1)
 @pytest.mark.parametrize("wire", ["channel", "mcp"])
 async def test_a_report_of_outcomes_reaches_every_worker(idle_server: WorkersServer, wire: Any) -> None:
     counts = []
@@ -290,6 +297,7 @@ async def test_a_report_of_outcomes_reaches_every_worker(idle_server: WorkersSer
     assert counts == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.suite("workers")
 async def test_pages_answer_for_all_workers(idle_server: WorkersServer) -> None:
     async with connect(idle_server.url) as client, aiohttp.ClientSession(idle_server.url) as session:
         episodes = [await client.environment("ledger").start(index=0) for _ in range(4)]
@@ -306,6 +314,7 @@ async def test_pages_answer_for_all_workers(idle_server: WorkersServer) -> None:
         await asyncio.gather(*(one.close() for one in episodes))
 
 
+@pytest.mark.suite("workers")
 async def test_tokens_are_required_and_scopes_hold_behind_the_gateway(launch: Any) -> None:
     token, record = new_token("trainer", ("tasks:read", "episodes:run", "rewards:read"))
     server = await launch(journal=False, variables={"LUDUS_TOKENS": TokenFile(tokens=(record,)).model_dump_json()})

@@ -163,6 +163,7 @@ async def test_workers_come_and_go_with_the_episodes_and_lose_none(launch: Any, 
     assert "cannot start" not in server.said
 
 
+@pytest.mark.suite("workers", first=1)
 @pytest.mark.parametrize(
     ("options", "said"),
     [

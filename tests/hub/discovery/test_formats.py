@@ -61,6 +61,7 @@ def labels(found: list[dict[str, Any]]) -> list[str]:
     return [f"{one['server']['name']}@{one['server']['version']}" for one in found]
 
 
+@pytest.mark.suite("hub", first=1)
 def test_a_version_has_a_valid_server_json_with_a_pinned_remote(client: httpx.Client) -> None:
     entry = EnvironmentEntry(
         name="toss", source="alice_x:Toss", splits=(SplitInfo(name="train", type="train", count=2),)
@@ -179,6 +180,7 @@ def test_the_version_filter_gives_one_version_of_each_server(client: httpx.Clien
     assert servers(client, search=f"{owner}.", version="3.0.0") == []
 
 
+@pytest.mark.suite("hub", first=3)
 @pytest.mark.parametrize(
     ("params", "word"),
     [
@@ -272,6 +274,7 @@ def public_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]
     hub.stop()
 
 
+@pytest.mark.suite("hub")
 def test_a_public_hub_names_itself_whatever_host_a_client_claims(public_hub: HubProcess) -> None:
     with public_hub.client() as client:
         card = client.get("/e/alice/coin/mcp/server-card", headers={"host": "evil.example"})

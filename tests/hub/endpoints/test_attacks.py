@@ -70,6 +70,7 @@ async def assert_plays(hub: Any) -> None:
         assert text_of((await episode.call("add", number=1)).content).startswith("1")
 
 
+@pytest.mark.suite("hub-endpoints", first=1)
 @pytest.mark.parametrize("what", CODE)
 async def test_a_limit_stops_code_that(start_hub: Any, tools: Any, what: str) -> None:
     hub = await start_hub(limits={"disk": 48 << 20, "processes": 48, "file_size": 16 << 20})
@@ -83,6 +84,7 @@ async def test_a_limit_stops_code_that(start_hub: Any, tools: Any, what: str) ->
     await assert_plays(hub)
 
 
+@pytest.mark.suite("hub-endpoints", first=1)
 @pytest.mark.parametrize("wire", ["channel", "mcp", "ors"])
 async def test_a_process_that_ends_during_an_episode_fails_it_with_the_error_of_the_transport(
     hub: Any, wire: Any
@@ -93,6 +95,7 @@ async def test_a_process_that_ends_during_an_episode_fails_it_with_the_error_of_
     await assert_plays(hub)
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_kill_9_of_a_process_fails_its_episodes_and_the_next_one_plays(hub: Any, tools: Any) -> None:
     async with playing(hub) as episode:
         (pid,) = tools.server_processes()
@@ -103,6 +106,7 @@ async def test_kill_9_of_a_process_fails_its_episodes_and_the_next_one_plays(hub
     assert tools.server_processes() != [pid]
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_a_process_that_does_not_answer_is_killed_and_replaced(start_hub: Any) -> None:
     hub = await start_hub(unresponsive_seconds=1.0)
     await hub.publish()
@@ -179,6 +183,7 @@ for line in open("/proc/net/tcp").readlines()[1:]:
 """
 
 
+@pytest.mark.suite("hub-endpoints", first=1)
 @pytest.mark.parametrize("granted", [True, False])
 async def test_a_wish_for_a_network_is_granted_by_the_operator_alone(start_hub: Any, site: str, granted: bool) -> None:
     hub = await start_hub(network=("ada/counter",) if granted else ())

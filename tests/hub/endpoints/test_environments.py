@@ -88,6 +88,7 @@ async def test_a_wheel_for_another_version_of_ludus_is_refused(make: Any, releas
         await make(release(requires=("ludus-rl>=999",)))
 
 
+@pytest.mark.suite("hub-endpoints", first=1)
 @pytest.mark.parametrize("program", ["uv", "pip"])
 async def test_ludus_is_never_asked_of_an_index(
     make: Any, release: Any, monkeypatch: pytest.MonkeyPatch, program: str
@@ -157,6 +158,7 @@ async def test_a_wheel_that_has_changed_on_the_disk_is_refused(make: Any, releas
         await make(found)
 
 
+@pytest.mark.suite("hub-endpoints", first=1)
 async def test_an_installation_that_takes_too_long_ends(make: Any, release: Any) -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
@@ -200,6 +202,7 @@ async def test_an_environment_beyond_the_size_limit_is_refused(tmp_path: Path, r
         await provider.aclose()
 
 
+@pytest.mark.suite("hub-endpoints", first=1)
 async def test_pip_installs_where_there_is_no_uv(
     make: Any, release: Any, links: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ async def test_the_domain_of_the_settings_is_answered_and_no_other(start_hub: An
     assert [answer.status_code for answer in answers] == [200, 421]
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_every_transport_answers_at_the_host_name(hub: Any) -> None:
     await hub.publish(version="1.1.0")
     host = hub.url.replace("http://127.0.0.1", "counter.ada.localhost")

@@ -25,6 +25,7 @@ from ludus.server.auth.tokens import TokenFile, TokenStore, new_token, write_tok
 pytestmark = pytest.mark.timeout(120)
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_episodes_of_a_version_finish_there_while_new_ones_begin_on_the_next(hub: Any, tools: Any) -> None:
     async with connect(hub.address()) as client, connect(hub.address(version="1.0.0")) as pinned:
         counter = client.environment("counter")
@@ -102,6 +103,7 @@ async def test_a_hub_that_stops_during_an_episode_leaves_no_process_and_no_file(
     assert not list((hub.data / "environments").glob(".ludus-*"))
 
 
+@pytest.mark.suite("hub-endpoints", first=1)
 @pytest.mark.parametrize("limit", ["running", "running_of_owner"])
 async def test_beyond_the_limit_the_unused_endpoint_is_stopped_and_those_in_use_are_not(
     start_hub: Any, tools: Any, limit: str
@@ -124,6 +126,7 @@ async def test_beyond_the_limit_the_unused_endpoint_is_stopped_and_those_in_use_
     await tools.until(lambda: len(tools.server_processes()) == 1)
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_a_busy_endpoint_has_a_spare_that_takes_over_at_once(start_hub: Any, tools: Any) -> None:
     hub = await start_hub(spares=True)
     await hub.publish()
@@ -173,6 +176,7 @@ async def test_logs_are_streamed_to_the_owner_alone(start_hub: Any, tmp_path: Pa
                             break
 
 
+@pytest.mark.suite("hub-endpoints", first=1)
 @pytest.mark.parametrize("wire", ["channel", "mcp", "ors"])
 async def test_one_principal_cannot_reach_the_episodes_of_another(start_hub: Any, tmp_path: Path, wire: Any) -> None:
     made = {name: new_token(name, ["episodes:run", "tasks:read", "rewards:read"]) for name in ("bob", "eve")}
@@ -230,6 +234,7 @@ async def test_a_hub_without_a_sandbox_refuses_unless_the_operator_trusts_all_pa
     assert not tools.server_processes()
 
 
+@pytest.mark.suite("hub-endpoints", first=1)
 @pytest.mark.parametrize("wire", ["channel", "mcp", "ors"])
 async def test_the_operators_own_packages_run_without_a_sandbox_if_that_is_allowed(start_hub: Any, wire: Any) -> None:
     hub = await start_hub(unsafe_own_packages=True)
@@ -253,6 +258,7 @@ async def test_a_client_that_leaves_during_a_call_frees_what_its_request_held(hu
     await tools.until(lambda: hub.server().in_use == 0, 5)
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_a_large_answer_passes_whole(hub: Any) -> None:
     async with connect(hub.address()) as client:
         episode = await client.environment("counter").start(index=0)
@@ -260,6 +266,7 @@ async def test_a_large_answer_passes_whole(hub: Any) -> None:
         assert len(text_of(large.content)) >= 900_000
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_metrics_count_endpoints_by_state(start_hub: Any) -> None:
     hub = await start_hub()
     await hub.publish()
@@ -274,6 +281,7 @@ async def test_metrics_count_endpoints_by_state(start_hub: Any) -> None:
         assert f'ludus_hub_endpoints{{state="{state}"}} {count}.0' in text
 
 
+@pytest.mark.suite("hub-endpoints", first=1)
 @pytest.mark.parametrize("wire", ["channel", "mcp", "ors"])
 async def test_a_client_shows_why_an_endpoint_does_not_start(start_hub: Any, wire: Any) -> None:
     hub = await start_hub()

@@ -16,6 +16,7 @@ from ludus.protocol.workers import worker_of, worker_of_session
 pytestmark = pytest.mark.timeout(120)
 
 
+@pytest.mark.suite("hub-endpoints", first=1)
 @pytest.mark.parametrize("wire", ["channel", "mcp", "ors"])
 @pytest.mark.parametrize("version", [None, "1.0.0"], ids=["newest", "pinned"])
 async def test_our_client_plays_an_episode_with_rewards(hub: Any, wire: Any, version: str | None) -> None:

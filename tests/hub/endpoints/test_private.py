@@ -85,6 +85,7 @@ async def test_a_stranger_finds_nothing_and_a_reader_plays(private: tuple[Any, d
             await client.environment("counter").start(index=0)
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_a_channel_ends_with_the_token_and_with_the_right_to_read(private: tuple[Any, dict[str, str]]) -> None:
     hub, tokens = private
     parts = hub.app.state.hub
@@ -106,6 +107,7 @@ async def test_a_channel_ends_with_the_token_and_with_the_right_to_read(private:
             assert refused.value.status in (401, 404)
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_test_splits_open_for_those_who_may_publish_the_package_alone(start_hub: Any) -> None:
     hub = await start_hub()
     source = """
@@ -137,6 +139,7 @@ class Guess(Environment[Secret]):
         assert not isinstance(refused.value, NotFound | ConnectionFailed)
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_a_removed_member_loses_open_channels_and_a_demoted_one_its_test_splits(
     start_hub: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

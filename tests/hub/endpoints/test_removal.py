@@ -67,6 +67,7 @@ def test_what_a_killed_process_used_can_be_removed(tmp_path: Path) -> None:
     assert remove_unused(tmp_path, 0, 0) == [folder.name]
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_a_hub_keeps_the_environment_of_an_endpoint_that_runs(start_hub: Any, tools: Any) -> None:
     hub = await start_hub(limits={"environments": 1}, idle_seconds=0.5)
     for name in ("one", "two"):

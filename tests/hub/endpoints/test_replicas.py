@@ -100,6 +100,7 @@ async def _first_of_pinned(hub: Any) -> str:
         return text
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_a_replica_that_dies_takes_only_its_own_episodes_with_it_and_comes_back(
     start_hub: Any, tools: Any
 ) -> None:

@@ -30,6 +30,7 @@ async def written(address: str) -> str:
         return text_of((await episode.call("run", code=WRITE)).content)
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_an_endpoint_gets_the_disk_that_its_manifest_asks_for(start_hub: Any) -> None:
     hub = await start_hub(limits={"disk": 16 * MEGABYTE, "most_disk": 64 * MEGABYTE})
     asking = await hub.publish("asking", resources=Resources(disk_mb=64))
@@ -38,6 +39,7 @@ async def test_an_endpoint_gets_the_disk_that_its_manifest_asks_for(start_hub: A
     assert "No space left" in await written(modest)
 
 
+@pytest.mark.suite("hub-endpoints", first=1)
 @pytest.mark.parametrize(
     ("resources", "words"),
     [

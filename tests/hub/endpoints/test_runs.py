@@ -70,6 +70,7 @@ async def test_a_player_with_all_rights_reaches_an_episode_of_its_run_at_the_pla
     assert [(row["reward"], row["value"], row["end"]) for row in rows] == [(3.0, 0.0, "closed")]
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_an_endpoint_that_dies_under_a_run_costs_no_episode(start_hub: Any) -> None:
     hub = await start_hub()
     await hub.publish()

@@ -81,6 +81,7 @@ async def runs(episode: Episode, code: str) -> str:
     return text_of((await episode.call("run", code=code)).content)
 
 
+@pytest.mark.suite("hub-endpoints", first=1)
 @pytest.mark.parametrize("wire", ["channel", "mcp", "ors"])
 async def test_an_environment_with_a_sandbox_plays_unchanged(start_hub: Any, wire: Any) -> None:
     hub = await start_hub()
@@ -298,6 +299,7 @@ print("sent")
 """
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_an_endpoint_cannot_get_more_from_its_broker_than_it_was_granted(start_hub: Any) -> None:
     hub = await start_hub(limits={"sandboxes": 4})
     await publish(hub)

@@ -42,6 +42,7 @@ async def run(*command: str, **variables: str) -> str:
     return output
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_the_client_plays_at_the_endpoint(hub: Any) -> None:
     said = await run(sys.executable, "-W", "error", "-c", of(hub)["Python client"])
     assert "Add, at version 1.0.0." in said
@@ -61,6 +62,7 @@ async def test_the_command_of_the_hub_installs_the_version(hub: Any, tmp_path: P
     assert list((tmp_path / "venv").rglob("ada_counter.py"))
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_an_mcp_host_finds_the_tools(hub: Any, tools: Any, tmp_path: Path) -> None:
     (server,) = json.loads(of(hub)["MCP host"])["mcpServers"].values()
     assert server["type"] == "http"

@@ -77,6 +77,7 @@ def match(people: PeopleHub, first: str, second: str, score: float) -> str:
     return key
 
 
+@pytest.mark.suite("hub", first=1)
 def test_entrants_on_a_private_package_are_absent_for_strangers(people: PeopleHub) -> None:
     key, other = entrant(people, "alice", PRIVATE), entrant(people, "carol", PRIVATE)
     played = match(people, key, other, 1.0)
@@ -143,6 +144,7 @@ def test_matches_on_private_packages_go_with_the_account_of_their_owner(people: 
             assert session.scalars(select(table)).all() == []
 
 
+@pytest.mark.suite("hub", first=1)
 def test_the_hub_goes_on_when_a_board_vanishes_while_a_match_is_played(people: PeopleHub) -> None:
     key = entrant(people, "alice", PRIVATE)
     played = store_of(people).open_match(opening(key, entrant(people, "carol", PRIVATE)), datetime.now(UTC))

@@ -111,6 +111,7 @@ async def test_an_end_that_is_sent_again_changes_nothing(hub: ResultsHub, packag
         assert (await board_of(hub, package))["matches"] == 1
 
 
+@pytest.mark.suite("hub", first=1)
 @pytest.mark.parametrize("who", ["bob", OWNER, "root", None])
 async def test_the_entrant_of_another_account_is_out_of_reach(hub: ResultsHub, package: str, who: str | None) -> None:
     refusal = "Forbidden" if who else "Unauthenticated"

@@ -57,6 +57,7 @@ async def test_two_people_play_matches_with_one_command_each(hub: ResultsHub, pa
     assert [(row["declared"]["model"], row["wins"]) for row in rows] == [("alice-1", 2), ("bob-1", 0)]
 
 
+@pytest.mark.suite("hub")
 async def test_without_opponents_the_command_stops_and_says_how_to_go_on(
     hub: ResultsHub, package: str, tmp_path: Path
 ) -> None:
@@ -103,6 +104,7 @@ async def receipt(hub: ResultsHub, package: str, tmp_path: Path) -> tuple[Path, 
     return tmp_path / "receipt.json", {"key": key, **whole}
 
 
+@pytest.mark.suite("hub")
 async def test_a_receipt_of_an_entrant_is_verified_without_the_hub(
     hub: ResultsHub, receipt: tuple[Path, dict[str, Any]]
 ) -> None:

@@ -320,6 +320,7 @@ async def test_registering_again_adds_matches_to_the_same_rating(hub: ResultsHub
         assert "another name of the model" in refused.text
 
 
+@pytest.mark.suite("hub", first=1)
 @pytest.mark.parametrize(
     ("change", "kind"),
     [

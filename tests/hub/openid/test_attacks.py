@@ -85,6 +85,7 @@ WRONG: dict[str, Claims] = {
 }  # fmt: skip
 
 
+@pytest.mark.suite("hub", first=10)
 @pytest.mark.parametrize("claims", WRONG.values(), ids=WRONG)
 def test_a_token_with_wrong_claims_does_not_sign_in(hub: OpenIdHub, claims: Claims) -> None:
     browser = hub.browser()
@@ -293,6 +294,7 @@ def test_a_browser_that_brings_nonsense_back_keeps_its_session(hub: OpenIdHub, q
     assert not signed_out(browser)
 
 
+@pytest.mark.suite("hub", first=4)
 @pytest.mark.parametrize(
     "following",
     [
@@ -449,6 +451,7 @@ ANSWERS = (_huge, _endless, _bomb, _redirecting, _no_json, _deep, _broken)
 PATHS = ("/.well-known/openid-configuration", "/keys", "/token")
 
 
+@pytest.mark.suite("hub", first=4)
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda one: one.__name__[1:])
 @pytest.mark.parametrize("path", PATHS)
 def test_an_answer_that_is_none_ends_the_sign_in_with_a_sentence(

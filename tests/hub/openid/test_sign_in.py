@@ -41,6 +41,7 @@ def actions(hub: OpenIdHub, name: str) -> list[str]:
     return [event.action for event in hub.people.hub.people.audit.events(name)]
 
 
+@pytest.mark.suite("hub", first=1)
 def test_a_person_registers_with_the_name_that_the_provider_proposes_and_signs_in_again(
     hub: OpenIdHub, who: str
 ) -> None:
@@ -70,6 +71,7 @@ def test_a_name_that_is_taken_or_no_name_registers_nothing(hub: OpenIdHub, who: 
     assert hub.send(browser, "/register/openid", "/register/openid", name=new_name("oid")).status_code == 303
 
 
+@pytest.mark.suite("hub", first=1)
 def test_an_account_links_an_identity_signs_in_with_it_and_unlinks_it(hub: OpenIdHub, who: str) -> None:
     browser = hub.browser("alice")
     assert "wrong" in problem(hub.send(browser, "/account/identities", "/account", password="not the password"))

@@ -53,6 +53,7 @@ def board(client: httpx.Client, package: str) -> list[Any]:
     return list(answer.json()["rows"])
 
 
+@pytest.mark.suite("hub", first=1)
 def test_runs_on_a_private_package_are_absent_for_strangers(people: PeopleHub) -> None:
     alice, bob = people.of("alice"), people.of("bob")
     run = submitted(alice, PRIVATE, 1.0, 0.0)["key"]
@@ -116,6 +117,7 @@ def test_a_receipt_names_its_account_and_goes_with_it(people: PeopleHub) -> None
     assert store.receipt(run) is None
 
 
+@pytest.mark.suite("hub", first=1)
 def test_results_on_private_packages_go_with_the_account_of_their_owner(people: PeopleHub) -> None:
     alice = people.of("alice")
     hidden, shown = submitted(alice, PRIVATE, 1.0)["key"], submitted(alice, PUBLIC, 1.0)["key"]

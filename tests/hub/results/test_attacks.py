@@ -20,6 +20,7 @@ async def whole_run(client: httpx.AsyncClient, package: str, right: int, **param
     return player
 
 
+@pytest.mark.suite("hub")
 async def test_the_best_of_many_runs_is_not_what_a_board_shows(hub: ResultsHub, package: str) -> None:
     async with hub.client() as client:
         for right in (0, 4, 1):
@@ -99,6 +100,7 @@ async def test_breaking_the_infrastructure_on_purpose_gives_few_further_attempts
     assert ended["figures"]["ends"]["infrastructure_error"] == 4
 
 
+@pytest.mark.suite("hub", first=1)
 @pytest.mark.parametrize("who", ["bob", OWNER, "root", None])
 async def test_the_run_of_another_account_is_out_of_reach(hub: ResultsHub, package: str, who: str | None) -> None:
     refusal = "Forbidden" if who else "Unauthenticated"

@@ -73,6 +73,7 @@ async def test_an_open_run_is_resumed(hub: ResultsHub, package: str, policy: str
     assert "1 closed" in shown, said
 
 
+@pytest.mark.suite("hub")
 async def test_an_evaluation_is_uploaded_only_if_asked_and_says_what_it_uploads(
     hub: ResultsHub, package: str, policy: str, tmp_path: Path
 ) -> None:

@@ -75,6 +75,7 @@ async def test_the_commitment_opens_to_tasks_and_seeds_that_follow_from_the_secr
     assert len({row["seed"] for row in answer["episodes"]}) == 6
 
 
+@pytest.mark.suite("hub", first=1)
 @pytest.mark.parametrize(("environment", "lowest"), [("locks", 0.0), ("debts", -1.0)])
 async def test_every_way_out_of_an_episode_counts_with_the_lowest_reward(
     hub: ResultsHub, package: str, environment: str, lowest: float

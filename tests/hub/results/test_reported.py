@@ -32,6 +32,7 @@ async def sent(client: httpx.AsyncClient, package: str, upload: dict[str, Any], 
     return await client.post(f"/api/v1/environments/{package}/versions/{version}/results", content=body)
 
 
+@pytest.mark.suite("hub", first=1)
 async def test_an_upload_is_shown_on_the_board_of_its_version_and_level_alone(hub: ResultsHub) -> None:
     package = f"{OWNER}/{new_name()}"
     digest = hub.publish(package)
@@ -125,6 +126,7 @@ def forged(digest: str) -> list[tuple[str, dict[str, Any]]]:
     ]  # fmt: skip
 
 
+@pytest.mark.suite("hub", first=1)
 async def test_forged_and_broken_uploads_are_refused(hub: ResultsHub, package: str) -> None:
     digest = (await version_of(hub, package))["sha256"]
     async with hub.client() as client:

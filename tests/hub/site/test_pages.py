@@ -40,6 +40,7 @@ def weight(browser: httpx.Client, answer: httpx.Response) -> int:
     return len(answer.content) + sum(sizes)
 
 
+@pytest.mark.suite("hub", first=1)
 @pytest.mark.parametrize("path", ["/", "/ludus/wordle", "/ludus/wordle/versions/0.1.0", "/ludus/wordle/play",
                                   "/ludus/wordle/versions/0.1.0/diff", "/rollouts", "/login"])  # fmt: skip
 def test_a_page_is_small_and_nothing_inline_may_run(browser: httpx.Client, path: str) -> None:

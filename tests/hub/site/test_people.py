@@ -33,6 +33,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HubProce
     assert process.stop() == 0
 
 
+@pytest.mark.suite("hub")
 def test_on_a_hub_with_tokens_rollouts_are_shown_after_signing_in_and_not_after_signing_out(
     guarded: tuple[HubProcess, str],
 ) -> None:

@@ -61,6 +61,7 @@ def requests_of(key: str) -> list[tuple[str, str, Any]]:
     ]  # fmt: skip
 
 
+@pytest.mark.suite("hub", first=1)
 def test_a_private_run_is_absent_for_everyone_else_by_the_same_statements(
     people: PeopleHub, run: TrainingRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:

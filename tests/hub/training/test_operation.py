@@ -30,6 +30,7 @@ def filled(people: PeopleHub, name: str) -> TrainingRun:
     return run
 
 
+@pytest.mark.suite("hub", first=1)
 def test_an_export_has_all_points_and_a_deleted_account_leaves_no_row(people: PeopleHub) -> None:
     people.hub.people.accounts.create("dora", PASSWORD)
     run, other = filled(people, "dora"), filled(people, "alice")

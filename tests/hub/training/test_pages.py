@@ -48,6 +48,7 @@ def weight(client: httpx.Client, answer: httpx.Response) -> int:
     return len(answer.content) + sum(sizes)
 
 
+@pytest.mark.suite("hub")
 def test_pages_of_a_long_run_are_small_and_nothing_inline_may_run(people: PeopleHub, long_run: TrainingRun) -> None:
     other = opened(people.of("alice"))
     other.send([(step, {name: float(step) for name in NAMES}) for step in range(1, 200)])

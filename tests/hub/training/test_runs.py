@@ -29,6 +29,7 @@ def age(people: PeopleHub, run: TrainingRun, seconds: float) -> None:
         session.execute(update(Row).where(Row.key == run.key).values(heard_at=heard))
 
 
+@pytest.mark.suite("hub", first=1)
 def test_a_run_is_opened_once_under_a_key_and_belongs_to_its_account(people: PeopleHub) -> None:
     alice, body = people.of("alice"), opening(config={"lr": 1e-3}, environments=[{"name": "toss"}])
     first, second = (alice.post("/api/v1/training", json=body) for _ in range(2))

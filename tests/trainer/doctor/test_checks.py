@@ -113,6 +113,7 @@ FAULTS: dict[str, tuple[str, Plant]] = {
 }
 
 
+@pytest.mark.suite("doctor", first=1)
 @pytest.mark.parametrize("name", ON_CPU)
 def test_without_a_fault_a_check_passes_with_figures(check: Outcome, name: str) -> None:
     found = check(name)
@@ -122,6 +123,7 @@ def test_without_a_fault_a_check_passes_with_figures(check: Outcome, name: str) 
     assert found["memory"]["gpu_bytes"] is None
 
 
+@pytest.mark.suite("doctor", first=1)
 @pytest.mark.parametrize("name", ["canary", "update", "resume"])
 def test_checks_pass_in_bfloat16_which_the_learner_computes_with_fsdp(check: Outcome, name: str) -> None:
     found = check(name, "bfloat16")
@@ -135,6 +137,7 @@ def test_the_canary_passes_for_a_model_with_a_tied_output_layer(check: Outcome, 
     assert (found["status"], found["reason"]) == ("passed", None)
 
 
+@pytest.mark.suite("doctor", first=1)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_makes_its_own_check_fail(check: Outcome, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     name, plant = FAULTS[fault]

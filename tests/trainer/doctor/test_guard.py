@@ -53,6 +53,7 @@ def test_a_command_that_ends_leaves_no_process_and_its_status_is_returned(tmp_pa
     assert not running(int((tmp_path / "pid").read_text()))
 
 
+@pytest.mark.suite("doctor")
 def test_a_command_that_hangs_is_killed_at_its_limit_with_all_that_it_started(tmp_path: Path) -> None:
     with start(3, SPAWN, str(tmp_path / "pid"), "wait") as process:
         pid = until_written(tmp_path / "pid", process)

@@ -145,6 +145,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(doctor: Doctor, arguments: tu
     assert done.stderr.startswith(f"ludus: {said}")
 
 
+@pytest.mark.suite("doctor")
 def test_without_a_gpu_the_command_says_how_to_try_the_logic(doctor: Doctor, model: Path) -> None:
     done = doctor("--model", model, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 2

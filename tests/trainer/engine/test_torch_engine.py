@@ -148,6 +148,7 @@ def weights(model: PreTrainedModel) -> list[tuple[str, torch.Tensor]]:
     return [(name, weight.detach()) for name, weight in model.named_parameters()]
 
 
+@pytest.mark.suite("training", first=2)
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_log_probabilities_are_those_of_a_plain_forward_pass(family: str) -> None:
     model = make_model(family)
@@ -162,6 +163,7 @@ async def test_log_probabilities_are_those_of_a_plain_forward_pass(family: str) 
         )
 
 
+@pytest.mark.suite("training", first=5)
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_an_update_reaches_all_weights_in_place(family: str) -> None:
     newer = make_model(family, seed=1)

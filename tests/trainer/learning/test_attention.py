@@ -66,6 +66,7 @@ def gradients(model: PreTrainedModel, hidden: Tensor) -> list[Tensor]:
     return list(torch.autograd.grad((hidden * scale).sum(), list(model.get_decoder().parameters())))
 
 
+@pytest.mark.suite("training", first=1)
 @eager_flex
 @pytest.mark.parametrize("implementation", ["sdpa", "flex"])
 @pytest.mark.parametrize("kind", DIFFERENT)

@@ -38,6 +38,7 @@ def learn(tiny: Path, batch: TrainBatch, **sections: Any) -> tuple[str | None, f
     return IdleSteps(config).check(1, batch, metrics), metrics.get("loss/gradient_norm", 0.0)
 
 
+@pytest.mark.suite("training", first=2)
 @pytest.mark.parametrize(
     ("batch", "sections", "words"),
     [

@@ -114,6 +114,7 @@ def test_the_order_of_samples_does_not_matter(tiny: Path) -> None:
     assert_same(learned(config, [TrainBatch(samples[::-1])]), learned(config, [TrainBatch(samples)]), weights=1e-5)
 
 
+@pytest.mark.suite("training", first=1)
 @pytest.mark.timeout(500)
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in ("bfloat16", "broken")])
 def test_two_ranks_learn_what_one_does(tiny: Path, outcomes: Path, name: str) -> None:

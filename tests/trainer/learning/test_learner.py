@@ -49,6 +49,7 @@ def praise(number: int, advantage: float) -> TrainBatch:
     return TrainBatch((replace(item, advantages=tuple(advantage * own for own in item.sample.mask)),))
 
 
+@pytest.mark.suite("training", first=1)
 @pytest.mark.parametrize("advantage", [1.0, -1.0])
 def test_a_step_moves_probability_towards_what_did_well(learner: Learner, advantage: float) -> None:
     before = total(learner, 0)
@@ -151,6 +152,7 @@ def assert_equal_trees(ours: object, theirs: object) -> None:
         assert ours == theirs
 
 
+@pytest.mark.suite("training", first=1)
 @pytest.mark.parametrize("model", [{}, {"lora": {"rank": 4}}, {"dtype": "bfloat16"}])
 def test_a_learner_goes_on_exactly_from_its_state(tiny: Path, model: dict[str, object]) -> None:
     config = configure(tiny, model=model, optimizer={"warmup": 4}, steps=10)
@@ -301,6 +303,7 @@ def test_in_bfloat16_the_master_weights_keep_what_rounding_would_lose(learner: L
     assert rounded.sequence_logprobs(SAMPLES[0].ids) != before
 
 
+@pytest.mark.suite("training")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch's own, while it traces
 def test_compiled_layers_compute_the_same_and_are_traced_once_for_all_lengths(
     tiny: Path, learner: Learner, monkeypatch: pytest.MonkeyPatch

@@ -187,6 +187,7 @@ def test_settings_that_mean_nothing_are_refused(
         configuration(rollouts, **advantages)
 
 
+@pytest.mark.suite("training")
 def test_the_expected_gradient_is_that_of_the_expected_reward() -> None:
     """Two turns with two actions each: small enough for the exact gradient with respect to each logit."""
     rng = random.Random(0)

@@ -58,6 +58,7 @@ def test_a_project_file_is_no_suggestion_for_a_configuration(train: Train, tmp_p
     assert train("project.toml").stderr.strip() == "ludus: there is no configuration file project.toml"
 
 
+@pytest.mark.suite("training", first=2)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -61,6 +61,7 @@ def token_with(path: Path, *scopes: str) -> str:
     return token
 
 
+@pytest.mark.suite("training")
 async def test_a_server_that_is_not_there_is_named_before_anything_is_played(unused_tcp_port: int) -> None:
     url = f"http://127.0.0.1:{unused_tcp_port}"
     message = await refusal(make_config(environments=[{"url": url, "wire": "channel"}]))

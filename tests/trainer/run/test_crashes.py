@@ -107,6 +107,7 @@ async def test_two_ranks_train_as_one_does(serve: Serve, tiny: Path, tmp_path: P
         assert a["reward/mean"] == b["reward/mean"]
 
 
+@pytest.mark.suite("training")
 async def test_a_mistake_is_one_sentence_and_exit_code_2(tiny: Path, tmp_path: Path, launch: Launch) -> None:
     code, output = await finish(await launch(run_config(tmp_path / "run", tiny, "http://127.0.0.1:9")))
     assert code == 2

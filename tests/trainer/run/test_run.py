@@ -100,6 +100,7 @@ async def test_a_wrong_model_path_is_reported_at_once(serve: Serve, tmp_path: Pa
         await run(run_config(tmp_path / "run", tmp_path / "nowhere", server.url))
 
 
+@pytest.mark.suite("training")
 async def test_an_unreachable_server_is_reported_at_once(tiny: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be used"):
         await run(run_config(tmp_path / "run", tiny, "http://127.0.0.1:9"))
