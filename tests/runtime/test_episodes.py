@@ -21,7 +21,9 @@ from ludus.protocol import episodes as e
 from ludus.protocol import errors as err
 from ludus.server import Environment, EpisodeHost, Result, ServerLimits, Split, tool
 from ludus.server.auth.principal import Principal
+from ludus.server.runtime import user_code
 from ludus.server.runtime.dispatch import dispatch
+from ludus.server.tasks import service
 
 Start = Callable[..., Awaitable[EpisodeHost]]
 OPEN = Principal.open()
@@ -643,6 +645,28 @@ async def test_pages_of_tasks_cover_a_split_once_without_private_fields(host: St
         if (cursor := page.next_cursor) is None:
             break
     assert seen == [f"r-{index}" for index in range(12)]
+
+
+async def test_a_page_of_tasks_made_on_demand_is_made_in_one_turn_of_a_thread_or_in_several_if_it_takes_long(
+    host: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = 0
+    run = user_code.run
+
+    async def counted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal turns
+        turns += 1
+        return await run(*args, **kwargs)
+
+    monkeypatch.setattr(user_code, "run", counted)
+    params = e.ListTasksParams(environment="playground", split="endless", limit=50)
+    monkeypatch.setattr(service, "_MAKING_SECONDS", 1e9)
+    quick = await (await host(Playground)).list_tasks(params, OPEN)
+    assert turns == 1
+    assert [row.index for row in quick.tasks] == list(range(50))
+    monkeypatch.setattr(service, "_MAKING_SECONDS", -1.0)
+    assert await (await host(Playground)).list_tasks(params, OPEN) == quick
+    assert turns == 1 + 50
 
 
 @pytest.mark.parametrize(("split", "count"), [("validation", 5), ("endless", None)])

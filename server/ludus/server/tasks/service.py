@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import secrets
-from typing import Any
+import time
+from collections.abc import Sequence
+from typing import Any, Final
 
 from ludus.protocol import episodes as e
 from ludus.protocol.errors import Forbidden, InvalidParams, TaskNotFound
@@ -17,6 +19,9 @@ from ludus.server.runtime.journal import Journal
 from ludus.server.runtime.threads import Workers
 from ludus.server.tasks.catalog import Catalog, Published
 from ludus.server.tasks.reports import Reports
+
+_MAKING_SECONDS: Final = 0.02
+"""How long a thread makes tasks of a page before others get a turn."""
 
 _REDRAWS = 16
 """How often a random draw is repeated to find a task without a known outcome."""
@@ -121,9 +126,9 @@ class TaskService:
         end = start + params.limit
         if split.count is not None:
             end = min(end, split.count)
-        rows = [await self._row(published, params.split, index) for index in range(start, end)]
+        rows = await self._rows(published, params.split, range(start, end))
         more = end < (ENDLESS_INDEX_LIMIT if split.count is None else split.count)
-        return e.ListTasksResult(tasks=tuple(rows), next_cursor=str(end) if more else None)
+        return e.ListTasksResult(tasks=rows, next_cursor=str(end) if more else None)
 
     async def get(self, params: e.GetTaskParams, principal: Principal) -> e.GetTaskResult:
         """Return one task."""
@@ -165,6 +170,22 @@ class TaskService:
             await self.by_id(published, params.split, outcome.task)
         return e.ReportOutcomesResult(recorded=await self.reports.add(params, principal))
 
+    async def _rows(self, published: Published, split: str, indices: Sequence[int]) -> tuple[e.TaskRow, ...]:
+        """Return the rows of tasks; those that are made on demand are made many at a time in a thread."""
+        found = published.split(split)
+        if found.immediate:
+            return tuple([await self._row(published, split, index) for index in indices])
+        missing = [index for index in indices if (split, index) not in published.rows]
+        made: dict[int, Any] = {}
+        while len(made) < len(missing):
+            some = missing[len(made) :]
+            made.update(zip(some, await self._run(published, _make, found, some), strict=False))
+        rows = [
+            published.row(split, index, made[index]) if index in made else await self._row(published, split, index)
+            for index in indices
+        ]
+        return tuple(rows)
+
     async def _row(self, published: Published, split: str, index: int) -> e.TaskRow:
         cached = published.rows.get((split, index))
         if cached is not None:
@@ -188,3 +209,14 @@ class TaskService:
             if args and isinstance(cause, KeyError) and cause.args == args:
                 raise cause from None
             raise user_code.failure("reading tasks", None, published.name, error) from None
+
+
+def _make(split: Split[Any], indices: Sequence[int]) -> list[Any]:
+    """Return the tasks at the first of some indices: one, and more while they take little time together."""
+    until = time.perf_counter() + _MAKING_SECONDS
+    tasks = [split.get(indices[0])]
+    for index in indices[1:]:
+        if time.perf_counter() > until:
+            break
+        tasks.append(split.get(index))
+    return tasks

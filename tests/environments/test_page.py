@@ -1,0 +1,34 @@
+"""The page of the built-in environments has a row for each of them, measured."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
+
+
+def rows() -> dict[str, list[str]]:
+    """The cells of the table by environment."""
+    found = re.findall(r"^\| `(\w+)` \|(.*)\|$", PAGE.read_text("utf-8"), re.MULTILINE)
+    return {name: [cell.strip() for cell in cells.split("|")] for name, cells in found}
+
+
+def built_in() -> dict[str, Any]:
+    """The classes of all built-in environments by name."""
+    ours = [one for one in entry_points(group="ludus.environments") if one.value.startswith("ludus.")]
+    return {one.name: one.load() for one in ours}
+
+
+def test_each_environment_has_a_row() -> None:
+    assert sorted(rows()) == sorted(built_in())
+
+
+def test_the_oracle_earns_the_most_and_guessing_and_giving_up_next_to_nothing() -> None:
+    for name, cls in built_in().items():
+        oracle, guessing, nothing = map(float, rows()[name][:3])
+        assert oracle == cls.reward_range[1], name
+        assert guessing <= (cls.random_baseline or 0.0) + 0.1, name
+        assert nothing <= 0.0, name
