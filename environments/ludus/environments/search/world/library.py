@@ -17,10 +17,10 @@ from ludus.environments.search.world.index import Index
 from ludus.environments.search.world.layout import Layout
 from ludus.environments.search.world.pages import Page, write_pages
 
-GRAPHS: Final = 64
+GRAPHS: Final = 32
 """The graphs that a process keeps."""
 
-WORLDS: Final = 32
+WORLDS: Final = 24
 """The worlds with pages and an index that a process keeps."""
 
 ValueT = TypeVar("ValueT")

@@ -135,9 +135,10 @@ class Writer:
         value = graph.facts[relation.name][entity.id]
         form = OUTDATED.get(relation.name) or rng.choice(MISLEADING.get(relation.name, ("",)))
         wanted = rng.random() < (0.6 if relation.name in OUTDATED else 0.35)
-        if not form or not wanted or ("{y}" in form and earliest > PRESENT - 15):
+        year = rng.randrange(min(earliest, PRESENT - 12), PRESENT - 10)
+        if not form or not wanted or ("{y}" in form and earliest > PRESENT - 12):
             return []
-        form = form.replace("{y}", str(rng.randrange(earliest, PRESENT - 10)))
+        form = form.replace("{y}", str(year))
         if not relation.to_entity:
             old = value_text(relation, max(1, value * rng.randrange(30, 90) // 100))
             return [self._sentence(form, self._short(entity, rng), old)]
