@@ -61,8 +61,6 @@ class SearchTask(Task):
     difficulty: Difficulty
     solution: Private[str]
     """The answer."""
-    aliases: Private[tuple[str, ...]]
-    """Other names of the answer that its page gives, which are right, too."""
     evidence: Private[str]
     """The titles of the pages that state each needed fact, such as `A | B / C`: A, and B or C. The last is the answer's."""
 
@@ -90,7 +88,7 @@ def _task(id: str, world: str, difficulty: Difficulty, question: Question) -> Se
     )
     return SearchTask(
         id=id, world=world, question=question.text, form=question.form, hops=question.hops, difficulty=difficulty,
-        solution=question.answers[0], aliases=question.answers[1:], evidence=evidence,
+        solution=question.answers[0], evidence=evidence,
     )  # fmt: skip
 
 
@@ -113,7 +111,7 @@ class Search(Environment[SearchTask]):
     splits = _splits(*DIFFICULTIES)
     variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
     reward_range = (0.0, 1.0)
-    discoverable_fields = ("solution", "aliases", "evidence")
+    discoverable_fields = ("solution", "evidence")
     limits = EpisodeLimits(max_steps=40)
     forkable = True
     blocking = False
@@ -200,7 +198,7 @@ class Search(Environment[SearchTask]):
         """Return the reward: citations count only with the right answer, and the answer only with a page that states it."""
         task, numbers = self.task, self._world.by_name
         needs = [[numbers[title.lower()] for title in need] for need in evidence_of(task)]
-        right = same_answer(answer, (task.solution, *task.aliases), task.form)
+        right = same_answer(answer, self._world.names.get(task.solution, (task.solution,)), task.form)
         support = supported(cited, needs)
         counts = float(right and support.stated)
         components = {

@@ -295,10 +295,10 @@ class _Drawing:
             open_ones = [one for one in self.universities if facts["university.founded"][one] <= year + 19]
             if open_ones and rng.random() < 0.85:
                 self._set("person.school", person, rng.choice(open_ones))
-            if rng.random() < 0.6:
-                self._set("person.teacher", person, self._person(year - 50, year - 14))
-            if rng.random() < 0.3:
-                self._set("person.father", person, self._person(year - 48, year - 20))
+            for relation, share, low, high in (("person.teacher", 0.6, 50, 14), ("person.father", 0.3, 48, 20)):
+                older = self._person(year - low, year - high)
+                if rng.random() < share and self.born[older] <= year - high:
+                    self._set(relation, person, older)
         single = rng.sample(self.people, 110)
         for one, other in zip(single[::2], single[1::2], strict=True):
             related = other in (facts["person.father"].get(one), facts["person.teacher"].get(one))

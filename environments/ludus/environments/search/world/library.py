@@ -36,6 +36,7 @@ class World:
         pages: the pages, by number.
         index: finds them by words.
         by_name: the number of a page by its code, and by its title in lower case.
+        names: the names that an entity's page gives, by its name, for entities that have several.
     """
 
     graph: Graph
@@ -43,6 +44,7 @@ class World:
     pages: Sequence[Page]
     index: Index
     by_name: dict[str, int]
+    names: dict[str, tuple[str, ...]]
 
 
 class Shelf(Generic[ValueT]):
@@ -130,9 +132,10 @@ def kept_world(name: str) -> World | None:
 
 
 def _drawn(name: str) -> tuple[Graph, Layout]:
-    split, *middle, number = name.split("-")
+    split = next((one for one in SPLITS if name.startswith(f"{one}-")), None)
     fresh = fresh_tests() if split == "test" else None
-    if split not in SPLITS or not number.isdigit() or middle != ([fresh.name] if fresh else []):
+    number = name.removeprefix(f"{split}-{fresh.name}-" if fresh else f"{split}-")
+    if split is None or not (number.isascii() and number.isdigit()):
         raise ValueError(f"there is no world {name!r}: its name is not of this process's splits or test secret")
     graph = draw_graph(name, split, fresh.secret if fresh else "")
     return graph, Layout(graph)
@@ -142,4 +145,5 @@ def _opened(name: str) -> World:
     graph, layout = graph_of(name), layout_of(name)
     pages = write_pages(graph, layout)
     by_name = {page.title.lower(): page.number for page in pages} | {page.code: page.number for page in pages}
-    return World(graph, layout, pages, Index(pages), by_name)
+    names = {entity.name: (entity.name, *entity.aliases) for entity in graph.entities if entity.aliases}
+    return World(graph, layout, pages, Index(pages), by_name, names)
