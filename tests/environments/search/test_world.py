@@ -67,7 +67,9 @@ def test_fresh_test_worlds_differ_and_belong_to_the_test_split(monkeypatch: pyte
         graph_of("test-99")
 
 
-@pytest.mark.parametrize("name", ["", "train", "train-x", "train--1", "dev-1", "test-abcdef01-1", "train-1-1", "train-٣"])
+@pytest.mark.parametrize(
+    "name", ["", "train", "train-x", "train--1", "dev-1", "test-abcdef01-1", "train-1-1", "train-٣"]
+)
 def test_a_name_that_is_no_world_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="there is no world"):
         graph_of(name)
@@ -160,9 +162,12 @@ def test_years_fit_together(world: str) -> None:
     graph = graph_of(world)
     facts = graph.facts
     born = {person: date // 10_000 for person, date in facts["person.born"].items()}
-    for relation, year in (("company.founder", "company.founded"), ("club.founder", "club.founded"),
-                           ("book.author", "book.year"), ("species.discoverer", "species.described"),
-                           ("structure.architect", "structure.opened"), ("festival.initiator", "festival.first")):  # fmt: skip
+    begun = {
+        "company.founder": "company.founded", "club.founder": "club.founded", "book.author": "book.year",
+        "species.discoverer": "species.described", "structure.architect": "structure.opened",
+        "festival.initiator": "festival.first",
+    }  # fmt: skip
+    for relation, year in begun.items():
         for subject, person in facts[relation].items():
             assert born[person] + 20 <= facts[year][subject] <= PRESENT
     for pupil, teacher in facts["person.teacher"].items():

@@ -62,7 +62,8 @@ class SearchTask(Task):
     solution: Private[str]
     """The answer."""
     evidence: Private[str]
-    """The titles of the pages that state each needed fact, such as `A | B / C`: A, and B or C. The last is the answer's."""
+    """The titles of the pages that state each needed fact, such as `A | B / C`: A, and B or C. The last states the
+    answer."""
 
 
 def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> SearchTask:
@@ -118,8 +119,8 @@ class Search(Environment[SearchTask]):
 
     async def setup(self) -> None:
         """Open the world; a thread makes it if this process has not."""
-        world = kept_world(self.task.world)
-        self._world: World = world or await asyncio.to_thread(open_world, self.task.world)
+        kept = kept_world(self.task.world)
+        self._world: World = await asyncio.to_thread(open_world, self.task.world) if kept is None else kept
         self._opened: set[int] = set()
         self._searches = 0
 
@@ -128,9 +129,9 @@ class Search(Environment[SearchTask]):
         return (
             "Answer the question below from an encyclopedia. It describes an invented country in 1990, so nothing that "
             "you know from elsewhere helps.\n"
-            "Call `search` to find pages by words, and `open` to read a page. [[Words in brackets]] are links to pages. "
-            "Some statements are out of date or mention an error: read carefully.\n"
-            "When you know the answer, call `answer` once, with the answer and the ids of the pages that prove it: one "
+            "Call `search` to find pages by words, and `open` to read a page. [[Words in brackets]] are links to "
+            "pages. Some statements are out of date or mention an error: read carefully.\n"
+            "When you know the answer, call `submit` once, with the answer and the ids of the pages that prove it: one "
             "page for each fact that leads to the answer, each of which you have opened. A page that proves nothing "
             "lowers your score, and a wrong answer scores 0. That call ends the episode.\n\n"
             f"Question: {self.task.question}\n"
@@ -177,7 +178,7 @@ class Search(Environment[SearchTask]):
         return f"{found.title} [id: {found.code}]{more}\n{parts[part - 1]}"
 
     @tool(inline=True, ends=True)
-    def answer(self, answer: str, citations: list[str]) -> Result:
+    def submit(self, answer: str, citations: list[str]) -> Result:
         """Give your answer and the pages that prove it. This ends the episode.
 
         Args:
@@ -195,7 +196,7 @@ class Search(Environment[SearchTask]):
         return Result("Your answer is recorded.", self._scored(answer, cited), finished=True)
 
     def _scored(self, answer: str, cited: set[int]) -> Reward:
-        """Return the reward: citations count only with the right answer, and the answer only with a page that states it."""
+        """Return the reward: citations count only with the right answer, and that only with a page that states it."""
         task, numbers = self.task, self._world.by_name
         needs = [[numbers[title.lower()] for title in need] for need in evidence_of(task)]
         right = same_answer(answer, self._world.names.get(task.solution, (task.solution,)), task.form)
@@ -229,7 +230,7 @@ class Search(Environment[SearchTask]):
             code = code_of(text_of(result.content), need[0])
             yield Call("open", {"page": code})
             citations.append(code)
-        yield Call("answer", {"answer": task.solution, "citations": citations})
+        yield Call("submit", {"answer": task.solution, "citations": citations})
 
     @classmethod
     def exploits(cls, task: SearchTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:

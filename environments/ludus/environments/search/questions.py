@@ -25,7 +25,7 @@ from ludus.environments._partition import digest
 from ludus.environments.search.world import KINDS, RELATIONS, Entity, Graph, Kind, Layout, Relation
 from ludus.environments.search.world.library import graph_of, layout_of
 from ludus.environments.search.world.pages import date_text
-from ludus.environments.search.world.schema import LISTINGS, OF_KIND, OFFICES, PRESENT, TO_KIND, WORKS
+from ludus.environments.search.world.schema import LISTINGS, OF_KIND, OFFICES, PRESENT, TO_KIND
 
 Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: Final[tuple[Difficulty, ...]] = ("easy", "medium", "hard")
@@ -383,7 +383,14 @@ class QuestionMaker:
             text = f"How many of the companies with headquarters in {node.text} {condition}?"
         else:
             text = f"How many of the {_PLURALS[RELATIONS[name].subject]} in {node.text} {condition}?"
-        program = ("count", name, "author" if by_author else "region", node.program, "after" if after else "before", limit)
+        program = (
+            "count",
+            name,
+            "author" if by_author else "region",
+            node.program,
+            "after" if after else "before",
+            limit,
+        )
         return self._checked_value(text, "number", str(number), [*node.needs, frozenset((page,))], "count", program)
 
     def _described_region(self, hops: int) -> Node | None:
@@ -456,9 +463,7 @@ class QuestionMaker:
         graph = self._graph
         kind = graph.entities[entity].kind
         named = {
-            graph.facts[one.name][entity]
-            for one in OF_KIND[kind]
-            if one.to_entity and entity in graph.facts[one.name]
+            graph.facts[one.name][entity] for one in OF_KIND[kind] if one.to_entity and entity in graph.facts[one.name]
         }
         for terms in graph.terms.values():
             named.update(term.holder for term in terms.get(entity, ()))

@@ -212,7 +212,7 @@ class _Drawing:
         return made
 
     def _towns(self) -> list[int]:
-        rng, made = self.rng, []
+        rng, made = self.rng, list[int]()
         for number in range(SIZES["town"]):
             near = self.entities[rng.choice(made)].name if number > 12 and rng.random() < 0.2 else ""
             if near and " " not in near:
@@ -302,11 +302,15 @@ class _Drawing:
         single = rng.sample(self.people, 110)
         for one, other in zip(single[::2], single[1::2], strict=True):
             related = other in (facts["person.father"].get(one), facts["person.teacher"].get(one))
-            if abs(self.born[one] - self.born[other]) <= 18 and not related and facts["person.father"].get(other) != one:
+            if (
+                abs(self.born[one] - self.born[other]) <= 18
+                and not related
+                and facts["person.father"].get(other) != one
+            ):
                 facts["person.spouse"] |= {one: other, other: one}
 
     def _companies(self) -> list[int]:
-        rng, made = self.rng, []
+        rng, made = self.rng, list[int]()
         founded = self.facts["company.founded"]
         for number in range(SIZES["company"]):
             founder = rng.choice(self.people)
@@ -381,7 +385,7 @@ class _Drawing:
     def _festivals(self) -> None:
         for number in range(SIZES["festival"]):
             town, initiator = self.rng.choice(self.towns), self.rng.choice(self.people)
-            name = f"{self._root('place', 'None')} {_FESTIVALS[number % len(_FESTIVALS)]}"
+            name = f"{self._root('place', 'festival')} {_FESTIVALS[number % len(_FESTIVALS)]}"
             festival = self._add("festival", name, article=True)
             self._set("festival.town", festival, town)
             self._set("festival.initiator", festival, initiator)
@@ -398,7 +402,9 @@ class _Drawing:
                 name = f"{self._root('place', 'club')} {_TEAMS[number % len(_TEAMS)]}"
             ground = None
             if number < _GROUNDS:
-                ground = self._structure(f"{self._root('word', 'structure')} {rng.choice(('Park', 'Field'))}", "ground", town)
+                ground = self._structure(
+                    f"{self._root('word', 'structure')} {rng.choice(('Park', 'Field'))}", "ground", town
+                )
             club = self._add("club", name)
             year = self._year_in_life(founder)
             self._set("club.town", club, town)
@@ -411,7 +417,9 @@ class _Drawing:
     def _species(self) -> None:
         for number in range(SIZES["species"]):
             discoverer = self.rng.choice(self.people)
-            species = self._add("species", f"{self._root('word', 'species')} {_ANIMALS[number % len(_ANIMALS)]}", article=True)
+            species = self._add(
+                "species", f"{self._root('word', 'species')} {_ANIMALS[number % len(_ANIMALS)]}", article=True
+            )
             self._set("species.discoverer", species, discoverer)
             self._set("species.habitat", species, self.rng.choice(self.lakes))
             self._set("species.described", species, self._year_in_life(discoverer))

@@ -95,7 +95,7 @@ def snippet(page: Page, words: Sequence[str]) -> str:
     """Return the sentence or line of a page that has most of some words, cut to a bounded length."""
     best, most = "", -1
     for line in page.text.split("\n"):
-        for sentence in line.split(". "):
+        for sentence in [line] if line.startswith("* ") else line.split(". "):
             lower = sentence.lower()
             count = sum(word in lower for word in words)
             if count > most:

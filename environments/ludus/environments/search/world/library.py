@@ -132,7 +132,7 @@ def kept_world(name: str) -> World | None:
 
 
 def _drawn(name: str) -> tuple[Graph, Layout]:
-    split = next((one for one in SPLITS if name.startswith(f"{one}-")), None)
+    split: SplitName | None = next((one for one in SPLITS if name.startswith(f"{one}-")), None)
     fresh = fresh_tests() if split == "test" else None
     number = name.removeprefix(f"{split}-{fresh.name}-" if fresh else f"{split}-")
     if split is None or not (number.isascii() and number.isdigit()):

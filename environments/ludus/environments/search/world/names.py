@@ -16,7 +16,23 @@ _INNER: Final = ("b", "d", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z"
 _VOWELS: Final = ("a", "e", "i", "o", "u", "a", "e", "o", "ae", "ei", "ou", "ie")
 _CODAS: Final = ("l", "n", "r", "s", "m", "nd", "rk", "lt", "rn", "sk", "th", "v", "ld", "st")
 _ENDINGS: Final = {
-    "place": ("mar", "holm", "vik", "gard", "rath", "oum", "esk", "ovar", "ind", "ey", "osta", "une", "evra", "ack", "dal"),
+    "place": (
+        "mar",
+        "holm",
+        "vik",
+        "gard",
+        "rath",
+        "oum",
+        "esk",
+        "ovar",
+        "ind",
+        "ey",
+        "osta",
+        "une",
+        "evra",
+        "ack",
+        "dal",
+    ),
     "first": ("a", "o", "in", "el", "is", "ane", "ur", "ik", "eth", "on", "ia", "em"),
     "last": ("sen", "ovic", "ard", "quist", "ane", "erel", "oth", "ikov", "wyn", "auer", "esco", "ild", "arre", "unt"),
     "word": ("or", "ax", "ene", "it", "el", "um", "os", "an"),
@@ -47,7 +63,7 @@ class NameMaker:
 
     def __init__(self, rng: random.Random, split: SplitName) -> None:
         self._rng = rng
-        self._split = split
+        self._split: SplitName = split
         self._used: set[str] = set()
         # A world has its own sounds, so that its names look alike.
         self._onsets = tuple(rng.sample(_ONSETS, 20))
