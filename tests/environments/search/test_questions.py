@@ -132,5 +132,6 @@ def test_any_generator_makes_questions_of_every_level(seed: int) -> None:
 def test_needs_are_reduced_to_those_that_none_implies() -> None:
     one, other, both = frozenset({1}), frozenset({2}), frozenset({1, 3})
     assert reduced([one, both, other]) == (one, other)
+    assert reduced([one, other, both]) == (other, one)
     assert reduced([one, one]) == (one,)
     assert reduced([both, frozenset({3, 4})]) is None

@@ -485,13 +485,19 @@ FAMILIES: Final[Mapping[Difficulty, tuple[Family, ...]]] = {
 
 
 def reduced(needs: Sequence[Need]) -> tuple[Need, ...] | None:
-    """Return the needs without those that another one implies; None if two of the rest share a page."""
+    """Return the needs without those that another one implies; None if two of the rest share a page.
+
+    The last of the result is the last need, or the one that implies it.
+    """
     least: list[Need] = []
     for place, need in enumerate(needs):
         if not any(other < need or (other == need and later > place) for later, other in enumerate(needs)):
             least.append(need)
     pages = [page for need in least for page in need]
-    return tuple(least) if len(set(pages)) == len(pages) else None
+    if len(set(pages)) < len(pages):
+        return None
+    final = next(need for need in least if need <= needs[-1])
+    return (*(need for need in least if need is not final), final)
 
 
 def mention(entity: Entity) -> str:

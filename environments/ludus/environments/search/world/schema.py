@@ -164,7 +164,7 @@ _ALL: Final = (
              ("{s} runs to {o} in the first edition.", "The first edition of {s} has {o}."),
              question="How many pages does the first edition of {s} have?", unit="pages"),
     Relation("award.sponsor", "award", "company", "Sponsor", ("the sponsor of {s}",),
-             ("{s} is paid for by {o}.", "{o} sponsors {s}."), inverse="the award sponsored by {o}"),
+             ("{s} is sponsored by {o}.", "{o} pays for {s}."), inverse="the award sponsored by {o}"),
     Relation("award.namesake", "award", "person", "Named after", ("the namesake of {s}",),
              ("{s} is named after {o}.", "The name of {s} honors {o}."), inverse="the award named after {o}"),
     Relation("award.established", "award", "year", "Established", ("the establishment of {s}",),
@@ -207,7 +207,7 @@ _ALL: Final = (
              ("{s} was designed by {o}.", "{o} drew the plans of {s}.", "The architect of {s} was {o}."),
              inverse="the structure designed by {o}"),
     Relation("structure.town", "structure", "town", "Location", ("the location of {s}",),
-             ("{s} stands in {o}.", "{s} is in {o}."), inverse="the only structure in {o}"),
+             ("{s} is located in {o}.", "{s} was built in {o}."), inverse="the only structure in {o}"),
     Relation("structure.opened", "structure", "year", "Opened", ("the opening of {s}",),
              ("{s} was opened in {o}.", "{s} opened in {o}."), question="In which year was {s} opened?"),
     Relation("structure.height", "structure", "number", "Height", ("the height of {s}",),
@@ -231,7 +231,7 @@ TO_KIND: Final[Mapping[Kind, tuple[Relation, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Office:
-    """An office of an entity that one person holds after another, or an award that somebody wins each year.
+    """An office of an entity that one person holds after another, or an award with a winner every few years.
 
     Attributes:
         name: the name, such as `town.mayor`.
