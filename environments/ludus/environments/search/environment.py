@@ -1,0 +1,263 @@
+"""Answer a multi-hop question about a generated encyclopedia, and cite the pages that prove the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from ludus.environments._partition import SplitName, fresh_tests
+from ludus.environments.search.answers import LONGEST, same_answer, supported
+from ludus.environments.search.exploits import policies
+from ludus.environments.search.questions import DIFFICULTIES, AnswerForm, Difficulty, Question, questions_of
+from ludus.environments.search.world import World, layout_of, open_world
+from ludus.environments.search.world.index import query_words, snippet
+from ludus.environments.search.world.library import kept_world, world_name
+from ludus.environments.search.world.pages import Page
+from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult, text_of
+from ludus.server import Environment, Private, Result, Split, Task, ToolError, tool
+
+COUNTS: Final[Mapping[SplitName, int]] = {"validation": 300, "test": 300}
+"""The number of tasks of the splits that end. Training never does."""
+
+TRAINING_QUESTIONS: Final = 200
+"""The questions of a level about one training world."""
+INTERLEAVED: Final = 4
+"""The training worlds that take turns, until their questions are used up."""
+HELD_OUT_WORLDS: Final = 5
+"""The worlds of validation, and those of test."""
+
+RESULTS: Final = 8
+"""The results on one page of a search."""
+SEARCH_PAGES: Final = 5
+QUERY_LENGTH: Final = 300
+PART_LENGTH: Final = 3_000
+"""The most characters of a part of a page."""
+CITATIONS: Final = 10
+"""The most pages that an answer may cite."""
+
+_BETWEEN_NEEDS, _BETWEEN_PAGES = " | ", " / "
+_FORMS: Final[Mapping[AnswerForm, str]] = {
+    "name": "a name, written as the title of its page without a word in parentheses",
+    "year": "a year, such as 1893",
+    "number": "a whole number in digits, without words",
+    "date": "a date, such as 14 March 1893",
+}
+
+
+class SearchTask(Task):
+    """A question about a world."""
+
+    world: str
+    """The name of the world."""
+    question: str
+    form: AnswerForm
+    """What the answer is: a name, a year, a number or a date."""
+    hops: int
+    """The least number of pages that prove the answer."""
+    difficulty: Difficulty
+    solution: Private[str]
+    """The answer."""
+    evidence: Private[str]
+    """The titles of the pages that state each needed fact, such as `A | B / C`: A, and B or C. The last states the
+    answer."""
+
+
+def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> SearchTask:
+    """Return the task at an index; difficulties take turns, and so do some worlds."""
+    difficulty, which = difficulties[index % len(difficulties)], index // len(difficulties)
+    if split == "train":
+        block, within = divmod(which, INTERLEAVED * TRAINING_QUESTIONS)
+        number, place = INTERLEAVED * block + within % INTERLEAVED, within // INTERLEAVED
+        count = TRAINING_QUESTIONS
+    else:
+        number, place = which % HELD_OUT_WORLDS, which // HELD_OUT_WORLDS
+        count = COUNTS[split] // HELD_OUT_WORLDS
+    world = world_name(split, number)
+    fresh = fresh_tests() if split == "test" else None
+    prefix = f"{split}-{fresh.name}" if fresh else split
+    return _task(f"{prefix}-{index}", world, difficulty, questions_of(world, difficulty, count)[place])
+
+
+def _task(id: str, world: str, difficulty: Difficulty, question: Question) -> SearchTask:
+    titles = layout_of(world).titles
+    evidence = _BETWEEN_NEEDS.join(
+        _BETWEEN_PAGES.join(titles[page] for page in sorted(need)) for need in question.needs
+    )
+    return SearchTask(
+        id=id, world=world, question=question.text, form=question.form, hops=question.hops, difficulty=difficulty,
+        solution=question.answers[0], evidence=evidence,
+    )  # fmt: skip
+
+
+def evidence_of(task: SearchTask) -> list[list[str]]:
+    """Return the titles of the pages that state each needed fact."""
+    return [need.split(_BETWEEN_PAGES) for need in task.evidence.split(_BETWEEN_NEEDS)]
+
+
+def _splits(*difficulties: Difficulty) -> dict[str, Split[SearchTask]]:
+    held_out: dict[str, Split[SearchTask]] = {
+        split: Split.lazy(partial(make_task, split, difficulties), count) for split, count in COUNTS.items()
+    }
+    return {"train": Split.generated(partial(make_task, "train", difficulties)), **held_out}
+
+
+class Search(Environment[SearchTask]):
+    """Answer a question that takes several pages of a generated encyclopedia, and cite the pages that prove it."""
+
+    version = "0.1.0"
+    splits = _splits(*DIFFICULTIES)
+    variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
+    reward_range = (0.0, 1.0)
+    discoverable_fields = ("solution", "evidence")
+    limits = EpisodeLimits(max_steps=40)
+    forkable = True
+    blocking = False
+
+    async def setup(self) -> None:
+        """Open the world; a thread makes it if this process has not."""
+        kept = kept_world(self.task.world)
+        self._world: World = await asyncio.to_thread(open_world, self.task.world) if kept is None else kept
+        self._opened: set[int] = set()
+        self._searches = 0
+
+    def prompt(self) -> str:
+        """Return the question and how to answer it."""
+        return (
+            "Answer the question below from an encyclopedia. It describes an invented country in 1990, so nothing that "
+            "you know from elsewhere helps.\n"
+            "Call `search` to find pages by words, and `open` to read a page. [[Words in brackets]] are links to "
+            "pages. Some statements are out of date or mention an error: read carefully.\n"
+            "When you know the answer, call `submit` once, with the answer and the ids of the pages that prove it: one "
+            "page for each fact that leads to the answer, each of which you have opened. A page that proves nothing "
+            "lowers your score, and a wrong answer scores 0. That call ends the episode.\n\n"
+            f"Question: {self.task.question}\n"
+            f"The answer is {_FORMS[self.task.form]}."
+        )
+
+    @tool(inline=True)
+    def search(self, query: str, page: Annotated[int, Field(ge=1, le=SEARCH_PAGES)] = 1) -> str:
+        """Find pages by words, the best match first. Shows the id and title of each, and a line from it.
+
+        Args:
+            query: names or other words to look for, at most 300 characters.
+            page: which page of the results to show, 8 results each, at most 5 pages.
+        """
+        if len(query) > QUERY_LENGTH:
+            raise ToolError(f"The query has {len(query)} characters. Use at most {QUERY_LENGTH}.")
+        words = query_words(query)
+        found = self._world.index.search(query)[: RESULTS * SEARCH_PAGES] if words else []
+        if not found:
+            raise ToolError("No page has any of these words. Search for a name from the question, or for other words.")
+        last = -(-len(found) // RESULTS)
+        if page > last:
+            raise ToolError(f"This search has {last} {'page' if last == 1 else 'pages'} of results, so none at {page}.")
+        self._searches += 1
+        shown = found[RESULTS * (page - 1) : RESULTS * page]
+        lines = [f"Results, page {page} of {last}:"]
+        lines += [f"[{one.code}] {one.title}: {snippet(one, words)}" for one in shown]
+        return "\n".join(lines)
+
+    @tool(inline=True)
+    def open(self, page: str, part: int = 1) -> str:
+        """Read a page.
+
+        Args:
+            page: the id of the page from the search results, such as k7fq, or its exact title.
+            part: which part of a long page to show, from 1.
+        """
+        found = self._find(page)
+        parts = parts_of(found)
+        if not 1 <= part <= len(parts):
+            raise ToolError(f"This page has {len(parts)} {'part' if len(parts) == 1 else 'parts'}, so none at {part}.")
+        self._opened.add(found.number)
+        more = "" if len(parts) == 1 else f" (part {part} of {len(parts)})"
+        return f"{found.title} [id: {found.code}]{more}\n{parts[part - 1]}"
+
+    @tool(inline=True, ends=True)
+    def submit(self, answer: str, citations: list[str]) -> Result:
+        """Give your answer and the pages that prove it. This ends the episode.
+
+        Args:
+            answer: the answer alone: one name, number, year or date.
+            citations: the ids (or titles) of the pages that prove it, at most 10, each opened before.
+        """
+        if not answer.strip() or len(answer) > LONGEST:
+            raise ToolError(f"The answer must have 1 to {LONGEST} characters.")
+        if not 1 <= len(citations) <= CITATIONS:
+            raise ToolError(f"Cite 1 to {CITATIONS} pages that prove the answer.")
+        cited = {self._find(one).number for one in citations}
+        if unopened := sorted(cited - self._opened):
+            code = self._world.pages[unopened[0]].code
+            raise ToolError(f"You have not opened the page {code}. Cite only pages that you have opened.")
+        return Result("Your answer is recorded.", self._scored(answer, cited), finished=True)
+
+    def _scored(self, answer: str, cited: set[int]) -> Reward:
+        """Return the reward: citations count only with the right answer, and that only with a page that states it."""
+        task, numbers = self.task, self._world.by_name
+        needs = [[numbers[title.lower()] for title in need] for need in evidence_of(task)]
+        right = same_answer(answer, self._world.names.get(task.solution, (task.solution,)), task.form)
+        support = supported(cited, needs)
+        counts = float(right and support.stated)
+        components = {
+            "answer": Component(value=counts, weight=0.5),
+            "recall": Component(value=counts * support.recall, weight=0.25),
+            "precision": Component(value=counts * support.precision, weight=0.25),
+            "right": Component(value=float(right), weight=0.0),
+            "opened": Component(value=float(len(self._opened)), weight=0.0),
+            "searches": Component(value=float(self._searches), weight=0.0),
+        }
+        value = counts * (0.5 + 0.25 * support.recall + 0.25 * support.precision)
+        return Reward.of(value, components)
+
+    def _find(self, page: str) -> Page:
+        wanted = page.strip().removeprefix("[[").removesuffix("]]").strip("[] ").partition("|")[0].lower()
+        number = self._world.by_name.get(wanted) if len(page) <= QUERY_LENGTH else None
+        if number is None:
+            shown = f" {wanted[:40]!r}" if wanted.isascii() and wanted.isprintable() else ""
+            raise ToolError(f"There is no page{shown}. Use an id or an exact title that `search` shows.")
+        return self._world.pages[number]
+
+    @classmethod
+    def oracle(cls, task: SearchTask) -> Generator[Call | Answer, StepResult, None]:
+        """Find and open one page for each fact, and answer."""
+        citations = []
+        for need in evidence_of(task):
+            result = yield Call("search", {"query": need[0]})
+            code = code_of(text_of(result.content), need[0])
+            yield Call("open", {"page": code})
+            citations.append(code)
+        yield Call("submit", {"answer": task.solution, "citations": citations})
+
+    @classmethod
+    def exploits(cls, task: SearchTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return the policies of `exploits.py`."""
+        return policies(task.question, task.solution, task.form, evidence_of(task))
+
+
+def parts_of(page: Page) -> list[str]:
+    """Return the parts in which a page is shown, each of whole lines."""
+    parts, lines, size = [], list[str](), 0
+    for line in page.text.split("\n"):
+        if lines and size + len(line) > PART_LENGTH:
+            parts.append("\n".join(lines))
+            lines, size = [], 0
+        lines.append(line)
+        size += len(line) + 1
+    return [*parts, "\n".join(lines)]
+
+
+def code_of(results: str, title: str) -> str:
+    """Return the id of the page with a title from the results of a search.
+
+    Raises:
+        ValueError: the results do not have it.
+    """
+    for line in results.split("\n"):
+        code, _, rest = line.partition("] ")
+        if rest.startswith(f"{title}: "):
+            return code.removeprefix("[")
+    raise ValueError(f"no result has the title {title!r}")
