@@ -20,6 +20,7 @@ NAMES = (
     "connect_four", "connect_four-easy", "connect_four-hard",
     "countdown", "countdown-easy", "countdown-hard",
     "guess_number", "guess_number-easy", "guess_number-hard", "guess_number-shaped", "guess_number-tiny",
+    "sql", "sql-easy", "sql-hard", "sql-medium",
     "wordle", "wordle-easy", "wordle-hard", "wordle-sparse",
 )  # fmt: skip
 SPLITS = ("train", "validation", "test")

@@ -161,7 +161,8 @@ class TopOfGroups:
                 "counts"
             )
         else:
-            rule = f"every one whose {label} is one of the {number} {first} different values of the group, as DENSE_RANK counts"
+            which = f"one of the {number} {first} different values of the group"
+            rule = f"every one whose {label} is {which}, as DENSE_RANK counts"
         left = f" Leave out {base.plural} whose {label} is missing." if self.value.nullable else ""
         missing = " A missing value is a group of its own." if self.group.nullable else ""
         return (
@@ -181,7 +182,7 @@ class Windowed:
 
     Attributes:
         rows: the rows.
-        shown: the columns before that value; with the id, so that each row is told apart.
+        shown: the columns before that value; with the id, so that each row is recognizable.
         kind: what the value is.
         value: the column that it is computed from.
         by: the column that orders the rows; the id breaks ties.
@@ -218,7 +219,7 @@ class Windowed:
             "previous": f"LAG({value}) {over}",
             "change": f"{value} - LAG({value}) {over}",
             "share": f"ROUND(100.0 * {value} / SUM({value}) {whole}, 2)",
-            "moving": f"AVG({value}) OVER ({' '.join(p for p in (partition, order) if p)} ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)",
+            "moving": f"AVG({value}) {over[:-1]} ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)",
             "number": f"ROW_NUMBER() {over}",
             "best": f"MAX({value}) {over}",
             "size": f"COUNT(*) {whole}",
@@ -239,7 +240,10 @@ class Windowed:
             "previous": f"the {label} of the row just before it among {these} (missing for the first)",
             "change": f"its {label} minus that of the row just before it among {these} (missing for the first)",
             "share": f"its share of the total {label} of {these}, in percent, rounded to 2 decimals",
-            "moving": f"the average {label} over this row and the two rows just before it among {these} (fewer at the beginning)",
+            "moving": (
+                f"the average {label} over this row and the two rows just before it among {these} (fewer at the "
+                "beginning)"
+            ),
             "number": f"its position among {these}, counted from 1",
             "best": f"the largest {label} among {these} up to and including this row",
             "size": f"the number of {these}",
@@ -249,7 +253,8 @@ class Windowed:
         if self.kind in _RUNNING:
             keys = order_text(self._keys("", schema), 0)
             order = f" The rows follow each other in the order of the result.{keys}"
-        return f"For each of the {self.rows.text}, {{v}} the {listed([one.text for one in self.shown])}, and {found}.{order}"
+        shown = listed([one.text for one in self.shown])
+        return f"For each of the {self.rows.text}, {{v}} the {shown}, and {found}.{order}"
 
 
 GroupQuestion = Literal["average", "largest", "above", "many", "top_share"]
@@ -298,9 +303,15 @@ class OverGroups:
         asked = {
             "average": "{V} the average of this value over all groups, in one row.",
             "largest": "{V} the largest and the smallest of these values, in one row.",
-            "above": f"{{V}} the {key} and this value of each group whose value is greater than the average of the values of all groups.",
+            "above": (
+                f"{{V}} the {key} and this value of each group whose value is greater than the average of the values "
+                "of all groups."
+            ),
             "many": f"How many groups have a value of at least {self.least}?",
-            "top_share": f"{{V}} the {key} and this value of the group with the largest value; if several share it, of all of them.",
+            "top_share": (
+                f"{{V}} the {key} and this value of the group with the largest value; if several share it, of all of "
+                "them."
+            ),
         }[self.asked]
         nullable = (self.key.ref if isinstance(self.key, DatePart) else self.key).nullable
         missing = " A missing value is a group of its own." if nullable else ""
@@ -347,7 +358,11 @@ class PerPeriod:
             if self.running
             else f"this value minus that of the {what} just before it in the result (missing for the first)"
         )
-        left = f" Leave out {self.rows.base.plural} whose {self.part.ref.text} is missing." if self.part.ref.nullable else ""
+        left = (
+            f" Leave out {self.rows.base.plural} whose {self.part.ref.text} is missing."
+            if self.part.ref.nullable
+            else ""
+        )
         return (
             f"For each {self.part.text} that occurs among {self.rows.text}, {{v}} the {what}, {value}, and {last}. "
             f"{self.part.note}{left} Sort by the {what} (earliest first)."
@@ -416,7 +431,8 @@ class Pairs:
         on = [f"a.{column.name} = b.{column.name}" for column in self.same]
         on.append(f"a.{self.differs.name} < b.{self.differs.name}" if self.differs else f"{one.id} < {two.id}")
         tests = [*self.rows.conditions(one), *self.rows.conditions(two)]
-        return f"SELECT {one.id}, {two.id}\nFROM {base.name} AS a\nJOIN {base.name} AS b ON {' AND '.join(on)}{where(tests)}"
+        tables = f"FROM {base.name} AS a\nJOIN {base.name} AS b ON {' AND '.join(on)}"
+        return f"SELECT {one.id}, {two.id}\n{tables}{where(tests)}"
 
     def question(self, schema: Schema) -> str:
         """Return the question."""

@@ -68,7 +68,9 @@ HIDDEN: Final = range(1, len(PROFILES))
 _SIZES: Final = (14, 24, 40, 60)
 """The number of rows by how many tables a table depends on, one after the other."""
 
-_COMPARED: Final = re.compile(r"(?:(\w+)\.)?(\w+) (?:=|<>|<=?|>=?|(?:NOT )?IN|BETWEEN) \(?('[^']*'|-?[\d.]+)(?:(?:,| AND) ('[^']*'|[\d.]+))?")
+_COMPARED: Final = re.compile(
+    r"(?:(\w+)\.)?(\w+) (?:=|<>|<=?|>=?|(?:NOT )?IN|BETWEEN) \(?('[^']*'|-?[\d.]+)(?:(?:,| AND) ('[^']*'|[\d.]+))?"
+)
 _BEGINS: Final = re.compile(r"(\w+) LIKE '(\w)%'")
 
 

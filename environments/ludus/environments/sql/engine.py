@@ -111,8 +111,8 @@ def _plain(token: re.Match[str]) -> str:
 def _expanded(words: Sequence[str]) -> int:
     """Return how many tables a query reads after SQLite has replaced each reference to a CTE by its text, at most.
 
-    A reference to a CTE that refers twice to another one, and so on, doubles with each of them, and SQLite replaces them
-    all before its first step, where no limit but `_MOST_CHECKS` counts.
+    A reference to a CTE that refers twice to another one, and so on, doubles with each of them, and SQLite replaces
+    them all before its first step, where no limit but `_MOST_CHECKS` counts.
     """
     uses: dict[str, list[str]] = {}
     opened: list[tuple[str, int]] = []
@@ -137,7 +137,9 @@ def _expanded(words: Sequence[str]) -> int:
             return _MOST_REFERENCES + 1
         if name not in weights:
             refers = [word for word in uses.get(name, ()) if word in names and word != name]
-            weights[name] = 1 + sum(weight(word, (*path, name)) for word in dict.fromkeys(refers) for _ in refers if _ == word)
+            weights[name] = 1 + sum(
+                weight(word, (*path, name)) for word in dict.fromkeys(refers) for _ in refers if _ == word
+            )
         return weights[name]
 
     return weight("", ())

@@ -31,8 +31,8 @@ RULES: Final = """\
 - Missing means NULL. A condition on a missing value does not hold, unless the question mentions missing values. \
 Aggregates skip missing values, and those of no values are missing, except counts.
 - Do not round unless the question says so. Dates are texts of the form YYYY-MM-DD. Texts are compared exactly.
-- Your query must be one SELECT, which may begin with WITH. It is run on other databases with the same tables and other \
-rows, so constants from this database do not help."""
+- Your query must be one SELECT, which may begin with WITH. It is run on other databases with the same tables and \
+other rows, so constants from this database do not help."""
 
 
 class Sql(Environment[SqlTask]):
@@ -93,7 +93,11 @@ class Sql(Environment[SqlTask]):
         finally:
             database.close()
         lines = [" | ".join(map(_shown, names)), *(" | ".join(map(_shown, row)) for row in rows[:SHOWN_ROWS])]
-        count = f"more than {SHOWN_ROWS} rows, the first {SHOWN_ROWS} are shown" if len(rows) > SHOWN_ROWS else _rows(len(rows))
+        count = (
+            f"more than {SHOWN_ROWS} rows, the first {SHOWN_ROWS} are shown"
+            if len(rows) > SHOWN_ROWS
+            else _rows(len(rows))
+        )
         return "\n".join([*lines, f"({count})"])
 
     async def grade(self, answer: str) -> Reward:

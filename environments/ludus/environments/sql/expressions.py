@@ -14,7 +14,13 @@ Comparison = Literal["=", "<>", "<", "<=", ">", ">="]
 _NUMBER_WORDS: Final = {
     "=": "is", "<>": "is not", "<": "is less than", "<=": "is at most", ">": "is greater than", ">=": "is at least",
 }  # fmt: skip
-_DATE_WORDS: Final = {**_NUMBER_WORDS, "<": "is before", "<=": "is on or before", ">": "is after", ">=": "is on or after"}
+_DATE_WORDS: Final = {
+    **_NUMBER_WORDS,
+    "<": "is before",
+    "<=": "is on or before",
+    ">": "is after",
+    ">=": "is on or after",
+}
 
 
 def literal(value: Value) -> str:
@@ -165,8 +171,8 @@ class OneOf:
     @property
     def text(self) -> str:
         """The condition in English, after `whose`."""
-        values = listed([literal(v) for v in self.values], "or")
-        return f"{self.ref.text} is {'neither' if self.negated else 'either'} {values.replace(' or ', ' nor ') if self.negated else values}"
+        values = listed([literal(v) for v in self.values], "nor" if self.negated else "or")
+        return f"{self.ref.text} is {'neither' if self.negated else 'either'} {values}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +352,9 @@ def kind_of(column: Column) -> Literal["number", "date", "text"]:
     return "number" if column.kind in ("int", "money", "id", "key") else "text"
 
 
+_MONTH_NOTE: Final = "Write the month as a text of the form YYYY-MM."
+
+
 @dataclass(frozen=True, slots=True)
 class DatePart:
     """The year or the month of a date, as a text.
@@ -370,7 +379,7 @@ class DatePart:
     @property
     def note(self) -> str:
         """The form of the value."""
-        return f"Write the {'year as a text of the form YYYY' if self.length == 4 else 'month as a text of the form YYYY-MM'}."
+        return "Write the year as a text of the form YYYY." if self.length == 4 else _MONTH_NOTE
 
 
 Shown = Ref | DatePart

@@ -102,7 +102,9 @@ def same_rows(expected: Sequence[Row], found: Sequence[Row], ordered: bool, roun
     if not ordered:
         expected, found = sorted(expected, key=_sort_key), sorted(found, key=_sort_key)
     return all(
-        _same(one, two, rounded) for left, right in zip(expected, found, strict=True) for one, two in zip(left, right, strict=True)
+        _same(one, two, rounded)
+        for left, right in zip(expected, found, strict=True)
+        for one, two in zip(left, right, strict=True)
     )
 
 

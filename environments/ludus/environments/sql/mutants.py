@@ -50,7 +50,7 @@ CHANGES: Final[Sequence[tuple[str, str, str | Callable[[re.Match[str]], str]]]] 
 
 
 def without_effect(statement: Statement) -> tuple[str, ...]:
-    """Changes without effect in SQLite, which sorts in order to group, to find different rows and to compute windows."""
+    """Return the changes without effect in SQLite, which sorts to group, to find different rows, and for windows."""
     if isinstance(statement, Grouped):
         by_keys = statement.by_aggregate is None
         return ("last key of the order lost", *(["order lost"] if by_keys else []))
@@ -81,7 +81,9 @@ def _changed_everywhere(solution: str, match: re.Match[str], new: str | Callable
     assert left is not None
     assert right is not None
     around = left[0] + match[0] + right[0]
-    return solution.replace(around, left[0] + match.expand(new) + right[0] if isinstance(new, str) else left[0] + new(match) + right[0])
+    return solution.replace(
+        around, left[0] + match.expand(new) + right[0] if isinstance(new, str) else left[0] + new(match) + right[0]
+    )
 
 
 def _without_conditions(statement: Statement) -> Iterator[Statement]:

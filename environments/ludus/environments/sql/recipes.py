@@ -11,21 +11,25 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from ludus.environments.sql.advanced import (
     AgainstGroup,
     Compound,
     ForAll,
+    GroupQuestion,
     OverGroups,
     Pairs,
     PerPeriod,
+    Ranking,
     TopOfGroups,
     Windowed,
+    WindowKind,
 )
 from ludus.environments.sql.domains import DOMAINS
 from ludus.environments.sql.expressions import (
     Aggregate,
+    AggregateKind,
     Between,
     Compare,
     DatePart,
@@ -58,6 +62,10 @@ DIFFICULTIES: Final[tuple[Difficulty, ...]] = ("easy", "medium", "hard")
 YEARS: Final = (2021, 2023)
 """The first and the last year of dates."""
 
+_OVER_NUMBERS: Final[tuple[AggregateKind, ...]] = ("sum", "avg", "min", "max")
+_RANKINGS: Final[tuple[Ranking, ...]] = get_args(Ranking)
+_WINDOWS: Final[tuple[WindowKind, ...]] = get_args(WindowKind)
+_GROUP_QUESTIONS: Final[tuple[GroupQuestion, ...]] = get_args(GroupQuestion)
 _DOMAINS: Final = tuple(DOMAINS)
 _VERBS: Final = (("List", "list"), ("Give", "give"), ("Show", "show"), ("Return", "return"))
 _LITERALS: Final = re.compile(r"'[^']*'|\d+(?:[-.]\d+)*")
@@ -242,7 +250,7 @@ class _Draw:
         column = rng.choice(columns)
         if column.kind == "date":
             return Aggregate(rng.choice(("min", "max")), Ref((), column))
-        kind = rng.choice(("sum", "avg", "min", "max"))
+        kind = rng.choice(_OVER_NUMBERS)
         return Aggregate(kind, Ref((), column), rounded=kind == "avg" and rng.random() < 0.5)
 
     def order(self, table: Table) -> Order:
@@ -263,7 +271,9 @@ class _Draw:
             found[Aggregate("count")] = None
         return tuple(found)
 
-    def child(self, fits: Callable[[Table, Table], object] = lambda parent, child: True) -> tuple[Table, Table, Column] | None:
+    def child(
+        self, fits: Callable[[Table, Table], object] = lambda parent, child: True
+    ) -> tuple[Table, Table, Column] | None:
         """Draw a parent, a child and the child's foreign key."""
         found = [(p, c, k) for p in self.schema.asked for c, k in self.schema.children(p) if fits(p, c)]
         return self.rng.choice(found) if found else None
@@ -488,8 +498,8 @@ def _compound(d: _Draw, operations: Sequence[Literal["UNION", "UNION ALL", "INTE
     if not free:
         return None
     chosen = d.some(free, 2, 2)
-    one, two = Rows(table, (d.narrow(Ref((), chosen[0])),)), Rows(table, (d.narrow(Ref((), chosen[-1])),))
-    return Compound(one, two, shown, shown, operation) if one != two else None
+    first, second = (Rows(table, (d.narrow(Ref((), column)),)) for column in (chosen[0], chosen[-1]))
+    return Compound(first, second, shown, shown, operation) if first != second else None
 
 
 def _union(d: _Draw) -> Statement | None:
@@ -525,7 +535,7 @@ def _top_of_groups(d: _Draw) -> Statement | None:
     rest = [c for c in table.usable if c not in (value, group.column)]
     shown = (Ref((), table.id), *(Ref((), c) for c in d.some(rest, 0, 1)), Ref((), value))
     rows = d.rows(table, 0, 1, without=[value, group.column])
-    ranking = rng.choice(("ROW_NUMBER", "RANK", "DENSE_RANK"))
+    ranking = rng.choice(_RANKINGS)
     count = rng.randint(2 if ranking == "DENSE_RANK" else 1, 3)
     return TopOfGroups(rows, group, shown, Ref((), value), rng.random() < 0.6, ranking, count)
 
@@ -538,7 +548,7 @@ def _windowed(d: _Draw) -> Statement | None:
     value = rng.choice([c for c in table.of_kind(*NUMBERS) if not c.nullable and c.low > 0])
     by = rng.choice([c for c in table.of_kind("date", "int", "money") if not c.nullable])
     groups = [c for c in table.of_kind("choice") if not c.nullable] + [k for k in table.keys if not k.nullable]
-    kind = rng.choice(("running", "previous", "change", "share", "moving", "number", "best", "size", "gap"))
+    kind = rng.choice(_WINDOWS)
     needs = kind in ("number", "size")
     group = rng.choice(groups) if groups and (needs or rng.random() < 0.6) else None
     if (needs and group is None) or (kind == "best" and by is value):
@@ -556,7 +566,7 @@ def _over_groups(d: _Draw) -> Statement | None:
     keys: list[Ref | DatePart] = [Ref((), c) for c in (*table.of_kind("choice"), *table.keys)]
     keys += [DatePart(Ref((), c), 7) for c in table.of_kind("date") if not c.nullable]
     key = rng.choice(keys)
-    asked = rng.choice(("average", "largest", "above", "many", "top_share"))
+    asked = rng.choice(_GROUP_QUESTIONS)
     number = [c for c in table.of_kind(*NUMBERS) if not c.nullable]
     total = number and asked != "many" and rng.random() < 0.5
     aggregate = Aggregate("sum", Ref((), rng.choice(number))) if total else Aggregate("count")

@@ -18,6 +18,7 @@ VARIANTS: Final = 6
 """The number of schemas of each domain."""
 
 _TYPES: Final[Mapping[Kind, str]] = {"id": "INT", "key": "INT", "int": "INT", "money": "REAL"}
+_PLAIN: Final[tuple[Kind, ...]] = ("person", "title", "date", "int", "money")
 _COLUMN: Final = re.compile(r"(~?)(\w+)(\??)(?:>(\w+)(\??)|=(.+)|:(\w+)(?: (\d+)-(\d+))?)")
 
 
@@ -137,13 +138,13 @@ def schema_of(domain: str, variant: int) -> Schema:
     """
     rng = random.Random(digest(f"sql:schema:{domain}:{variant}"))
     tables: dict[str, Table] = {}
-    for line in DOMAINS[domain].strip().splitlines():
+    for line in DOMAINS[domain].strip().replace("\n    ", " ").splitlines():
         head, _, body = line.partition(": ")
         key, plural = head.lstrip("~").split()
         distractor = head.startswith("~")
         if distractor and rng.random() < 0.5:
             continue
-        columns = [_column(match, plural) for match in map(_COLUMN.fullmatch, body.split(", ")) if match]
+        columns = [_column(match) for match in map(_COLUMN.fullmatch, body.split(", ")) if match]
         kept = [c for c in columns if not c.distractor or rng.random() < 0.5]
         name = (plural, f"{domain}_{plural}", f"t_{key}")[variant % 3]
         identity = Column("id" if variant % 2 == 0 else f"{key}_id", "id", "id")
@@ -163,7 +164,7 @@ def _sorted(tables: Mapping[str, Table]) -> Mapping[str, Table]:
     return done
 
 
-def _column(match: re.Match[str], plural: str) -> Column:
+def _column(match: re.Match[str]) -> Column:
     distractor, name, nullable, target, optional, choices, kind, low, high = match.groups()
     hidden = bool(distractor)
     if target:
@@ -172,6 +173,5 @@ def _column(match: re.Match[str], plural: str) -> Column:
     label = name.replace("_", " ")
     if choices:
         return Column(name, label, "choice", bool(nullable), tuple(choices.split("|")), distractor=hidden)
-    if kind not in ("person", "title", "date", "int", "money"):
-        raise ValueError(f"{plural}.{name} has the unknown kind {kind!r}")
-    return Column(name, label, kind, bool(nullable), (), int(low or 0), int(high or 0), distractor=hidden)
+    plain: Kind = next(known for known in _PLAIN if known == kind)
+    return Column(name, label, plain, bool(nullable), (), int(low or 0), int(high or 0), distractor=hidden)

@@ -82,7 +82,13 @@ def order_text(keys: Sequence[SortKey], limit: int) -> str:
     if not keys:
         return ""
     words = ", then by ".join(key.words for key in keys)
-    first = f" Give only the first {limit} rows of this order." if limit > 1 else " Give only the first row." if limit else ""
+    first = (
+        f" Give only the first {limit} rows of this order."
+        if limit > 1
+        else " Give only the first row."
+        if limit
+        else ""
+    )
     return f" Sort by {words}.{first}"
 
 
@@ -128,7 +134,9 @@ class ListRows:
             what = "value of" if len(self.shown) == 1 else "combination of"
             head = f"{{V}} each different {what} {shown} that occurs among {self.rows.text}, once each."
         else:
-            head = f"{{V}} the {shown} of all {self.rows.text}, one row for each {self.rows.base.key.replace('_', ' ')}."
+            head = (
+                f"{{V}} the {shown} of all {self.rows.text}, one row for each {self.rows.base.key.replace('_', ' ')}."
+            )
         return head + notes(self.shown, self.rows.base.key, self.outer) + order_text(*self._order(scope))
 
 
@@ -150,7 +158,11 @@ class Summary:
         """Return the question."""
         plural = self.rows.base.plural
         if len(self.aggregates) == 1 and self.aggregates[0].ref is None:
-            return f"How many {plural} are there{self.rows.suffix}?" if self.rows.where else f"How many {plural} are there?"
+            return (
+                f"How many {plural} are there{self.rows.suffix}?"
+                if self.rows.where
+                else f"How many {plural} are there?"
+            )
         shown = listed([one.text(plural) for one in self.aggregates])
         return f"{{V}} {shown}, over all {self.rows.text}, in one row."
 
@@ -211,7 +223,9 @@ class Grouped:
         for key in self.keys:
             ref = ref_of(key)
             nullable = ref.nullable or (self.outer and any(k.nullable for k in ref.path))
-            found.append(SortKey(shown_sql(key, scope), key.text, kind_of(ref.column), False, "LAST" if nullable else ""))
+            found.append(
+                SortKey(shown_sql(key, scope), key.text, kind_of(ref.column), False, "LAST" if nullable else "")
+            )
         return found
 
     def sql(self, schema: Schema) -> str:

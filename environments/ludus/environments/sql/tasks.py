@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Final
 
 from ludus.environments._partition import SplitName, digest, fresh_tests, split_of
-from ludus.environments.sql.recipes import DIFFICULTIES, Difficulty, Plan, make_plan
+from ludus.environments.sql.recipes import Difficulty, Plan, make_plan
 from ludus.environments.sql.soundness import faults, unsound
 from ludus.server import Private, Split, Task
 
@@ -52,7 +52,11 @@ class Series:
     """
 
     def __init__(
-        self, split: SplitName, difficulty: Difficulty, secret: str = "", sound: Callable[[int, Plan], bool] = _is_listed_sound
+        self,
+        split: SplitName,
+        difficulty: Difficulty,
+        secret: str = "",
+        sound: Callable[[int, Plan], bool] = _is_listed_sound,
     ) -> None:
         self._split, self._difficulty, self._sound = split, difficulty, sound
         self._stream = f"sql:{split}:{secret}:{difficulty}"
@@ -119,5 +123,3 @@ def splits(*difficulties: Difficulty) -> Mapping[str, Split[SqlTask]]:
         "validation": Split.lazy(maker("validation"), HELD_OUT),
         "test": Split.lazy(maker("test"), HELD_OUT),
     }
-
-
