@@ -105,7 +105,7 @@ def test_a_question_is_a_sentence_that_hides_its_query(difficulty: Difficulty, s
     assert plan.question[0].isupper()
     assert plan.question[-1] in ".?"
     assert "{" not in plan.question
-    assert "_" not in plan.question
+    assert "_" not in plan.question.replace("DENSE_RANK", "")
     assert "  " not in plan.question
     assert plan.solution not in plan.question
 
@@ -306,6 +306,15 @@ REFUSED = {
     "WITH x AS (SELECT 1) INSERT INTO orders SELECT * FROM orders": "Only reading",
     "SELECT * FROM sqlite_master": "must not be read",
     "SELECT * FROM sqlite_schema": "must not be read",
+    "SELECT COUNT(*) FROM sqlite_master": "must not be read",
+    "SELECT COUNT(*) FROM main.sqlite_master": "must not be read",
+    "SELECT COUNT(*) FROM sqlite_temp_schema": "must not be read",
+    "SELECT 1 FROM (SELECT 1 FROM sqlite_master)": "must not be read",
+    "WITH orders AS (SELECT name FROM sqlite_master) SELECT * FROM orders": "must not be read",
+    "SELECT COUNT(*) FROM pragma_database_list": "Only reading|must not be read",
+    "SELECT COUNT(*) FROM json_each('[1]')": "Only reading|must not be read|no such",
+    "SELECT COUNT(*) FROM json_tree": "Only reading|must not be read|no such",
+    "SELECT COUNT(*) FROM dbstat": "Only reading|must not be read|no such",
     "SELECT * FROM pragma_table_info('orders')": "Only reading",
     "SELECT * FROM pragma_function_list": "Only reading",
     "SELECT load_extension('x')": "not allowed",
@@ -335,7 +344,7 @@ REFUSED = {
     "SELECT '\ud800'": "no text may have",
     "SELECT no_such FROM orders": "no such column",
     "SELECT FROM": "syntax error",
-    "SELECT * FROM nothing": "no such table",
+    "SELECT * FROM missing": "no such table",
     "SELECT abs(-9223372036854775807 - 1)": "overflow",
     " UNION ALL ".join(["SELECT 1"] * 20): "too many terms",
     "SELECT * FROM orders WHERE id = ?": "variable|binding|parameter",
@@ -411,18 +420,18 @@ async def test_the_tools_show_the_visible_database_within_bounds(player: Any) ->
     found = await shown(player, episode.episode, "query", sql=f"SELECT * FROM {table.name}")
     assert len(found.splitlines()) == SHOWN_ROWS + 2
     assert f"more than {SHOWN_ROWS} rows" in found
-    one = await shown(player, episode.episode, "query", sql="SELECT NULL AS nothing, 0.1 + 0.2, 'a\nb' AS text")
-    assert one.splitlines() == ["nothing | 0.1 + 0.2 | text", "NULL | 0.3 | a b", "(1 row)"]
+    one = await shown(player, episode.episode, "query", sql="SELECT NULL AS missing, 0.1 + 0.2, 'a\nb' AS text")
+    assert one.splitlines() == ["missing | 0.1 + 0.2 | text", "NULL | 0.3 | a b", "(1 row)"]
     wrong = await player.step(episode.episode, "describe", table="nothing")
     assert wrong.error.code == "refused"
     assert table.name in text_of(wrong.content)
-    wrong = await player.step(episode.episode, "query", sql="SELECT nothing FROM nowhere")
+    wrong = await player.step(episode.episode, "query", sql="SELECT missing FROM nowhere")
     assert wrong.error.code == "refused"
     assert "no such table: nowhere" in text_of(wrong.content)
 
 
 async def test_a_query_that_fails_earns_nothing_and_one_that_runs_is_marked(player: Any) -> None:
-    for answer, runs in (("SELECT nothing FROM nowhere", 0.0), ("SELECT 1", 1.0), ("I do not know.", 0.0)):
+    for answer, runs in (("SELECT missing FROM nowhere", 0.0), ("SELECT 1", 1.0), ("I do not know.", 0.0)):
         [episode] = await player.start("sql", "train", 0)
         reward = (await player.answer(episode.episode, answer)).reward
         assert reward.value == 0.0

@@ -237,7 +237,7 @@ class Database:
                 self._why = "Recursive queries are not allowed."
             elif action not in _ALLOWED:
                 self._why = "Only reading the tables with SELECT is allowed."
-            elif action == sqlite3.SQLITE_READ and first and first.lower() not in self._tables:
+            elif action == sqlite3.SQLITE_READ and first and not self._readable(first.lower(), second or ""):
                 self._why = f"The table {first[:60]!r} must not be read; use the tables of the schema."
             elif action == sqlite3.SQLITE_FUNCTION and (second or "").lower() not in FUNCTIONS:
                 self._why = f"The function {(second or '')[:60]!r} is not allowed."
@@ -246,6 +246,13 @@ class Database:
             return sqlite3.SQLITE_DENY
 
         return decide
+
+    def _readable(self, table: str, column: str) -> bool:
+        """Return whether a query may read a column.
+
+        Without a column, as in COUNT(*), SQLite also asks for the names of CTEs.
+        """
+        return table in self._tables or (not column and not table.startswith(("sqlite_", "pragma_")))
 
     def _counter(self) -> Callable[[], bool]:
         steps = 0
