@@ -27,11 +27,11 @@ COMPARED = [
 
 def create(connection: psycopg.Connection[Any], schema: Schema, number: int, folder: str) -> None:
     """Make the tables of a database in a schema of PostgreSQL; decimals are exact there."""
-    connection.execute(f"CREATE SCHEMA {folder}")
-    connection.execute(f"SET search_path TO {folder}")
+    connection.execute(f"CREATE SCHEMA {folder}".encode())
+    connection.execute(f"SET search_path TO {folder}".encode())
     rows = rows_of(schema, number)
     for key, table in schema.tables.items():
-        connection.execute(schema.create(table).replace(" REAL", " NUMERIC"))
+        connection.execute(schema.create(table).replace(" REAL", " NUMERIC").encode())
         if rows[key]:
             marks = ", ".join(["%s"] * len(table.columns))
             # Rows of a table that refers to itself may come before those to which they refer.
@@ -41,11 +41,11 @@ def create(connection: psycopg.Connection[Any], schema: Schema, number: int, fol
                 for place in own:
                     for row, original in zip(ordered, rows[key], strict=True):
                         row[place] = None if original[place] is not None else row[place]
-                cursor.executemany(f"INSERT INTO {table.name} VALUES ({marks})", ordered)
+                cursor.executemany(f"INSERT INTO {table.name} VALUES ({marks})".encode(), ordered)
                 for place in own:
                     name, id = table.columns[place].name, table.id.name
                     updates = [(original[place], original[0]) for original in rows[key]]
-                    cursor.executemany(f"UPDATE {table.name} SET {name} = %s WHERE {id} = %s", updates)
+                    cursor.executemany(f"UPDATE {table.name} SET {name} = %s WHERE {id} = %s".encode(), updates)
 
 
 def plain(rows: Sequence[tuple[Any, ...]]) -> list[Row]:
@@ -76,8 +76,8 @@ def test_reference_queries_mean_the_same_in_postgresql(postgres: PostgresServer,
                 updates = focus(plan.solution, schema) if PROFILES[number].focused else []
                 with connection.transaction(force_rollback=True):
                     for update in updates:
-                        connection.execute(update)
-                    theirs = plain(connection.execute(plan.solution).fetchall())
+                        connection.execute(update.encode())
+                    theirs = plain(connection.execute(plan.solution.encode()).fetchall())
                 ours = in_sqlite(plan, number, updates)
                 ordered, rounded = is_ordered(plan.solution), is_rounded(plan.solution)
                 assert same_rows(ours, theirs, ordered, rounded), plan.solution

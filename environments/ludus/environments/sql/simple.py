@@ -32,12 +32,15 @@ class Statement(Protocol):
     @property
     def rows(self) -> Rows:
         """The rows from which it begins."""
+        ...
 
     def sql(self, schema: Schema) -> str:
         """Return the reference query."""
+        ...
 
     def question(self, schema: Schema) -> str:
         """Return the question, in which `{V}` stands for a verb."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,9 @@ class Series:
         secret: str = "",
         sound: Callable[[int, Plan], bool] = _is_listed_sound,
     ) -> None:
-        self._split, self._difficulty, self._sound = split, difficulty, sound
+        self._split: SplitName = split
+        self._difficulty: Difficulty = difficulty
+        self._sound = sound
         self._stream = f"sql:{split}:{secret}:{difficulty}"
         self._seeds: list[int] = []
         self._identities: list[str] = []
