@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from importlib import resources
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 from ludus.environments._partition import SECRET_VARIABLE, SplitName, split_of
 from ludus.environments.sql.data import HIDDEN, PROFILES, VISIBLE, focus, image, rows_of
 from ludus.environments.sql.domains import DOMAINS
-from ludus.environments.sql.engine import FUNCTIONS, LONGEST, Database, QueryError, check_query
+from ludus.environments.sql.engine import FUNCTIONS, LONGEST, STEPS, Database, QueryError, check_query
 from ludus.environments.sql.environment import SHOWN_ROWS
 from ludus.environments.sql.exploits import messages
 from ludus.environments.sql.find_unsound import find
@@ -25,14 +27,14 @@ from ludus.environments.sql.grading import judge, read_query, same_rows
 from ludus.environments.sql.mutants import mutants
 from ludus.environments.sql.recipes import DIFFICULTIES, Difficulty, Plan, make_plan
 from ludus.environments.sql.schema import VARIANTS, Schema, schema_of
-from ludus.environments.sql.soundness import faults, hidden, unsound
+from ludus.environments.sql.soundness import VERIFIED, faults, hidden, unsound
 from ludus.environments.sql.tasks import HELD_OUT, Series, make_task
 from ludus.protocol import text_of
 
 GOLDEN = {
-    "easy": "",
-    "medium": "",
-    "hard": "",
+    "easy": "9dac54c69a55d29f",
+    "medium": "7311635b6674c53a",
+    "hard": "fc56bb9448be620f",
 }
 """Hashes of the first tasks of each level, of what their tools show, and of rewards. A change raises `version`."""
 
@@ -166,7 +168,7 @@ def test_hidden_databases_tell_solutions_from_wrong_queries(difficulty: Difficul
 
 @pytest.mark.suite("sql")
 def test_the_list_of_plans_that_are_not_sound_is_complete() -> None:
-    found = find(verified=1000)
+    found = find(verified=150, held_out=30)
     assert found
     assert found <= unsound()
 
@@ -442,3 +444,126 @@ def test_the_splits_have_more_than_a_thousand_different_tasks() -> None:
     tasks = [make_task("train", DIFFICULTIES, index) for index in range(1500)]
     assert len({(task.domain, task.variant, task.question) for task in tasks}) > 1400
     assert HELD_OUT == 300
+
+
+NESTED: list[tuple[str, Callable[[str], str]]] = [
+    ("in a subquery", lambda sql: f"SELECT * FROM ({sql})"),
+    ("in a CTE", lambda sql: f"WITH answer AS ({sql}) SELECT * FROM answer"),
+    ("in lower case", lambda sql: sql.replace("SELECT", "select").replace("FROM", "from").replace("COUNT", "count")),
+]  # fmt: skip
+
+
+@each_difficulty
+@pytest.mark.parametrize(("what", "change"), NESTED)
+def test_a_right_query_in_more_words_is_right(difficulty: Difficulty, what: str, change: Callable[[str], str]) -> None:
+    for index in range(25):
+        task = make_task("validation", [difficulty], index)
+        verdict = judge(change(task.solution), task.solution, schema_of(task.domain, task.variant))
+        assert verdict.correct, (what, task.solution)
+
+
+RIGHT = [
+    (
+        "SELECT city, COUNT(*)\nFROM customers\nWHERE segment <> 'school'\nGROUP BY city\nHAVING COUNT(*) >= 2",
+        "SELECT c.city, n FROM (SELECT city, SUM(1) AS n FROM customers AS c WHERE NOT segment = 'school' GROUP BY 1) "
+        "AS c WHERE n > 1",
+    ),
+    (
+        "SELECT customers.name\nFROM customers\nWHERE NOT EXISTS (SELECT 1 FROM orders AS c WHERE "
+        "c.customer_id = customers.id)",
+        "SELECT name FROM customers WHERE id NOT IN (SELECT customer_id FROM orders)",
+    ),
+    (
+        "SELECT customers.name\nFROM customers\nWHERE NOT EXISTS (SELECT 1 FROM orders AS c WHERE "
+        "c.customer_id = customers.id)",
+        "SELECT name FROM customers LEFT JOIN orders o ON o.customer_id = customers.id WHERE o.id IS NULL",
+    ),
+    (
+        "SELECT SUBSTR(order_date, 1, 4), AVG(shipping_fee)\nFROM orders\nGROUP BY SUBSTR(order_date, 1, 4)",
+        "SELECT STRFTIME('%Y', order_date) AS year, SUM(shipping_fee) / COUNT(*) FROM orders GROUP BY year",
+    ),
+    (
+        "SELECT customer_id, ROUND(AVG(shipping_fee), 2)\nFROM orders\nGROUP BY customer_id",
+        "SELECT DISTINCT customer_id, ROUND(AVG(shipping_fee) OVER (PARTITION BY customer_id), 2) FROM orders",
+    ),
+    (
+        "SELECT id, LAG(stock) OVER (ORDER BY price, id)\nFROM products\nORDER BY price, id",
+        "SELECT id, (SELECT o.stock FROM products AS o WHERE (o.price, o.id) < (p.price, p.id) ORDER BY o.price DESC, "
+        "o.id DESC LIMIT 1) FROM products AS p ORDER BY price, id",
+    ),
+    (
+        "SELECT order_items.quantity, product_x.title\nFROM order_items\nJOIN products AS product_x ON "
+        "product_x.id = order_items.product_id",
+        "SELECT i.quantity, p.title FROM order_items i, products p WHERE p.id = i.product_id",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("solution", "query"), RIGHT)
+def test_another_right_query_is_right(solution: str, query: str) -> None:
+    assert judge(query, solution, shop()).correct
+
+
+WRONG = [
+    ("SELECT color\nFROM products\nWHERE color <> 'red'", "SELECT color FROM products WHERE color IS NOT 'red'"),
+    (
+        "SELECT products.title\nFROM products\nWHERE NOT EXISTS (SELECT 1 FROM reviews AS c WHERE "
+        "c.product_id = products.id)",
+        "SELECT products.title FROM products LEFT JOIN reviews r ON r.product_id = products.id AND r.id IS NULL",
+    ),
+    (
+        "SELECT categories.title\nFROM categories\nWHERE NOT EXISTS (SELECT 1 FROM products AS c WHERE "
+        "c.category_id = categories.id)",
+        "SELECT title FROM categories WHERE id NOT IN (SELECT category_id FROM products)",
+    ),
+    (
+        "SELECT price\nFROM products\nORDER BY price DESC, id\nLIMIT 3",
+        "SELECT DISTINCT price FROM products ORDER BY 1 DESC LIMIT 3",
+    ),
+    ("SELECT title\nFROM products\nORDER BY title, id", "SELECT title FROM products"),
+    ("SELECT COUNT(color)\nFROM products", "SELECT COUNT(*) FROM products"),
+    ("SELECT id, price\nFROM products", "SELECT price, id FROM products"),
+    ("SELECT AVG(stock)\nFROM products", "SELECT CAST(AVG(stock) AS INTEGER) FROM products"),
+    ("SELECT stock\nFROM products", "SELECT CAST(stock AS TEXT) FROM products"),
+    ("SELECT AVG(loyalty_points)\nFROM customers", "SELECT AVG(COALESCE(loyalty_points, 0)) FROM customers"),
+    ("SELECT SUM(stock)\nFROM products", "SELECT COALESCE(SUM(stock), 0) FROM products"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("solution", "query"), WRONG)
+def test_a_query_that_is_nearly_right_is_wrong(solution: str, query: str) -> None:
+    verdict = judge(query, solution, shop())
+    assert verdict.runs
+    assert not verdict.correct
+
+
+_KEYWORDS = frozenset(
+    "select distinct from join left on where and or not in between is null like group by having order limit asc desc "
+    "nulls first last union all intersect except with as case when then else end exists over partition rows preceding "
+    "current row count sum avg min max round coalesce substr rank dense_rank row_number lag".split()
+)
+
+
+def shape(solution: str) -> str:
+    """A query without its names and constants."""
+    masked = re.sub(r"\b\w+\.", "", re.sub(r"'[^']*'|\b\d+(\.\d+)?\b", "?", solution))
+    return re.sub(r"[A-Za-z_]\w*", lambda found: found[0] if found[0].lower() in _KEYWORDS else "x", masked)
+
+
+@pytest.mark.suite("sql")
+def test_the_card_counts_the_shapes_of_queries() -> None:
+    card = (resources.files("ludus.environments.sql") / "README.md").read_text()
+    for difficulty in DIFFICULTIES:
+        tasks = [make_task("train", [difficulty], index) for index in range(6000)]
+        assert f"{len({shape(task.solution) for task in tasks}):,}" in card
+        assert len({(task.domain, task.question) for task in tasks}) > 0.97 * len(tasks)
+
+
+def test_the_card_counts_the_exploits_and_the_hidden_databases() -> None:
+    card = (resources.files("ludus.environments.sql") / "README.md").read_text()
+    task = make_task("train", ["easy"], 0)
+    assert f"The class lists {len(messages(task.domain, task.variant, task.solution))} " in card
+    assert f"on {len(HIDDEN)} hidden databases" in card
+    assert f"{sum(PROFILES[number].focused for number in HIDDEN)} of them are changed" in card
+    assert f"{VERIFIED:,} training tasks of each level" in card
+    assert f"{STEPS:,} steps" in card
