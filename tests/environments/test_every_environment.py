@@ -21,6 +21,7 @@ NAMES = (
     "countdown", "countdown-easy", "countdown-hard",
     "guess_number", "guess_number-easy", "guess_number-hard", "guess_number-shaped", "guess_number-tiny",
     "search", "search-easy", "search-hard", "search-medium",
+    "sql", "sql-easy", "sql-hard", "sql-medium",
     "wordle", "wordle-easy", "wordle-hard", "wordle-sparse",
 )  # fmt: skip
 SPLITS = ("train", "validation", "test")

@@ -46,6 +46,7 @@ LIBRARY: Final = {
     "connect_four": ("game", "two-players"),
     "wordle": ("game", "words", "single-player"),
     "search": ("question-answering", "multi-hop", "citations"),
+    "sql": ("databases", "single-turn", "tools"),
 }
 """The tags of each environment of the built-in library that the hub publishes."""
 
