@@ -11,6 +11,7 @@ from importlib import resources
 from typing import Any
 
 import pytest
+from sandboxing import NEEDS_BUBBLEWRAP
 
 from ludus.protocol import Answer, Call, EndReason, EpisodeStatus, StartedEpisode, StepResult, Task, ToolSpec, text_of
 from ludus.protocol import episodes as e
@@ -20,12 +21,40 @@ NAMES = (
     "connect_four", "connect_four-easy", "connect_four-hard",
     "countdown", "countdown-easy", "countdown-hard",
     "guess_number", "guess_number-easy", "guess_number-hard", "guess_number-shaped", "guess_number-tiny",
+    "terminal", "terminal-easy", "terminal-hard", "terminal-medium",
     "wordle", "wordle-easy", "wordle-hard", "wordle-sparse",
 )  # fmt: skip
 SPLITS = ("train", "validation", "test")
 SAMPLE = 30
+SMALLER = {"terminal": 2}
+"""The sample of an environment whose episodes take long, such as those in a sandbox."""
 
-each_environment = pytest.mark.parametrize("name", NAMES)
+ENDED_BY_MESSAGE = ("terminal",)
+"""The environments with tools of which none ends the episode."""
+
+EXTREME = ("", " ", "\x00", "a" * 100_000, "(" * 199, "9" * 200, "\ud800", "ﬀ½٣Ⅷ", "crane\ncrane", "1/0", "ſſſſſ")
+REFUSED = {"terminal": ("", " ", "\x00", "a" * 100_000, "\ud800")}
+"""The extreme texts that an environment refuses, if not all of them."""
+
+
+def base_of(name: str) -> str:
+    """Return the environment of which a name is a variant."""
+    return name.partition("-")[0]
+
+
+def sample(name: str, count: int | None = None) -> range:
+    """Return the indices of the tasks to play."""
+    return range(min(count or SAMPLE, SMALLER.get(base_of(name), count or SAMPLE)))
+
+
+def marks_of(name: str) -> list[pytest.MarkDecorator]:
+    """Return the marks of a name's tests: the variants of an environment in a sandbox have a suite of their own."""
+    if base_of(name) not in SMALLER:
+        return []
+    return [NEEDS_BUBBLEWRAP] if name == base_of(name) else [NEEDS_BUBBLEWRAP, pytest.mark.suite(base_of(name))]
+
+
+each_environment = pytest.mark.parametrize("name", [pytest.param(name, marks=marks_of(name)) for name in NAMES])
 each_split = pytest.mark.parametrize("split", SPLITS)
 
 
@@ -68,6 +97,7 @@ async def transcript(player: Any, name: str, split: str, index: int, seed: int) 
     return [*prompt, *(result.model_dump_json() for result in results)]
 
 
+@NEEDS_BUBBLEWRAP
 async def test_the_names_checked_here_are_all_that_is_published(player: Any) -> None:
     assert sorted(player.host.catalog) == sorted(NAMES)
 
@@ -118,20 +148,22 @@ async def test_a_task_is_found_by_its_id(player: Any, name: str) -> None:
 @each_split
 async def test_the_oracle_earns_the_greatest_reward(player: Any, name: str, split: str) -> None:
     best = player.host.catalog[name].info.reward_range[1]
-    for index in range(SAMPLE):
+    for index in sample(name):
         [episode] = await player.start(name, split, index, seed=index)
         results = await player.play(episode.episode, player.oracle(name, split, index))
         total, _ = await player.rewards(episode.episode)
 
         assert total.value == best
-        last = results[-1].end_reason if results else (await player.info(episode.episode)).end_reason
-        assert last is (EndReason.COMPLETED if results else EndReason.SUBMITTED)
+        by_tool = bool(results) and results[-1].ended
+        last = results[-1].end_reason if by_tool else (await player.info(episode.episode)).end_reason
+        assert last is (EndReason.COMPLETED if by_tool else EndReason.SUBMITTED)
+        assert by_tool or not results or base_of(name) in ENDED_BY_MESSAGE
         assert not any(result.error for result in results)
 
 
 @each_environment
 async def test_a_reward_is_the_weighted_sum_of_its_components(player: Any, name: str) -> None:
-    for index in range(SAMPLE):
+    for index in sample(name):
         [episode] = await player.start(name, "train", index, seed=index)
         await player.play(episode.episode, player.oracle(name, "train", index))
         total, steps = await player.rewards(episode.episode)
@@ -143,7 +175,7 @@ async def test_a_reward_is_the_weighted_sum_of_its_components(player: Any, name:
 
 @each_environment
 async def test_equal_seeds_give_equal_episodes(player: Any, name: str) -> None:
-    for index in range(5):
+    for index in sample(name, 5):
         first = await transcript(player, name, "train", index, seed=9)
         assert first == await transcript(player, name, "train", index, seed=9)
 
@@ -178,7 +210,7 @@ async def test_doing_nothing_earns_the_least(player: Any, name: str) -> None:
 async def test_arbitrary_calls_earn_next_to_nothing_and_come_to_an_end(player: Any, name: str) -> None:
     rng = random.Random(4)
     totals = []
-    for index in range(SAMPLE):
+    for index in sample(name):
         [episode] = await player.start(name, "train", index, seed=index)
         await player.play(episode.episode, arbitrary(episode.tools, rng))
         total, _ = await player.rewards(episode.episode)
@@ -208,7 +240,7 @@ async def test_wrong_arguments_and_unknown_tools_are_the_policys_mistake(player:
 @each_environment
 async def test_extreme_arguments_are_refused_and_cost_nothing(player: Any, name: str) -> None:
     numbers = [10**5000, -(10**400), 2**63, -1]
-    texts = ["", " ", "\x00", "a" * 100_000, "(" * 199, "9" * 200, "\ud800", "ﬀ½٣Ⅷ", "crane\ncrane", "1/0", "ſſſſſ"]
+    texts = REFUSED.get(base_of(name), EXTREME)
     for tool in player.host.catalog[name].specs:
         [episode] = await player.start(name, "train", 0)
         [(parameter, schema)] = tool.input_schema["properties"].items()
@@ -240,7 +272,7 @@ async def test_prompt_and_observations_never_tell_a_private_field(player: Any, n
     rng = random.Random(11)
     [other] = await player.start(name, "train", SAMPLE)
     rules = shown_by(other, [])
-    for index in range(SAMPLE):
+    for index in sample(name):
         [episode] = await player.start(name, "train", index, seed=index)
         results = await player.play(episode.episode, arbitrary(episode.tools, rng))
         shown = shown_by(episode, results)
@@ -262,12 +294,12 @@ async def test_a_hundred_episodes_at_once_do_not_disturb_each_other(player: Any,
         value: float | None = total.value
         return value
 
-    assert set(await asyncio.gather(*map(one, range(100)))) == {1.0}
+    assert set(await asyncio.gather(*map(one, sample(name, 100)))) == {1.0}
 
 
 @each_environment
 async def test_the_readme_names_its_tools_fields_components_and_counts(player: Any, name: str) -> None:
-    base = name.partition("-")[0]
+    base = base_of(name)
     readme = (resources.files(f"ludus.environments.{base}") / "README.md").read_text()
     [episode] = await player.start(name, "train", 0)
     await player.play(episode.episode, player.oracle(name, "train", 0))
@@ -282,7 +314,10 @@ async def test_the_readme_names_its_tools_fields_components_and_counts(player: A
         assert f"`{player.host.catalog[name].info.version}`" in readme
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(("arithmetic", "connect_four"))])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=marks_of(name)) for name in NAMES if base_of(name) not in ("arithmetic", "connect_four")],
+)
 async def test_a_fork_goes_on_as_the_original_does(player: Any, name: str) -> None:
     [episode] = await player.start(name, "train", 2, seed=5)
     tool, parameter = player_mistake(episode)

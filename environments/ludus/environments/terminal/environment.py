@@ -125,10 +125,9 @@ class Terminal(Environment[TerminalTask]):
     reward_range = (0.0, 1.0)
     limits = EpisodeLimits(max_steps=MAX_STEPS)
     forkable = True
-    durable = "snapshot"
     sandbox_settings = SandboxSettings(
         limits=Limits(
-            seconds=10, cpu_seconds=10, memory=256 * 2**20, disk=64 * 2**20, file_size=16 * 2**20, output=256 * 2**10,
+            seconds=10, cpu_seconds=10, memory=256 * 2**20, disk=32 * 2**20, file_size=16 * 2**20, output=256 * 2**10,
             spawned=0,
         ),
         warm=2,
@@ -160,8 +159,8 @@ class Terminal(Environment[TerminalTask]):
         return (
             f"You work in a Linux shell. The working folder is {HOME}/{self.task.project}; paths below are relative to "
             f"it.\n\n{self._problem.text}\n\n"
-            "Call `bash` to run a command line. When the goal is reached, reply with a short message and without a tool "
-            f"call: then the files are graded, not the message. You have {MAX_STEPS} calls. Leave all files alone that "
+            "Call `bash` to run a command line. When the goal is reached, reply with a short message, without a tool "
+            f"call: the files are graded then, not the message. You have {MAX_STEPS} calls. Leave all files alone that "
             "the goal does not ask you to change: a damaged file costs all credit. New files elsewhere do no harm. "
             "There is no network."
         )
@@ -193,24 +192,14 @@ class Terminal(Environment[TerminalTask]):
         try:
             tree = await read_tree(self.sandbox, self.task.project)
         except SandboxFileError as error:
-            return _reward(Outcome({goal.name: False for goal in problem.goals}, [f"unreadable: {error.message[:200]}"]))
+            return _reward(
+                Outcome({goal.name: False for goal in problem.goals}, [f"unreadable: {error.message[:200]}"])
+            )
         state = State(tree)
         if any(goal.cases for goal in problem.goals) and not judge(problem, state).damage:
             async with self.verifier() as box:
                 state = State(tree, await run_cases(box, problem, tree, VARIABLES))
         return _reward(judge(problem, state))
-
-    async def snapshot(self) -> bytes:
-        """Return the permissions that a copy of the files does not keep: those to write for a group or everyone."""
-        listed = await self.sandbox.run(["find", ".", "-perm", "/7022", "!", "-type", "l", "-printf", "%m %p\\0"])
-        return listed.stdout
-
-    async def restore(self, state: bytes) -> None:
-        """Give the files these permissions."""
-        rows = [row.partition(b" ") for row in state.split(b"\0") if row]
-        for mode in sorted({mode for mode, _, _ in rows}):
-            paths = b"\0".join(path for one, _, path in rows if one == mode)
-            await self.sandbox.run(["xargs", "-0", "chmod", mode.decode(), "--"], stdin=paths)
 
     @classmethod
     def oracle(cls, task: TerminalTask) -> Generator[Call | Answer, StepResult, None]:
@@ -240,7 +229,9 @@ def _checked(command: str) -> str:
     try:
         command.encode()
     except UnicodeEncodeError:
-        raise ToolError("The command has a lone surrogate, which is no character. Use printf with octal codes.") from None
+        raise ToolError(
+            "The command has a lone surrogate, which is no character. Use printf with octal codes."
+        ) from None
     return command
 
 

@@ -1,7 +1,7 @@
 """Decide what a policy has reached, from its files after all of its processes have ended.
 
-The files are a copy that the sandbox made. Programs that the policy wrote run in a fresh sandbox that knows the input of
-the hidden tests and not what must come out; this process compares that.
+The files are a copy that the sandbox made. Programs that the policy wrote run in a fresh sandbox, which gets the input of
+hidden tests and not what must come out; this process compares that.
 """
 
 from __future__ import annotations

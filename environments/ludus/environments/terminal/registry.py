@@ -37,7 +37,7 @@ def template(area: str, *levels: Difficulty) -> Callable[[Build], Build]:
     """Register a function as a template under its own name, with hyphens."""
 
     def register(build: Build) -> Build:
-        name = build.__name__.replace("_", "-")  # type: ignore[attr-defined]
+        name = build.__name__.replace("_", "-")
         TEMPLATES[name] = Template(name, area, levels, build)
         return build
 

@@ -1,8 +1,8 @@
 """Git repositories as files: written for a task, and read from what a policy left.
 
 Both sides are in Python: writing one takes a millisecond, while each git command takes several, and no program of the
-policy's (a hook, a pager, an alias, an alternate) has a part in reading one. The hash of each object is checked, so that
-an object is what its name says. See https://git-scm.com/docs/gitformat-pack and gitformat-index.
+policy's (a hook, a pager, an alias) has a part in reading one. The hash of each object is checked, so that an object is
+what its name says. See https://git-scm.com/docs/gitformat-pack and gitformat-index.
 """
 
 from __future__ import annotations

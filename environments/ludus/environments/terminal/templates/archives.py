@@ -65,28 +65,30 @@ def extract_file(w: World) -> Problem:
     last = b""
     for number, day in enumerate(days):
         inner = dict(files)
-        if number < len(days) - 2 or w.level == "medium":
+        if number < len(days) - w.by_level(0, 1, 2):
             last = f"{w.prose(5)} {day}\n".encode()
             inner[wanted] = last
         else:  # the newest backups do not have it, or have it empty
             inner.pop(wanted)
-            if number == len(days) - 1:
+            if w.hard and number == len(days) - 1:
                 inner[wanted] = b""
         content = tar_gz(inner)
         if w.hard:
-            content = tar_gz({"data.tar.gz": content, "data.sha256": hashlib.sha256(content).hexdigest().encode() + b"\n"})
+            content = tar_gz(
+                {"data.tar.gz": content, "data.sha256": hashlib.sha256(content).hexdigest().encode() + b"\n"}
+            )
         w.file(f"backups/2024-03-{day:02}.tar.gz", content)
     text = f"The archives in `backups` are from the days in their names. Find the newest backup in which `{wanted}` is there"
     if w.hard:
         text += " and is not empty; each archive has the archive `data.tar.gz` in it, which has the files"
     text += f". Put that file at `restored/{names[3]}.txt`, and write the day of the backup, such as 2024-03-01, into `day.txt`."
-    day = f"2024-03-{days[-1] if w.level == 'medium' else days[-3]:02}"
-    unpack = "tar -xzOf \"$f\" data.tar.gz | tar -xzO" if w.hard else 'tar -xzO -f "$f"'
+    newest = f"2024-03-{days[-2] if w.level == 'medium' else days[-3]:02}"
+    unpack = 'tar -xzOf "$f" data.tar.gz | tar -xzO' if w.hard else 'tar -xzO -f "$f"'
     commands = [
         f"mkdir restored; for f in $(ls -r backups/*); do {unpack} {wanted} > restored/{names[3]}.txt 2>/dev/null; "
         f"if [ -s restored/{names[3]}.txt ]; then basename $f .tar.gz > day.txt; break; fi; done"
     ]
-    return Problem(w.tree, text, [data_is(f"restored/{names[3]}.txt", last), lines_are("day.txt", [day])], commands)
+    return Problem(w.tree, text, [data_is(f"restored/{names[3]}.txt", last), lines_are("day.txt", [newest])], commands)
 
 
 @template("archives", "easy", "medium", "hard")
@@ -119,7 +121,9 @@ def pack_release(w: World) -> Problem:
         goals.append(Goal("the checksums are right", lambda state: _sums(state.text(f"{name}.sha256") or "") == {
             path: hashlib.sha256(content).hexdigest() for path, content in expected.items()
         }))  # fmt: skip
-        commands.append(f"find {name} -name build -prune -o -type f ! -name '*.o' ! -name '*.log' -print0 | xargs -0 sha256sum > {name}.sha256")
+        commands.append(
+            f"find {name} -name build -prune -o -type f ! -name '*.o' ! -name '*.log' -print0 | xargs -0 sha256sum > {name}.sha256"
+        )
     return Problem(w.tree, text, goals, commands)
 
 
@@ -162,12 +166,14 @@ def verify_checksums(w: World) -> Problem:
     for copy_name, copy in copies.items():
         w.file(f"mirror/{copy_name}.tar.gz", tar_gz(copy))
     text += " Then repair them: take the right version of each from " + (
-        "one of the archives in `mirror` (not every archive has the right version)." if w.hard else "the archive in `mirror`."
+        "one of the archives in `mirror` (not every archive has the right version)."
+        if w.hard
+        else "the archive in `mirror`."
     )
     expected = {name.removeprefix("data/"): content for name, content in good.items()}
     commands = [
         check,
-        "while IFS= read -r f; do for a in mirror/*; do tar -xzOf \"$a\" \"$f\" > /tmp/x; s=$(sha256sum < /tmp/x | cut -c1-64); "
+        'while IFS= read -r f; do for a in mirror/*; do tar -xzOf "$a" "$f" > /tmp/x; s=$(sha256sum < /tmp/x | cut -c1-64); '
         'if grep -qF "$s  $f" SHA256SUMS; then cat /tmp/x > "$f"; break; fi; done; done < broken.txt',
     ]
     return Problem(w.tree, text, [*goals, folder_is("data", expected)], commands, broken)

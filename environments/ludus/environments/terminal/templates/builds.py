@@ -15,7 +15,7 @@ def repair_script(w: World) -> Problem:
     sound = (
         "#!/bin/bash\n# Prints the number of lines and the sum of a file of numbers.\nset -eu\n"
         'file="$1"\nif [ ! -f "$file" ]; then\n  echo "no such file: $file" >&2\n  exit 2\nfi\n'
-        "count=0\nsum=0\nwhile read -r number; do\n  count=$((count + 1))\n  sum=$((sum + number))\ndone < \"$file\"\n"
+        'count=0\nsum=0\nwhile read -r number; do\n  count=$((count + 1))\n  sum=$((sum + number))\ndone < "$file"\n'
         f'echo "{unit} lines=$count sum=$sum"\n'
     )
     faults = [
@@ -88,7 +88,10 @@ def repair_package(w: World) -> Problem:
     lines = ["# hidden", ""]
     for key, value in rows:
         found[key] = found.get(key, 0) + value
-        lines += [w.r.choice((f"{key}={value}", f"{key} = {value}", f"  {key} ={value}  ")), *w.r.choice(([], [""], ["# x=1"]))]
+        lines += [
+            w.r.choice((f"{key}={value}", f"{key} = {value}", f"  {key} ={value}  ")),
+            *w.r.choice(([], [""], ["# x=1"])),
+        ]
     argv = ("python3", "-m", name, "input.txt")
     goals = [
         Goal("it runs on a simple file", cases=(Case(argv, {"input.txt": file("z=4\nm=3\n")}, stdout="m: 3\nz: 4"),)),
@@ -155,7 +158,9 @@ def repair_build(w: World) -> Problem:
     """Repair a build script that puts parts together."""
     parts = w.words(w.by_level(3, 3, 5))
     separator = w.word()
-    sources = {f"src/{part}{' x' if w.hard and place % 2 else ''}.txt": f"{w.prose(4)}\n" for place, part in enumerate(parts)}
+    sources = {
+        f"src/{part}{' x' if w.hard and place % 2 else ''}.txt": f"{w.prose(4)}\n" for place, part in enumerate(parts)
+    }
     for path, content in sources.items():
         w.file(path, content)
     good = (
@@ -163,7 +168,11 @@ def repair_build(w: World) -> Problem:
         "rm -rf dist\nmkdir -p dist\nfor part in src/*.txt; do\n"
         f"  cat \"$part\" >> dist/all.txt\n  echo '-- {separator}' >> dist/all.txt\ndone\n"
     )
-    faults = [("mkdir -p dist", "mkdir -p dst"), ('cat "$part" >>', 'cat "$part" >'), ("src/*.txt; do", "source/*.txt; do")]
+    faults = [
+        ("mkdir -p dist", "mkdir -p dst"),
+        ('cat "$part" >>', 'cat "$part" >'),
+        ("src/*.txt; do", "source/*.txt; do"),
+    ]
     bad = good
     if w.level == "easy":
         before, after = w.r.choice(faults)

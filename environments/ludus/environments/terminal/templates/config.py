@@ -55,7 +55,9 @@ def due_jobs(w: World) -> Problem:
             field = str(hour if runs else w.r.choice(others))
             if w.hard:
                 if runs:
-                    field = w.r.choice((field, f"{max(0, hour - 2)}-{min(23, hour + 1)}", f"{w.r.choice(others)},{hour}", "*"))
+                    field = w.r.choice(
+                        (field, f"{max(0, hour - 2)}-{min(23, hour + 1)}", f"{w.r.choice(others)},{hour}", "*")
+                    )
                 else:
                     field = w.r.choice((field, f"{(hour + 1) % 24},{(hour + 23) % 24}", f"{hour + 1}-23"))
             off = w.r.random() < 0.2
@@ -71,8 +73,8 @@ def due_jobs(w: World) -> Problem:
     if w.hard:
         text += " The hour is a number, `*`, a range such as `3-7`, or a list such as `3,7`."
     program = (
-        f"awk -v h={hour} '/^[0-9*]/ {{ok=0; n=split($2, p, \",\"); for (i=1; i<=n; i++) {{if (p[i]==\"*\") ok=1; "
-        "else if (split(p[i], r, \"-\")==2) {if (h>=r[1]+0 && h<=r[2]+0) ok=1} else if (p[i]==h) ok=1} if (ok) print $6}' "
+        f'awk -v h={hour} \'/^[0-9*]/ {{ok=0; n=split($2, p, ","); for (i=1; i<=n; i++) {{if (p[i]=="*") ok=1; '
+        'else if (split(p[i], r, "-")==2) {if (h>=r[1]+0 && h<=r[2]+0) ok=1} else if (p[i]==h) ok=1} if (ok) print $6}\' '
         "cron.d/* | LC_ALL=C sort -u > due.txt"
     )
     return Problem(w.tree, text, [lines_are("due.txt", sorted(due))], [program])
@@ -89,7 +91,9 @@ def process_list(w: World) -> Problem:
     found: list[tuple[int, int, str]] = []
     for id, tenth in zip(ids, memory, strict=True):
         user, service = w.r.choice(users), w.r.choice(services)
-        rows.append(f"{user:<10} {id:>5} {w.r.randint(0, 99) / 10:>4} {tenth / 10:>4} /usr/bin/{service} --port {w.r.randint(1000, 9999)}")
+        rows.append(
+            f"{user:<10} {id:>5} {w.r.randint(0, 99) / 10:>4} {tenth / 10:>4} /usr/bin/{service} --port {w.r.randint(1000, 9999)}"
+        )
         found.append((tenth, id, user))
     w.file("ps.txt", "\n".join(rows) + "\n")
     user = found[0][2]
@@ -102,7 +106,9 @@ def process_list(w: World) -> Problem:
     commands = [
         f"sort -k4,4nr ps.txt | awk '$2 ~ /^[0-9]/ {{print $2; exit}}' > largest.txt; awk '$1==\"{user}\" {{print $2}}' ps.txt | sort -n > pids.txt"
     ]
-    return Problem(w.tree, text, [text_is("largest.txt", str(best)), lines_are("pids.txt", list(map(str, own)))], commands)
+    return Problem(
+        w.tree, text, [text_is("largest.txt", str(best)), lines_are("pids.txt", list(map(str, own)))], commands
+    )
 
 
 @template("config", "medium", "hard")
@@ -138,10 +144,10 @@ def group_members(w: World) -> Problem:
     )
     if w.hard:
         text += " Leave out users whose shell is `/usr/sbin/nologin`."
-    only = " && $7 != \"/usr/sbin/nologin\"" if w.hard else ""
+    only = ' && $7 != "/usr/sbin/nologin"' if w.hard else ""
     commands = [
-        f"g=$(grep '^{group}:' etc/group); id=$(echo \"$g\" | cut -d: -f3); list=\",$(echo \"$g\" | cut -d: -f4),\"; "
-        f"awk -F: -v id=$id -v list=\"$list\" '($4==id || index(list, \",\" $1 \",\")){only} {{print $1}}' etc/passwd | LC_ALL=C sort -u > members.txt"
+        f'g=$(grep \'^{group}:\' etc/group); id=$(echo "$g" | cut -d: -f3); list=",$(echo "$g" | cut -d: -f4),"; '
+        f'awk -F: -v id=$id -v list="$list" \'($4==id || index(list, "," $1 ",")){only} {{print $1}}\' etc/passwd | LC_ALL=C sort -u > members.txt'
     ]
     return Problem(w.tree, text, [lines_are("members.txt", wanted)], commands)
 
@@ -166,7 +172,11 @@ def version_bump(w: World) -> Problem:
         changed[path] = content.replace("{old}", new).encode()
     history = f"# Changes\n\n## {old}\n\n- {w.prose(4)}\n"
     w.file("CHANGES.md", history)
-    text = f"The version of this project is {old}. Make it {new} in " + ", ".join(f"`{path}`" for path in changed) + f". The number {other} is another one, and stays."
+    text = (
+        f"The version of this project is {old}. Make it {new} in "
+        + ", ".join(f"`{path}`" for path in changed)
+        + f". The number {other} is another one, and stays."
+    )
     commands = ["sed -i 's/{}\\b/{}/' {}".format(old.replace(".", "\\."), new, " ".join(changed))]
     goals = [data_is(path, content) for path, content in changed.items()]
     if w.level == "medium":

@@ -44,7 +44,15 @@ def csv_to_json(w: World) -> Problem:
     rows = []
     for number, name in enumerate(w.words(w.by_level(8, 12, 16))):
         if w.hard:
-            note = w.r.choice((w.prose(3), f"{w.prose(1)}, {w.prose(1)}", f'"{w.prose(1)}" {w.prose(1)}', f"{w.prose(1)}\n{w.prose(1)}", ""))
+            note = w.r.choice(
+                (
+                    w.prose(3),
+                    f"{w.prose(1)}, {w.prose(1)}",
+                    f'"{w.prose(1)}" {w.prose(1)}',
+                    f"{w.prose(1)}\n{w.prose(1)}",
+                    "",
+                )
+            )
         else:
             note = w.r.choice(CITIES)
         rows.append((str(100 + number * w.r.randint(1, 3)), name, str(w.r.randint(1, 9000) / 100), note))
@@ -52,20 +60,33 @@ def csv_to_json(w: World) -> Problem:
     w.file("items.csv", table([("id", "name", "price", last), *rows]))
     numbers = w.level != "easy"
     expected = [
-        {"id": int(id) if numbers else id, "name": name, "price": float(price) if numbers else price, last: (note or None) if w.hard else note}
+        {
+            "id": int(id) if numbers else id,
+            "name": name,
+            "price": float(price) if numbers else price,
+            last: (note or None) if w.hard else note,
+        }
         for id, name, price, note in rows
     ]
     text = (
         f"Convert `items.csv` to `items.json`: a list with an object for each row, in the same order, with the names of "
         f"the columns ({'id, name, price, ' + last}). "
-        + ("`id` is a whole number, `price` a number with a decimal point (such as 5.0), and the others are texts." if numbers else "All values are texts.")
+        + (
+            "`id` is a whole number, `price` a number with a decimal point (such as 5.0), and the others are texts."
+            if numbers
+            else "All values are texts."
+        )
     )
     if w.hard:
         text += " An empty note is null."
     convert = "r['id']=int(r['id']); r['price']=float(r['price'])" if numbers else "pass"
     if w.hard:
         convert += "; r['note']=r['note'] or None"
-    commands = [python(f"import csv, json\nrows=list(csv.DictReader(open('items.csv', newline='')))\nfor r in rows: {convert}\njson.dump(rows, open('items.json', 'w'))")]
+    commands = [
+        python(
+            f"import csv, json\nrows=list(csv.DictReader(open('items.csv', newline='')))\nfor r in rows: {convert}\njson.dump(rows, open('items.json', 'w'))"
+        )
+    ]
     return Problem(w.tree, text, [json_is("items.json", expected)], commands)
 
 
@@ -92,7 +113,9 @@ def json_to_csv(w: World) -> Problem:
         "of each order, in the same order; `customer` is the name of the customer."
     )
     if w.hard:
-        text += " A missing city is an empty field. Orders without items give no row. Quote fields where CSV requires it."
+        text += (
+            " A missing city is an empty field. Orders without items give no row. Quote fields where CSV requires it."
+        )
     commands = [
         python(
             "import csv, json\nout=csv.writer(open('orders.csv', 'w', newline=''))\n"
@@ -165,8 +188,14 @@ def ini_to_json(w: World) -> Problem:
         "keys. All values are texts."
     )
     if w.level == "medium":
-        text += " Lines that begin with `;` or `#` are comments, and spaces around keys and values do not belong to them."
-    commands = [python("import configparser, json\nc=configparser.ConfigParser(interpolation=None)\nc.read('app.ini')\njson.dump({s: dict(c[s]) for s in c.sections()}, open('app.json', 'w'))")]
+        text += (
+            " Lines that begin with `;` or `#` are comments, and spaces around keys and values do not belong to them."
+        )
+    commands = [
+        python(
+            "import configparser, json\nc=configparser.ConfigParser(interpolation=None)\nc.read('app.ini')\njson.dump({s: dict(c[s]) for s in c.sections()}, open('app.json', 'w'))"
+        )
+    ]
     return Problem(w.tree, text, [json_is("app.json", sections)], commands)
 
 
@@ -188,7 +217,9 @@ def group_totals(w: World) -> Problem:
     if w.level == "easy":
         expected = [f"{city},{totals[city]}" for city in sorted(totals)]
         text = "Sum the column `amount` of `sales.csv` for each city, and write `totals.csv`, without a header: a line `CITY,SUM` for each city, sorted by city."
-        commands = ["awk -F, 'NR>1 {t[$2]+=$3} END {for (c in t) print c \",\" t[c]}' sales.csv | LC_ALL=C sort > totals.csv"]
+        commands = [
+            "awk -F, 'NR>1 {t[$2]+=$3} END {for (c in t) print c \",\" t[c]}' sales.csv | LC_ALL=C sort > totals.csv"
+        ]
         return Problem(w.tree, text, [lines_are("totals.csv", expected)], commands)
     cities_ = sorted(totals, key=lambda city: (-totals[city], city))
     expected_rows = [
@@ -277,7 +308,11 @@ def reject_rows(w: World) -> Problem:
     seen: set[str] = set()
     for _ in range(w.by_level(0, 24, 50)):
         first, last = w.person()
-        id, age, mail = str(w.r.randint(1000, 9999)), str(w.r.randint(18, 99)), f"{first}.{last}@{w.prose(1)}.example".lower()
+        id, age, mail = (
+            str(w.r.randint(1000, 9999)),
+            str(w.r.randint(18, 99)),
+            f"{first}.{last}@{w.prose(1)}.example".lower(),
+        )
         fault = w.r.choice(("", "", "id", "age", "mail", "twice" if w.hard and good else ""))
         if fault == "id":
             id = w.r.choice((id[:3], f"{id}1", f"x{id[1:]}", ""))

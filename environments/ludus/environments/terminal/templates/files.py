@@ -84,9 +84,11 @@ def sort_inbox(w: World) -> Problem:
         )
     goals = [folder_is(f"sorted/{extension}", expected[extension]) for extension in extensions]
     moved = [path for path in w.tree if path.removeprefix("inbox/") not in untouched]
-    goals.append(Goal("the sorted files have left the inbox", lambda state: not any(path in state.tree for path in moved)))
+    goals.append(
+        Goal("the sorted files have left the inbox", lambda state: not any(path in state.tree for path in moved))
+    )
     program = (
-        "shopt -s nullglob dotglob; cd inbox; for f in *.*; do e=\"${f##*.}\"; e=\"${e,,}\"; "
+        'shopt -s nullglob dotglob; cd inbox; for f in *.*; do e="${f##*.}"; e="${e,,}"; '
         'mkdir -p "../sorted/$e"; mv -- "$f" "../sorted/$e/"; done'
     )
     return Problem(w.tree, text, goals, [program], ["inbox/*.*"])
@@ -110,6 +112,8 @@ def fix_permissions(w: World) -> Problem:
     marked = f"{folders[0]}/{w.word()}"
     w.file(marked, "#!/usr/bin/env python3\nprint('ok')\n", 0o644)
     w.file("README", w.prose(9) + "\n", 0o640)
+    w.file(f"{folders[1]}/{w.word()}.dat", w.prose(3) + "\n", 0o664)
+    w.file(f"{folders[0]}/{w.word()}", w.prose(3) + "\n", 0o660)
     text = (
         f"Set the permissions of the files below {', '.join(f'`{one}`' for one in folders)}: `.sh` files get 755, "
         "`.key` files get 600, and `.txt` files get 644."
@@ -120,19 +124,14 @@ def fix_permissions(w: World) -> Problem:
         wanted[marked] = 0o755
         text += " A file without an extension whose first line begins with `#!` gets 755, too."
         commands.append(
-            f"find {' '.join(folders)} -type f ! -name '*.*' -exec sh -c 'head -c2 \"$1\" | grep -q \"^#!\" && "
-            "chmod 755 \"$1\"' sh {} \\;"
+            f'find {" ".join(folders)} -type f ! -name \'*.*\' -exec sh -c \'head -c2 "$1" | grep -q "^#!" && '
+            'chmod 755 "$1"\' sh {} \\;'
         )
     else:
         w.tree.pop(marked)
     text += " Leave the permissions of all other files, and the content of all files, as they are."
-    by_kind: dict[str, list[Goal]] = {}
-    for path, mode in wanted.items():
-        by_kind.setdefault(path.rpartition(".")[2] if "." in path else "script", []).append(mode_is(path, mode))
-    goals = [
-        Goal(f"all {kind} files have their mode", lambda state, all_of=all_of: all(one.met(state) for one in all_of))
-        for kind, all_of in by_kind.items()
-    ]
+    all_of = [mode_is(path, mode) for path, mode in wanted.items()]
+    goals = [Goal("all files have their mode", lambda state: all(one.met(state) for one in all_of))]
 
     def content_kept(state: State) -> bool:
         return all(state.data(path) == w.tree[path].data for path in wanted)
@@ -155,7 +154,9 @@ def largest_files(w: World) -> Problem:
     if w.level == "easy":
         text = "Find the largest file below the working folder, and write its path (relative, such as `a/b.bin`) into `largest.txt`."
         goals = [text_is("largest.txt", ranked[0])]
-        commands = ["find . -type f -printf '%s %P\\n' | sort -rn | head -1 | cut -d' ' -f2 > /tmp/l; cp /tmp/l largest.txt"]
+        commands = [
+            "find . -type f -printf '%s %P\\n' | sort -rn | head -1 | cut -d' ' -f2 > /tmp/l; cp /tmp/l largest.txt"
+        ]
     else:
         text = (
             "Find the five largest files below the working folder, and write them into `largest.txt`, the largest "
@@ -190,7 +191,9 @@ def remove_duplicates(w: World) -> Problem:
         text += " Names may have spaces and newlines in them."
     goals = [
         Goal("no duplicate is left", lambda state: not any(path in state.tree for path in extra)),
-        Goal("half of the duplicates are gone", lambda state: sum(path in state.tree for path in extra) * 2 <= len(extra)),
+        Goal(
+            "half of the duplicates are gone", lambda state: sum(path in state.tree for path in extra) * 2 <= len(extra)
+        ),
     ]
     program = (
         "find . -name '*.dat' -print0 | LC_ALL=C sort -z | while IFS= read -r -d '' f; do s=$(sha256sum < \"$f\"); "
@@ -209,7 +212,9 @@ def rename_photos(w: World) -> Problem:
     for number in numbers:
         content = bytes([255, 216, *w.r.randbytes(12)])
         if w.hard:
-            name = w.r.choice((f"IMG_{number}.JPG", f"img {number}.jpeg", f"Img-{number:04}.jpg", f"IMG_{number:03}.Jpeg"))
+            name = w.r.choice(
+                (f"IMG_{number}.JPG", f"img {number}.jpeg", f"Img-{number:04}.jpg", f"IMG_{number:03}.Jpeg")
+            )
         else:
             name = f"IMG_{number}.jpeg"
         w.file(f"photos/{name}", content)
@@ -270,7 +275,9 @@ def repair_links(w: World) -> Problem:
         _leads(state, path, {target})
         for path, target in broken.items()
     ))]  # fmt: skip
-    program = f'for f in links/*; do t=$(readlink "$f"); [ -e "$f" ] || ln -sfn "${{t/store\\/{old}/store/{new}}}" "$f"; done'
+    program = (
+        f'for f in links/*; do t=$(readlink "$f"); [ -e "$f" ] || ln -sfn "${{t/store\\/{old}/store/{new}}}" "$f"; done'
+    )
     return Problem(w.tree, text, goals, [program], list(broken))
 
 
@@ -362,7 +369,9 @@ def mirror_folder(w: World) -> Problem:
         f"others. Files that end in `.o` and files in folders named `.git` are not mirrored. `{source}` stays as it is."
     )
     goals = [folder_is(target, expected)]
-    commands = [f"rm -rf {target}; mkdir {target}; tar -C {source} --exclude='*.o' --exclude=.git -cf - . | tar -C {target} -xf -"]
+    commands = [
+        f"rm -rf {target}; mkdir {target}; tar -C {source} --exclude='*.o' --exclude=.git -cf - . | tar -C {target} -xf -"
+    ]
     return Problem(w.tree, text, goals, commands, [f"{target}/*"])
 
 

@@ -29,9 +29,11 @@ def git_restore_file(w: World) -> Problem:
     text = f"In this git repository, the file `{lost}` was deleted in an earlier commit. "
     keeps = [branch_keeps("main", h.head)]
     if w.level == "easy":
-        text += "Restore it in the working folder, with the content that it had right before it was deleted. Do not commit."
+        text += (
+            "Restore it in the working folder, with the content that it had right before it was deleted. Do not commit."
+        )
         goals = [data_is(lost, last.encode())]
-        commands = [f"git checkout \"$(git rev-list -n 1 HEAD -- {lost})^\" -- {lost}"]
+        commands = [f'git checkout "$(git rev-list -n 1 HEAD -- {lost})^" -- {lost}']
         return Problem(w.tree, text, goals, commands, [lost], [*keeps, branch_is("main", h.head)])
     text += (
         "It came back for a short time as a note of one line, and was deleted again. Restore the last content that it had "
@@ -42,10 +44,12 @@ def git_restore_file(w: World) -> Problem:
     def met(state: State) -> bool:
         repository = state.repository
         history = repository.history(repository.target("refs/heads/main"))
-        return history[0].parents == (h.head,) and repository.files(history[0].name) == expected and clean(state, "main")
+        return (
+            history[0].parents == (h.head,) and repository.files(history[0].name) == expected and clean(state, "main")
+        )
 
     commands = [
-        f"c=$(git log --diff-filter=D --format=%H -- {lost} | tail -1); git checkout \"$c^\" -- {lost}; "
+        f'c=$(git log --diff-filter=D --format=%H -- {lost} | tail -1); git checkout "$c^" -- {lost}; '
         "git commit -qm 'Restore the file'",
     ]
     return Problem(w.tree, text, [Goal("main has the file in one new commit", met)], commands, [lost], keeps)
@@ -116,10 +120,17 @@ def git_tag_release(w: World) -> Problem:
 
     text = (
         f"Give the commit with the message `Release {version}` the "
-        + (f"annotated tag `v{version}` with the message `Version {version}`" if w.level == "medium" else f"tag `v{version}`")
+        + (
+            f"annotated tag `v{version}` with the message `Version {version}`"
+            if w.level == "medium"
+            else f"tag `v{version}`"
+        )
         + f", and create the branch `{branch}` at the same commit. Stay on `main`."
     )
-    goals = [Goal("the tag is right", annotated if w.level == "medium" else tagged), Goal("the branch is right", branched)]
+    goals = [
+        Goal("the tag is right", annotated if w.level == "medium" else tagged),
+        Goal("the branch is right", branched),
+    ]
     options = f"-a -m 'Version {version}' " if w.level == "medium" else ""
     commands = [
         f"c=$(git log --format=%H --grep='^Release {version}$'); git tag {options}v{version} $c; git branch {branch} $c"

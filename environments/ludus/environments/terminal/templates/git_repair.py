@@ -23,7 +23,9 @@ def git_undo(w: World) -> Problem:
         h.edit(w.r.choice(paths[1:]))
     head = h.head
     h.checkout("main")
-    expected = encoded({**{path: content for path, content in h.files.items() if path != bad_path}, paths[0]: before[paths[0]]})
+    expected = encoded(
+        {**{path: content for path, content in h.files.items() if path != bad_path}, paths[0]: before[paths[0]]}
+    )
 
     def met(state: State) -> bool:
         repository = state.repository
@@ -86,7 +88,9 @@ def git_merge(w: World) -> Problem:
         )
     else:
         text += "If both changed a setting in `settings.txt`, the value of `main` counts. "
-    text += "All other changes of both sides stay, also those of other settings, and the working tree is clean afterward."
+    text += (
+        "All other changes of both sides stay, also those of other settings, and the working tree is clean afterward."
+    )
 
     def met(state: State) -> bool:
         repository = state.repository
@@ -162,7 +166,9 @@ def git_squash(w: World) -> Problem:
             "cat > /tmp/r.sh <<'EOF'\nsed -i '/ wip 1$/s/^pick/reword/' \"$1\"\nEOF\n"
             f"GIT_SEQUENCE_EDITOR='sh /tmp/r.sh' GIT_EDITOR='echo \"{subject}\" >' git rebase -i {base}"
         ]
-    return Problem(w.tree, text, [Goal("main has one commit instead", met)], commands, keeps=[branch_keeps("main", base)])
+    return Problem(
+        w.tree, text, [Goal("main has one commit instead", met)], commands, keeps=[branch_keeps("main", base)]
+    )
 
 
 @template("git", "medium", "hard")
@@ -218,7 +224,12 @@ def git_purge(w: World) -> Problem:
             h.edit(w.r.choice(paths))
     original = State({**w.tree, **h.writer.entries("main", h.files, 0)}).repository
     expected = [
-        (one.message.strip(), one.author, one.authored, {path: content for path, content in (original.files(one.name) or {}).items() if path != secret})
+        (
+            one.message.strip(),
+            one.author,
+            one.authored,
+            {path: content for path, content in (original.files(one.name) or {}).items() if path != secret},
+        )
         for one in original.history(h.head)
     ]
     h.checkout("main")
@@ -248,7 +259,11 @@ def git_commit_changes(w: World) -> Problem:
     paths = h.start(4)
     h.edit(paths[3])
     h.checkout("main")
-    changed, other, new = h.files[paths[0]] + f"{w.prose(5)}\n", h.files[paths[1]] + f"{w.prose(5)}\n", f"src/{w.word()}.txt"
+    changed, other, new = (
+        h.files[paths[0]] + f"{w.prose(5)}\n",
+        h.files[paths[1]] + f"{w.prose(5)}\n",
+        f"src/{w.word()}.txt",
+    )
     content = prose(w, 3)
     w.file(paths[0], changed)
     w.file(paths[1], other)

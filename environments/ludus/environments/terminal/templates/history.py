@@ -54,7 +54,8 @@ class History:
         w = self._w
         paths = [f"src/{word}.txt" for word in w.words(count)]
         self.commit(
-            "Start the project", {"README.md": f"# {w.project}\n\n{w.prose(8)}\n", **{path: prose(w, 6) for path in paths}}
+            "Start the project",
+            {"README.md": f"# {w.project}\n\n{w.prose(8)}\n", **{path: prose(w, 6) for path in paths}},
         )
         return paths
 

@@ -28,8 +28,10 @@ def count_errors(w: World) -> Problem:
     head = "Each line of `app.log` has a time, a level, a service in brackets, and a message. "
     if w.level == "easy":
         service = services[0]
-        text = head + f"Count the lines of level ERROR of the service `{service}`, and write the number into `errors.txt`."
-        commands = [f"awk '$2==\"ERROR\" && $3==\"[{service}]\"' app.log | wc -l > errors.txt"]
+        text = (
+            head + f"Count the lines of level ERROR of the service `{service}`, and write the number into `errors.txt`."
+        )
+        commands = [f'awk \'$2=="ERROR" && $3=="[{service}]"\' app.log | wc -l > errors.txt']
         return Problem(w.tree, text, [text_is("errors.txt", str(counts[service]))], commands)
     ranked = sorted((one for one in services if counts[one]), key=lambda one: (-counts[one], one))
     text = head + (
@@ -37,7 +39,7 @@ def count_errors(w: World) -> Problem:
         "highest number first; services with equal numbers in alphabetical order."
     )
     commands = [
-        "awk '$2==\"ERROR\" {gsub(/[][]/, \"\", $3); n[$3]++} END {for (s in n) print s, n[s]}' app.log | "
+        'awk \'$2=="ERROR" {gsub(/[][]/, "", $3); n[$3]++} END {for (s in n) print s, n[s]}\' app.log | '
         "sort -k2,2nr -k1,1 > errors.txt"
     ]
     return Problem(w.tree, text, [lines_are("errors.txt", [f"{one} {counts[one]}" for one in ranked])], commands)
@@ -89,7 +91,13 @@ def time_window(w: World) -> Problem:
     for _ in range(w.by_level(0, 240, 600)):
         when += w.r.randint(1, 50)
         status = w.r.choices((200, 302, 404, 500, 502, 503), (10, 2, 2, 2, 1, 1))[0]
-        lines.append((when, status, _access(w, when, w.r.choice(clients), f"/{w.r.choice(SERVICES)}?n={w.r.randint(495, 515)}", status)))
+        lines.append(
+            (
+                when,
+                status,
+                _access(w, when, w.r.choice(clients), f"/{w.r.choice(SERVICES)}?n={w.r.randint(495, 515)}", status),
+            )
+        )
     size = len(lines) // parts
     for part in range(parts):
         chosen = lines[part * size : (part + 1) * size if part < parts - 1 else None]
@@ -109,10 +117,10 @@ def time_window(w: World) -> Problem:
         + f". Count the requests with a status of 500 to 599 from {stamp(first, '%d %b %Y %H:%M')} (included) to "
         f"{stamp(last, '%d %b %Y %H:%M')} UTC (not included), over all logs, and write the number into `failures.txt`."
     )
-    months = "BEGIN {split(\"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec\", m, \" \"); for (i in m) n[m[i]]=sprintf(\"%02d\", i)} "
-    span = f"k >= \"{stamp(first, '%Y%m%d%H%M')}\" && k < \"{stamp(last, '%Y%m%d%H%M')}\""
+    months = 'BEGIN {split("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec", m, " "); for (i in m) n[m[i]]=sprintf("%02d", i)} '
+    span = f'k >= "{stamp(first, "%Y%m%d%H%M")}" && k < "{stamp(last, "%Y%m%d%H%M")}"'
     commands = [
-        f"for f in logs/*; do zcat -f \"$f\"; done | awk '{months}{{split(substr($4, 2), t, \"[/:]\"); "
+        f'for f in logs/*; do zcat -f "$f"; done | awk \'{months}{{split(substr($4, 2), t, "[/:]"); '
         f"k=t[3] n[t[2]] t[1] t[4] t[5]; if ($9 >= 500 && $9 < 600 && {span}) c++}} END {{print c+0}}' > failures.txt"
     ]
     return Problem(w.tree, text, [text_is("failures.txt", str(count))], commands)
@@ -168,7 +176,10 @@ def exception_types(w: World) -> Problem:
         kind = w.r.choice(types)
         lines += [f"{stamp(when)} ERROR [{service}] request failed", "Traceback (most recent call last):"]
         for _ in range(w.r.randint(1, 3)):
-            lines += [f'  File "/srv/{w.r.choice(services)}.py", line {w.r.randint(1, 400)}, in {w.prose(1)}', f"    raise {w.r.choice(types)}()"]
+            lines += [
+                f'  File "/srv/{w.r.choice(services)}.py", line {w.r.randint(1, 400)}, in {w.prose(1)}',
+                f"    raise {w.r.choice(types)}()",
+            ]
         if w.hard and w.r.random() < 0.4:
             lines += [
                 f"{w.r.choice(types)}: {w.prose(2)}", "", "During handling of the above exception, another exception occurred:", "",
@@ -190,8 +201,8 @@ def exception_types(w: World) -> Problem:
         text += " (An error may have raised a first exception and then, while that was handled, another one.)"
     wanted = f' && $3=="[{services[0]}]"' if w.hard else ""
     commands = [
-        "awk 'function out() {if (e != \"\") n[e]++; e=\"\"} /^20/ {out(); on=($2==\"ERROR\"" + wanted + ")} "
-        "on && /^[A-Z][A-Za-z]*Error: / {e=$1; sub(/:$/, \"\", e)} END {out(); for (t in n) print n[t], t}' app.log | "
+        'awk \'function out() {if (e != "") n[e]++; e=""} /^20/ {out(); on=($2=="ERROR"' + wanted + ")} "
+        'on && /^[A-Z][A-Za-z]*Error: / {e=$1; sub(/:$/, "", e)} END {out(); for (t in n) print n[t], t}\' app.log | '
         "LC_ALL=C sort -k1,1nr -k2,2 > types.txt"
     ]
     return Problem(w.tree, text, [lines_are("types.txt", [f"{counts[one]} {one}" for one in ranked])], commands)
@@ -208,7 +219,11 @@ def failed_logins(w: World) -> Problem:
         burst = number % 2 == 0
         for _ in range(w.r.randint(limit, limit + 3) if burst or number % 3 == 0 else limit - 1):
             events.append((when, client, False))
-            when += w.r.randint(1, minutes * 60 // (limit + 1)) if burst else w.r.randint(minutes * 60 // (limit - 2), minutes * 60)
+            when += (
+                w.r.randint(1, minutes * 60 // (limit + 1))
+                if burst
+                else w.r.randint(minutes * 60 // (limit - 2), minutes * 60)
+            )
         events.append((when + 5, client, True))
     events.sort()
     found = set()

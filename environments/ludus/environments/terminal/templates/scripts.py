@@ -30,13 +30,25 @@ def rotate_backups(w: World) -> Problem:
         "and prints the names of the deleted files (without the folder), sorted, one on each line. "
         "It exits with 2, and deletes nothing, if FOLDER does not exist or COUNT is not a whole number. "
         "It is tested with other folders"
-        + (", also with spaces in their names; COUNT may be 0, and greater than the number of backups." if w.hard else ".")
+        + (
+            ", also with spaces in their names; COUNT may be 0, and greater than the number of backups."
+            if w.hard
+            else "."
+        )
     )
     cases = []
-    for folder, count, total in (("store", 2, 5), *((("my store", 0, 3), ("-old", 9, 4)) if w.hard else (("b", 1, 4),))):
+    for folder, count, total in (
+        ("store", 2, 5),
+        *((("my store", 0, 3), ("-old", 9, 4)) if w.hard else (("b", 1, 4),)),
+    ):
         days = sorted(w.some(range(0, 700), total))
         names = [f"{prefix}-{2021 + day // 336}-{day // 28 % 12 + 1:02}-{day % 28 + 1:02}.tar" for day in days]
-        others = [f"{prefix}-notes.tar", f"{prefix}-2019-01-01.tar.gz", f"x{prefix}-2019-01-01.tar", f"{prefix}-2019-1-1.tar"]
+        others = [
+            f"{prefix}-notes.tar",
+            f"{prefix}-2019-01-01.tar.gz",
+            f"x{prefix}-2019-01-01.tar",
+            f"{prefix}-2019-1-1.tar",
+        ]
         tree: dict[str, Entry] = {f"{folder}/{one}": file(f"{one}\n") for one in names + others}
         gone = names[: max(0, total - count)]
         after = {f"{folder}/{one}": None if one in gone else f"{one}\n".encode() for one in names + others}
@@ -68,7 +80,9 @@ def report_script(w: World) -> Problem:
     )
     if w.level != "easy":
         text += ", and then, for each name, `NAME SUM`, the greatest sum first, equal sums in alphabetical order of the names"
-    text += f". For `sample.csv` it prints `{label}: 12`" + (", `apple 8` and `pear 4`" if w.level != "easy" else "") + ". "
+    text += (
+        f". For `sample.csv` it prints `{label}: 12`" + (", `apple 8` and `pear 4`" if w.level != "easy" else "") + ". "
+    )
     if w.hard:
         text += (
             "Names may have spaces in them, and spaces around names and numbers do not count. Empty lines are skipped. If a line "
@@ -85,7 +99,10 @@ def report_script(w: World) -> Problem:
         ranked = sorted(sums, key=lambda one: (-sums[one], one)) if w.level != "easy" else []
         return "\n".join([f"{label}: {sum(sums.values())}", *(f"{one} {sums[one]}" for one in ranked)])
 
-    lines = [w.r.choice((f"{one},{number}", f" {one} , {number}", f"{one},{number}\n")) if w.hard else f"{one},{number}" for one, number in rows]
+    lines = [
+        w.r.choice((f"{one},{number}", f" {one} , {number}", f"{one},{number}\n")) if w.hard else f"{one},{number}"
+        for one, number in rows
+    ]
     argv = ("bash", name, "input.csv")
     cases = [
         Case(argv, {"input.csv": file("\n".join(lines) + "\n")}, stdout=shown(sums)),
@@ -94,12 +111,15 @@ def report_script(w: World) -> Problem:
     ]
     goals = [Goal("it sums hidden files up", cases=tuple(cases))]
     if w.hard:
-        wrong = [Case(argv, {"input.csv": file(f"a,1\n{line}\nb,2\n")}, stdout="", exit_code=3) for line in ("c", "c,x", "c,1,2", ",5", "c,1.5")]
+        wrong = [
+            Case(argv, {"input.csv": file(f"a,1\n{line}\nb,2\n")}, stdout="", exit_code=3)
+            for line in ("c", "c,x", "c,1,2", ",5", "c,1.5")
+        ]
         goals.append(Goal("it rejects other lines", cases=(cases[1], *wrong)))
     if w.level == "easy":
-        script = f"awk -F, '{{s+=$2}} END {{print \"{label}: \" s+0}}' \"$1\"\n"
+        script = f'awk -F, \'{{s+=$2}} END {{print "{label}: " s+0}}\' "$1"\n'
     elif w.level == "medium":
-        script = f"awk -F, '{{s+=$2}} END {{print \"{label}: \" s+0}}' \"$1\"\nawk -F, '{{t[$1]+=$2}} END {{for (n in t) print n, t[n]}}' \"$1\" | LC_ALL=C sort -k2,2nr -k1,1\n"
+        script = f'awk -F, \'{{s+=$2}} END {{print "{label}: " s+0}}\' "$1"\nawk -F, \'{{t[$1]+=$2}} END {{for (n in t) print n, t[n]}}\' "$1" | LC_ALL=C sort -k2,2nr -k1,1\n'
     else:
         script = (
             "python3 - \"$1\" <<'EOF'\nimport re, sys\nt={}\nfor line in open(sys.argv[1]):\n    line=line.strip()\n    if not line: continue\n"
@@ -132,7 +152,14 @@ def safe_rename(w: World) -> Problem:
         return one if one.endswith(f".{suffix}") else f"{one}.{suffix}"
 
     simple = [w.word().capitalize() + w.r.choice(("", f" {w.word()}", f".{suffix}")) for _ in range(5)]
-    odd = [f"-{w.word()}", f".{w.word().upper()}", f"{w.word()}\nB", f"  {w.word()}*", f"{w.word()}'\"$(x)", f"{w.word()}\\n"]
+    odd = [
+        f"-{w.word()}",
+        f".{w.word().upper()}",
+        f"{w.word()}\nB",
+        f"  {w.word()}*",
+        f"{w.word()}'\"$(x)",
+        f"{w.word()}\\n",
+    ]
     clash = [w.word(), w.word()]
     clashing = [f"{clash[0]} a", f"{clash[0].upper()}_a", f"{clash[1]}", f"{clash[1]}.{suffix}", *simple[:2]]
     argv = ("bash", name, "box")
@@ -186,15 +213,21 @@ def manifest_script(w: World) -> Problem:
     def drawn(count: int) -> dict[str, bytes]:
         found = {}
         for _ in range(count):
-            inner = w.r.choice(("", f"{w.prose(1)}/", "sub folder/", ".hidden/"))
-            found[f"{inner}{w.r.choice(('', '.'))}{w.word()}{w.r.choice(('', ' b', '.txt'))}"] = f"{w.prose(w.r.randint(0, 4))}\n".encode()
+            inner = w.r.choice(("", f"{w.prose(1)}.d/", "sub folder/", ".hidden/"))
+            found[f"{inner}{w.r.choice(('', '.'))}{w.word()}{w.r.choice(('', ' b', '.txt'))}"] = (
+                f"{w.prose(w.r.randint(0, 4))}\n".encode()
+            )
         return found
 
     def listing(files: dict[str, bytes]) -> str:
-        return "\n".join(f"{hashlib.sha256(files[path]).hexdigest()} {len(files[path])} {path}" for path in sorted(files))
+        return "\n".join(
+            f"{hashlib.sha256(files[path]).hexdigest()} {len(files[path])} {path}" for path in sorted(files)
+        )
 
     def placed(files: dict[str, bytes]) -> dict[str, Entry]:
-        return {f"data/{path}": file(content) for path, content in files.items()} | {"data/zz-link": Entry("link", b"a")}
+        return {f"data/{path}": file(content) for path, content in files.items()} | {
+            "data/zz-link": Entry("link", b"a")
+        }
 
     first, second = drawn(9), drawn(4)
     listed = (Case(argv, placed(first), stdout=listing(first)), Case(argv, placed(second), stdout=listing(second)))
@@ -216,7 +249,7 @@ def manifest_script(w: World) -> Problem:
         script += (
             'if [ $# -lt 2 ]; then list; exit; fi\nlist > /tmp/now.$$\nout=$(awk \'{h=$1; p=$0; sub(/^[^ ]* [^ ]* /, "", p)} '
             'NR==FNR {o[p]=h; next} {n[p]=1; if (!(p in o)) print "+ " p; else if (o[p]!=h) print "! " p} '
-            "END {for (p in o) if (!(p in n)) print \"- \" p}' \"$2\" /tmp/now.$$ | LC_ALL=C sort -k2)\nrm /tmp/now.$$\n"
+            'END {for (p in o) if (!(p in n)) print "- " p}\' "$2" /tmp/now.$$ | LC_ALL=C sort -k2)\nrm /tmp/now.$$\n'
             'if [ -n "$out" ]; then echo "$out"; exit 1; fi\n'
         )
     else:
@@ -243,7 +276,12 @@ def log_summary(w: World) -> Problem:
     text += " It is tested with other logs."
     rows: list[tuple[str, str]] = []
     for minute in range(40):
-        rows.append((f"2024-01-0{1 + minute // 20}T10:{minute % 20 + 10}:0{w.r.randint(0, 9)}Z", w.r.choice(levels[:3] if minute < 20 else levels)))
+        rows.append(
+            (
+                f"2024-01-0{1 + minute // 20}T10:{minute % 20 + 10}:0{w.r.randint(0, 9)}Z",
+                w.r.choice(levels[:3] if minute < 20 else levels),
+            )
+        )
     lines = []
     for time, level in rows:
         lines.append(f"{time} {level} {w.prose(2)} {w.r.choice(('ERROR', 'WARN', 'x'))}")
@@ -251,7 +289,9 @@ def log_summary(w: World) -> Problem:
     log = ("\n".join(lines) + "\n").encode()
 
     def counts(first: str = "", last: str = "9") -> str:
-        return "\n".join(f"{level} {sum(one == level and first <= time < last for time, one in rows)}" for level in levels)
+        return "\n".join(
+            f"{level} {sum(one == level and first <= time < last for time, one in rows)}" for level in levels
+        )
 
     argv = ("bash", name)
     cases = (Case(argv, stdin=log, stdout=counts()), Case(argv, stdout="DEBUG 0\nINFO 0\nWARN 0\nERROR 0"))
@@ -269,8 +309,8 @@ def log_summary(w: World) -> Problem:
         )))  # fmt: skip
     script = (
         "#!/bin/bash\nsince=0\nuntil=9\nt='^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z$'\nwhile [ $# -gt 0 ]; do\n"
-        "  [[ \"${2-}\" =~ $t ]] || exit 2\n  case \"$1\" in --since) since=$2;; --until) until=$2;; *) exit 2;; esac\n  shift 2\ndone\n"
-        "awk -v s=\"$since\" -v u=\"$until\" '$1 ~ /^[0-9-]+T[0-9:]+Z$/ && $1 \"\" >= s \"\" && $1 \"\" < u \"\" {n[$2]++} "
-        "END {split(\"DEBUG INFO WARN ERROR\", l, \" \"); for (i=1; i<=4; i++) print l[i], n[l[i]]+0}'\n"
+        '  [[ "${2-}" =~ $t ]] || exit 2\n  case "$1" in --since) since=$2;; --until) until=$2;; *) exit 2;; esac\n  shift 2\ndone\n'
+        'awk -v s="$since" -v u="$until" \'$1 ~ /^[0-9-]+T[0-9:]+Z$/ && $1 "" >= s "" && $1 "" < u "" {n[$2]++} '
+        'END {split("DEBUG INFO WARN ERROR", l, " "); for (i=1; i<=4; i++) print l[i], n[l[i]]+0}\'\n'
     )
     return Problem(w.tree, text, goals, [write(name, script)], program=[name])

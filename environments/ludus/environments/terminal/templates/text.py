@@ -37,7 +37,9 @@ def collect_addresses(w: World) -> Problem:
     if w.hard:
         text += " Write them in lower case; addresses that differ only in case are the same."
     lower = " | tr A-Z a-z" if w.hard else ""
-    commands = [f"grep -rhoE '[A-Za-z0-9._-]+@[A-Za-z0-9.-]+\\.[A-Za-z]+' mail{lower} | LC_ALL=C sort -u > addresses.txt"]
+    commands = [
+        f"grep -rhoE '[A-Za-z0-9._-]+@[A-Za-z0-9.-]+\\.[A-Za-z]+' mail{lower} | LC_ALL=C sort -u > addresses.txt"
+    ]
     return Problem(w.tree, text, [lines_are("addresses.txt", sorted(found))], commands)
 
 
@@ -256,7 +258,9 @@ def change_setting(w: World) -> Problem:
     text += " Change nothing else, comments included."
     enable = "; s/^enabled = .*/enabled = yes/" if w.hard else ""
     commands = [f"sed -i '/^\\[{chosen}\\]/,/^$/ {{ s/^{key} = .*/{key} = {new}/{enable} }}' services.ini"]
-    return Problem(w.tree, text, [data_is("services.ini", render(new, active=True).encode())], commands, ["services.ini"])
+    return Problem(
+        w.tree, text, [data_is("services.ini", render(new, active=True).encode())], commands, ["services.ini"]
+    )
 
 
 @template("text", "easy")
@@ -307,9 +311,9 @@ def reflow_records(w: World) -> Problem:
     )
     rows = ["\t".join(record.get(name, "-") for name in fields) for record in records]
     program = (
-        "awk 'BEGIN {RS=\"\"; FS=\"\\n\"; OFS=\"\\t\"} {split(\"\", v); k=\"\"; for (i=1; i<=NF; i++) { "
+        'awk \'BEGIN {RS=""; FS="\\n"; OFS="\\t"} {split("", v); k=""; for (i=1; i<=NF; i++) { '
         'if ($i ~ /^ /) {t=$i; sub(/^ +/, "", t); v[k]=v[k] " " t} else {p=index($i, ": "); k=substr($i, 1, p-1); '
-        "v[k]=substr($i, p+2)} } o=\"\"; n=split(\"name city phone note\", f, \" \"); for (i=1; i<=n; i++) "
+        'v[k]=substr($i, p+2)} } o=""; n=split("name city phone note", f, " "); for (i=1; i<=n; i++) '
         'o = o (i>1 ? OFS : "") ((f[i] in v) ? v[f[i]] : "-"); print o}\' cards.txt > cards.tsv'
     )
     return Problem(w.tree, text, [lines_are("cards.tsv", rows)], [program])
