@@ -256,7 +256,7 @@ def read_back(folder: Path) -> Tree:
 
 @pytest.fixture
 def git(tmp_path: Path) -> Any:
-    """Git in a folder, with settings of nobody."""
+    """Git in a folder, without settings of a user."""
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
@@ -306,6 +306,18 @@ def test_broken_packs_read_as_missing_and_come_to_an_end(pack_data: bytes, index
     for data in (head + index, index, head):
         tree = {".git/objects/pack/p.idx": file(data), ".git/objects/pack/p.pack": file(pack_data)}
         assert Repository(tree).commit(name) is None
+
+
+def test_a_repository_of_many_large_objects_is_read_within_bounds() -> None:
+    writer = RepositoryWriter()
+    head = ""
+    for number in range(20):
+        files = {"large": f"{number}" + "x" * 3_000_000}
+        head = writer.commit(files, [head] if head else [], "x", Person("A", "a@example.com"), number)
+    found = Repository(writer.entries("main", {}, 0))
+    read = [found.files(commit.name) is not None for commit in found.history(head)]
+    assert read == sorted(read, reverse=True)
+    assert 5 < sum(read) < 15
 
 
 # Hidden tests

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 import shutil
@@ -149,7 +150,7 @@ class Terminal(Environment[TerminalTask]):
 
     async def setup(self) -> None:
         """Put the files of the task into the sandbox."""
-        self._problem = make_problem(self.task)
+        self._problem = await asyncio.to_thread(make_problem, self.task)
         result = await self.sandbox.run(["tar", "-xpf", "-"], stdin=pack(self._problem.tree, self.task.project))
         if not result.ok:
             raise InfrastructureFailed(f"the files of the task cannot be unpacked: {result.ending} {result.stderr!r}")
@@ -196,10 +197,12 @@ class Terminal(Environment[TerminalTask]):
                 Outcome({goal.name: False for goal in problem.goals}, [f"unreadable: {error.message[:200]}"])
             )
         state = State(tree)
-        if any(goal.cases for goal in problem.goals) and not judge(problem, state).damage:
+        outcome = await asyncio.to_thread(judge, problem, state)
+        if any(goal.cases for goal in problem.goals) and not outcome.damage:
             async with self.verifier() as box:
-                state = State(tree, await run_cases(box, problem, tree, VARIABLES))
-        return _reward(judge(problem, state))
+                state.passed = await run_cases(box, problem, tree, VARIABLES)
+            outcome = await asyncio.to_thread(judge, problem, state)
+        return _reward(outcome)
 
     @classmethod
     def oracle(cls, task: TerminalTask) -> Generator[Call | Answer, StepResult, None]:

@@ -1,11 +1,12 @@
 """Decide what a policy has reached, from its files after all of its processes have ended.
 
-The files are a copy that the sandbox made. Programs that the policy wrote run in a fresh sandbox, which gets the input of
-hidden tests and not what must come out; this process compares that.
+The files are a copy that the sandbox made. Programs that the policy wrote run in a fresh sandbox, which gets the input
+of hidden tests and not what must come out; this process compares that.
 """
 
 from __future__ import annotations
 
+import asyncio
 import tarfile
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -38,7 +39,8 @@ async def read_tree(box: Sandbox, folder: str) -> Tree:
         SandboxFileError: they exceed the limit on disk, as sparse files do.
     """
     try:
-        return unpack((await box.snapshot()).data, folder)
+        archive = (await box.snapshot()).data
+        return await asyncio.to_thread(unpack, archive, folder)
     except tarfile.TarError as error:
         raise SandboxFileError(f"the files cannot be read: {error}") from None
 

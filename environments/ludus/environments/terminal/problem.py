@@ -55,7 +55,8 @@ class State:
 
     def __init__(self, tree: Tree, passed: Mapping[str, bool] | None = None) -> None:
         self.tree = tree
-        self.passed = passed or {}
+        self.passed: Mapping[str, bool] = passed or {}
+        """The goals whose hidden tests pass."""
 
     @cached_property
     def repository(self) -> Repository:

@@ -19,7 +19,10 @@ from typing import Final, NamedTuple
 from ludus.environments.terminal.workspace import Entry, Tree, file, inflated, zlibbed
 
 _LARGEST: Final = 4 * 2**20
+_MOST_BYTES: Final = 32 * 2**20
+"""The bytes of all objects that are read; beyond, everything reads as missing."""
 _MOST_COMMITS: Final = 2000
+_MOST_PACKED: Final = 20_000
 _DEEPEST: Final = 60
 _KINDS: Final = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
 _HASH: Final = re.compile(r"[0-9a-f]{40}")
@@ -134,7 +137,7 @@ class Repository:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self._read = 0
+        self._room = _MOST_BYTES
 
     def _text(self, path: str) -> str:
         entry = self._tree.get(f".git/{path}")
@@ -181,7 +184,7 @@ class Repository:
             if data[:8] != b"\xfftOc\0\0\0\2" or len(data) < 1032:
                 continue
             count = struct.unpack_from(">I", data, 1028)[0]
-            if 1032 + count * 28 > len(data):
+            if count > _MOST_PACKED or 1032 + count * 28 > len(data):
                 continue
             for number in range(count):
                 name = data[1032 + 20 * number : 1052 + 20 * number].hex()
@@ -197,13 +200,14 @@ class Repository:
         return found[1] if hashlib.sha1(whole, usedforsecurity=False).hexdigest() == name else None
 
     def _load(self, name: str, depth: int) -> tuple[str, bytes] | None:
-        self._read += 1
-        if self._read > 50_000 or depth > _DEEPEST:
+        self._room -= 200  # small objects take time, too
+        if self._room < 0 or depth > _DEEPEST:
             return None
         entry = self._tree.get(f".git/objects/{name[:2]}/{name[2:]}")
         if entry is not None and entry.kind == "file":
-            whole = inflated(entry.data, _LARGEST)
-            head, _, content = (whole or b"").partition(b"\0")
+            whole = inflated(entry.data, _LARGEST) or b""
+            self._room -= len(whole)
+            head, _, content = whole.partition(b"\0")
             return head.split(b" ")[0].decode("ascii", "replace"), content
         if name in self._packed:
             try:
@@ -213,7 +217,7 @@ class Repository:
         return None
 
     def _from_pack(self, pack: bytes, start: int, depth: int) -> tuple[str, bytes] | None:
-        if depth > _DEEPEST:
+        if depth > _DEEPEST or self._room < 0:
             return None
         at = start
         byte = pack[at]
@@ -234,10 +238,13 @@ class Repository:
             base, at = self._load(pack[at : at + 20].hex(), depth + 1), at + 20
         data = _inflated_prefix(pack, at)
         if data is None:
+            self._room -= _LARGEST
             return None
+        self._room -= len(data)
         if kind in _KINDS:
             return _KINDS[kind], data
         content = None if base is None else _apply_delta(base[1], data)
+        self._room -= len(content or b"")
         return None if base is None or content is None else (base[0], content)
 
     def commit(self, name: str) -> Commit | None:
