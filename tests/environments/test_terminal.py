@@ -45,7 +45,8 @@ from ludus.environments.terminal.workspace import (
     zlibbed,
 )
 from ludus.protocol import Answer, Call, EndReason, text_of
-from ludus.protocol.errors import AuthoringError
+from ludus.protocol import episodes as e
+from ludus.protocol.errors import AuthoringError, Unsupported
 
 GOLDEN: dict[Difficulty, tuple[str, ...]] = {
     "easy": (
@@ -66,7 +67,7 @@ GOLDEN: dict[Difficulty, tuple[str, ...]] = {
 }
 """The first test tasks of each level: prompt, files, and what the oracle sees and earns."""
 
-EVERY_KIND = "0f4925bc"
+EVERY_KIND = "753d5a89"
 """A hash of one task of each template at each level.
 
 A change of any of these raises the environment's version.
@@ -449,6 +450,54 @@ async def test_no_process_is_left_when_files_are_graded(player: Any) -> None:
     shown, reward = await played(player, "terminal-easy", index, late, command, "ls /proc | grep -c '^[0-9]'")
     assert reward.value == 1.0
     assert int(shown[2].split()[0]) <= 6
+
+
+@NEEDS_BUBBLEWRAP
+async def test_new_commits_have_the_same_hashes_each_time(player: Any) -> None:
+    index = index_of("git-commit-changes", "easy")
+    commands = make_problem(task_of("git-commit-changes", "easy")).commands
+    first, reward = await played(player, "terminal-easy", index, *commands, "git log -1 --format='%H %an %ad'")
+    again, _ = await played(player, "terminal-easy", index, *commands, "git log -1 --format='%H %an %ad'")
+    assert first == again
+    assert "Robin Hale Wed Jan 15 12:00:00 2025" in first[-1]
+    assert reward.value == 1.0
+
+
+@NEEDS_BUBBLEWRAP
+async def test_a_fork_repeats_the_commands_and_is_refused_if_they_give_something_else(player: Any) -> None:
+    for command, same in (("ls", True), ("cat /proc/sys/kernel/random/uuid", False)):
+        [episode] = await player.start("terminal-easy", "train", 0)
+        await player.step(episode.episode, "bash", command=command)
+        params = e.ForkParams(episode=episode.episode, step=1, key=command)
+        if same:
+            assert (await player.host.fork(params, player.principal)).episode.episode != episode.episode
+        else:
+            with pytest.raises(Unsupported):
+                await player.host.fork(params, player.principal)
+
+
+@pytest.mark.suite("terminal")
+@NEEDS_BUBBLEWRAP
+async def test_an_episode_without_an_end_reaches_its_limit_and_earns_nothing(player: Any) -> None:
+    index = index_of("append-entry", "easy")
+    [episode] = await player.start("terminal-easy", "train", index)
+    [command] = make_problem(task_of("append-entry", "easy")).commands
+    for text in (command, *(["true"] * 39)):
+        await player.step(episode.episode, "bash", command=text)
+    info = await player.info(episode.episode)
+    assert info.end_reason is EndReason.STEP_LIMIT
+    assert (await player.rewards(episode.episode))[0].value == 0.0
+
+
+@pytest.mark.suite("terminal")
+@NEEDS_BUBBLEWRAP
+async def test_a_command_that_does_not_end_is_ended_and_the_episode_goes_on(player: Any) -> None:
+    index = index_of("append-entry", "easy")
+    commands = make_problem(task_of("append-entry", "easy")).commands
+    shown, reward = await played(player, "terminal-easy", index, "sleep 1000", "while :; do :; done", *commands)
+    assert shown[0] == "(ended: the command exceeded its limit on seconds)"
+    assert "exceeded its limit on" in shown[1]
+    assert reward.value == 1.0
 
 
 def test_a_missing_program_is_named_at_startup(monkeypatch: pytest.MonkeyPatch) -> None:

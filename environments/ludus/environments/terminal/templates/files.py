@@ -382,8 +382,8 @@ def append_entry(w: World) -> Problem:
     before = "".join(f"- {name}\n" for name in names)
     added, script = w.word(), w.word()
     w.file("LIST.md", before)
-    w.file(f"bin/{script}.sh", f"#!/bin/sh\necho {added}\n", 0o644)
-    text = f"Append the line `- {added}` to `LIST.md`, and make `bin/{script}.sh` executable for everyone (mode 755)."
-    goals = [data_is("LIST.md", f"{before}- {added}\n".encode()), mode_is(f"bin/{script}.sh", 0o755)]
-    commands = [f"echo '- {added}' >> LIST.md; chmod 755 bin/{script}.sh"]
+    w.file(f"tools/{script}.sh", f"#!/bin/sh\necho {added}\n", 0o644)
+    text = f"Append the line `- {added}` to `LIST.md`, and make `tools/{script}.sh` executable for everyone (mode 755)."
+    goals = [data_is("LIST.md", f"{before}- {added}\n".encode()), mode_is(f"tools/{script}.sh", 0o755)]
+    commands = [f"echo '- {added}' >> LIST.md; chmod 755 tools/{script}.sh"]
     return Problem(w.tree, text, goals, commands, ["LIST.md"])
