@@ -29,6 +29,9 @@ SAMPLE = 30
 SMALLER = {"terminal": 2}
 """The sample of an environment whose episodes take long, such as those in a sandbox."""
 
+SUITES = {"terminal": pytest.mark.suite("terminal")}
+"""The suites in which the variants of these environments are tested."""
+
 ENDED_BY_MESSAGE = ("terminal",)
 """The environments with tools of which none ends the episode."""
 
@@ -48,10 +51,11 @@ def sample(name: str, count: int | None = None) -> range:
 
 
 def marks_of(name: str) -> list[pytest.MarkDecorator]:
-    """Return the marks of a name's tests: the variants of an environment in a sandbox have a suite of their own."""
-    if base_of(name) not in SMALLER:
+    """Return the marks of a name's tests: the variants of an environment in a sandbox are tested in a suite."""
+    base = base_of(name)
+    if base not in SUITES:
         return []
-    return [NEEDS_BUBBLEWRAP] if name == base_of(name) else [NEEDS_BUBBLEWRAP, pytest.mark.suite(base_of(name))]
+    return [NEEDS_BUBBLEWRAP] if name == base else [NEEDS_BUBBLEWRAP, SUITES[base]]
 
 
 each_environment = pytest.mark.parametrize("name", [pytest.param(name, marks=marks_of(name)) for name in NAMES])
