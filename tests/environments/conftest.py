@@ -89,6 +89,17 @@ def load() -> Callable[[], list[Any]]:
 
 
 @pytest.fixture
-async def player(load: Callable[[], list[Any]]) -> AsyncIterator[Player]:
-    async with EpisodeHost(load()) as host:
+async def player(load: Callable[[], list[Any]], request: pytest.FixtureRequest) -> AsyncIterator[Player]:
+    """A host with all environments, except those in sandboxes that the test is not about."""
+    parameters = getattr(request.node, "callspec", None)
+    about = parameters.params.get("name") if parameters is not None else None
+    file = request.node.path.stem
+    place = str(about or file)
+
+    def wanted(cls: Any) -> bool:
+        return (
+            cls.sandbox_settings is None or cls.__module__.split(".")[2] in place or place == "test_every_environment"
+        )
+
+    async with EpisodeHost([cls for cls in load() if wanted(cls)]) as host:
         yield Player(host)

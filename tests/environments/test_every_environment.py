@@ -11,6 +11,7 @@ from importlib import resources
 from typing import Any
 
 import pytest
+from sandboxing import NEEDS_BUBBLEWRAP
 
 from ludus.protocol import Answer, Call, EndReason, EpisodeStatus, StartedEpisode, StepResult, Task, ToolSpec, text_of
 from ludus.protocol import episodes as e
@@ -22,12 +23,45 @@ NAMES = (
     "guess_number", "guess_number-easy", "guess_number-hard", "guess_number-shaped", "guess_number-tiny",
     "search", "search-easy", "search-hard", "search-medium",
     "sql", "sql-easy", "sql-hard", "sql-medium",
+    "terminal", "terminal-easy", "terminal-hard", "terminal-medium",
     "wordle", "wordle-easy", "wordle-hard", "wordle-sparse",
 )  # fmt: skip
 SPLITS = ("train", "validation", "test")
 SAMPLE = 30
+SMALLER = {"terminal": 2}
+"""The sample of an environment whose episodes take long, such as those in a sandbox."""
 
-each_environment = pytest.mark.parametrize("name", NAMES)
+BREADTH = pytest.mark.suite("breadth")
+SUITES = {"terminal": pytest.mark.suite("terminal")}
+"""The suites in which the variants of these environments are tested, if not in `breadth`."""
+
+ENDED_BY_MESSAGE = ("terminal",)
+"""The environments with tools of which none ends the episode."""
+
+NUMBERS = (10**5000, -(10**400), 2**63, -1)
+TEXTS = ("", " ", "\x00", "a" * 100_000, "(" * 199, "9" * 200, "\ud800", "ﬀ½٣Ⅷ", "crane\ncrane", "1/0", "ſſſſſ")
+REFUSED = {"terminal": ("", " ", "\x00", "a" * 100_000, "\ud800")}
+"""The extreme texts that an environment refuses, if not all of them."""
+
+
+def base_of(name: str) -> str:
+    """Return the environment of which a name is a variant."""
+    return name.partition("-")[0]
+
+
+def sample(name: str, count: int | None = None) -> range:
+    """Return the indices of the tasks to play."""
+    return range(min(count or SAMPLE, SMALLER.get(base_of(name), count or SAMPLE)))
+
+
+def marks_of(name: str) -> list[pytest.MarkDecorator]:
+    """Return the marks of a name's tests: variants are tested in suites."""
+    base = base_of(name)
+    needs = [NEEDS_BUBBLEWRAP] if base in SUITES else []
+    return needs if name == base else [*needs, SUITES.get(base, BREADTH)]
+
+
+each_environment = pytest.mark.parametrize("name", [pytest.param(name, marks=marks_of(name)) for name in NAMES])
 each_split = pytest.mark.parametrize("split", SPLITS)
 
 
@@ -63,14 +97,10 @@ def shown_by(episode: StartedEpisode, results: Sequence[StepResult]) -> str:
     return "\n".join([*prompt, *tools, *(text_of(result.content) for result in results)]).lower()
 
 
-NUMBERS = (10**5000, -(10**400), 2**63, -1)
-TEXTS = ("", " ", "\x00", "a" * 100_000, "(" * 199, "9" * 200, "\ud800", "ﬀ½٣Ⅷ", "crane\ncrane", "1/0", "ſſſſſ")
-
-
-def extremes(tool: ToolSpec) -> Iterator[dict[str, Any]]:
+def extremes(tool: ToolSpec, texts: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Arguments with one extreme value in each parameter, and the values of a mistake in the other required ones."""
     properties, required = tool.input_schema["properties"], tool.input_schema.get("required", [])
-    values = {"integer": NUMBERS, "string": TEXTS, "array": ([], *([text] for text in TEXTS), ["x"] * 10_000)}
+    values = {"integer": NUMBERS, "string": texts, "array": ([], *([text] for text in texts), ["x"] * 10_000)}
     usual: dict[str, Any] = {"integer": 1, "string": "x", "array": ["x"]}
     for parameter, schema in properties.items():
         for value in values[schema["type"]]:
@@ -85,6 +115,7 @@ async def transcript(player: Any, name: str, split: str, index: int, seed: int) 
     return [*prompt, *(result.model_dump_json() for result in results)]
 
 
+@NEEDS_BUBBLEWRAP
 async def test_the_names_checked_here_are_all_that_is_published(player: Any) -> None:
     assert sorted(player.host.catalog) == sorted(NAMES)
 
@@ -101,7 +132,6 @@ async def test_it_has_the_three_splits_and_announces_its_rewards(player: Any, na
     assert all(schema.get("description") for tool in info.tools for schema in tool.input_schema["properties"].values())
 
 
-@pytest.mark.suite("breadth", first=9)
 @each_environment
 async def test_validation_and_test_hold_no_problem_twice_and_share_none(player: Any, name: str) -> None:
     splits = player.host.catalog[name].splits
@@ -112,7 +142,6 @@ async def test_validation_and_test_hold_no_problem_twice_and_share_none(player: 
     assert set(problems["validation"]).isdisjoint(problems["test"])
 
 
-@pytest.mark.suite("breadth", first=6)
 @each_environment
 async def test_no_training_problem_is_held_out(player: Any, name: str) -> None:
     splits = player.host.catalog[name].splits
@@ -134,26 +163,26 @@ async def test_a_task_is_found_by_its_id(player: Any, name: str) -> None:
         assert (await player.host.get_task(again, player.principal)).task == row
 
 
-@pytest.mark.suite("breadth", first=7)
 @each_environment
 @each_split
 async def test_the_oracle_earns_the_greatest_reward(player: Any, name: str, split: str) -> None:
     best = player.host.catalog[name].info.reward_range[1]
-    for index in range(SAMPLE):
+    for index in sample(name):
         [episode] = await player.start(name, split, index, seed=index)
         results = await player.play(episode.episode, player.oracle(name, split, index))
         total, _ = await player.rewards(episode.episode)
 
         assert total.value == best
-        last = results[-1].end_reason if results else (await player.info(episode.episode)).end_reason
-        assert last is (EndReason.COMPLETED if results else EndReason.SUBMITTED)
+        by_tool = bool(results) and results[-1].ended
+        last = results[-1].end_reason if by_tool else (await player.info(episode.episode)).end_reason
+        assert last is (EndReason.COMPLETED if by_tool else EndReason.SUBMITTED)
+        assert by_tool or not results or base_of(name) in ENDED_BY_MESSAGE
         assert not any(result.error for result in results)
 
 
-@pytest.mark.suite("breadth", first=7)
 @each_environment
 async def test_a_reward_is_the_weighted_sum_of_its_components(player: Any, name: str) -> None:
-    for index in range(SAMPLE):
+    for index in sample(name):
         [episode] = await player.start(name, "train", index, seed=index)
         await player.play(episode.episode, player.oracle(name, "train", index))
         total, steps = await player.rewards(episode.episode)
@@ -163,10 +192,9 @@ async def test_a_reward_is_the_weighted_sum_of_its_components(player: Any, name:
             assert reward.value == pytest.approx(weighted, abs=1e-12)
 
 
-@pytest.mark.suite("breadth", first=9)
 @each_environment
 async def test_equal_seeds_give_equal_episodes(player: Any, name: str) -> None:
-    for index in range(5):
+    for index in sample(name, 5):
         first = await transcript(player, name, "train", index, seed=9)
         assert first == await transcript(player, name, "train", index, seed=9)
 
@@ -178,7 +206,6 @@ async def test_other_seeds_give_other_episodes_where_something_is_drawn(player: 
     assert len(seen) > 3
 
 
-@pytest.mark.suite("breadth", first=9)
 @each_environment
 async def test_the_episodes_of_a_group_hide_the_same(player: Any, name: str) -> None:
     group = await player.start(name, "train", 1, seed=3, count=4)
@@ -198,12 +225,11 @@ async def test_doing_nothing_earns_the_least(player: Any, name: str) -> None:
     assert info.reward.value == 0.0
 
 
-@pytest.mark.suite("breadth", first=4)
 @each_environment
 async def test_arbitrary_calls_earn_next_to_nothing_and_come_to_an_end(player: Any, name: str) -> None:
     rng = random.Random(4)
     totals = []
-    for index in range(SAMPLE):
+    for index in sample(name):
         [episode] = await player.start(name, "train", index, seed=index)
         await player.play(episode.episode, arbitrary(episode.tools, rng))
         total, _ = await player.rewards(episode.episode)
@@ -234,7 +260,7 @@ async def test_wrong_arguments_and_unknown_tools_are_the_policys_mistake(player:
 async def test_extreme_arguments_are_refused_and_cost_nothing(player: Any, name: str) -> None:
     for tool in player.host.catalog[name].specs:
         [episode] = await player.start(name, "train", 0)
-        for arguments in extremes(tool):
+        for arguments in extremes(tool, REFUSED.get(base_of(name), TEXTS)):
             result = await player.step(episode.episode, tool.name, **arguments)
             assert result.error is not None
             assert result.error.code in ("refused", "invalid_arguments")
@@ -244,7 +270,6 @@ async def test_extreme_arguments_are_refused_and_cost_nothing(player: Any, name:
         assert (await player.rewards(episode.episode))[0].value == 1.0
 
 
-@pytest.mark.suite("breadth", first=15)
 @each_environment
 @each_split
 async def test_public_rows_hold_no_private_field(player: Any, name: str, split: str) -> None:
@@ -258,13 +283,12 @@ async def test_public_rows_hold_no_private_field(player: Any, name: str, split: 
             assert getattr(task, field) not in (row.id, *(v for k, v in row.fields.items() if k != "difficulty"))
 
 
-@pytest.mark.suite("breadth", first=7)
 @each_environment
 async def test_prompt_and_observations_never_tell_a_private_field(player: Any, name: str) -> None:
     rng = random.Random(11)
     [other] = await player.start(name, "train", SAMPLE)
     rules = shown_by(other, [])
-    for index in range(SAMPLE):
+    for index in sample(name):
         [episode] = await player.start(name, "train", index, seed=index)
         results = await player.play(episode.episode, arbitrary(episode.tools, rng))
         shown = shown_by(episode, results)
@@ -277,7 +301,6 @@ async def test_prompt_and_observations_never_tell_a_private_field(player: Any, n
             assert told is None or secret in rules
 
 
-@pytest.mark.suite("breadth", first=5)
 @each_environment
 async def test_a_hundred_episodes_at_once_do_not_disturb_each_other(player: Any, name: str) -> None:
     async def one(index: int) -> float | None:
@@ -287,12 +310,12 @@ async def test_a_hundred_episodes_at_once_do_not_disturb_each_other(player: Any,
         value: float | None = total.value
         return value
 
-    assert set(await asyncio.gather(*map(one, range(100)))) == {1.0}
+    assert set(await asyncio.gather(*map(one, sample(name, 100)))) == {1.0}
 
 
 @each_environment
 async def test_the_readme_names_its_tools_fields_components_and_counts(player: Any, name: str) -> None:
-    base = name.partition("-")[0]
+    base = base_of(name)
     readme = (resources.files(f"ludus.environments.{base}") / "README.md").read_text()
     [episode] = await player.start(name, "train", 0)
     await player.play(episode.episode, player.oracle(name, "train", 0))
@@ -307,7 +330,10 @@ async def test_the_readme_names_its_tools_fields_components_and_counts(player: A
         assert f"`{player.host.catalog[name].info.version}`" in readme
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(("arithmetic", "connect_four"))])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=marks_of(name)) for name in NAMES if base_of(name) not in ("arithmetic", "connect_four")],
+)
 async def test_a_fork_goes_on_as_the_original_does(player: Any, name: str) -> None:
     [episode] = await player.start(name, "train", 2, seed=5)
     tool, parameter = player_mistake(episode)

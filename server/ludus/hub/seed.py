@@ -47,6 +47,7 @@ LIBRARY: Final = {
     "wordle": ("game", "words", "single-player"),
     "search": ("question-answering", "multi-hop", "citations"),
     "sql": ("databases", "single-turn", "tools"),
+    "terminal": ("code", "sandbox", "tools"),
 }
 """The tags of each environment of the built-in library that the hub publishes."""
 

@@ -1,0 +1,274 @@
+"""Reach a goal with bash in a sandbox; the final files are graded."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import shutil
+from collections.abc import Generator, Mapping, Sequence
+from functools import cache, partial
+from typing import Final
+
+from ludus.environments._partition import FreshTests, SplitName, digest, draw, fresh_tests
+from ludus.environments.terminal.exploits import exploits
+from ludus.environments.terminal.grading import Outcome, judge, read_tree, run_cases
+from ludus.environments.terminal.problem import DIFFICULTIES, Difficulty, Problem, State
+from ludus.environments.terminal.templates import by_level, template
+from ludus.environments.terminal.workspace import pack
+from ludus.environments.terminal.world import ADJECTIVES, NOUNS, World
+from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult
+from ludus.protocol.errors import AuthoringError
+from ludus.sandbox import Limits, RunResult, SandboxFileError, SandboxSettings
+from ludus.server import Environment, InfrastructureFailed, Private, Split, Task, ToolError, tool
+
+COUNTS: Final[Mapping[SplitName, int]] = {"validation": 300, "test": 300}
+"""The number of tasks of the splits that end. Training never does."""
+
+HOME: Final = "/box"
+MAX_STEPS: Final = 40
+LONGEST_COMMAND: Final = 20_000
+LONGEST_OUTPUT: Final = 8_000
+PROGRAMS: Final = ("bash", "git", "awk", "sed", "grep", "find", "tar", "gzip", "diff")
+"""What the machine must have, besides the core utilities."""
+
+VARIABLES: Final[Mapping[str, str]] = {
+    "TZ": "UTC", "LC_ALL": "C.UTF-8", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_EDITOR": "true", "EDITOR": "true",
+    "PYTHONDONTWRITEBYTECODE": "1", "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0",
+    "GIT_AUTHOR_NAME": "Robin Hale", "GIT_AUTHOR_EMAIL": "robin@example.com", "GIT_COMMITTER_NAME": "Robin Hale",
+    "GIT_COMMITTER_EMAIL": "robin@example.com", "GIT_AUTHOR_DATE": "2025-01-15T12:00:00Z",
+    "GIT_COMMITTER_DATE": "2025-01-15T12:00:00Z", "GIT_MERGE_AUTOEDIT": "no",
+}  # fmt: skip
+"""The environment variables of all commands. The dates make the hashes of new commits depend on nothing else."""
+
+_SHELL: Final = 'exec bash -c "$1" 2>&1'
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class TerminalTask(Task):
+    """A goal in a workspace."""
+
+    area: str
+    """What it is about, such as `logs`."""
+    template: str
+    """The kind of problem."""
+    difficulty: Difficulty
+    project: str
+    """The name of the working folder. It determines the split."""
+    draw: Private[str]
+    """What the files and the goal are drawn from."""
+
+
+def _project_of(drawn: tuple[str, str]) -> str:
+    return f"terminal:{drawn[0]}"
+
+
+def _drawn(rng: random.Random) -> tuple[str, str]:
+    return f"{rng.choice(ADJECTIVES)}-{rng.choice(NOUNS)}", f"{rng.getrandbits(64):016x}"
+
+
+def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> TerminalTask:
+    """Return the training task at an index; difficulties take turns, and so do the templates of each."""
+    return _task(f"{split}-{index}", split, f"terminal:{index}", difficulties, index)
+
+
+def held_out_tasks(split: SplitName, difficulties: Sequence[Difficulty]) -> Sequence[TerminalTask]:
+    """Return all tasks of the split for validation or test, none of them twice; difficulties take turns."""
+    return _made_once(split, tuple(difficulties), fresh_tests() if split == "test" else None)
+
+
+@cache
+def _made_once(
+    split: SplitName, difficulties: Sequence[Difficulty], fresh: FreshTests | None
+) -> Sequence[TerminalTask]:
+    prefix = f"{split}-{fresh.name}" if fresh else split
+    stream = f"terminal:{fresh.secret if fresh else ''}"
+    return [
+        _task(f"{prefix}-{index}", split, f"{stream}:{index}", difficulties, index) for index in range(COUNTS[split])
+    ]
+
+
+def _task(
+    id: str, split: SplitName, stream: str, difficulties: Sequence[Difficulty], index: int
+) -> TerminalTask:  # fmt: skip
+    difficulty = difficulties[index % len(difficulties)]
+    kinds = by_level(difficulty)
+    kind = kinds[index // len(difficulties) % len(kinds)]
+    project, seed = draw(split, f"{stream}:{difficulty}:{kind.name}", _drawn, _project_of)
+    return TerminalTask(
+        id=id, area=kind.area, template=kind.name, difficulty=difficulty, project=project, draw=seed
+    )  # fmt: skip
+
+
+def _held_out_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> TerminalTask:
+    return held_out_tasks(split, difficulties)[index]
+
+
+def _splits(*difficulties: Difficulty) -> dict[str, Split[TerminalTask]]:
+    held_out: dict[str, Split[TerminalTask]] = {
+        split: Split.lazy(partial(_held_out_task, split, difficulties), count) for split, count in COUNTS.items()
+    }
+    return {"train": Split.generated(partial(make_task, "train", difficulties)), **held_out}
+
+
+def make_problem(task: TerminalTask) -> Problem:
+    """Return the files, the goal and the conditions of a task."""
+    rng = random.Random(digest(f"{task.project}:{task.template}:{task.difficulty}:{task.draw}"))
+    return template(task.template).build(World(task.project, task.difficulty, rng))
+
+
+class Terminal(Environment[TerminalTask]):
+    """Reach a goal with bash in a sandbox: files, text, logs, git, builds, data, archives and scripts."""
+
+    version = "0.1.0"
+    splits = _splits(*DIFFICULTIES)
+    variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
+    reward_range = (0.0, 1.0)
+    limits = EpisodeLimits(max_steps=MAX_STEPS)
+    forkable = True
+    sandbox_settings = SandboxSettings(
+        limits=Limits(
+            seconds=10, cpu_seconds=10, memory=256 * 2**20, disk=32 * 2**20, file_size=16 * 2**20, output=256 * 2**10,
+            spawned=0,
+        ),
+        warm=2,
+    )  # fmt: skip
+    verifier_sandbox = "separate"
+
+    @classmethod
+    def startup(cls) -> None:
+        """Check that the programs of the tasks are installed.
+
+        Raises:
+            AuthoringError: one is missing.
+        """
+        if missing := [program for program in PROGRAMS if shutil.which(program) is None]:
+            raise AuthoringError(
+                f"the environment `terminal` needs {', '.join(missing)} on the server's machine, which its sandboxes "
+                "show: install the package of that name (apt-get install git)"
+            )
+
+    async def setup(self) -> None:
+        """Put the files of the task into the sandbox."""
+        self._problem = await asyncio.to_thread(make_problem, self.task)
+        result = await self.sandbox.run(["tar", "-xpf", "-"], stdin=pack(self._problem.tree, self.task.project))
+        if not result.ok:
+            raise InfrastructureFailed(f"the files of the task cannot be unpacked: {result.ending} {result.stderr!r}")
+
+    def prompt(self) -> str:
+        """Return the folder, the goal and the rules."""
+        return (
+            f"You work in a Linux shell. The working folder is {HOME}/{self.task.project}; paths below are relative to "
+            f"it.\n\n{self._problem.text}\n\n"
+            "Call `bash` to run a command line. When the goal is reached, reply with a short message, without a tool "
+            f"call: the files are graded then, not the message. You have {MAX_STEPS} calls. Leave all files alone that "
+            "the goal does not ask you to change: a damaged file costs all credit. New files elsewhere do no harm. "
+            "There is no network."
+        )
+
+    @tool
+    async def bash(self, command: str) -> str:
+        """Run a command line in bash, and return its output and exit code.
+
+        Each call is a new shell that starts in the working folder: files stay, but the current folder, variables,
+        functions and background processes do not carry over, and /tmp may be emptied. A command has 10 seconds and no
+        input. At most 8,000 characters of output are shown, the beginning and the end. Bash, coreutils, grep, sed, awk,
+        find, diff, tar, gzip, git and python3 are there.
+
+        Args:
+            command: the command line, which may have several lines.
+        """
+        text = _checked(command)
+        argv = ["sh", "-c", _SHELL, "sh", text]
+        try:
+            result = await self.sandbox.run(argv, cwd=self.task.project, env=VARIABLES)
+        except SandboxFileError:
+            result = await self.sandbox.run(argv, env=VARIABLES)
+            return f"(The folder {self.task.project} is gone; this ran in {HOME}.)\n{_shown(result)}"
+        return _shown(result)
+
+    async def grade(self, answer: str) -> Reward:
+        """Compare the final files with the goal; the message does not count."""
+        problem = self._problem
+        try:
+            tree = await read_tree(self.sandbox, self.task.project)
+        except SandboxFileError as error:
+            return _reward(
+                Outcome({goal.name: False for goal in problem.goals}, [f"unreadable: {error.message[:200]}"])
+            )
+        state = State(tree)
+        outcome = await asyncio.to_thread(judge, problem, state)
+        if any(goal.cases for goal in problem.goals) and not outcome.damage:
+            async with self.verifier() as box:
+                state.passed = await run_cases(box, problem, tree, VARIABLES)
+            outcome = await asyncio.to_thread(judge, problem, state)
+        return _reward(outcome)
+
+    @classmethod
+    def oracle(cls, task: TerminalTask) -> Generator[Call | Answer, StepResult, None]:
+        """Run the commands that reach the goal."""
+        for command in make_problem(task).commands:
+            yield Call("bash", {"command": command})
+        yield Answer("Done.")
+
+    @classmethod
+    def exploits(cls, task: TerminalTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return the policies of `exploits.py`."""
+        return exploits(make_problem(task), task.project)
+
+
+def _checked(command: str) -> str:
+    """Return the command line.
+
+    Raises:
+        ToolError: it is empty, too long, or no text that a shell can get.
+    """
+    if not command.strip():
+        raise ToolError("The command is empty. Give a command line, such as: ls -la")
+    if len(command) > LONGEST_COMMAND:
+        raise ToolError(f"The command has {len(command):,} characters, more than {LONGEST_COMMAND:,}. Split it up.")
+    if "\0" in command:
+        raise ToolError("The command has a NUL character, which a command line cannot have. Use printf '\\0' instead.")
+    try:
+        command.encode()
+    except UnicodeEncodeError:
+        raise ToolError(
+            "The command has a lone surrogate, which is no character. Use printf with octal codes."
+        ) from None
+    return command
+
+
+def _shown(result: RunResult) -> str:
+    """Return a result as an observation: its output, shortened and without control characters, and how it ended."""
+    output = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", result.text.replace("\r\n", "\n").replace("\x1b", "\\e"))
+    if len(output) > LONGEST_OUTPUT:
+        half = LONGEST_OUTPUT // 2
+        output = f"{output[:half]}\n({len(output) - 2 * half:,} characters left out)\n{output[-half:]}"
+    if output and not output.endswith("\n"):
+        output += "\n"
+    if result.limit is not None:
+        ending = f"(ended: the command exceeded its limit on {result.limit})"
+    elif result.signal is not None:
+        ending = f"(ended by signal {result.signal})"
+    else:
+        ending = f"(exit code {result.exit_code})"
+    if result.rebuilt:
+        ending += " (the sandbox was started again; files may be lost)"
+    return output + ending
+
+
+def _reward(outcome: Outcome) -> Reward:
+    """Return the reward: 0.4 for the share of goals, and 0.6 for all of them; nothing if anything was damaged."""
+    intact = not outcome.damage
+    share = sum(outcome.met.values()) / len(outcome.met) if intact else 0.0
+    complete = float(share == 1.0)
+    evidence = "; ".join(f"{'met' if met else 'not met'}: {name}" for name, met in outcome.met.items())
+    damage = f"damaged: {', '.join(outcome.damage[:5])}" if outcome.damage else None
+    return Reward.of(
+        0.4 * share + 0.6 * complete,
+        {
+            "goals": Component(value=share, weight=0.4, evidence=evidence[:2000]),
+            "complete": Component(value=complete, weight=0.6),
+            "intact": Component(value=float(intact), weight=0.0, evidence=damage and damage[:500]),
+        },
+    )

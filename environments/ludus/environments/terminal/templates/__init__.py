@@ -1,0 +1,38 @@
+"""The templates, by area."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from ludus.environments._partition import digest
+from ludus.environments.terminal.problem import Difficulty
+from ludus.environments.terminal.registry import TEMPLATES, Template
+from ludus.environments.terminal.templates import (
+    archives,
+    builds,
+    config,
+    data,
+    files,
+    git_history,
+    git_repair,
+    logs,
+    scripts,
+    text,
+)
+
+__all__ = [
+    "TEMPLATES", "archives", "builds", "by_level", "config", "data", "files", "git_history", "git_repair", "logs",
+    "scripts", "template", "text",
+]  # fmt: skip
+
+
+def template(name: str) -> Template:
+    """Return a template."""
+    return TEMPLATES[name]
+
+
+@cache
+def by_level(difficulty: Difficulty) -> tuple[Template, ...]:
+    """Return the templates that exist at a level, in an order in which the areas are mixed."""
+    found = (one for one in TEMPLATES.values() if difficulty in one.levels)
+    return tuple(sorted(found, key=lambda one: digest(f"{difficulty}:{one.name}")))
