@@ -60,12 +60,12 @@ def test_shares_add_up_to_1_and_keep_the_floor_whatever_was_reported(
     kind: str, weights: list[float], floor: float, back: bool, results: list[tuple[int, int, int]]
 ) -> None:
     sources = tuple(Source(f"s{at}", weight, at + 1) for at, weight in enumerate(weights))
-    settings = {
+    values: dict[str, Any] = {
         "stages": {"min_groups": 2, "until": 0.5, "back_below": 0.3 if back else None},
         "band": {"floor": floor},
         "progress": {"floor": floor, "min_groups": 2},
     }
-    mix = mixer(sources, kind=kind, **settings)
+    mix = mixer(sources, kind=kind, **values)
     for number, (_, passes, scored) in enumerate(results):
         label = mix.choose(number, random.Random(number))
         mix.report(number, label, passes=min(passes, scored), scored=scored, unscored=8 - scored)

@@ -74,7 +74,7 @@ async def evaluate(
         wait_for_all=True,
         harness=harness,
     )
-    environments = [known for known in source.environments if not (persistent and known.info.gradable)]
+    environments = [known for known in source.evaluated if not (persistent and known.info.gradable)]
     draws = [draw for environment in environments for draw in held_out(environment, chosen.split, chosen.tasks)]
 
     async def play(draw: GroupSpec) -> RolloutGroup:

@@ -115,7 +115,8 @@ class Collector:
         for group in groups:
             self._source.report(group)
         dropped, self._dropped = self._dropped, []
-        return groups, rollout_metrics(groups, dropped, self._window.batches - 1, self._minimum)
+        metrics = rollout_metrics(groups, dropped, self._window.batches - 1, self._minimum)
+        return groups, metrics | self._source.mixer.metrics()
 
     def state(self, learned: int | None = None) -> dict[str, Any]:
         """Return the state for `load_state`, JSON-ready. Groups not learned from will run again after the resume, with
@@ -169,6 +170,7 @@ class Collector:
         rollouts = await self._player.group(draw, self._config.rollouts.group_size)
         group = RolloutGroup(number, draw.environment.label, draw.task.id, rollouts, version)
         self.sampled += sum(rollout.sampled for rollout in (*rollouts, *group.continuations))
+        self._source.record(group)
         failed = len(group.scored) < self._minimum
         failures = self._failures.setdefault(group.environment, [])
         failures.append(group) if failed else failures.clear()
