@@ -12,10 +12,12 @@ from ludus.client.mix.mixer import Mixer, Source
 from ludus.client.mix.policy import BandPolicy, MixPolicy, ProgressPolicy, StagesPolicy, TaskBand
 from ludus.client.mix.record import SourceRecord
 from ludus.client.mix.simulation import Learner, Moment, learning, simulate
+from ludus.client.mix.tasks import MixDraw, TaskMix, connect_mix, draw_task, open_mix
 
 __all__ = [
     "BandPolicy",
     "Learner",
+    "MixDraw",
     "MixFile",
     "MixPolicy",
     "MixSource",
@@ -26,7 +28,11 @@ __all__ = [
     "SourceRecord",
     "StagesPolicy",
     "TaskBand",
+    "TaskMix",
+    "connect_mix",
+    "draw_task",
     "learning",
+    "open_mix",
     "parse_mix",
     "read_mix",
     "simulate",

@@ -201,9 +201,10 @@ class Collector:
         constant = [group for group in self._in_a_row if len(group.scored) >= self._minimum]
         if 2 * len(constant) <= limit or not all(map(self._source.solved, constant)):
             raise RolloutError(no_signal_message(self._in_a_row, self._minimum))
-        if all(self._source.at_last_stage(group.environment) for group in constant):
+        if not all(self._source.at_last_stage(group.environment) for group in constant):
+            self._in_a_row.clear()  # a later stage follows
+        elif self._source.cover_mix(constant):
             raise TaskSolved(nothing_left(constant))
-        self._in_a_row.clear()  # a later stage follows
 
     def _notify(self) -> None:
         """Wake all tasks that wait for a change, and make a new event for the next change."""

@@ -7,7 +7,6 @@ task.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import random
 from collections import deque
@@ -18,7 +17,8 @@ from typing import Any, Final, TypeVar
 
 from ludus.client import Client, Episode, RemoteEnvironment, WireName, connect
 from ludus.client.driver import EPISODE_LOST_ERRORS
-from ludus.client.mix import Mixer, Source
+from ludus.client.mix import Mixer, Source, draw_task
+from ludus.client.seeds import derive_seed
 from ludus.client.summary import SUCCESS_TOLERANCE
 from ludus.evaluation.calibration.difficulty import read_difficulty
 from ludus.protocol import errors as e
@@ -39,18 +39,10 @@ PROBE_SECONDS: Final = 5.0
 
 FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 8.0
-EXPLORED: Final = 16
-"""How many tasks to draw in order to find one of unknown pass rate."""
 CHECKED: Final = 64
 """How many tasks of a difficulty file to look up at once."""
 REPORTED: Final = 1000
 """The maximum number of outcomes in one report."""
-
-
-def derive_seed(*parts: object) -> int:
-    """Return a seed below 2**48 derived from `parts`; different parts give independent seeds."""
-    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
-    return int.from_bytes(digest[:6], "big")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +214,12 @@ class TaskSampler:
         stages, stage = self.find(label).entry.stages, self._stages[label]
         return stage + 1 >= len(stages) or stages[stage].until > self._greatest(label)
 
+    def cover_mix(self, groups: Sequence[RolloutGroup]) -> bool:
+        """Return whether the groups are from every source of the mix, or of its last stage."""
+        last = self.mixer.last_stage
+        needed = {one.label for one in self.mixer.sources if self.mixer.policy.kind != "stages" or one.stage == last}
+        return needed <= {group.environment for group in groups}
+
     def _greatest(self, label: str) -> float:
         declared = self.find(label).info.reward_range
         return self._success if declared is None else declared[1] - SUCCESS_TOLERANCE
@@ -246,18 +244,13 @@ class TaskSampler:
         return GroupSpec(str(number), environment, task, derive_seed(self._seed, "episode", number))
 
     async def _choose(self, environment: ConnectedEnvironment, rng: random.Random) -> TaskRow:
-        curriculum, remote, split = environment.entry.curriculum, environment.remote, self.split(environment)
-        explore, seed = rng.random(), rng.getrandbits(48)
-        if curriculum is None:
-            return (await remote.sample(split, seed=seed))[0]
-        async with self._report_lock:
-            for key in [key for key in self._unreported if key[0] == environment.label]:
-                await self._report_new(environment, key)
-        if explore < curriculum.explore:
-            known = self._outcomes.get((environment.label, split), {})
-            tasks = await remote.sample(split, EXPLORED, seed=seed)
-            return next((task for task in tasks if task.id not in known), tasks[0])
-        return (await remote.sample(split, seed=seed, strategy="band", band=(curriculum.low, curriculum.high)))[0]
+        curriculum, split = environment.entry.curriculum, self.split(environment)
+        if curriculum is not None:
+            async with self._report_lock:
+                for key in [key for key in self._unreported if key[0] == environment.label]:
+                    await self._report_new(environment, key)
+        known = self._outcomes.get((environment.label, split), {})
+        return await draw_task(environment.remote, split, curriculum, known, rng)
 
     def record(self, group: RolloutGroup) -> None:
         """Give the mixer the result of a group that has ended, whether it is learned from or not."""
