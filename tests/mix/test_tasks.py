@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import json
+import runpy
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -117,3 +120,14 @@ async def test_what_a_server_does_not_have_is_named(serve: Any, unused_tcp_port:
         with pytest.raises(error, match=what):
             async with open_mix(parse_mix(f'url = "{server.url}"\n[[sources]]\n{source}\n', "mix")):
                 pass
+
+
+async def test_the_loop_of_the_page_plays_a_mix(
+    serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = await serve(Saying)
+    (tmp_path / "mix.toml").write_text(f'url = "{server.url}"\n{PROGRESS}{SOURCES}')
+    monkeypatch.chdir(tmp_path)
+    program = Path(__file__).parents[2] / "docs" / "snippets" / "mix_loop.py"
+    await asyncio.to_thread(runpy.run_path, str(program))
+    assert set(ast.literal_eval(capsys.readouterr().out)) == {"easy", "hard"}
