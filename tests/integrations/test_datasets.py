@@ -14,7 +14,7 @@ from ludus.client import CallItem, Conversation, TrajectoryWriter, Turn, connect
 from ludus.client.dataset_rows import TaskForm
 from ludus.protocol.actions import Call
 
-pytestmark = pytest.mark.suite("integrations")
+pytestmark = [pytest.mark.suite("integrations"), pytest.mark.timeout(180)]
 
 
 async def play(url: str, environment: str, path: Path) -> None:
@@ -77,3 +77,24 @@ def test_parquet_of_every_form_is_read_and_joined_by_hugging_face_datasets(
         assert report[form]["seeds"] == [None] * 4 + [3] * 4
     for form in ("pairs", "groups"):
         assert report[form]["rows"] > 0
+
+
+@pytest.mark.timeout(300)
+def test_trl_trains_on_demonstrations_and_pairs(
+    server: str, tmp_path: Path, run_peer: Callable[..., dict[str, Any]]
+) -> None:
+    asyncio.run(play(server, "sums", tmp_path / "games.jsonl"))
+    given = {}
+    for form in ("sft", "pairs"):
+        for kind in ("jsonl", "parquet"):
+            out = tmp_path / f"{form}.{kind}"
+            done = run_ludus_here("demos", "--from", "games.jsonl", "--form", form, "--out", out, cwd=tmp_path)
+            assert done.returncode == 0, done.stderr
+            given[f"{form} {kind}"] = str(out)
+    report = run_peer("trl", "trl_demonstrations.py", given)
+    assert len(report) == 4
+    for name, one in report.items():
+        assert one["changed"], f"nothing was learned from {name}"
+        whole = " ".join(one["texts"].values())
+        assert "submit" in whole
+        assert "What is" in whole
