@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ludus.client.mix import Mixer, MixPolicy, Source, learning, simulate
 from ludus.protocol.errors import InvalidParams
 
-PROGRESS: dict[str, Any] = {"kind": "progress"}
+PROGRESS: dict[str, Any] = {"kind": "progress", "progress": {"fast": 8, "slow": 32}}
 BAND: dict[str, Any] = {"kind": "band"}
 THREE = (Source("a"), Source("b", 2.0), Source("c", 1.0))
 ADAPTIVE: list[dict[str, Any]] = [BAND, PROGRESS, {"kind": "stages", "stages": {"min_groups": 2, "until": 0.5}}]
@@ -105,9 +105,10 @@ def test_progress_prefers_the_source_that_is_being_learned_and_the_others_fall_t
     floor = 0.2 / 3
     learned = [moment.shares["learned"] for moment in moments[120:260]]
     assert sum(learned) / len(learned) > 0.75, "the source that is being learned"
-    chosen = [moment for moment in moments if moment.shares["learned"] > 0.8]
-    assert all(moment.shares["solved"] == moment.shares["impossible"] == pytest.approx(floor) for moment in chosen)
-    assert moments[-1].shares == pytest.approx(dict.fromkeys(learners, 1 / 3)), "nothing is being learned any more"
+    clear = [moment for moment in moments if moment.shares["learned"] > 1 - 2 * floor - 1e-9]
+    assert len(clear) > 100
+    assert all(moment.shares["solved"] == moment.shares["impossible"] == pytest.approx(floor) for moment in clear)
+    assert moments[-1].shares == pytest.approx(dict.fromkeys(learners, 1 / 3), abs=0.02), "nothing is being learned any more"
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -127,7 +128,7 @@ def test_progress_goes_on_to_the_next_source_when_one_is_solved(seed: int) -> No
     moments = simulate(sources, policy(**PROGRESS), learners, groups=600, seed=seed)
     best = {label: max(range(len(moments)), key=lambda at: moments[at].shares[label]) for label in learners}
     assert max(moment.shares["first"] for moment in moments[:150]) > 0.8
-    assert max(moment.shares["second"] for moment in moments[60:]) > 0.8
+    assert max(moment.shares["second"] for moment in moments[60:]) > 0.75
     assert best["first"] < best["second"]
 
 

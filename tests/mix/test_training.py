@@ -89,7 +89,8 @@ async def test_a_solved_stage_is_left_although_all_of_its_groups_are_dropped(
 
     def script(prompt: str, rng: random.Random) -> str:
         """Tasks of the second stage are won half of the time; the prompt does not tell them apart, the seed does."""
-        return right(1.0 if run.source.mixer.stage == 1 else 0.5)(prompt, rng)
+        say: str = right(1.0 if run.source.mixer.stage == 1 else 0.5)(prompt, rng)
+        return say
 
     engine.script = script
     dropping = config(server.url, STAGES, drop_zero_variance=True, max_dropped_groups=8)

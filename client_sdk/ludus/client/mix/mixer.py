@@ -17,12 +17,17 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ludus.client.beta import band_probability, one_sided_bounds
 from ludus.client.mix.policy import MixPolicy, check_stages
 from ludus.client.mix.record import SourceRecord
 from ludus.protocol.errors import InvalidParams
+
+CLEAR_PROGRESS: Final = 0.02
+"""The learning progress of the best source from which shares follow progress alone. Below it they are in proportion
+closer to the base weights: otherwise the share of a source would be large or small by chance where nothing is learned
+clearly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +191,11 @@ class Mixer:
         found = {one: share for one, share in self._base.items() if one not in known}
         if known:
             rest = math.fsum(self._base[one] for one in known)
-            found |= self._split(
-                rest, {one: self._base[one] * record.progress(settings) for one, record in known.items()}
-            )
+            progress = {one: record.progress(settings) for one, record in known.items()}
+            clear = min(1.0, max(progress.values()) / CLEAR_PROGRESS)
+            found |= self._split(rest * clear, {one: self._base[one] * value for one, value in progress.items()})
+            for one in known:
+                found[one] += (1 - clear) * self._base[one]
         return {one: found[one] for one in self._base}
 
     # ── stages ──────────────────────────────────────────────────────────────────────────────────────────────────────

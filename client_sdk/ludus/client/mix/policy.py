@@ -93,12 +93,13 @@ class BandPolicy(MixPart):
 class ProgressPolicy(MixPart):
     """Prefer sources that are being learned (Matiisen et al. 2017, 1707.00183; Portelas et al. 2019, 1910.07224). The
     weight of a source is its absolute learning progress, the difference of a fast and a slow moving average of the pass
-    rates of its groups, times its base weight. So a source that is being forgotten is played more, too."""
+    rates of its groups, times its base weight. So a source that is being forgotten is played more, too. Where no source
+    makes clear progress, shares are close to the base weights."""
 
-    fast: Annotated[float, Field(ge=1)] = 8.0
-    """The span of the fast average, in groups."""
-    slow: Annotated[float, Field(ge=1)] = 32.0
-    """The span of the slow average, in groups."""
+    fast: Annotated[float, Field(ge=1)] = 16.0
+    """The span of the fast average, in groups of the source; more than a step has of it."""
+    slow: Annotated[float, Field(ge=1)] = 64.0
+    """The span of the slow average, in groups of the source."""
     min_groups: Positive = 8
     """A source keeps its share by base weight until it has this many scored groups."""
     noise: Annotated[float, Field(ge=0)] = 0.5

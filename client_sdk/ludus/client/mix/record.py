@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from ludus.client.mix.policy import MixPolicy, ProgressPolicy
-
-NEGLIGIBLE: Final = 0.01
-"""A smaller difference of pass rates is no progress, however exactly it is known."""
 
 
 @dataclass(slots=True)
@@ -89,8 +86,7 @@ class SourceRecord:
         a, b = 1 / policy.fast, 1 / policy.slow
         scale = a / (2 - a) + b / (2 - b) - 2 * a * b / (a + b - a * b)
         error = math.sqrt(max(0.0, self.variance.value * scale))
-        difference = abs(self.fast.value - self.slow.value)
-        return max(0.0, difference - policy.noise * error) if difference >= NEGLIGIBLE else 0.0
+        return max(0.0, abs(self.fast.value - self.slow.value) - policy.noise * error)
 
     def state(self) -> dict[str, Any]:
         """Return the record, JSON-ready."""
