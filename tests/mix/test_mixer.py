@@ -108,7 +108,9 @@ def test_progress_prefers_the_source_that_is_being_learned_and_the_others_fall_t
     clear = [moment for moment in moments if moment.shares["learned"] > 1 - 2 * floor - 1e-9]
     assert len(clear) > 100
     assert all(moment.shares["solved"] == moment.shares["impossible"] == pytest.approx(floor) for moment in clear)
-    assert moments[-1].shares == pytest.approx(dict.fromkeys(learners, 1 / 3), abs=0.02), "nothing is being learned any more"
+    assert moments[-1].shares == pytest.approx(dict.fromkeys(learners, 1 / 3), abs=0.02), (
+        "nothing is being learned any more"
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))

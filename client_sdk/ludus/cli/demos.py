@@ -166,7 +166,10 @@ class _Work:
     """The selection of episodes, and what is said of it."""
 
     def __init__(self, form: Form, path: Path, kind: FileKind, options: dict[str, Any]) -> None:
-        self.form, self.path, self.kind, self.options = form, path, kind, options
+        self.form: Form = form
+        self.path = path
+        self.kind: FileKind = kind
+        self.options = options
         self.report = Report()
         self.wins = 0
 
@@ -221,7 +224,7 @@ class _Work:
             raise stopped
 
     async def _played(self, target: str, file: Path) -> tuple[EnvironmentInfo, EveryAttemptFailed | None]:
-        given = self.options | {"source": self.options["source"] or _playing.source_of_target(target)}
+        given: dict[str, Any] = self.options | {"source": self.options["source"] or _playing.source_of_target(target)}
         given |= {"turn_seconds": None, "episode_seconds": None}
         choice, harness = _policies.PolicyChoice.of(given), _playing.harness_of(given)
         async with AsyncExitStack() as stack:

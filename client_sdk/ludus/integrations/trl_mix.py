@@ -58,7 +58,7 @@ class MixedRows:
 
     def dataset(self) -> Any:
         """Return the rows as an endless `datasets.IterableDataset`, for `train_dataset`."""
-        from datasets import IterableDataset
+        from datasets import IterableDataset  # pyright: ignore[reportMissingImports]
 
         return IterableDataset.from_generator(self.rows)
 
