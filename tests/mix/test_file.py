@@ -75,8 +75,8 @@ def test_a_mix_to_be_served_has_no_address_before_that() -> None:
         ("[policy.stages]\nuntil = 0.7", "[policy.band]\nlow = 0.7", "m, line 6: policy.band is not for kind"),
         ('kind = "stages"\n\n[policy.stages]\nuntil = 0.7', 'kind = "band"', "line 13: sources.1.stage is for kind"),
         (
-            'kind = "stages"\n\n[policy.stages]\nuntil = 0.7', 'kind = "progress"\n[policy.progress]\nfast = 32',
-            "m, line 5: policy.progress: fast .32. must be less than slow",
+            'kind = "stages"\n\n[policy.stages]\nuntil = 0.7', 'kind = "progress"\n[policy.progress]\nfast = 64',
+            "m, line 5: policy.progress: fast .64. must be less than slow",
         ),
         ('url = "http://127.0.0.1:8000"', "", "m: the source 'arithmetic-easy' has no server"),
         ('url = "http://127.0.0.1:8000"', 'url = "http://a"\nserve = ["b"]', "m: url and serve exclude each other"),
