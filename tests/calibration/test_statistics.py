@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ludus.client.beta import band_probability, beta_cdf
 from ludus.client.summary import wilson
 from ludus.evaluation.calibration.mixture import share_within
-from ludus.evaluation.calibration.statistics import band_probability, beta_cdf, quantile, share_interval, zero_bound
+from ludus.evaluation.calibration.statistics import quantile, share_interval, zero_bound
 
 counts = st.integers(0, 60).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n)))
 rates = st.integers(0, 1000).map(lambda part: part / 1000)

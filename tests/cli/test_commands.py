@@ -201,3 +201,34 @@ def test_an_interrupted_run_closes_its_episodes_and_keeps_what_it_wrote(url: str
     assert process.returncode == 130, said
     assert "Traceback" not in said
     assert running_episodes(url) == 0
+
+
+def test_a_persons_play_is_recorded_as_trajectories(ludus: Ludus, url: str, tmp_path: Path) -> None:
+    record = ("--record", tmp_path / "mine.jsonl")
+    lines = "note hello\nsubmit many\nsubmit 5\n"
+    done = ludus("play", url, "sums", "--task", "sum-3", "--seed", "1", *record, input=lines)
+    assert done.returncode == 0, done.stderr
+    assert "as sample 0 of the task" in done.stdout
+    assert "Nothing is recorded" in ludus("play", url, "sums", *record, input="note x\n").stdout
+    again = ludus("play", url, "sums", "--task", "sum-3", *record, "--as", "ada", input="submit 9\n")
+    assert "as sample 1 of the task" in again.stdout
+    riddle = ludus("play", url, "riddle", *record, input="answer an egg\n")
+    assert riddle.returncode == 0, riddle.stderr
+    first, second, third = read_trajectories(tmp_path / "mine.jsonl")
+    assert (first.policy, first.value, first.seed, first.end_reason) == ("human", 1.0, 1, "completed")
+    assert [item["type"] for item in first.items] == ["message", *["function_call", "function_call_output"] * 2]
+    assert [turn.policy_seconds >= 0 for turn in first.turns] == [True, True]
+    assert first.environment_version
+    assert (second.policy, second.value, second.sample) == ("ada", 0.0, 1)
+    assert (third.environment, third.value, third.grade and third.grade.value) == ("riddle", 1.0, 1.0)
+    (tmp_path / "other.txt").write_text("hello\n")
+    wrong = ludus("play", url, "sums", "--record", tmp_path / "other.txt", input="submit 9\n")
+    assert wrong.returncode == 2
+    assert "appends to a file of trajectories" in " ".join(wrong.stderr.replace("│", " ").split())
+    assert (tmp_path / "other.txt").read_text() == "hello\n"
+
+
+def test_a_play_whose_environment_breaks_is_not_recorded(ludus: Ludus, url: str, tmp_path: Path) -> None:
+    done = ludus("play", url, "sums", "--record", tmp_path / "mine.jsonl", input="crash\n")
+    assert done.returncode == 5
+    assert not list(read_trajectories(tmp_path / "mine.jsonl"))

@@ -69,6 +69,7 @@ OTHERS = {
     "looper.py",
     "ludus_sums.py",
     "measured.py",
+    "mix_loop.py",
     "nginx-workers.conf",
     "nginx.conf",
     "packages.py",

@@ -62,7 +62,7 @@ async def test_held_out_success_rises_with_mini_swe_agent_in_a_sandbox(tmp_path:
     games = tmp_path / "games.jsonl"
     async with served(world, {}, "Answers") as server:
         await record(server.url, games)
-        quickstart.make_model(tmp_path / "start", quickstart.Demonstrations.read(games).episodes, 0)
+        quickstart.make_model(tmp_path / "start", quickstart.Demonstrations.read([games]).episodes, 0)
         demonstrations = f"--sft.demonstrations={json.dumps([str(games)])}"
         warm = ("--steps=0", "--sft.steps=120", "--evaluation.tasks=1", "--evaluation.samples=1")
         await asyncio.to_thread(

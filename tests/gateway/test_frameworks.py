@@ -198,7 +198,7 @@ def beginner(server: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("beginner")
     games = folder / "games.jsonl"
     asyncio.run(record(server, games))
-    found = quickstart.Demonstrations.read(games)
+    found = quickstart.Demonstrations.read([games])
     quickstart.make_model(folder / "start", found.episodes, 0)
     demonstrations = f"--sft.demonstrations={json.dumps([str(games)])}"
     train(folder / "warm", server, folder / "start", demonstrations, "--steps=0", "--sft.steps=300")

@@ -11,10 +11,10 @@ import pytest
 from terminal import run_ludus, run_ludus_here
 
 from ludus.client import CallItem, Conversation, TrajectoryWriter, Turn, connect, rollout_all
-from ludus.client.dataset_rows import TaskForm, TrajectoryForm
+from ludus.client.dataset_rows import TaskForm
 from ludus.protocol.actions import Call
 
-pytestmark = pytest.mark.suite("integrations")
+pytestmark = [pytest.mark.suite("integrations"), pytest.mark.timeout(180)]
 
 
 async def play(url: str, environment: str, path: Path) -> None:
@@ -66,7 +66,7 @@ def test_parquet_of_every_form_is_read_and_joined_by_hugging_face_datasets(
             done = run_ludus_here("export", server, environment, *options, cwd=tmp_path)
             assert done.returncode == 0, done.stderr
             files.setdefault(form, []).append(str(out))
-    for form in get_args(TrajectoryForm):
+    for form in ("pairs", "groups"):
         out = tmp_path / f"{form}.parquet"
         done = run_ludus_here("export", "games.jsonl", "--form", form, "--out", out, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
@@ -75,5 +75,26 @@ def test_parquet_of_every_form_is_read_and_joined_by_hugging_face_datasets(
     assert set(report) == set(files)
     for form in get_args(TaskForm):
         assert report[form]["seeds"] == [None] * 4 + [3] * 4
-    for form in get_args(TrajectoryForm):
+    for form in ("pairs", "groups"):
         assert report[form]["rows"] > 0
+
+
+@pytest.mark.timeout(300)
+def test_trl_trains_on_demonstrations_and_pairs(
+    server: str, tmp_path: Path, run_peer: Callable[..., dict[str, Any]]
+) -> None:
+    asyncio.run(play(server, "sums", tmp_path / "games.jsonl"))
+    given = {}
+    for form in ("sft", "pairs"):
+        for kind in ("jsonl", "parquet"):
+            out = tmp_path / f"{form}.{kind}"
+            done = run_ludus_here("demos", "--from", "games.jsonl", "--form", form, "--out", out, cwd=tmp_path)
+            assert done.returncode == 0, done.stderr
+            given[f"{form} {kind}"] = str(out)
+    report = run_peer("trl", "trl_demonstrations.py", given)
+    assert len(report) == 4
+    for name, one in report.items():
+        assert one["changed"], f"nothing was learned from {name}"
+        whole = " ".join(one["texts"].values())
+        assert "submit" in whole
+        assert "What is" in whole

@@ -6,6 +6,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -227,3 +228,28 @@ def test_a_missing_or_untested_trl_is_refused(monkeypatch: pytest.MonkeyPatch) -
 def test_only_scored_refuses_a_trainer_that_shows_no_outcomes() -> None:
     with pytest.raises(Unsupported, match="max_completion_length"):
         only_scored(lambda completions, **_: [1.0])(completions=[[]])
+
+
+@pytest.mark.suite("integrations")
+def test_grpo_trainer_learns_from_a_mix_whose_shares_follow_its_rewards(
+    tmp_path: Path, run_peer: Callable[..., Any]
+) -> None:
+    mix = tmp_path / "mix.toml"
+    with serving(f"{WORLD}:Sums", f"{WORLD}:EveryThirdBreaks") as url:
+        mix.write_text(
+            f'url = "{url}"\n[policy]\nkind = "band"\n[policy.band]\nlow = 0.05\nhigh = 0.9\n'
+            '[[sources]]\nenvironment = "sums"\n[[sources]]\nenvironment = "every_third_breaks"\n'
+        )
+        report = run_peer("trl", "trl_mix.py", {"mix": str(mix), "steps": 4})
+        assert running_episodes(url) == 0
+    assert len(report["seen"]) == 4
+    assert {name for batch in report["seen"] for name in batch["environments"]} == {"sums", "every_third_breaks"}
+    numbers = [number for batch in report["seen"] for number in batch["groups"][::4]]
+    assert numbers == list(range(8)), "each draw is one group, in order"
+    rewards = [value for batch in report["seen"] for value in batch["rewards"]]
+    scored = [value for value in rewards if value is not None]
+    assert len(scored) < len(rewards), "no episode was unscored"
+    records = report["records"].values()
+    assert sum(record["episodes"] for record in records) == len(scored)
+    assert sum(record["passes"] for record in records) == sum(value == 1.0 for value in scored)
+    assert report["shares"]["sums"] != pytest.approx(0.5), "the shares follow the rewards"

@@ -69,7 +69,7 @@ async def client_of(target: str, token: str | None, wire: str) -> AsyncIterator[
         if is_local(target):
             from ludus.validation.local_environments import source_of
 
-            target, token = await stack.enter_async_context(_served(source_of(target))), ""
+            target, token = await stack.enter_async_context(served_address([source_of(target)])), ""
         try:
             client = connect(target, token=token, wire=wire, reconnect_seconds=3.0)  # type: ignore[arg-type]
         except ValueError as error:
@@ -78,8 +78,11 @@ async def client_of(target: str, token: str | None, wire: str) -> AsyncIterator[
 
 
 @asynccontextmanager
-async def _served(source: str) -> AsyncIterator[str]:
+async def served_address(sources: Sequence[str]) -> AsyncIterator[str]:
     """Serve environments until the block is left, and then print the exceptions that their code has raised.
+
+    Args:
+        sources: what `ludus serve` takes.
 
     Yields:
         The server's address.
@@ -88,7 +91,7 @@ async def _served(source: str) -> AsyncIterator[str]:
 
     served: ServerProcess | None = None
     try:
-        async with serving([source]) as served:
+        async with serving(list(sources)) as served:
             yield served.url
     finally:
         if served is not None:  # its log is complete now

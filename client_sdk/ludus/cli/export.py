@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, cast, get_args
 
@@ -13,17 +10,18 @@ import typer
 
 from ludus.cli import _export_harbor, _export_package
 from ludus.cli._common import EnvironmentName, Token, client_of, console, find_environment, is_local, run, shown
-from ludus.cli._parquet import table_of
-from ludus.client import ServerAddress, read_trajectories
-from ludus.client.dataset_rows import TaskForm, TrajectoryForm, task_row, trajectory_rows
+from ludus.cli._dataset_file import FileKind, whole_file
+from ludus.cli._episodes import print_report, stored_episodes
+from ludus.client import ServerAddress
+from ludus.client.dataset_rows import TaskForm, task_row
+from ludus.client.demonstrations import Report, Selection, group_rows, pair_rows
 from ludus.integrations.packages import PackageForm
-from ludus.protocol.errors import ParseError
-from ludus.protocol.trajectory import latest
 
 COMMANDS: Final = {"export": "Write tasks or what was played as a dataset, or an environment as a package."}
 
 FormName = Literal["chat", "nemo-gym", "openrlhf", "skyrl", "verl", "pairs", "groups", "harbor", "gymnasium", "openenv"]
-FileKind = Literal["jsonl", "parquet"]
+EpisodeForm = Literal["pairs", "groups"]
+"""The forms of rows of episodes that were played."""
 
 
 def register(app: typer.Typer) -> None:
@@ -101,10 +99,10 @@ def export(
     path = out or Path(f"tasks.{kind}" if form in get_args(TaskForm) else f"{form}.{kind}")
     if path.exists() and not overwrite:
         raise typer.BadParameter(f"{path} exists; say --overwrite or another --out")
-    if form in get_args(TrajectoryForm):
+    if form in get_args(EpisodeForm):
         given = {"ENV": environment, "--split": split, "-n": n, "--seed": seed, "--address": address}
         _refuse(form, "takes all episodes of a file", given)
-        _write_trajectories(cast(TrajectoryForm, form), Path(target), path, kind)
+        _write_episodes(cast(EpisodeForm, form), Path(target), path, kind)
         return
     if target.endswith(".jsonl"):
         raise typer.BadParameter(f"{target} is no environment; a file of trajectories needs --form pairs or groups")
@@ -115,7 +113,7 @@ def export(
             info = find_environment(await client.environments(), environment, target)
             name = split or info.splits[0].name
             count = 0
-            with _whole_file(path, kind) as write:
+            with whole_file(path, kind) as write:
                 async for preview in client.environment(info.name).previews(
                     name, n=n, seed=seed, concurrency=concurrency
                 ):
@@ -151,70 +149,18 @@ def _refuse(form: str, why: str, given: Mapping[str, object]) -> None:
         raise typer.BadParameter(f"--form {form} {why}; leave out {', '.join(useless)}")
 
 
-def _write_trajectories(form: TrajectoryForm, source: Path, path: Path, kind: FileKind) -> None:
+def _write_episodes(form: EpisodeForm, source: Path, path: Path, kind: FileKind) -> None:
     """Write the rows of a file of trajectories, and print how many there are."""
-    count = 0
-    with _whole_file(path, kind) as write:
-        for row in _rows_of_file(form, source):
+    report = Report()
+    with whole_file(path, kind) as write:
+        for row in _EPISODE_ROWS[form](stored_episodes([source], f"--form {form}"), Selection(), report):
             write(row)
-            count += 1
-    none = "; no task has two scored episodes of unequal value" if form == "pairs" and not count else ""
-    console.print(shown(f"{path}: {count:,} {form}{none}"), soft_wrap=True)
+    none = "; no task has two scored episodes of unequal value" if form == "pairs" and not report.rows else ""
+    console.print(shown(f"{path}: {report.rows:,} {form}{none}"), soft_wrap=True)
+    print_report(report)
 
 
-def _rows_of_file(form: TrajectoryForm, path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a file of trajectories.
-
-    Raises:
-        BadParameter: there is no such file, or it holds something else.
-    """
-    try:
-        yield from trajectory_rows(form, latest(read_trajectories(path)))
-    except OSError as error:
-        raise typer.BadParameter(f"--form {form} needs a file of trajectories: {path}: {error.strerror}") from None
-    except ParseError as error:
-        raise typer.BadParameter(error.message) from None
-
-
-@contextmanager
-def _whole_file(out: Path, kind: FileKind) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Yield a function that writes a row. The file replaces `out` at the end, unless an exception leaves the block.
-
-    JSON lines are written as they come; the rows of a Parquet file are kept until the end.
-
-    Raises:
-        BadParameter: the file cannot be written, or pyarrow is missing.
-    """
-    part = out.with_name(f"{out.name}.part")
-    parquet = _pyarrow() if kind == "parquet" else None
-    try:
-        file = part.open("w", encoding="utf-8")
-    except OSError as error:
-        raise typer.BadParameter(f"cannot write {out}: {error.strerror}") from None
-    try:
-        with file:
-            rows: list[dict[str, Any]] = []
-            if parquet is None:
-                yield lambda row: print(json.dumps(row, ensure_ascii=False), file=file)
-            else:
-                yield lambda row: rows.append(_flat(row))
-        if parquet is not None:
-            arrow, writer = parquet
-            writer.write_table(table_of(arrow, rows), part)
-        part.replace(out)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    """Return pyarrow and its module for Parquet, which only this option needs."""
-    try:
-        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
-    except ModuleNotFoundError:
-        raise typer.BadParameter("Parquet needs pyarrow: pip install pyarrow, or say --to jsonl") from None
-
-
-def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row whose conversations with tools are JSON text, because Parquet would give all schemas all fields."""
-    varying = {"tools", "responses_create_params", "chosen", "rejected", "completions"}
-    return {name: json.dumps(value) if name in varying else value for name, value in row.items()}
+_EPISODE_ROWS: Final[Mapping[EpisodeForm, Callable[..., Iterator[dict[str, Any]]]]] = {
+    "pairs": pair_rows,
+    "groups": group_rows,
+}

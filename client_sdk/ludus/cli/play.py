@@ -9,7 +9,9 @@ import re
 import shlex
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -32,12 +34,14 @@ from ludus.cli._common import (
     signature,
 )
 from ludus.cli.catalog import find_task
+from ludus.client import CallItem, Driver, TrajectoryWriter, Turn, read_trajectories
 from ludus.client.episode import Episode
+from ludus.client.policies.base import CallIds
 from ludus.protocol import errors as e
 from ludus.protocol.actions import Answer, Call
 from ludus.protocol.content import text_of
 from ludus.protocol.episodes import StepResult, ToolSpec
-from ludus.protocol.rewards import Reward
+from ludus.protocol.items import text_message
 
 COMMANDS: Final = {"play": "Play an episode yourself, in the terminal."}
 
@@ -71,10 +75,23 @@ def play(
     split: Annotated[str | None, typer.Option("--split", "-s", help="Split; the first one by default.")] = None,
     task: Annotated[str | None, typer.Option("--task", "-t", help="Id or index; drawn by default.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of the episode.")] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            "--record", help="Append the episode to this file of trajectories when it has ended.", dir_okay=False
+        ),
+    ] = None,
+    name: Annotated[str, typer.Option("--as", help="Who plays, for --record.", metavar="NAME")] = "human",
     token: Token = None,
     wire: WireOption = "auto",
 ) -> None:
-    """Play an episode yourself, in the terminal. Reads piped input, too."""
+    """Play an episode yourself, in the terminal. Reads piped input, too.
+
+    With --record, what you play becomes a trajectory, which `ludus demos`, `ludus train`, `ludus view` and
+    `ludus export` read. An episode that you leave before its end is not recorded.
+
+    [bold]ludus play guess_number --record mine.jsonl[/bold]
+    """
 
     async def go() -> None:
         async with client_of(target, token, wire) as client:
@@ -84,8 +101,9 @@ def play(
             remote = client.environment(info.name)
             chosen = split or info.splits[0].name
             row = await find_task(remote, chosen, task) if task is not None else None
+            recording = None if record is None else _Recording(record, name, info.version)
             async with remote.episode(split=chosen, task=row.id if row else None, seed=seed) as episode:
-                await _Game(episode).run()
+                await _Game(episode, recording).run()
 
     try:
         run(go())
@@ -105,11 +123,42 @@ async def _choose(names: Sequence[str]) -> str | None:
     return names[int(typed) - 1] if typed.isdecimal() and 0 < int(typed) <= len(names) else typed
 
 
+class _Recording:
+    """The file that a person's episode goes to.
+
+    Raises:
+        BadParameter: the file holds something else, or cannot be written.
+    """
+
+    def __init__(self, path: Path, policy: str, version: str) -> None:
+        self.path, self.policy, self.version = path, policy, version
+        try:
+            self.held = list(read_trajectories(path)) if path.exists() else []
+            self.writer = TrajectoryWriter(path, resume=True)
+        except OSError as error:
+            raise typer.BadParameter(f"cannot write {path}: {error.strerror}") from None
+        except e.ParseError as error:
+            raise typer.BadParameter(f"--record appends to a file of trajectories: {error.message}") from None
+
+    def write(self, driver: Driver) -> None:
+        """Append the episode, as one more sample of its task."""
+        episode = driver.episode
+        task = (episode.environment, episode.task.split, episode.task.id)
+        sample = max((one.sample + 1 for one in self.held if one.key[:3] == task), default=0)
+        trajectory = driver.trajectory(self.policy, sample=sample, version=self.version)
+        with self.writer as writer:
+            writer.write(trajectory)
+        console.print(shown(f"Recorded in {self.path}, as sample {sample} of the task."), soft_wrap=True)
+
+
 class _Game:
-    def __init__(self, episode: Episode) -> None:
+    def __init__(self, episode: Episode, recording: _Recording | None = None) -> None:
         self.episode = episode
+        self.recording = recording
+        self.driver = Driver(episode)
+        self.calls = CallIds()
+        self.thinking = time.perf_counter()
         self.tools = {tool.name: tool for tool in episode.tools}
-        self.earned: Reward | None = None
 
     async def run(self) -> None:
         """Play the episode from the prompt to the end."""
@@ -118,17 +167,22 @@ class _Game:
             console.print(Panel(shown(text_of(message.content)), title=shown(title), subtitle=message.role))
         self.show_tools()
         try:
-            while not self.episode.ended:
+            while not self.driver.done:
                 await self.turn()
         except Quit:
             total = (await self.episode.rewards()).total
             console.print(shown(f"\nYou left. Reward until then: {reward_text(total)}"))
+            if self.recording is not None:
+                console.print("Nothing is recorded, because the episode had not ended.")
             return
-        except e.EpisodeEnded:
-            console.print("The episode had ended already.")
+        await self.driver.finish()
+        if self.driver.failure is not None:
+            raise self.driver.failure.as_error()
         info = await self.episode.close()
         console.print(shown(f"\nThe end ({info.end_reason}) after {info.steps} steps.", style="bold"))
         console.print(shown(f"Reward: {reward_text(info.reward)}", style="bold"))
+        if self.recording is not None:
+            self.recording.write(self.driver)
 
     async def turn(self) -> None:
         """Read one line of input and act on it."""
@@ -149,10 +203,15 @@ class _Game:
         except InputError as mistake:
             console.print(shown(str(mistake), style="yellow"))
             return
-        if isinstance(action, Answer):
-            await self.episode.grade(action.text)
-        else:
-            self.show(await self.episode.call(action))
+        item = (
+            text_message("assistant", action.text)
+            if isinstance(action, Answer)
+            else CallItem(self.calls.next(), action)
+        )
+        await self.driver.take(Turn((item,)), time.perf_counter() - self.thinking)
+        self.thinking = time.perf_counter()
+        for result in self.driver.results if isinstance(action, Call) and self.driver.failure is None else ():
+            self.show(result)
 
     async def read_action(self, line: str) -> Call | Answer:
         """Return the action that a line describes.

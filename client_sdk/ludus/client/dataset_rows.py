@@ -1,26 +1,20 @@
-"""Rows of datasets: what trainers read before they play, and what they learn from without playing.
+"""Rows of tasks for datasets, which trainers read before they play.
 
-Rows of tasks hold the prompt and, in the field `ludus`, the address of the task. They hold no answer: rewards come from
-the server. Rows of trajectories, `pairs` and `groups`, hold conversations and what they earned.
+They hold the prompt and, in the field `ludus`, the address of the task. They hold no answer: rewards come from the
+server. Rows of episodes that were played are in `ludus.client.demonstrations`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
-from ludus.client import Preview, TaskAddress, Trajectory
+from ludus.client import Preview, TaskAddress
 from ludus.client.formats import openai_chat, openai_responses
-from ludus.protocol.content import Message
-from ludus.protocol.episodes import ToolSpec
-from ludus.protocol.items import Item
 
 TaskForm = Literal["chat", "nemo-gym", "openrlhf", "skyrl", "verl"]
 """The forms of rows of tasks."""
-
-TrajectoryForm = Literal["pairs", "groups"]
-"""The forms of rows of trajectories."""
 
 
 def task_row(form: TaskForm, preview: Preview, address: TaskAddress) -> dict[str, Any]:
@@ -77,64 +71,3 @@ _TASK_ROWS: Final[Mapping[TaskForm, Callable[[Preview, TaskAddress], dict[str, A
     "skyrl": _skyrl,
     "verl": _verl,
 }
-
-
-def trajectory_rows(form: TrajectoryForm, trajectories: Iterable[Trajectory]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of trajectories. Unscored episodes and those without a reply are left out.
-
-    Args:
-        form: `pairs` are `prompt`, `chosen` and `rejected` with their values, for preference learning: within the
-            episodes of one task and prompt, the best with the worst, the second best with the second worst, while
-            their values differ. `groups` are `prompt`, `completions` and `rewards` of all episodes of one task and
-            prompt, at least two.
-        trajectories: in any order.
-    """
-    groups: dict[str, list[_Scored]] = {}
-    for trajectory in trajectories:
-        scored = _scored(trajectory)
-        if scored is not None:
-            groups.setdefault(json.dumps(scored[0], sort_keys=True), []).append(scored)
-    for key, found in groups.items():
-        common = json.loads(key)
-        if form == "groups" and len(found) > 1:
-            completions, rewards = [one[1] for one in found], [one[2] for one in found]
-            yield {**common, "completions": completions, "rewards": rewards}
-        elif form == "pairs":
-            ranked = sorted(found, key=lambda one: one[2], reverse=True)
-            for best, worst in zip(ranked[: len(ranked) // 2], reversed(ranked), strict=False):
-                if best[2] > worst[2]:
-                    values = {"chosen_value": best[2], "rejected_value": worst[2]}
-                    yield {**common, "chosen": best[1], "rejected": worst[1], **values}
-
-
-_Scored = tuple[dict[str, Any], list[dict[str, Any]], float]
-"""What the episodes of a group have in common, the completion, and its value."""
-
-
-def _scored(trajectory: Trajectory) -> _Scored | None:
-    items = trajectory.conversation
-    start = next((at for at, item in enumerate(items) if not _is_prompt(item)), len(items))
-    if trajectory.value is None or start == len(items):
-        return None
-    common = {
-        "prompt": _messages(items[:start]),
-        "tools": openai_chat.tools([_tool(record) for record in trajectory.tools]),
-        "environment": trajectory.environment,
-        "environment_version": trajectory.environment_version,
-        "split": trajectory.split,
-        "task": trajectory.task.id,
-    }
-    return common, _messages(items[start:]), trajectory.value
-
-
-def _is_prompt(item: Item) -> bool:
-    return isinstance(item, Message) and item.role != "assistant"
-
-
-def _messages(items: Sequence[Item]) -> list[dict[str, Any]]:
-    messages: list[dict[str, Any]] = openai_chat.messages(items)["messages"]
-    return messages
-
-
-def _tool(record: Mapping[str, Any]) -> ToolSpec:
-    return ToolSpec(name=record["name"], description=record["description"] or "", input_schema=record["parameters"])

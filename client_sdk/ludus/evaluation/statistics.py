@@ -11,8 +11,9 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
+from ludus.client.beta import beta_cdf
 from ludus.client.summary import pass_at_k, pass_hat_k, t95
-from ludus.evaluation.calibration.statistics import beta_cdf, share_interval
+from ludus.evaluation.calibration.statistics import share_interval
 from ludus.protocol.evaluation import Difference, Estimate, Interval
 
 Counts = tuple[int, int]

@@ -31,6 +31,9 @@ FIRST: Final = (
 FIGURES: Final = (
     *FIRST,
     Figure("Reward by environment", "Mean of scored episodes, those of dropped groups too.", ["reward/(?!std$)(.+)"]),
+    Figure("Shares of the mix", "Of the next groups, by source.", ["mix/(.+)/share"], stacked=True),
+    Figure("Pass rates of the mix", "Moving average of a source's newest groups.", ["mix/(.+)/pass_rate"]),
+    Figure("Learning progress", "Of each source of the mix, beyond noise.", ["mix/(.+)/progress"]),
     Figure("Reward components", "Mean of each component over scored episodes.", ["component/(.+)"]),
     Figure("Reward by difficulty", "Mean reward of tasks of each difficulty.", ["difficulty/(.+)"]),
     Figure("Turns", "Of the policy, per episode.", ["rollout/(turns)"]),

@@ -45,7 +45,7 @@ def games(tmp_path: Path) -> Path:
 def test_demonstrations_that_never_win_are_refused_with_what_to_do(tmp_path: Path) -> None:
     path = write(tmp_path / "games.jsonl", game(1, 0.0), game(2, -1.0), game(3, None))
     with pytest.raises(ConfigError, match=r"none of its 2 episodes earned more than 0.*must sometimes win.*oracle"):
-        Demonstrations.read(path)
+        Demonstrations.read([path])
 
 
 @pytest.mark.parametrize(
@@ -57,14 +57,14 @@ def test_demonstrations_that_never_win_are_refused_with_what_to_do(tmp_path: Pat
 )
 def test_demonstrations_that_cannot_be_used_are_refused(tmp_path: Path, games: list[Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Demonstrations.read(write(tmp_path / "games.jsonl", *games))
+        Demonstrations.read([write(tmp_path / "games.jsonl", *games)])
     with pytest.raises(ConfigError, match="No such file"):
-        Demonstrations.read(tmp_path / "none.jsonl")
+        Demonstrations.read([tmp_path / "none.jsonl"])
 
 
 def test_the_model_and_the_settings_fit_the_demonstrations(games: Path, tmp_path: Path) -> None:
     overrides = [f"--output={tmp_path}/run", "--environments.0.url=http://h", "--steps=3"]
-    config = prepare(Demonstrations.read(games), None, overrides)
+    config = prepare(Demonstrations.read([games]), None, overrides)
     assert config.model.path == str(tmp_path / "run" / "tiny-model")
     assert (config.environments[0].name, config.environments[0].url, config.steps) == ("pick", "http://h", 3)
     assert config.sft is not None
@@ -72,7 +72,7 @@ def test_the_model_and_the_settings_fit_the_demonstrations(games: Path, tmp_path
     assert 8 <= config.rollouts.max_tokens <= 64
     assert config.rollouts.max_turns == 4
     made = (tmp_path / "run" / "tiny-model" / "model.safetensors").stat().st_mtime_ns
-    assert prepare(Demonstrations.read(games), None, overrides) == config
+    assert prepare(Demonstrations.read([games]), None, overrides) == config
     assert (tmp_path / "run" / "tiny-model" / "model.safetensors").stat().st_mtime_ns == made, "a resumed run keeps it"
 
 
@@ -85,7 +85,7 @@ def test_the_model_and_the_settings_fit_the_demonstrations(games: Path, tmp_path
 )
 def test_limits_that_do_not_fit_a_call_are_refused(games: Path, tmp_path: Path, override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        prepare(Demonstrations.read(games), None, [f"--output={tmp_path}/run", override])
+        prepare(Demonstrations.read([games]), None, [f"--output={tmp_path}/run", override])
 
 
 def test_an_environment_that_cannot_be_served_says_why(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FilePath, model_validator
 
+from ludus.client.mix.policy import MixPolicy, TaskBand, check_stages
+
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -54,24 +56,12 @@ class ModelConfig(Section):
     """Train only a LoRA adapter."""
 
 
-class CurriculumConfig(Section):
+class CurriculumConfig(TaskBand):
     """The choice of tasks by pass rate: prefer tasks of medium difficulty."""
 
-    low: Share = 0.2
-    """The lowest pass rate of a task that may be drawn again."""
-    high: Share = 0.8
-    """The highest pass rate of a task that may be drawn again."""
-    explore: Share = 0.5
-    """The share of groups that use tasks of unknown pass rate."""
     difficulty: FilePath | None = None
     """Pass rates measured before the run (`ludus calibrate --difficulty`). They count as outcomes of the tasks, so the
     run starts with tasks in the band and does not have to find them first."""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.low >= self.high:
-            raise ValueError(f"low ({self.low}) must be less than high ({self.high})")
-        return self
 
 
 class StageConfig(Section):
@@ -101,7 +91,11 @@ class EnvironmentConfig(Section):
     split: str = "train"
     """The split to learn from."""
     weight: Rate = 1.0
-    """Its share of the groups, relative to the other environments' weights."""
+    """Its share of the groups, relative to the other environments' weights; `mix` may change it during the run."""
+    stage: Positive = 1
+    """Its stage, for `mix.kind = "stages"`."""
+    success_at: float | None = None
+    """The lowest reward that counts as a pass for `curriculum` and `mix`; `evaluation.threshold` when left out."""
     curriculum: CurriculumConfig | None = None
     """Prefer tasks of medium difficulty (`tasks/sample` with a pass-rate band, `outcomes/report`)."""
     stages: tuple[StageConfig, ...] = ()
@@ -494,6 +488,8 @@ class TrainConfig(Section):
     """The policy."""
     environments: Annotated[tuple[EnvironmentConfig, ...], Field(min_length=1)]
     """The environments to learn from."""
+    mix: MixPolicy = MixPolicy()
+    """How the environments share the groups. `--mix FILE` takes this table and the environments from a mix file."""
     rollouts: RolloutConfig = RolloutConfig()
     """How episodes are run."""
     engine: EngineConfig = EngineConfig()
@@ -519,6 +515,8 @@ class TrainConfig(Section):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
+        if self.mix.kind == "stages":
+            check_stages([environment.stage for environment in self.environments])
         if self.rollouts.harness is not None and self.evaluation.persistent:
             raise ValueError("evaluation.persistent is for the trainer's own loop and not for a harness")
         if self.advantages.credit == "monte_carlo":

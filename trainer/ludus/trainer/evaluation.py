@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
+from ludus.client.seeds import derive_seed
 from ludus.client.summary import SUCCESS_TOLERANCE, pass_at_k, pass_hat_k, wilson
 from ludus.protocol.episodes import TaskRow
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import RolloutError
 from ludus.trainer.rollouts.episodes import Player, unwrap_exception_group
-from ludus.trainer.rollouts.sampler import ConnectedEnvironment, GroupSpec, TaskSampler, derive_seed
+from ludus.trainer.rollouts.sampler import ConnectedEnvironment, GroupSpec, TaskSampler
 from ludus.trainer.rollouts.summary import no_value_message
 from ludus.trainer.samples import RolloutGroup, scored_rewards
 
@@ -74,7 +75,7 @@ async def evaluate(
         wait_for_all=True,
         harness=harness,
     )
-    environments = [known for known in source.environments if not (persistent and known.info.gradable)]
+    environments = [known for known in source.evaluated if not (persistent and known.info.gradable)]
     draws = [draw for environment in environments for draw in held_out(environment, chosen.split, chosen.tasks)]
 
     async def play(draw: GroupSpec) -> RolloutGroup:

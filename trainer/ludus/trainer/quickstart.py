@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -48,61 +48,75 @@ PRESET: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Demonstrations:
-    """What a file of demonstrations holds."""
+    """What files of demonstrations hold."""
 
-    path: Path
-    environment: str
+    paths: tuple[Path, ...]
+    environment: str | None
+    """The environment of all episodes; None if a mix names the environments."""
     episodes: tuple[Trajectory, ...]
     """The scored episodes that have a turn of the policy."""
 
     @classmethod
-    def read(cls, path: Path) -> Demonstrations:
-        """Read a file and check that a policy can learn from it.
+    def read(cls, paths: Sequence[Path], *, mixed: bool = False) -> Demonstrations:
+        """Read files and check that a policy can learn from them.
+
+        Args:
+            paths: the files.
+            mixed: whether the episodes may be of several environments.
 
         Raises:
-            ConfigError: the file cannot be read, has no scored episode, none that earned more than 0, or several
+            ConfigError: a file cannot be read; they have no scored episode, none that earned more than 0, or several
                 environments.
         """
-        try:
-            everything = latest(read_trajectories(path))
-        except (OSError, ParseError) as error:
-            raise ConfigError(f"--tiny-from {path}: {error}") from None
+        everything: list[Trajectory] = []
+        for path in paths:
+            try:
+                everything += latest(read_trajectories(path))
+            except (OSError, ParseError) as error:
+                raise ConfigError(f"--tiny-from {path}: {error}") from None
+        named = ", ".join(map(str, paths))
         scored = tuple(one for one in everything if one.value is not None and one.turns)
         if not scored:
             raise ConfigError(
-                f"--tiny-from {path}: none of its {len(everything)} episodes has a reward and a turn of the policy; "
+                f"--tiny-from {named}: none of its {len(everything)} episodes has a reward and a turn of the policy; "
                 "record others with `ludus demos`"
             )
         names = sorted({one.environment for one in scored})
-        if len(names) > 1:
-            raise ConfigError(f"--tiny-from {path} has episodes of {', '.join(names)}; keep those of one environment")
+        if len(names) > 1 and not mixed:
+            raise ConfigError(
+                f"--tiny-from {named} has episodes of {', '.join(names)}; keep those of one environment, or name a mix "
+                "of them with --mix"
+            )
         if max(one.value or 0.0 for one in scored) <= 0:
             raise ConfigError(
-                f"--tiny-from {path}: none of its {len(scored)} episodes earned more than 0. Demonstrations must "
+                f"--tiny-from {named}: none of its {len(scored)} episodes earned more than 0. Demonstrations must "
                 "sometimes win, because GRPO learns only from differences: record some with the environment's oracle "
                 "or a better policy (`ludus demos`), or make the tasks easier"
             )
-        return cls(path, names[0], scored)
+        return cls(tuple(paths), None if mixed else names[0], scored)
 
 
-def prepare(found: Demonstrations, file: Path | None, overrides: Sequence[str]) -> TrainConfig:
+def prepare(
+    found: Demonstrations, file: Path | None, overrides: Sequence[str], mixed: Mapping[str, Any] | None = None
+) -> TrainConfig:
     """Make the tiny model in the run's folder (`tiny-model`), unless it is there, and return the run's configuration.
 
     Args:
         found: the episodes to learn from.
         file: a configuration file to use instead of `PRESET`.
         overrides: `--section.key=value`; they win.
+        mixed: the tables of a mix file, see `read_config`.
 
     Raises:
         ConfigError: the configuration or the demonstrations cannot be used.
     """
     from ludus.trainer.learning.sft import render  # here, because the checks before it need no torch
 
-    path = found.path
-    own = [f"--environments.0.name={found.environment}"]
-    own += [] if file else [*PRESET, f"--output=runs/{path.stem}"]
-    own.append(f"--sft.demonstrations={json.dumps([str(path)])}")
-    config = read_config(file, [*own, *overrides])
+    path = ", ".join(map(str, found.paths))
+    own = [] if found.environment is None else [f"--environments.0.name={found.environment}"]
+    own += [] if file else [*PRESET, f"--output=runs/{found.paths[0].stem}"]
+    own.append(f"--sft.demonstrations={json.dumps([str(one) for one in found.paths])}")
+    config = read_config(file, [*own, *overrides], mixed)
     folder = config.output / "tiny-model"
     if not (folder / "config.json").exists():
         make_model(folder, found.episodes, config.seed)
@@ -115,7 +129,7 @@ def prepare(found: Demonstrations, file: Path | None, overrides: Sequence[str]) 
         turns = 2 * max(len(one.turns) for one in found.episodes) + 2
         own += [f"--rollouts.max_tokens={max_tokens}", f"--rollouts.max_turns={turns}"]
         own.append(f"--rollouts.context={min(4096, _round_up(2 * whole + max_tokens, 64))}")
-    config = read_config(file, [*own, *overrides])
+    config = read_config(file, [*own, *overrides], mixed)
     if longest > config.rollouts.max_tokens:
         raise ConfigError(
             f"rollouts.max_tokens = {config.rollouts.max_tokens} does not fit a call: a turn in {path} takes "

@@ -10,7 +10,7 @@ import difflib
 import json
 import textwrap
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +18,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from ludus.client.mix import MixFile
 from ludus.trainer import schema
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import ConfigError, TrainerError
@@ -30,11 +31,14 @@ EXAMPLE: Final = {
 """The keys that have no default, with example values."""
 
 
-def read_config(path: str | Path | None, overrides: Sequence[str] = ()) -> TrainConfig:
+def read_config(
+    path: str | Path | None, overrides: Sequence[str] = (), mixed: Mapping[str, Any] | None = None
+) -> TrainConfig:
     """Read the configuration of a run.
 
     Args:
         path: a TOML file; None for all defaults, with `EXAMPLE` for the keys that have none.
+        mixed: the tables `environments` and `mix` of a mix file (`mix_tables`), in place of those of the file.
         overrides: `--section.key=value`, later ones win. List entries are addressed by number
             (`--environments.0.url=…`; the next free number adds an entry), values are TOML or plain text, and `none`
             unsets a key.
@@ -43,6 +47,12 @@ def read_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Train
         ConfigError: the file cannot be read; a key is unknown, missing, or has a wrong value; a named file is absent.
     """
     table = deepcopy(EXAMPLE) if path is None else _read_toml(Path(path))
+    if mixed is not None:
+        if path is not None and (given := [key for key in ("environments", "mix") if key in table]):
+            raise ConfigError(
+                f"{path} has the table {given[0]}, and --mix takes the place of it; leave one of them out"
+            )
+        table |= deepcopy(dict(mixed))
     sources = {_apply(table, override): override for override in overrides}
     try:
         # As JSON, because strict validation then accepts arrays as tuples and text as paths, and no other conversion.
@@ -52,6 +62,20 @@ def read_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Train
         details = [d for d in error.errors(include_url=False) if d["type"] != "too_short" or not d["input"]]
         problems = [_explain(detail, sources, str(path or "config")) for detail in details]
         raise ConfigError("\n".join(dict.fromkeys(problems))) from None
+
+
+def mix_tables(mix: MixFile, served: str | None = None) -> dict[str, Any]:
+    """Return the tables `environments` and `mix` of a mix file.
+
+    Args:
+        mix: the mix.
+        served: the address at which its `serve` is served.
+    """
+    entries = []
+    for source in mix.sources:
+        entry = source.model_dump(mode="json", exclude={"environment", "variant"}, exclude_none=True)
+        entries.append(entry | {"name": source.name, "label": source.title, "url": mix.address(source, served)})
+    return {"environments": entries, "mix": mix.policy.model_dump(mode="json", exclude_none=True)}
 
 
 def write_config(config: TrainConfig) -> Path:

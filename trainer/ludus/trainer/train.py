@@ -138,6 +138,8 @@ class Run:
         metrics |= {"time/wait": waited, "time/step": seconds, "throughput/sampled_tokens": sampled / seconds}
         self.log.rollouts(self.step, groups)
         self.log.metrics(self.step, metrics)
+        for remark in self.source.mixer.news():
+            self.log.note(remark)
 
     async def own_groups(self, count: int) -> list[RolloutGroup]:
         """Run `count` groups of episodes with the current policy and return them."""

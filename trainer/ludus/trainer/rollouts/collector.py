@@ -115,7 +115,8 @@ class Collector:
         for group in groups:
             self._source.report(group)
         dropped, self._dropped = self._dropped, []
-        return groups, rollout_metrics(groups, dropped, self._window.batches - 1, self._minimum)
+        metrics = rollout_metrics(groups, dropped, self._window.batches - 1, self._minimum)
+        return groups, metrics | self._source.mixer.metrics()
 
     def state(self, learned: int | None = None) -> dict[str, Any]:
         """Return the state for `load_state`, JSON-ready. Groups not learned from will run again after the resume, with
@@ -169,6 +170,7 @@ class Collector:
         rollouts = await self._player.group(draw, self._config.rollouts.group_size)
         group = RolloutGroup(number, draw.environment.label, draw.task.id, rollouts, version)
         self.sampled += sum(rollout.sampled for rollout in (*rollouts, *group.continuations))
+        self._source.record(group)
         failed = len(group.scored) < self._minimum
         failures = self._failures.setdefault(group.environment, [])
         failures.append(group) if failed else failures.clear()
@@ -199,9 +201,10 @@ class Collector:
         constant = [group for group in self._in_a_row if len(group.scored) >= self._minimum]
         if 2 * len(constant) <= limit or not all(map(self._source.solved, constant)):
             raise RolloutError(no_signal_message(self._in_a_row, self._minimum))
-        if all(self._source.at_last_stage(group.environment) for group in constant):
+        if not all(self._source.at_last_stage(group.environment) for group in constant):
+            self._in_a_row.clear()  # a later stage follows
+        elif self._source.cover_mix(constant):
             raise TaskSolved(nothing_left(constant))
-        self._in_a_row.clear()  # a later stage follows
 
     def _notify(self) -> None:
         """Wake all tasks that wait for a change, and make a new event for the next change."""

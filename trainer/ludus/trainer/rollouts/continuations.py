@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ludus.client.driver import Driver, continue_in
+from ludus.client.seeds import derive_seed
 from ludus.trainer.config import MonteCarloConfig
-from ludus.trainer.rollouts.sampler import derive_seed
 from ludus.trainer.samples import Rollout
 
 if TYPE_CHECKING:

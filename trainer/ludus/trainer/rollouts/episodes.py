@@ -15,6 +15,7 @@ from ludus.client.agent_loop import BeforeTurn, Harness, run_episode
 from ludus.client.driver import Driver, failure_of
 from ludus.client.episode import Episode
 from ludus.client.policies.base import Conversation, Turn
+from ludus.client.seeds import derive_seed
 from ludus.gateway.token_policy import TokenPolicy
 from ludus.protocol import errors as e
 from ludus.protocol.backoff import Backoff
@@ -25,7 +26,7 @@ from ludus.trainer.config import RolloutConfig
 from ludus.trainer.errors import EngineError, TrainerError
 from ludus.trainer.rollouts.continuations import ContinuationPlan, Continuations
 from ludus.trainer.rollouts.harness import HarnessPlayer
-from ludus.trainer.rollouts.sampler import FIRST_PAUSE, LONGEST_PAUSE, GroupSpec, derive_seed
+from ludus.trainer.rollouts.sampler import FIRST_PAUSE, LONGEST_PAUSE, GroupSpec
 from ludus.trainer.rollouts.stragglers import EpisodeEnd, Stragglers
 from ludus.trainer.samples import Rollout, RolloutStatus, Sample
 

@@ -1,9 +1,12 @@
-"""The environments of a run, and the choice of the task for each group."""
+"""The environments of a run, and the choice of the task for each group.
+
+The mixer of `ludus.client.mix` chooses the environment. Within it, `stages` chooses the split and `curriculum` the
+task.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import random
 from collections import deque
@@ -14,6 +17,8 @@ from typing import Any, Final, TypeVar
 
 from ludus.client import Client, Episode, RemoteEnvironment, WireName, connect
 from ludus.client.driver import EPISODE_LOST_ERRORS
+from ludus.client.mix import Mixer, Source, draw_task
+from ludus.client.seeds import derive_seed
 from ludus.client.summary import SUCCESS_TOLERANCE
 from ludus.evaluation.calibration.difficulty import read_difficulty
 from ludus.protocol import errors as e
@@ -34,18 +39,10 @@ PROBE_SECONDS: Final = 5.0
 
 FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 8.0
-EXPLORED: Final = 16
-"""How many tasks to draw in order to find one of unknown pass rate."""
 CHECKED: Final = 64
 """How many tasks of a difficulty file to look up at once."""
 REPORTED: Final = 1000
 """The maximum number of outcomes in one report."""
-
-
-def derive_seed(*parts: object) -> int:
-    """Return a seed below 2**48 derived from `parts`; different parts give independent seeds."""
-    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
-    return int.from_bytes(digest[:6], "big")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +133,8 @@ class GroupSpec:
 class TaskSampler:
     """The environments of a run, and the choice of each group's task. Created by `open_source`.
 
-    The choice depends only on the run's seed and the group's number; with a curriculum, also on the reported outcomes.
+    The choice depends only on the run's seed and the group's number; with a curriculum, also on the reported outcomes,
+    and with a mix other than `fixed`, on the results of groups that are older by at least the number of open groups.
     """
 
     def __init__(self, config: TrainConfig, environments: Sequence[ConnectedEnvironment]) -> None:
@@ -150,7 +148,13 @@ class TaskSampler:
         """The limit of open forks; the two limits add up to `rollouts.concurrency`."""
         self._seed = config.seed
         self._success = config.evaluation.threshold - SUCCESS_TOLERANCE
-        self._weights = [environment.entry.weight for environment in environments]
+        self.mixer = Mixer(
+            [Source(one.label, one.entry.weight, one.entry.stage) for one in environments], config.mix,
+            lag=(config.rollouts.staleness + 1) * config.rollouts.groups,
+        )  # fmt: skip
+        """The choice of the environments."""
+        self._draw_lock = asyncio.Lock()
+        self._recorded = asyncio.Event()
         self._stages = {environment.label: 0 for environment in environments}
         self._recent: dict[str, deque[float]] = {environment.label: deque() for environment in environments}
         self._outcomes: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
@@ -173,6 +177,14 @@ class TaskSampler:
             for one in self.environments
             if one.info.group_scoring
         ]
+
+    @property
+    def evaluated(self) -> tuple[ConnectedEnvironment, ...]:
+        """The environments without those that occur before, such as other splits or stages of the same one."""
+        first: dict[tuple[str, str], ConnectedEnvironment] = {}
+        for environment in self.environments:
+            first.setdefault((environment.entry.url, environment.info.name), environment)
+        return tuple(first.values())
 
     def find(self, label: str) -> ConnectedEnvironment:
         """Return the environment with that label.
@@ -197,8 +209,16 @@ class TaskSampler:
 
     def at_last_stage(self, label: str) -> bool:
         """Return whether no later stage can follow, even if all episodes of this one earn the greatest reward."""
+        if self.mixer.stage < self.mixer.last_stage:
+            return False
         stages, stage = self.find(label).entry.stages, self._stages[label]
         return stage + 1 >= len(stages) or stages[stage].until > self._greatest(label)
+
+    def cover_mix(self, groups: Sequence[RolloutGroup]) -> bool:
+        """Return whether the groups are from every source of the mix, or of its last stage."""
+        last = self.mixer.last_stage
+        needed = {one.label for one in self.mixer.sources if self.mixer.policy.kind != "stages" or one.stage == last}
+        return needed <= {group.environment for group in groups}
 
     def _greatest(self, label: str) -> float:
         declared = self.find(label).info.reward_range
@@ -211,7 +231,11 @@ class TaskSampler:
             RolloutError: the server refuses, cannot be reached any more, or returns no task.
         """
         rng = random.Random(derive_seed(self._seed, "group", number))
-        environment = rng.choices(self.environments, self._weights)[0]
+        async with self._draw_lock:  # the mixer is asked in the order of the numbers
+            while not self.mixer.ready(number):
+                self._recorded.clear()
+                await self._recorded.wait()
+            environment = self.find(self.mixer.choose(number, rng))
         task = await environment.ask(lambda: self._choose(environment, rng), (e.LudusError,))
         return self.drawn(number, environment, task)
 
@@ -220,18 +244,27 @@ class TaskSampler:
         return GroupSpec(str(number), environment, task, derive_seed(self._seed, "episode", number))
 
     async def _choose(self, environment: ConnectedEnvironment, rng: random.Random) -> TaskRow:
-        curriculum, remote, split = environment.entry.curriculum, environment.remote, self.split(environment)
-        explore, seed = rng.random(), rng.getrandbits(48)
-        if curriculum is None:
-            return (await remote.sample(split, seed=seed))[0]
-        async with self._report_lock:
-            for key in [key for key in self._unreported if key[0] == environment.label]:
-                await self._report_new(environment, key)
-        if explore < curriculum.explore:
-            known = self._outcomes.get((environment.label, split), {})
-            tasks = await remote.sample(split, EXPLORED, seed=seed)
-            return next((task for task in tasks if task.id not in known), tasks[0])
-        return (await remote.sample(split, seed=seed, strategy="band", band=(curriculum.low, curriculum.high)))[0]
+        curriculum, split = environment.entry.curriculum, self.split(environment)
+        if curriculum is not None:
+            async with self._report_lock:
+                for key in [key for key in self._unreported if key[0] == environment.label]:
+                    await self._report_new(environment, key)
+        known = self._outcomes.get((environment.label, split), {})
+        return await draw_task(environment.remote, split, curriculum, known, rng)
+
+    def record(self, group: RolloutGroup) -> None:
+        """Give the mixer the result of a group that has ended, whether it is learned from or not."""
+        rewards, least = scored_rewards(group.rollouts), self._least(self.find(group.environment))
+        self.mixer.report(
+            group.number, group.environment, passes=sum(reward >= least for reward in rewards), scored=len(rewards),
+            unscored=len(group.rollouts) - len(rewards),
+        )  # fmt: skip
+        self._recorded.set()
+
+    def _least(self, environment: ConnectedEnvironment) -> float:
+        """Return the lowest reward that counts as a pass."""
+        own = environment.entry.success_at
+        return self._success if own is None else own - SUCCESS_TOLERANCE
 
     def report(self, group: RolloutGroup) -> None:
         """Record a group's task outcomes for stages and curriculum. The server gets them before its next choice."""
@@ -249,7 +282,7 @@ class TaskSampler:
                     self._stages[environment.label] += 1
                     recent.clear()
         if environment.entry.curriculum is not None and rewards:
-            passed = [reward >= self._success for reward in rewards]
+            passed = [reward >= self._least(environment) for reward in rewards]
             key = (group.environment, split)
             self._unreported.setdefault(key, {}).setdefault(group.task, []).extend(passed)
             known = self._outcomes.setdefault(key, {})
@@ -275,8 +308,9 @@ class TaskSampler:
         return recorded
 
     def state(self) -> dict[str, Any]:
-        """Return the state for `load_state`, JSON-ready: stages and outcomes."""
+        """Return the state for `load_state`, JSON-ready: the mix, stages and outcomes."""
         return {
+            "mix": self.mixer.state(),
             "stages": dict(self._stages),
             "recent": {label: list(recent) for label, recent in self._recent.items()},
             "outcomes": [
@@ -287,6 +321,7 @@ class TaskSampler:
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Continue from `state()`. Ignore environments that are no longer in the configuration."""
+        self.mixer.load_state(state["mix"])
         labels = {environment.label: environment for environment in self.environments}
         for label in labels.keys() & state["stages"].keys():
             self._stages[label] = min(state["stages"][label], len(labels[label].splits) - 1)

@@ -1,0 +1,146 @@
+"""The settings of a mix: how sources share the groups of a run."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from ludus.client.beta import one_sided_bounds
+
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Rate = Annotated[float, Field(gt=0)]
+
+
+class MixPart(BaseModel):
+    """A table of a mix; unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+class TaskBand(MixPart):
+    """The choice of tasks within a source by pass rate: prefer tasks of medium difficulty."""
+
+    low: Share = 0.2
+    """The lowest pass rate of a task that may be drawn again."""
+    high: Share = 0.8
+    """The highest pass rate of a task that may be drawn again."""
+    explore: Share = 0.5
+    """The share of groups that use tasks of unknown pass rate."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low >= self.high:
+            raise ValueError(f"low ({self.low}) must be less than high ({self.high})")
+        return self
+
+
+class StagesPolicy(MixPart):
+    """Play one stage after the other, in order of their numbers."""
+
+    until: Annotated[float, Field(gt=0, lt=1)] = 0.8
+    """The next stage begins when the lower bound of the pass rate of every source of this stage reaches this value."""
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
+    """The one-sided confidence of bounds. A group counts as one observation, since its episodes share a task."""
+    min_groups: Positive = 16
+    """The minimum number of scored groups of every source before the stage can end."""
+    window: Positive = 64
+    """The number of newest groups of a source in its pass rate."""
+    rehearsal: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """The share of the groups that repeat earlier stages."""
+    back_below: Share | None = None
+    """Return to an earlier stage when the upper bound of the pass rate of one of its sources falls below this value.
+    When left out, stages never go back. It needs `rehearsal`."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.min_groups > self.window:
+            raise ValueError(f"min_groups ({self.min_groups}) must not be more than window ({self.window})")
+        best = one_sided_bounds(self.window, self.window, self.confidence)[0]
+        if best < self.until:
+            raise ValueError(
+                f"until ({self.until}) is out of reach: the lower bound of {self.window} groups that all pass is "
+                f"{best:.3f}; raise window, or lower until or confidence"
+            )
+        if self.back_below is not None and not self.rehearsal:
+            raise ValueError("back_below needs rehearsal, because earlier stages are not played without it")
+        if self.back_below is not None and self.back_below >= self.until:
+            raise ValueError(f"back_below ({self.back_below}) must be less than until ({self.until})")
+        return self
+
+
+class BandPolicy(MixPart):
+    """Prefer sources whose pass rate lies in a band. The weight of a source is the probability that it does, by a Beta
+    posterior with Jeffreys' prior, times its base weight."""
+
+    low: Share = 0.2
+    """The lowest pass rate of the band."""
+    high: Share = 0.8
+    """The highest pass rate of the band."""
+    memory: Rate = 32.0
+    """The number of groups of a source after which a result counts 1/e, because the policy changes."""
+    floor: Share = 0.2
+    """The least share of a source, as a part of its share by base weight."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low >= self.high:
+            raise ValueError(f"low ({self.low}) must be less than high ({self.high})")
+        return self
+
+
+class ProgressPolicy(MixPart):
+    """Prefer sources that are being learned (Matiisen et al. 2017, 1707.00183; Portelas et al. 2019, 1910.07224). The
+    weight of a source is its absolute learning progress, the difference of a fast and a slow moving average of the pass
+    rates of its groups, times its base weight. So a source that is being forgotten is played more, too. Where no source
+    makes clear progress, shares are close to the base weights."""
+
+    fast: Annotated[float, Field(ge=1)] = 16.0
+    """The span of the fast average, in groups of the source; more than a step has of it."""
+    slow: Annotated[float, Field(ge=1)] = 64.0
+    """The span of the slow average, in groups of the source."""
+    min_groups: Positive = 8
+    """A source keeps its share by base weight until it has this many scored groups."""
+    noise: Annotated[float, Field(ge=0)] = 0.5
+    """How many standard errors of the difference are noise, which does not count as progress."""
+    floor: Share = 0.2
+    """The least share of a source, as a part of its share by base weight."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.fast >= self.slow:
+            raise ValueError(f"fast ({self.fast:g}) must be less than slow ({self.slow:g})")
+        return self
+
+
+class MixPolicy(MixPart):
+    """How the sources share the groups."""
+
+    kind: Literal["fixed", "stages", "band", "progress"] = "fixed"
+    """`fixed`: by base weight; `stages`: one stage after the other; `band`: sources whose pass rate lies in a band;
+    `progress`: sources that are being learned."""
+    stages: StagesPolicy = StagesPolicy()
+    """Settings of `stages`."""
+    band: BandPolicy = BandPolicy()
+    """Settings of `band`."""
+    progress: ProgressPolicy = ProgressPolicy()
+    """Settings of `progress`."""
+
+    @property
+    def floor(self) -> float:
+        """The least share of a source, as a part of its share by base weight; 0 for `fixed` and `stages`."""
+        return {"band": self.band.floor, "progress": self.progress.floor}.get(self.kind, 0.0)
+
+
+def check_stages(stages: list[int]) -> None:
+    """Check the stages of all sources of a mix of the kind `stages`.
+
+    Raises:
+        ValueError: there is only one stage, or a number is missing.
+    """
+    found = sorted(set(stages))
+    if found != list(range(1, len(found) + 1)):
+        raise ValueError(f"stages are numbered 1, 2, … without gaps, and the sources have {', '.join(map(str, found))}")
+    if len(found) < 2:
+        raise ValueError('kind = "stages" needs sources of at least two stages; give each source its `stage`')

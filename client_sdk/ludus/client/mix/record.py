@@ -1,0 +1,109 @@
+"""The statistics of one source of a mix."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from ludus.client.mix.policy import MixPolicy, ProgressPolicy
+
+
+@dataclass(slots=True)
+class Average:
+    """An exponential moving average without bias at the beginning, as in Adam (Kingma and Ba 2014, section 3)."""
+
+    total: float = 0.0
+    weight: float = 0.0
+
+    def add(self, value: float, rate: float) -> None:
+        """Add a value with the rate 1 / span."""
+        self.total += rate * (value - self.total)
+        self.weight += rate * (1 - self.weight)
+
+    @property
+    def value(self) -> float:
+        """The average; 0 without values."""
+        return self.total / self.weight if self.weight else 0.0
+
+
+@dataclass(slots=True)
+class SourceRecord:
+    """What is known of a source. A group counts as one observation: the share of its scored episodes that passed."""
+
+    drawn: int = 0
+    """Groups drawn from it."""
+    groups: int = 0
+    """Groups with at least one scored episode."""
+    episodes: int = 0
+    """Scored episodes."""
+    passes: int = 0
+    """Scored episodes that passed."""
+    unscored: int = 0
+    """Episodes without a reward, which count nowhere else."""
+    recent: deque[float] = field(default_factory=deque[float])
+    """Pass rates of the newest groups since the stage began."""
+    count: float = 0.0
+    """Groups, each weighted by its age."""
+    passed: float = 0.0
+    """Their pass rates, summed with the same weights."""
+    fast: Average = field(default_factory=Average)
+    slow: Average = field(default_factory=Average)
+    variance: Average = field(default_factory=Average)
+    """Half the squared differences of successive groups, which a trend hardly affects."""
+    last: float | None = None
+    """The pass rate of the last group."""
+
+    def add(self, rate: float, policy: MixPolicy, *, in_stage: bool) -> None:
+        """Add a group's pass rate. `in_stage` says whether it was drawn since the stage began."""
+        self.groups += 1
+        if in_stage:
+            self.recent.append(rate)
+            while len(self.recent) > policy.stages.window:
+                self.recent.popleft()
+        keep = math.exp(-1 / policy.band.memory)
+        self.count = self.count * keep + 1
+        self.passed = self.passed * keep + rate
+        spans = policy.progress
+        if self.last is not None:
+            self.variance.add((rate - self.last) ** 2 / 2, 1 / spans.slow)
+        self.fast.add(rate, 1 / spans.fast)
+        self.slow.add(rate, 1 / spans.slow)
+        self.last = rate
+
+    @property
+    def pass_rate(self) -> float | None:
+        """The recent pass rate; None without a scored group."""
+        return self.fast.value if self.groups else None
+
+    def progress(self, policy: ProgressPolicy) -> float:
+        """Return the absolute learning progress beyond what noise explains, at least 0.
+
+        For independent results of variance v, averages of rates a and b have the variances v·a/(2 − a) and v·b/(2 − b),
+        and the covariance v·a·b/(a + b − a·b).
+        """
+        a, b = 1 / policy.fast, 1 / policy.slow
+        scale = a / (2 - a) + b / (2 - b) - 2 * a * b / (a + b - a * b)
+        error = math.sqrt(max(0.0, self.variance.value * scale))
+        return max(0.0, abs(self.fast.value - self.slow.value) - policy.noise * error)
+
+    def state(self) -> dict[str, Any]:
+        """Return the record, JSON-ready."""
+        averages = {name: [one.total, one.weight] for name, one in self._averages().items()}
+        counts = {name: getattr(self, name) for name in _COUNTS}
+        return {**counts, **averages, "recent": list(self.recent), "last": self.last}
+
+    @classmethod
+    def load(cls, state: dict[str, Any]) -> SourceRecord:
+        """Return the record of a `state()`."""
+        found = cls(**{name: state[name] for name in _COUNTS}, recent=deque(state["recent"]), last=state["last"])
+        for name, one in found._averages().items():
+            one.total, one.weight = state[name]
+        return found
+
+    def _averages(self) -> dict[str, Average]:
+        return {"fast": self.fast, "slow": self.slow, "variance": self.variance}
+
+
+_COUNTS = ("drawn", "groups", "episodes", "passes", "unscored", "count", "passed")
