@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import AsyncIterator, Callable, Generator
 from importlib.metadata import entry_points
 from typing import Any
@@ -78,17 +79,31 @@ class Player:
 
 
 @pytest.fixture
-def load() -> Callable[[], list[Any]]:
-    """All environment classes of our own that are registered as plugins."""
+def load() -> Callable[..., list[Any]]:
+    """All environment classes of our own that are registered as plugins, or the one that publishes a name."""
 
-    def read() -> list[Any]:
+    def read(published: str | None = None) -> list[Any]:
         ours = [entry for entry in entry_points(group="ludus.environments") if entry.value.startswith("ludus.")]
-        return [entry.load() for entry in ours]
+        return [
+            entry.load()
+            for entry in ours
+            if published is None or published == entry.name or published.startswith(f"{entry.name}-")
+        ]
 
     return read
 
 
 @pytest.fixture
-async def player(load: Callable[[], list[Any]]) -> AsyncIterator[Player]:
-    async with EpisodeHost(load()) as host:
+async def player(
+    load: Callable[..., list[Any]], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Player]:
+    """A player of the environment that the test's parameter `name` names, or of all; sandboxes start on demand."""
+    callspec = getattr(request.node, "callspec", None)
+    classes = load(callspec.params.get("name") if callspec else None)
+    for cls in classes:
+        if cls.sandbox_settings is not None:
+            if shutil.which("bwrap") is None:
+                pytest.skip("bubblewrap is not installed")
+            monkeypatch.setattr(cls, "sandbox_settings", cls.sandbox_settings.but(warm=0))
+    async with EpisodeHost(classes) as host:
         yield Player(host)

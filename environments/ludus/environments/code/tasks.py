@@ -122,16 +122,16 @@ def _broken(problem: Problem, difficulty: Difficulty, recipe: str) -> str:
 def hidden_of(task: CodeTask) -> tuple[Case, ...]:
     """Return the hidden cases. In a repair, those that the given program passes count as guessed."""
     problem = problem_of(task)
-    hidden = make_hidden(problem, digest(f"cases:{task.recipe}"))
     if task.mode == "write":
-        return hidden
-    return mark_passed(hidden, _passed(problem, broken_of(task), hidden))
+        return make_hidden(problem, digest(f"cases:{task.recipe}"))
+    return _hidden_in_repair(problem, task.difficulty, task.recipe)
 
 
 @lru_cache(maxsize=512)
-def _passed(problem: Problem, program: str, hidden: tuple[Case, ...]) -> tuple[bool, ...]:
-    target = compiled(program, problem.entry)
-    return tuple(outcomes_of(target, problem, case.calls) == case.expected for case in hidden)
+def _hidden_in_repair(problem: Problem, difficulty: Difficulty, recipe: str) -> tuple[Case, ...]:
+    hidden = make_hidden(problem, digest(f"cases:{recipe}"))
+    target = compiled(_broken(problem, difficulty, recipe), problem.entry)
+    return mark_passed(hidden, [outcomes_of(target, problem, case.calls) == case.expected for case in hidden])
 
 
 __all__ = ["COUNTS", "DIFFICULTIES", "CodeTask", "broken_of", "examples_of", "hidden_of", "make_task", "problem_of"]
