@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ludus.environments._partition import SECRET_VARIABLE, SplitName, digest, split_of
+from ludus.environments._partition import SECRET_VARIABLE, SplitName, split_of
 from ludus.environments.code import inside
 from ludus.environments.code.checks import Case, compiled, constant_passes, make_hidden, outcomes_of
 from ludus.environments.code.environment import Code, sandbox_settings
@@ -119,7 +119,7 @@ def test_a_secret_gives_other_test_tasks_under_other_ids(monkeypatch: pytest.Mon
     monkeypatch.setenv(SECRET_VARIABLE, "nobody knows this secret")
     secret = held_out_tasks("test", ["easy"])
     assert {task.id for task in public}.isdisjoint(task.id for task in secret)
-    assert len({task.specification for task in public} & {task.specification for task in secret}) < 60
+    assert len({task.specification for task in public} & {task.specification for task in secret}) == 0
     assert all(split_of(drawn_problem("bits", "easy", task.recipe).key) == "test" for task in secret if task.family == "bits")
 
 
@@ -162,7 +162,7 @@ def test_hidden_inputs_are_none_of_the_examples() -> None:
 
 @each_family
 def test_a_guess_of_the_exploits_earns_nothing(family: str) -> None:
-    for index in range(240):
+    for index in range(96):
         task = task_of(DIFFICULTIES[index % 3], index)
         if task.family == family:
             guesses = programs(problem_of(task), examples_of(task), None)
@@ -173,7 +173,7 @@ def test_a_guess_of_the_exploits_earns_nothing(family: str) -> None:
 
 @each_family
 def test_a_fault_earns_nothing_and_shows_in_hidden_cases(family: str) -> None:
-    for index in range(16 * 9):
+    for index in range(16 * 6):
         task = task_of(DIFFICULTIES[index % 3], index)
         if (task.family, task.mode) == (family, "repair"):
             broken = broken_of(task)
@@ -185,7 +185,7 @@ def test_a_fault_earns_nothing_and_shows_in_hidden_cases(family: str) -> None:
 
 def test_half_a_solution_earns_a_part() -> None:
     found = []
-    for index in range(200):
+    for index in range(64):
         task = task_of("medium", index)
         if task.mode == "repair":
             written = task.model_copy(update={"mode": "write"})
@@ -210,7 +210,7 @@ def test_what_a_repair_breaks_is_subtracted() -> None:
 @each_difficulty
 def test_the_tasks_of_this_version_are_fixed(difficulty: Difficulty) -> None:
     content = []
-    for task in held_out_tasks("test", [difficulty])[:32]:
+    for task in held_out_tasks("test", [difficulty])[:16]:
         fault = broken_of(task) if task.mode == "repair" else ""
         cases = [(case.calls, case.expected, case.guessed) for case in (*examples_of(task), *hidden_of(task))]
         content.append([task.specification, task.solution, fault, repr(cases)])
@@ -397,6 +397,7 @@ async def test_a_hidden_folder_cannot_be_read_in_a_sandbox(tmp_path: Path) -> No
         pytest.skip("bubblewrap is not installed")
     folder = Path(ast.__file__).parent / "json"  # a folder that every sandbox shows
     (tmp_path / "README.txt").write_text("nothing")
+    tmp_path.chmod(0o755)
     provider = find_provider("bubblewrap")
     await provider.open()
     try:
@@ -452,7 +453,7 @@ async def test_a_final_message_with_the_program_earns_as_much(player: Any, name:
 @pytest.mark.parametrize("name", [f"code-{difficulty}" for difficulty in DIFFICULTIES])
 async def test_the_episodes_of_this_version_are_fixed(player: Any, name: str) -> None:
     content: list[Any] = []
-    for index in (0, 2, 14, 15):
+    for index in (0, 2):
         [episode] = await player.start(name, "train", index)
         content.append([text_of(message.content) for message in episode.prompt])
         task = player.task(name, "train", index)
@@ -467,7 +468,3 @@ async def test_the_episodes_of_this_version_are_fixed(player: Any, name: str) ->
 
 def _digest(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def test_recipes_are_the_same_everywhere() -> None:
-    assert task_of("easy", 0).recipe == f"{digest('code:train:bits:easy:0:0'):016x}" or task_of("easy", 0).family != "bits"

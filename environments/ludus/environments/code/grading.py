@@ -18,7 +18,7 @@ LONGEST: Final = 20_000
 CASES_WEIGHT: Final = 0.5
 """The weight of the cases that a program passes; the rest is for passing all."""
 
-_BLOCK: Final = re.compile(r"^[ \t]*```[ \t]*(?:python|py|python3)?[ \t]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL | re.I)
+_BLOCK: Final = re.compile(r"```[ \t]*(?:python|py|python3)?[ \t]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL | re.I)
 
 
 def check_program(program: str, entry: str | None = None) -> str:

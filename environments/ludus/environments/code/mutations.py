@@ -144,7 +144,14 @@ def changes_of(source: str) -> Iterator[Change]:
     def span(node: Any) -> tuple[int, int]:
         return place(node.lineno, node.col_offset), place(node.end_lineno, node.end_col_offset)
 
-    for node in _walk(ast.parse(source)):
+    tree = ast.parse(source)
+    keys = sorted({one.slice.value for one in _walk(tree) if isinstance(one, ast.Subscript) and _is_key(one.slice)})
+    for node in _walk(tree):
+        if isinstance(node, ast.For | ast.comprehension) and isinstance(node.iter, ast.Name):
+            yield Change(span(node.iter)[1], span(node.iter)[1], "[1:]")
+        if isinstance(node, ast.Subscript) and _is_key(node.slice) and len(keys) > 1:
+            other = keys[(keys.index(node.slice.value) + 1) % len(keys)]
+            yield Change(*span(node.slice), f'"{other}"')
         if isinstance(node, ast.Compare):
             left = node.left
             for operator, right in zip(node.ops, node.comparators, strict=True):
@@ -183,6 +190,10 @@ def _walk(node: ast.AST) -> Iterator[ast.AST]:
     if not isinstance(node, ast.JoinedStr):
         for inner in ast.iter_child_nodes(node):
             yield from _walk(inner)
+
+
+def _is_key(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is str
 
 
 def _reads(node: ast.Assign) -> bool:

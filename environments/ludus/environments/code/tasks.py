@@ -64,7 +64,7 @@ def held_out_task(split: SplitName, difficulties: Sequence[Difficulty], index: i
 def _made_once(split: SplitName, difficulties: Sequence[Difficulty], fresh: FreshTests | None) -> Sequence[CodeTask]:
     rng = random.Random(digest(f"code:{split}:{fresh.secret if fresh else ''}"))
     prefix = f"{split}-{fresh.name}" if fresh else split
-    seen: set[str] = set()
+    seen = {task.specification for task in _made_once(split, difficulties, None)} if fresh else set[str]()
     tasks: list[CodeTask] = []
     while len(tasks) < COUNTS[split]:
         family, difficulty, mode = _kind(difficulties, len(tasks))
@@ -78,7 +78,9 @@ def _made_once(split: SplitName, difficulties: Sequence[Difficulty], fresh: Fres
 
 def _kind(difficulties: Sequence[Difficulty], index: int) -> tuple[str, Difficulty, Mode]:
     turn, place = divmod(index, len(NAMES))
-    return NAMES[place], difficulties[(turn + place) % len(difficulties)], "repair" if (turn + index) % 3 == 2 else "write"
+    round, step = divmod(turn, len(difficulties))
+    mode: Mode = "repair" if (round + place) % 3 == 2 else "write"
+    return NAMES[place], difficulties[(step + place) % len(difficulties)], mode
 
 
 def _task(id: str, family: str, difficulty: Difficulty, mode: Mode, recipe: str, problem: Problem) -> CodeTask:

@@ -12,13 +12,15 @@ NAMES: Final = ("scramble", "mix_bits", "encode_words", "process_bits", "twiddle
 
 def rules(rng: random.Random, width: int) -> list[Rule]:
     """Return rules that change an integer n of `width` bits."""
-    full, k, half = 2**width - 1, rng.randint(1, width // 2), width // 2
+    full, half = 2**width - 1, width // 2
+    k = rng.randint(1, half - 1)
+    back = k % (half - 1) + 1
     mask, place = rng.randint(1, full - 1), rng.randrange(width)
     return [
         Rule("rotate-left", f"Rotate the bits by {k} to the left: those that leave on the left come in on the right.",
              f"n = (n << {k} | n >> {width - k}) & {full}"),
-        Rule("rotate-right", f"Rotate the bits by {k} to the right: those that leave on the right come in on the left.",
-             f"n = (n >> {k} | n << {width - k}) & {full}"),
+        Rule("rotate-right", f"Rotate the bits by {back} to the right: those that leave on the right come in on the left.",
+             f"n = (n >> {back} | n << {width - back}) & {full}"),
         Rule("xor-shift", f"Replace n by n XOR (n shifted to the right by {k}).", f"n = n ^ n >> {k}"),
         Rule("xor-mask", f"Replace n by n XOR {mask}.", f"n = n ^ {mask}"),
         Rule("reverse", f"Reverse the order of the {width} bits.", f'n = int(f"{{n:0{width}b}}"[::-1], 2)'),

@@ -91,6 +91,8 @@ def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
     """Return a problem."""
     counts = {"easy": (1, 2), "medium": (3, 3), "hard": (4, 6)}[difficulty]
     chosen = pick_distinct(rng, rules(rng), *counts)
+    if {"rotate", "rotate-back"} <= {rule.name for rule in chosen}:  # they may undo each other
+        chosen = [rule for rule in chosen if rule.name != "rotate-back"]
     finish = rng.choice(finishes(rng)[: 3 if difficulty == "easy" else 9])
     name = rng.choice(NAMES)
     signature = f"def {name}(rows: list[list[int]]) -> {finish.name.partition(':')[0]}:"
