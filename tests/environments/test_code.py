@@ -42,7 +42,7 @@ each_family = pytest.mark.parametrize("family", FAMILIES)
 each_difficulty = pytest.mark.parametrize("difficulty", DIFFICULTIES)
 
 GOLDEN_TASKS: Final = {"easy": "", "medium": "", "hard": ""}
-"""Digests of the first test tasks of each level: prompt, examples, hidden cases with their expected values, and fault."""
+"""Digests of the first test tasks of each level: specification, examples, hidden cases with their values, and fault."""
 
 GOLDEN_EPISODES: Final = {"easy": "", "medium": "", "hard": ""}
 """Digests of what the first training tasks of each level show and reward. A change of these, or of those above, raises
@@ -120,7 +120,8 @@ def test_a_secret_gives_other_test_tasks_under_other_ids(monkeypatch: pytest.Mon
     secret = held_out_tasks("test", ["easy"])
     assert {task.id for task in public}.isdisjoint(task.id for task in secret)
     assert len({task.specification for task in public} & {task.specification for task in secret}) == 0
-    assert all(split_of(drawn_problem("bits", "easy", task.recipe).key) == "test" for task in secret if task.family == "bits")
+    bits = [task.recipe for task in secret if task.family == "bits"]
+    assert {split_of(drawn_problem("bits", "easy", recipe).key) for recipe in bits} == {"test"}
 
 
 # Hidden cases.
@@ -227,8 +228,12 @@ def test_each_change_of_a_program_is_valid_python() -> None:
 
 # Values.
 
-VALUES = (0, 1, -7, 10**50, True, False, None, 0.5, -0.0, "", "a", "\ud800", [], [1], (1,), {"a": [1, (2,)]}, {1: 2}, {1, 2})
-DIFFERENT = [(True, 1), (1, 1.0), (0, False), (None, 0), ([1], (1,)), ("1", 1), ({"1": 2}, {1: 2}), ({}, []), ([], set())]
+VALUES: Final[tuple[Any, ...]] = (
+    0, 1, -7, 10**50, True, False, None, 0.5, -0.0, "", "a", "\ud800", [], [1], (1,), {"a": [1, (2,)]}, {1: 2}, {1, 2},
+)  # fmt: skip
+DIFFERENT = [
+    (True, 1), (1, 1.0), (0, False), (None, 0), ([1], (1,)), ("1", 1), ({"1": 2}, {1: 2}), ({}, []), ([], set()),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
@@ -288,7 +293,8 @@ def test_output_without_the_nonce_or_of_another_form_has_no_results(said: bytes)
 @pytest.mark.parametrize(
     "answer",
     ["", "{", "[]", "1", "null", '{"outcomes": 5}', '{"outcomes": {}}', "[" * 15_000, '{"outcomes": ' + "[" * 15_000,
-     '{"failed": [1]}', "x" * (CASE_BYTES + 1), '{"outcomes": ["' + "9" * 5000 + '"]}', '{"outcomes": [' + "9" * 5000 + "]}"],
+     '{"failed": [1]}', "x" * (CASE_BYTES + 1), '{"outcomes": ["' + "9" * 5000 + '"]}',
+     '{"outcomes": [' + "9" * 5000 + "]}"],
 )  # fmt: skip
 def test_no_answer_of_a_case_passes_or_breaks_the_comparison(answer: str) -> None:
     [result] = read_results(ended(NONCE + json.dumps([answer]).encode()), NONCE, 1)
@@ -332,7 +338,8 @@ async def answers(box: Sandbox, program: str, *cases: Any, kind: str = "function
 
 async def test_each_case_runs_alone_and_within_its_limits(box: Sandbox) -> None:
     program = (
-        "import os\nseen = []\ndef f(what):\n    seen.append(what)\n    if what == 'memory':\n        bytearray(10 ** 9)\n"
+        "import os\nseen = []\ndef f(what):\n    seen.append(what)\n"
+        "    if what == 'memory':\n        bytearray(10 ** 9)\n"
         "    if what == 'exit':\n        os._exit(0)\n    if what == 'large':\n        return ['x' * 9000] * 9\n"
         "    if what == 'odd':\n        return object()\n    return seen\n"
     )
@@ -350,7 +357,8 @@ async def test_calls_of_one_case_share_arguments_and_state(box: Sandbox) -> None
 
 
 async def test_generators_and_classes_answer_too(box: Sandbox) -> None:
-    [found] = await answers(box, "def f(n):\n    while True:\n        yield n\n        n += 1\n", [[[4], 3]], kind="iterator")
+    program = "def f(n):\n    while True:\n        yield n\n        n += 1\n"
+    [found] = await answers(box, program, [[[4], 3]], kind="iterator")
     assert found.matches([["value", inside.encode([4, 5, 6])]])
     program = "class f:\n    def __init__(self, n):\n        self.n = n\n    def plus(self, m):\n        self.n += m\n"
     [found] = await answers(box, program + "        return self.n\n", [[1], ["plus", 2], ["gone"]], kind="class")
@@ -374,7 +382,8 @@ def f(what):
     except OSError as error:
         return type(error).__name__
 """
-    files, memory, output, given = await answers(box, program, *([[one]] for one in ("files", "memory", "output", "input")))
+    places = ("files", "memory", "output", "input")
+    files, memory, output, given = await answers(box, program, *([[one]] for one in places))
     assert files.matches([["value", inside.encode([0, 1, 2])]])
     for one in (memory, output, given):
         assert one.matches([["value", inside.encode("PermissionError")]])
@@ -392,16 +401,21 @@ def test_an_installed_package_is_hidden_from_sandboxes() -> None:
     assert sandbox_settings(folder, ("/opt",)).readonly == ()
 
 
-async def test_a_hidden_folder_cannot_be_read_in_a_sandbox(tmp_path: Path) -> None:
+@pytest.fixture
+def nothing(tmp_path: Path) -> Path:
+    (tmp_path / "README.txt").write_text("nothing")
+    tmp_path.chmod(0o755)
+    return tmp_path
+
+
+async def test_a_hidden_folder_cannot_be_read_in_a_sandbox(nothing: Path) -> None:
     if shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not installed")
     folder = Path(ast.__file__).parent / "json"  # a folder that every sandbox shows
-    (tmp_path / "README.txt").write_text("nothing")
-    tmp_path.chmod(0o755)
     provider = find_provider("bubblewrap")
     await provider.open()
     try:
-        settings = sandbox_settings(folder, ("/nowhere",)).but(readonly=((str(tmp_path), str(folder)),), warm=0)
+        settings = sandbox_settings(folder, ("/nowhere",)).but(readonly=((str(nothing), str(folder)),), warm=0)
         async with await provider.create(settings) as box:
             result = await box.run(["ls", str(folder)])
             assert result.text == "README.txt\n"
@@ -441,7 +455,8 @@ async def test_tools_show_differences_output_and_own_lines(player: Any, name: st
 
 @pytest.mark.parametrize("name", ["code"])
 async def test_a_final_message_with_the_program_earns_as_much(player: Any, name: str) -> None:
-    for index, text, value in ((0, "{}", 1.0), (1, "Use {}", 1.0), (2, "no program", 0.0), (3, "{}" + "#" * 20_000, 0.0)):
+    messages = ("{}", 1.0), ("Use {}", 1.0), ("no program", 0.0), ("{}" + "#" * 20_000, 0.0)
+    for index, (text, value) in enumerate(messages):
         [episode] = await player.start(name, "train", index)
         program = f"```python\n{player.task(name, 'train', index).solution}"
         closing = "\n```\nThis is right."
@@ -457,7 +472,7 @@ async def test_the_episodes_of_this_version_are_fixed(player: Any, name: str) ->
         [episode] = await player.start(name, "train", index)
         content.append([text_of(message.content) for message in episode.prompt])
         task = player.task(name, "train", index)
-        wrong = broken_of(task) if task.mode == "repair" else f"def {problem_of(task).entry}(*given):\n    return given\n"
+        wrong = f"def {problem_of(task).entry}(*given):\n    return given\n"
         for call in (Call("test", {"program": wrong}), Call("submit", {"program": task.solution})):
             result = await player.step(episode.episode, call.tool, **call.arguments)
             content.append(text_of(result.content))

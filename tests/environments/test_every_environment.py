@@ -30,10 +30,7 @@ SANDBOXED = {"code": 1}
 
 each_environment = pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=pytest.mark.suite("code")) if name.startswith("code-") else name
-        for name in NAMES
-    ],
+    [pytest.param(name, marks=pytest.mark.suite("code")) if name.startswith("code-") else name for name in NAMES],
 )
 each_split = pytest.mark.parametrize("split", SPLITS)
 
@@ -300,7 +297,9 @@ async def test_the_readme_names_its_tools_fields_components_and_counts(player: A
         assert f"`{player.host.catalog[name].info.version}`" in readme
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(("arithmetic", "connect_four", "code-"))])
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if not name.startswith(("arithmetic", "connect_four", "code-"))]
+)
 async def test_a_fork_goes_on_as_the_original_does(player: Any, name: str) -> None:
     [episode] = await player.start(name, "train", 2, seed=5)
     tool, parameter = player_mistake(episode)

@@ -45,9 +45,8 @@ class Case:
     given: bool = False
 
 
-_BLIND: Final = tuple(
-    ["value", inside.encode(value)] for value in ([], "", {}, 0, 1, -1, None, False, True, [[]], [0], [-1])
-)
+_CONSTANTS: Final[tuple[Any, ...]] = ([], "", {}, 0, 1, -1, None, False, True, [[]], [0], [-1])
+_BLIND: Final = tuple(["value", inside.encode(value)] for value in _CONSTANTS)
 """The outcomes of programs that always return the same."""
 
 _PLAIN: Final[tuple[Callable[..., Any], ...]] = (
@@ -96,7 +95,7 @@ class _Drawer:
         return [self.case("edge", self._calls(edge)) for edge in self.problem.edges]
 
     def draw(self, group: Group, size: int, count: int) -> list[Case]:
-        """Draw until there are enough cases with new outcomes that are not guessed, but not for ever."""
+        """Draw until there are enough cases with new outcomes that are not guessed, but not without end."""
         found: list[tuple[int, Case]] = []
         for _ in range(DRAWN if size < 2 else 2 * count):
             drawn = self.problem.sample(self._rng, size)
@@ -179,5 +178,6 @@ def _solves(guess: Callable[..., Any], case: Case) -> bool:
 
 def constant_passes(cases: Sequence[Case]) -> int:
     """Return how many cases that are not guessed a program passes that always returns the same."""
-    alike = [case.expected[0] for case in cases if not case.guessed and all(one == case.expected[0] for one in case.expected)]
+    scored = [case.expected for case in cases if not case.guessed]
+    alike = [outcomes[0] for outcomes in scored if all(one == outcomes[0] for one in outcomes)]
     return max(Counter(map(json.dumps, alike)).values(), default=0)

@@ -92,7 +92,7 @@ class Code(Environment[CodeTask]):
         else:
             faults = "a fault or two" if self.task.difficulty == "hard" else "a fault"
             task = (
-                f"This Python program has {faults}. Find out where it differs from the specification, and repair it.\n\n"
+                f"This Python program has {faults}. Find where it differs from the specification, and repair it.\n\n"
                 f"```python\n{self.broken.rstrip()}\n```\n\nSpecification of `{self.problem.entry}`:\n\n"
                 f"{self.task.specification}"
             )
@@ -129,8 +129,8 @@ class Code(Environment[CodeTask]):
             return [f"{call_text(self.problem, calls, 0)}", f"  no result: {result.message}"]
         for place, (one, other) in enumerate(zip(found, expected, strict=True)):
             if not CaseResult([one]).matches([other]):
-                lines = [call_text(self.problem, calls, place), f"  expected: {render(other)}", f"  found:    {render(one)}"]
-                return [*lines, *([f"  {result.message}"] if result.message else [])]
+                lines = [call_text(self.problem, calls, place), f"  expected: {render(other)}"]
+                return [*lines, f"  found:    {render(one)}", *([f"  {result.message}"] if result.message else [])]
         return []
 
     @tool

@@ -84,13 +84,14 @@ def decode(tree: list[Any]) -> Any:
     if kind == "none":
         return None
     [inner] = rest
-    plain = {"bool": lambda: inner == "True", "int": lambda: int(inner), "float": lambda: float(inner),
-             "str": lambda: inner}  # fmt: skip
-    if kind in plain:
-        return plain[kind]()
     if kind == "dict":
         return {decode(key): decode(item) for key, item in inner}
-    return {"list": list, "tuple": tuple, "set": set}[kind](decode(item) for item in inner)
+    if kind in ("list", "tuple", "set"):
+        items = [decode(item) for item in inner]
+        return items if kind == "list" else tuple(items) if kind == "tuple" else set(items)
+    if kind == "bool":
+        return inner == "True"
+    return inner if kind == "str" else int(inner) if kind == "int" else float(inner)
 
 
 def outcome_of(function: Any, arguments: Any, count: int = -1) -> list[Any]:

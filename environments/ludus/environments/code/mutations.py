@@ -67,8 +67,9 @@ def broken_program(problem: Problem, hidden: Sequence[Case], difficulty: Difficu
 
 
 def _choose(
-    problem: Problem, source: str, hidden: Sequence[Case], rng: random.Random, *, wanted: int, easy: bool, fewest: int = 1
-) -> str:
+    problem: Problem, source: str, hidden: Sequence[Case], rng: random.Random,
+    *, wanted: int, easy: bool, fewest: int = 1,
+) -> str:  # fmt: skip
     changes = list(changes_of(source))
     rng.shuffle(changes)
     scored = sum(not case.guessed for case in hidden)
@@ -145,12 +146,12 @@ def changes_of(source: str) -> Iterator[Change]:
         return place(node.lineno, node.col_offset), place(node.end_lineno, node.end_col_offset)
 
     tree = ast.parse(source)
-    keys = sorted({one.slice.value for one in _walk(tree) if isinstance(one, ast.Subscript) and _is_key(one.slice)})
+    keys = sorted({key for one in _walk(tree) if (key := _key_of(one)) is not None})
     for node in _walk(tree):
         if isinstance(node, ast.For | ast.comprehension) and isinstance(node.iter, ast.Name):
             yield Change(span(node.iter)[1], span(node.iter)[1], "[1:]")
-        if isinstance(node, ast.Subscript) and _is_key(node.slice) and len(keys) > 1:
-            other = keys[(keys.index(node.slice.value) + 1) % len(keys)]
+        if isinstance(node, ast.Subscript) and (key := _key_of(node)) is not None and len(keys) > 1:
+            other = keys[(keys.index(key) + 1) % len(keys)]
             yield Change(*span(node.slice), f'"{other}"')
         if isinstance(node, ast.Compare):
             left = node.left
@@ -192,8 +193,10 @@ def _walk(node: ast.AST) -> Iterator[ast.AST]:
             yield from _walk(inner)
 
 
-def _is_key(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and type(node.value) is str
+def _key_of(node: ast.AST) -> str | None:
+    """Return the text in the brackets of `row["text"]`; None for another node."""
+    inner = node.slice if isinstance(node, ast.Subscript) else None
+    return inner.value if isinstance(inner, ast.Constant) and isinstance(inner.value, str) else None
 
 
 def _reads(node: ast.Assign) -> bool:
@@ -212,6 +215,4 @@ def _between(source: str, start: int, end: int, text: str) -> Change:
 
 def mark_passed(cases: Sequence[Case], passed: Sequence[bool]) -> tuple[Case, ...]:
     """Return the cases, where those that the given program passes count as guessed."""
-    return tuple(
-        replace(case, guessed=case.guessed or one, given=one) for case, one in zip(cases, passed, strict=True)
-    )
+    return tuple(replace(case, guessed=case.guessed or one, given=one) for case, one in zip(cases, passed, strict=True))

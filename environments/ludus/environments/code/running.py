@@ -90,7 +90,8 @@ async def run_cases(
         SandboxFailed: the machine lost the sandbox. Nothing that the program does raises an error here.
     """
     request = {
-        "program": program, "entry": entry, "kind": kind, "cases": [[inside.encode(call) for call in case] for case in cases],
+        "program": program, "entry": entry, "kind": kind,
+        "cases": [[inside.encode(call) for call in case] for case in cases],
         "seconds": CASE_SECONDS, "late": LATE_CASES, "bytes": CASE_BYTES, "memory": CASE_MEMORY,
     }  # fmt: skip
     nonce = secrets.token_hex(16).encode()

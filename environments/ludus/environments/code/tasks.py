@@ -51,7 +51,7 @@ def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) 
 
 
 def held_out_tasks(split: SplitName, difficulties: Sequence[Difficulty]) -> Sequence[CodeTask]:
-    """Return all tasks of the split for validation or test, none of them twice; families and difficulties take turns."""
+    """Return all tasks of the split for validation or test, none of them twice."""
     return _made_once(split, tuple(difficulties), fresh_tests() if split == "test" else None)
 
 

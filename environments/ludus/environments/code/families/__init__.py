@@ -6,7 +6,24 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ludus.environments.code.families import bits, classes, dates, formatting, graphs, grids, intervals, iterators, machines, matrices, numbers, optimize, parsing, records, strings, trees
+from ludus.environments.code.families import (
+    bits,
+    classes,
+    dates,
+    formatting,
+    graphs,
+    grids,
+    intervals,
+    iterators,
+    machines,
+    matrices,
+    numbers,
+    optimize,
+    parsing,
+    records,
+    strings,
+    trees,
+)
 from ludus.environments.code.problem import Difficulty, Problem
 
 FAMILIES: Final[Mapping[str, Callable[[random.Random, Difficulty], Problem]]] = {

@@ -32,16 +32,18 @@ def _store(rng: random.Random, difficulty: Difficulty) -> Problem:
     out = rng.choice(_OUT[:2] if difficulty == "easy" else _OUT)
     again = rng.choice((
         Rule("replace", "replaces the value, and the key keeps its place in the order of adding", "pass"),
-        Rule("renew", "replaces the value, and counts as adding the key anew", "del self.values[key]"),
+        Rule("renew", "replaces the value, and counts as adding the key again", "del self.values[key]"),
         Rule("add", "adds the given value to the one that is there, and the key keeps its place in the order of adding",
              "value += self.values[key]"),
         Rule("ignore", "changes nothing and returns None", "return None"),
     ))  # fmt: skip
-    missing = rng.choice((
-        Rule("none", "returns None", "return None"),
-        Rule("error", "raises KeyError", "raise KeyError(key)"),
-        Rule("minus", "returns -1", "return -1"),
-    ))
+    missing = rng.choice(
+        (
+            Rule("none", "returns None", "return None"),
+            Rule("error", "raises KeyError", "raise KeyError(key)"),
+            Rule("minus", "returns -1", "return -1"),
+        )
+    )
     returns = rng.choice((
         Rule("nothing", "It returns None.", ""),
         Rule("victim", "It returns the key that had to go, or None if there was none.", "gone"),
@@ -125,20 +127,9 @@ def _store(rng: random.Random, difficulty: Difficulty) -> Problem:
     )  # fmt: skip
 
 
-def _accounts(rng: random.Random, difficulty: Difficulty) -> Problem:
-    title = rng.choice(("Ledger", "Bank", "Treasury", "Points"))
-    fee, floor, bonus = rng.randint(1, 3), rng.choice((0, 0, -20)), rng.randint(3, 5)
-    enough = rng.choice((
-        Rule("error", "raises ValueError and changes nothing", 'raise ValueError("not enough")'),
-        Rule("false", "returns False and changes nothing", "return False"),
-        Rule("part", "takes only as much as is there and returns False",
-             "self.book(name, FLOOR - self.balances[name])\n    return False"),
-    ))  # fmt: skip
-    unknown = rng.choice((
-        Rule("error", "raises KeyError", "raise KeyError(name)"),
-        Rule("open", "opens the account with 0 first", "self.balances[name] = 0"),
-    ))
-    pool = [
+def _account_extras() -> list[Rule]:
+    """Return further methods."""
+    return [
         Rule("history", "`history(name)` returns the list of all changes of the account, as integers in order (a change "
              "by 0 is one, too).", "def history(self, name):\n    self.check(name)\n    return list(self.changes.get(name, []))"),
         Rule("undo", "`undo()` takes back the last change of any account that has not been taken back, without a trace, "
@@ -152,22 +143,17 @@ def _accounts(rng: random.Random, difficulty: Difficulty) -> Problem:
              "def total(self):\n    return sum(self.balances.values())"),
         Rule("report", '`report()` returns a list of texts "name: amount", in alphabetical order of the names.',
              'def report(self):\n    return [f"{name}: {self.balances[name]}" for name in sorted(self.balances)]'),
-        Rule("interest", f"`interest()` adds to each account a tenth of what is there, rounded down, if that is more "
+        Rule("interest", "`interest()` adds to each account a tenth of what is there, rounded down, if that is more "
              "than 0; it counts as a change, in alphabetical order of the names. It returns the sum that was added.",
              "def interest(self):\n    total = 0\n    for name in sorted(self.balances):\n"
              "        plus = self.balances[name] // 10\n        if plus > 0:\n            self.book(name, plus)\n"
              "            total += plus\n    return total"),
     ]  # fmt: skip
-    extras = rng.sample(pool, {"easy": 1, "medium": 2, "hard": 3}[difficulty])
-    charge = Rule("free", "", "0") if difficulty == "easy" else rng.choice((
-        Rule("free", "", "0"),
-        Rule("fee", f" Each withdrawal costs {fee} more, which also must be there.", str(fee)),
-        Rule("large", f" A withdrawal of more than {10 * bonus} costs {fee} more, which also must be there.",
-             f"{fee} * (amount > {10 * bonus})"),
-    ))  # fmt: skip
-    gift = rng.random() < 0.4 and difficulty != "easy"
-    bound = f"A withdrawal must leave at least {floor} in the account." if floor else "An account cannot fall below 0."
-    lines = f"""\
+
+
+def _account_source(title: str, bonus: int, floor: int, enough: Rule, unknown: Rule, charge: Rule) -> str:
+    """Return the class without further methods; a bonus of 0 is none."""
+    return f"""\
 class {title}:
     def __init__(self):
         self.balances = {{}}
@@ -186,7 +172,7 @@ class {title}:
     def deposit(self, name, amount):
         if name not in self.balances:
             self.balances[name] = 0
-        self.book(name, amount{f" + {bonus} * (amount >= 50)" if gift else ""})
+        self.book(name, amount{f" + {bonus} * (amount >= 50)" if bonus else ""})
         return self.balances[name]
 
     def withdraw(self, name, amount):
@@ -201,6 +187,34 @@ class {title}:
         self.check(name)
         return self.balances[name]
 """
+
+
+def _accounts(rng: random.Random, difficulty: Difficulty) -> Problem:
+    title = rng.choice(("Ledger", "Bank", "Treasury", "Points"))
+    fee, floor, bonus = rng.randint(1, 3), rng.choice((0, 0, -20)), rng.randint(3, 5)
+    enough = rng.choice((
+        Rule("error", "raises ValueError and changes nothing", 'raise ValueError("not enough")'),
+        Rule("false", "returns False and changes nothing", "return False"),
+        Rule("part", "takes only as much as is there and returns False",
+             "self.book(name, FLOOR - self.balances[name])\n    return False"),
+    ))  # fmt: skip
+    unknown = rng.choice(
+        (
+            Rule("error", "raises KeyError", "raise KeyError(name)"),
+            Rule("open", "opens the account with 0 first", "self.balances[name] = 0"),
+        )
+    )
+    pool = _account_extras()
+    extras = rng.sample(pool, {"easy": 1, "medium": 2, "hard": 3}[difficulty])
+    charge = Rule("free", "", "0") if difficulty == "easy" else rng.choice((
+        Rule("free", "", "0"),
+        Rule("fee", f" Each withdrawal costs {fee} more, which also must be there.", str(fee)),
+        Rule("large", f" A withdrawal of more than {10 * bonus} costs {fee} more, which also must be there.",
+             f"{fee} * (amount > {10 * bonus})"),
+    ))  # fmt: skip
+    gift = rng.random() < 0.4 and difficulty != "easy"
+    bound = f"A withdrawal must leave at least {floor} in the account." if floor else "An account cannot fall below 0."
+    lines = _account_source(title, bonus * gift, floor, enough, unknown, charge)
     for extra in extras:
         lines += "\n" + _lines(extra.code, 1) + "\n"
     names = {extra.name for extra in extras}
@@ -217,8 +231,12 @@ class {title}:
         for _ in range(rng.randint(*((6, 8), (12, 22), (60, 90))[size])):
             method = rng.choice(("deposit", "deposit", "withdraw", "withdraw", "balance", *names, *names))
             name = rng.choice(people)
-            amount = [rng.choice((rng.randint(1, 30), rng.randint(40, 90)))] if method in ("deposit", "withdraw") else []
-            calls.append([method, *([] if method in ("undo", "richest", "total", "report", "interest") else [name]), *amount])
+            amount = (
+                [rng.choice((rng.randint(1, 30), rng.randint(40, 90)))] if method in ("deposit", "withdraw") else []
+            )
+            calls.append(
+                [method, *([] if method in ("undo", "richest", "total", "report", "interest") else [name]), *amount]
+            )
         return calls
 
     rules = (

@@ -125,11 +125,17 @@ def _paragraph(rng: random.Random, difficulty: Difficulty) -> Problem:
     ]  # fmt: skip
     before = [
         Rule("none", "", ""),
-        Rule("capital", "Change the first character of each word to upper case, and leave the others as they are.",
-             "words = [word[0].upper() + word[1:] for word in words]"),
+        Rule(
+            "capital",
+            "Change the first character of each word to upper case, and leave the others as they are.",
+            "words = [word[0].upper() + word[1:] for word in words]",
+        ),
         Rule("unique", "Of equal words, keep only the first.", "words = list(dict.fromkeys(words))"),
-        Rule("doubled", "Leave out each word that equals the word before it in the text.",
-             "words = [word for place, word in enumerate(words) if place == 0 or words[place - 1] != word]"),
+        Rule(
+            "doubled",
+            "Leave out each word that equals the word before it in the text.",
+            "words = [word for place, word in enumerate(words) if place == 0 or words[place - 1] != word]",
+        ),
     ]
     if difficulty == "easy":
         align, chosen, first = Rule("left", "", ""), rng.sample(extra[:3], rng.randint(0, 1)), before[0]
@@ -167,9 +173,9 @@ def _paragraph(rng: random.Random, difficulty: Difficulty) -> Problem:
     )  # fmt: skip
 
 
-def _quantities(rng: random.Random, difficulty: Difficulty) -> Problem:
-    unit = rng.choice(("item", "file", "point", "step"))
-    forms = [
+def _forms(unit: str) -> list[Rule]:
+    """Return ways to write an integer `number` as `text`."""
+    return [
         Rule("duration", "as a duration of so many seconds, with hours, minutes and seconds as in 1h 5m 20s, where "
              "parts that are 0 are left out, and 0 is 0s",
              'parts = [f"{number // 3600}h"] * (number >= 3600) + [f"{number // 60 % 60}m"] * (number // 60 % 60 > 0)\n'
@@ -198,6 +204,11 @@ def _quantities(rng: random.Random, difficulty: Difficulty) -> Problem:
              'text = f"{number:,}".replace(",", "\'")'),
         Rule("padded", "with leading zeros up to 6 digits", 'text = f"{number:06}"'),
     ]  # fmt: skip
+
+
+def _quantities(rng: random.Random, difficulty: Difficulty) -> Problem:
+    unit = rng.choice(("item", "file", "point", "step"))
+    forms = _forms(unit)
     select = rng.choice((
         Rule("all", "", ""),
         Rule("sorted", "Sort the numbers, the smallest first.", "numbers = sorted(numbers)"),
@@ -237,7 +248,9 @@ def _quantities(rng: random.Random, difficulty: Difficulty) -> Problem:
         return "".join(f"{'    ' * levels}{line}\n" for line in code.splitlines())
 
     inner = (
-        f"    if {condition.code}:\n{block(first.code, 2)}    else:\n{block(second.code, 2)}" if two else block(first.code, 1)
+        f"    if {condition.code}:\n{block(first.code, 2)}    else:\n{block(second.code, 2)}"
+        if two
+        else block(first.code, 1)
     )
     written = (
         f"Numbers that {condition.text} are written {first.text}. The others are written {second.text}." if two else

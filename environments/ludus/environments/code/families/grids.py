@@ -64,14 +64,17 @@ def _regions(rng: random.Random, difficulty: Difficulty) -> Problem:
     ))  # fmt: skip
     if alike.name != "filled" and rng.random() < 0.25:
         result = Rule(
-            "dict[str, int]:counts", "Return a dictionary from each character that occurs in a region to the number of "
+            "dict[str, int]:counts",
+            "Return a dictionary from each character that occurs in a region to the number of "
             "regions with this character.",
             "counts = {}\nfor region in regions:\n    y, x = region[0]\n"
             "    counts[board[y][x]] = counts.get(board[y][x], 0) + 1\nreturn counts",
         )
     name = rng.choice(("find_regions", "map_areas", "explore_board", "survey"))
     signature = f"def {name}(board: list[str]) -> {result.name.partition(':')[0]}:"
-    belongs = f"            if (y, x) in seen or not ({alike.code}):\n" if alike.code else "            if (y, x) in seen:\n"
+    belongs = (
+        f"            if (y, x) in seen or not ({alike.code}):\n" if alike.code else "            if (y, x) in seen:\n"
+    )
     body = (
         "regions, seen = [], set()\nfor y in range(len(board)):\n        for x in range(len(board[0])):\n"
         f"{belongs}                continue\n            seen.add((y, x))\n            region = [(y, x)]\n"
@@ -115,12 +118,17 @@ def _automaton(rng: random.Random, difficulty: Difficulty) -> Problem:
     name = rng.choice(("evolve", "grow_board", "next_board", "step_board"))
     signature = f"def {name}(board: list[str]) -> {result.name.partition(':')[0]}:"
     place = "board[(y + dy) % len(board)][(x + dx) % len(row)]" if wrap else "board[y + dy][x + dx]"
-    condition = f'{place} == "#"' if wrap else f'0 <= y + dy < len(board) and 0 <= x + dx < len(row)\n                        and {place} == "#"'
+    condition = (
+        f'{place} == "#"'
+        if wrap
+        else f'0 <= y + dy < len(board) and 0 <= x + dx < len(row)\n                        and {place} == "#"'
+    )
     free = 'cell == "." and ' if age else ""
     other = '"o" if cell == "#" else "."' if age else '"."'
     body = (
-        'history = [sum(row.count("#") for row in board)]\n' * ("history" in result.name)
-        + f"for step in range({steps}):\n    following = []\n    for y, row in enumerate(board):\n        line = \"\"\n"
+        'history = [sum(row.count("#") for row in board)]\n'
+        * ("history" in result.name)
+        + f'for step in range({steps}):\n    following = []\n    for y, row in enumerate(board):\n        line = ""\n'
         "        for x, cell in enumerate(row):\n"
         f"            count = sum(1 for dy, dx in {_SIDES[side][1]}\n                        if {condition})\n"
         f'            alive = count in {tuple(stay)!r} if cell == "#" else {free}count in {tuple(born)!r}\n'
@@ -192,7 +200,7 @@ def _gravity(rng: random.Random, difficulty: Difficulty) -> Problem:
     name = rng.choice(("drop_stones", "settle", "tilt_board", "shake"))
     signature = f"def {name}(board: list[str]) -> {result.name.partition(':')[0]}:"
     helper = (
-        "def fall(line):\n    parts = [part.replace(\".\", \"\").ljust(len(part), \".\") for part in line.split(\"#\")]\n"
+        'def fall(line):\n    parts = [part.replace(".", "").ljust(len(part), ".") for part in line.split("#")]\n'
         '    return "#".join(parts)'
     )
     lines = {
@@ -256,12 +264,16 @@ def _sliding(rng: random.Random, difficulty: Difficulty) -> Problem:
         "    return row + [0] * (len(line) - len(row))\n\n"
     )
     if not score:
-        body = body.replace("merges = 0\n\n", "").replace("    \n    row, fixed", "    row, fixed").replace(
-            "            \n        else", "        else"
+        body = (
+            body.replace("merges = 0\n\n", "")
+            .replace("    \n    row, fixed", "    row, fixed")
+            .replace("            \n        else", "        else")
         )
     if again:
-        body = body.replace("row, fixed = [], False", "row = []").replace("            fixed = True\n", "").replace(
-            "            fixed = False\n", ""
+        body = (
+            body.replace("row, fixed = [], False", "row = []")
+            .replace("            fixed = True\n", "")
+            .replace("            fixed = False\n", "")
         )
     lines = {
         "left": "board = [push(line) for line in board]", "right": "board = [push(line[::-1])[::-1] for line in board]",

@@ -75,7 +75,7 @@ def stages(rng: random.Random) -> list[Rule]:
 
 
 _ENDLESS_TROUBLE = frozenset(("new", "record", "keep", "drop", "changes"))
-"""Stages that may wait for ever for a number to pass on, so they only follow sources that end."""
+"""Stages that may wait without end for a number to pass on, so they only follow sources that end."""
 
 
 _SHORTENING = frozenset(("keep", "new", "every", "chunks", "window", "record", "skip", "changes"))
@@ -117,7 +117,7 @@ def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
         if "list" in parameters:
             numbers = [rng.randint(-9, 40) for _ in range(rng.randint(*((5, 8), (12, 24), (80, 120))[size]))]
             if kind == "cycle":
-                numbers = numbers[:rng.randint(3, 7)]
+                numbers = numbers[: rng.randint(3, 7)]
             if len(numbers) > 4:
                 numbers[3] = numbers[2]
             return ((numbers,), count)
@@ -126,7 +126,9 @@ def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
             return ((low, low + rng.choice((-1, 1)) * rng.randint(15, 40 if size < 2 else 200)), count)
         return ((rng.randint(-9, 30), rng.randint(1, 12)), count)
 
-    edges: tuple[Any, ...] = ((([],), 5), (([4],), 5), (([6, 6, 3],), 5)) if "list" in parameters else (((0, 1), 4), ((5, 3), 4))
+    edges: tuple[Any, ...] = (
+        ((([],), 5), (([4],), 5), (([6, 6, 3],), 5)) if "list" in parameters else (((0, 1), 4), ((5, 3), 4))
+    )
     rules = (
         f"Begin with {source.text}.",
         *(f"Stage {number} {rule.text}." for number, rule in enumerate(chosen, 1)),

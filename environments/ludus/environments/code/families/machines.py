@@ -55,9 +55,13 @@ def _robot(rng: random.Random, difficulty: Difficulty) -> Problem:
     ))  # fmt: skip
     walled = block.name == "walls"
     name = rng.choice(("run_robot", "drive", "steer", "follow_commands"))
-    signature = f"def {name}(commands: str{', walls: list[list[int]]' if walled else ''}) -> {result.name.partition(':')[0]}:"
+    signature = (
+        f"def {name}(commands: str{', walls: list[list[int]]' if walled else ''}) -> {result.name.partition(':')[0]}:"
+    )
     steps = {"step": "[(dx, dy)]", "back": "[(-dx, -dy)]", "jump": "[(dx, dy), (dx, dy)]"}
-    body = "x, y = start = (0, 0)\ndx, dy = 1, 0\npath = [start]\ntrace = []\nfor command in commands:\n    moves = []\n"
+    body = (
+        "x, y = start = (0, 0)\ndx, dy = 1, 0\npath = [start]\ntrace = []\nfor command in commands:\n    moves = []\n"
+    )
     for number, command in enumerate(commands):
         code = f"moves = {steps[command.code]}" if command.code in steps else command.code
         body += f'    {"el" if number else ""}if command == "{command.name}":\n        {code}\n'
@@ -157,7 +161,7 @@ def _stack(rng: random.Random, difficulty: Difficulty) -> Problem:
         push = f"stack.extend(({rule.code.strip('()')}))" if many else f"stack.append({rule.code})"
         if rule.name == "drop":
             take, push = "stack.pop()", ""
-        lines = [f"    elif word == \"{rule.name}\":", f"        if len(stack) < {need}:", f"            {short.code}"]
+        lines = [f'    elif word == "{rule.name}":', f"        if len(stack) < {need}:", f"            {short.code}"]
         body += "\n".join((*lines, f"        {take}", *([f"        {push}"] if push else []))) + "\n"
     body = body.replace("stack = [0]\n        continue", "stack = [0]\n            continue")
     if full.code:
@@ -208,9 +212,9 @@ def _registers(rng: random.Random, difficulty: Difficulty) -> Problem:
         Rule("rem", "[\"rem\", x, y] sets x to x modulo 9 plus the value of y", "registers[x] = registers[x] % 9 + value(y)"),
     ]  # fmt: skip
     jumps = [
-        Rule("jpos", "[\"jpos\", x, n] goes n instructions on from itself if x is greater than 0", "> 0"),
-        Rule("jzero", "[\"jzero\", x, n] goes n instructions on from itself if x is 0", "== 0"),
-        Rule("jodd", "[\"jodd\", x, n] goes n instructions on from itself if x is odd", "% 2 == 1"),
+        Rule("jpos", '["jpos", x, n] goes n instructions on from itself if x is greater than 0', "> 0"),
+        Rule("jzero", '["jzero", x, n] goes n instructions on from itself if x is 0', "== 0"),
+        Rule("jodd", '["jodd", x, n] goes n instructions on from itself if x is odd', "% 2 == 1"),
     ]
     chosen = rng.sample(pool[:4] if difficulty == "easy" else pool, {"easy": 2, "medium": 3, "hard": 4}[difficulty])
     if "swap" in [rule.name for rule in chosen]:

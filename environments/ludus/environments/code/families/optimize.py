@@ -90,7 +90,7 @@ def _subsequence(rng: random.Random, difficulty: Difficulty) -> Problem:
     d, m, gap = rng.randint(2, 4), rng.randint(2, 4), rng.randint(2, 3)
     relations = [
         Rule("greater", "each one is greater than the one before it", "numbers[j] < numbers[i]"),
-        Rule("not-less", "no one is less than the one before it", "numbers[j] <= numbers[i]"),
+        Rule("not-less", "none is less than the one before it", "numbers[j] <= numbers[i]"),
         Rule("close", f"neighbors differ by at most {d}", f"abs(numbers[i] - numbers[j]) <= {d}"),
         Rule("far", f"neighbors differ by at least {d}", f"abs(numbers[i] - numbers[j]) >= {d}"),
         Rule("parity", "of two neighbors, one is even and one is odd", "(numbers[i] - numbers[j]) % 2 == 1"),
@@ -130,7 +130,9 @@ def _subsequence(rng: random.Random, difficulty: Difficulty) -> Problem:
     else:
         floor = ", default=0)" if goal.name in ("length", "ends", "weight") else ", default=0)"
         positive = "max(0, value)" if goal.name == "sum" else "value"
-        step = f"value = max((best[j] for j in range(i) if {condition}){floor}\n    best.append({goal.code} + {positive})"
+        step = (
+            f"value = max((best[j] for j in range(i) if {condition}){floor}\n    best.append({goal.code} + {positive})"
+        )
         end = "return best" if goal.name == "ends" else "return max(best, default=0)"
     body = f"best = []\nfor i in range(len(numbers)):\n    {step}\n{end}"
 
@@ -326,7 +328,7 @@ for i in range(len(first) + 1):
         second = list(first)
         for _ in range(rng.randint(1, count)):
             at = rng.randrange(len(second) + 1)
-            second[at:at + rng.randint(0, 2)] = rng.choice(([], [rng.choice("abceioAB")], second[at:at + 2][::-1]))
+            second[at : at + rng.randint(0, 2)] = rng.choice(([], [rng.choice("abceioAB")], second[at : at + 2][::-1]))
         return ("".join(first), "".join(second))
 
     return Problem(
@@ -338,7 +340,7 @@ for i in range(len(first) + 1):
 
 
 def _pieces(rng: random.Random, difficulty: Difficulty) -> Problem:
-    longest, m = rng.randint(3, 4), rng.randint(3, 4)
+    longest = rng.randint(3, 4)
     fits = [
         Rule("palindrome", "reads the same backward", "piece == piece[::-1]"),
         Rule("short", f"has at most {longest} characters", f"len(piece) <= {longest}"),

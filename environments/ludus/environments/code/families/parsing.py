@@ -208,7 +208,7 @@ def _expression(rng: random.Random, difficulty: Difficulty) -> Problem:
     body = body.replace(" and True", "")
     if not parentheses:
         start = body.index('    if peek() == "("')
-        body = body[:start] + body[body.index("    if not peek().isdigit()"):]
+        body = body[:start] + body[body.index("    if not peek().isdigit()") :]
     binding = "All operators bind equally tightly." if len(groups) == 1 else (
         "From the loosest to the tightest: " + ", then ".join(" and ".join(group) for group in groups) + "."
     )  # fmt: skip
@@ -310,7 +310,7 @@ def read(place, depth):
         raise ValueError("something is not closed")
     return result, place
 
-return read(0, 0)[0]{'.strip("' + separator + '")' if separator and before else ''}"""
+return read(0, 0)[0]{'.strip("' + separator + '")' if separator and before else ""}"""
     if not second:
         body = body.replace('        star = letter == "*"\n', "").replace("place + star", "place")
 
