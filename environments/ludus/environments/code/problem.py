@@ -80,7 +80,7 @@ def function_source(signature: str, *parts: str, imports: str = "") -> str:
         imports: lines before it.
     """
     body = "\n".join(indent(part) for part in parts if part)
-    return f"{imports}\n\n{signature}\n{body}\n".lstrip("\n")
+    return f"{imports}\n\n\n{signature}\n{body}\n".lstrip("\n")
 
 
 def pick_distinct(rng: random.Random, items: Sequence[ItemT], least: int, most: int) -> list[ItemT]:

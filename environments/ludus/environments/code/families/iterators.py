@@ -32,7 +32,8 @@ def sources(rng: random.Random) -> list[Rule]:
 
 def stages(rng: random.Random) -> list[Rule]:
     """Return stages; the code is the body of a generator function of `numbers`."""
-    k, m, r, limit = rng.randint(2, 4), rng.randint(2, 4), rng.randint(0, 1), rng.randint(5, 9)
+    k, r, limit = rng.randint(2, 4), rng.randint(0, 1), rng.randint(5, 9)
+    m = k + 1  # has no divisor in common with k, so that `keep` after `scale` passes something on
     loop = "for number in numbers:\n"
     return [
         Rule("keep", f"passes on the numbers that leave the remainder {r} when divided by {m}",
@@ -103,7 +104,7 @@ def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
              "    last = number"),
     ))  # fmt: skip
     name = rng.choice(("stream", "produce", "generate", "flow", "emit"))
-    signature = f"def {name}({parameters}) -> Iterator[int]:"
+    signature = f"def {name}({parameters}):"
     arguments = ", ".join(one.partition(":")[0] for one in parameters.split(", "))
     helpers = [function_source(f"def source({arguments}):", source.code).strip()]
     calls = f"numbers = source({arguments})"
@@ -141,6 +142,6 @@ def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
         "the first ones are taken.",
         rules=rules,
         reference=function_source(signature, calls, "yield from numbers",
-                                  imports="from collections.abc import Iterator\n\n\n" + "\n\n\n".join(helpers)),
+                                  imports="\n\n\n".join(helpers)),
         edges=edges, sample=sample, kind="iterator",
     )  # fmt: skip

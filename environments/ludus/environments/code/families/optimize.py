@@ -168,6 +168,8 @@ def _coins(rng: random.Random, difficulty: Difficulty) -> Problem:
         Rule("cheapest", "A coin costs the remainder of its value modulo 4, plus 1. Return the least cost of coins "
              "whose sum is the amount, or -1 if it is not possible.", ""),
     ]  # fmt: skip
+    if use.name == "often":  # then nearly all amounts can be reached exactly
+        goals = [one for one in goals if one.name != "closest"]
     goal = rng.choice(goals[:2] if difficulty == "easy" else goals)
     name = rng.choice(("pay", "make_change", "fill_amount", "combine_coins"))
     kind = "list[int]" if goal.name == "reach" else "int"
