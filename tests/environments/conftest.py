@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import AsyncIterator, Callable, Generator
 from importlib.metadata import entry_points
 from typing import Any
@@ -78,28 +79,38 @@ class Player:
 
 
 @pytest.fixture
-def load() -> Callable[[], list[Any]]:
-    """All environment classes of our own that are registered as plugins."""
+def load() -> Callable[..., list[Any]]:
+    """All environment classes of our own that are registered as plugins, or the one that publishes a name."""
 
-    def read() -> list[Any]:
+    def read(published: str | None = None) -> list[Any]:
         ours = [entry for entry in entry_points(group="ludus.environments") if entry.value.startswith("ludus.")]
-        return [entry.load() for entry in ours]
+        return [
+            entry.load()
+            for entry in ours
+            if published is None or published == entry.name or published.startswith(f"{entry.name}-")
+        ]
 
     return read
 
 
 @pytest.fixture
-async def player(load: Callable[[], list[Any]], request: pytest.FixtureRequest) -> AsyncIterator[Player]:
-    """A host with all environments, except those in sandboxes that the test is not about."""
-    parameters = getattr(request.node, "callspec", None)
-    about = parameters.params.get("name") if parameters is not None else None
-    file = request.node.path.stem
-    place = str(about or file)
+async def player(
+    load: Callable[..., list[Any]], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Player]:
+    """A player of the environment that the test's parameter `name` names, or of all.
 
-    def wanted(cls: Any) -> bool:
-        return (
-            cls.sandbox_settings is None or cls.__module__.split(".")[2] in place or place == "test_every_environment"
-        )
-
-    async with EpisodeHost([cls for cls in load() if wanted(cls)]) as host:
+    Without that parameter, those in sandboxes are left out where the file is not about them. Sandboxes start on demand.
+    """
+    callspec = getattr(request.node, "callspec", None)
+    name = callspec.params.get("name") if callspec else None
+    about = request.node.path.stem
+    classes = load(name)
+    if name is None and about not in ("test_every_environment", "test_golden"):
+        classes = [cls for cls in classes if cls.sandbox_settings is None or cls.__module__.split(".")[2] in about]
+    for cls in classes:
+        if cls.sandbox_settings is not None:
+            if shutil.which("bwrap") is None:
+                pytest.skip("bubblewrap is not installed")
+            monkeypatch.setattr(cls, "sandbox_settings", cls.sandbox_settings.but(warm=0))
+    async with EpisodeHost(classes) as host:
         yield Player(host)

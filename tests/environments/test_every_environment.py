@@ -18,6 +18,7 @@ from ludus.protocol import episodes as e
 
 NAMES = (
     "arithmetic", "arithmetic-easy", "arithmetic-hard", "arithmetic-medium",
+    "code", "code-easy", "code-hard", "code-medium",
     "connect_four", "connect_four-easy", "connect_four-hard",
     "countdown", "countdown-easy", "countdown-hard",
     "guess_number", "guess_number-easy", "guess_number-hard", "guess_number-shaped", "guess_number-tiny",
@@ -28,11 +29,11 @@ NAMES = (
 )  # fmt: skip
 SPLITS = ("train", "validation", "test")
 SAMPLE = 30
-SMALLER = {"terminal": 2}
+SMALLER = {"code": 1, "terminal": 2}
 """The sample of an environment whose episodes take long, such as those in a sandbox."""
 
 BREADTH = pytest.mark.suite("breadth")
-SUITES = {"terminal": pytest.mark.suite("terminal")}
+SUITES = {"code": pytest.mark.suite("code"), "terminal": pytest.mark.suite("terminal")}
 """The suites in which the variants of these environments are tested, if not in `breadth`."""
 
 ENDED_BY_MESSAGE = ("terminal",)
@@ -40,8 +41,8 @@ ENDED_BY_MESSAGE = ("terminal",)
 
 NUMBERS = (10**5000, -(10**400), 2**63, -1)
 TEXTS = ("", " ", "\x00", "a" * 100_000, "(" * 199, "9" * 200, "\ud800", "ﬀ½٣Ⅷ", "crane\ncrane", "1/0", "ſſſſſ")
-REFUSED = {"terminal": ("", " ", "\x00", "a" * 100_000, "\ud800")}
-"""The extreme texts that an environment refuses, if not all of them."""
+REFUSED = {"code.run": TEXTS[:4] + ("\ud800",), "terminal.bash": TEXTS[:4] + ("\ud800",)}
+"""The extreme texts that a tool refuses, if not all of them, because it takes any program."""
 
 
 def base_of(name: str) -> str:
@@ -260,7 +261,7 @@ async def test_wrong_arguments_and_unknown_tools_are_the_policys_mistake(player:
 async def test_extreme_arguments_are_refused_and_cost_nothing(player: Any, name: str) -> None:
     for tool in player.host.catalog[name].specs:
         [episode] = await player.start(name, "train", 0)
-        for arguments in extremes(tool, REFUSED.get(base_of(name), TEXTS)):
+        for arguments in extremes(tool, REFUSED.get(f"{base_of(name)}.{tool.name}", TEXTS)):
             result = await player.step(episode.episode, tool.name, **arguments)
             assert result.error is not None
             assert result.error.code in ("refused", "invalid_arguments")

@@ -41,6 +41,7 @@ OPERATOR: Final = Viewer.of_administrator(OWNER)
 
 LIBRARY: Final = {
     "arithmetic": ("math", "single-turn"),
+    "code": ("programming", "python", "sandbox"),
     "guess_number": ("game", "search", "single-player"),
     "countdown": ("arithmetic", "math", "single-player"),
     "connect_four": ("game", "two-players"),
