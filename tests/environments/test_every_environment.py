@@ -348,7 +348,7 @@ async def test_a_fork_goes_on_as_the_original_does(player: Any, name: str) -> No
 def player_mistake(episode: StartedEpisode) -> tuple[str, dict[str, Any]]:
     """A call that every environment refuses."""
     tool = episode.tools[0]
-    return tool.name, next(extremes(tool)) | {name: -1 for name in integers(tool)}
+    return tool.name, next(extremes(tool, TEXTS)) | {name: -1 for name in integers(tool)}
 
 
 def integers(tool: ToolSpec) -> list[str]:
