@@ -29,20 +29,13 @@ from ludus.environments.sql.advanced import (
 from ludus.environments.sql.domains import DOMAINS
 from ludus.environments.sql.expressions import (
     Aggregate,
-    AggregateKind,
-    Between,
-    Compare,
     DatePart,
-    Either,
-    Initial,
-    Missing,
-    OneOf,
-    Predicate,
     Ref,
     Rows,
     Shown,
     ref_of,
 )
+from ludus.environments.sql.parts import Draw
 from ludus.environments.sql.schema import NUMBERS, VARIANTS, Column, Schema, Table, schema_of
 from ludus.environments.sql.simple import (
     Bucketed,
@@ -59,10 +52,7 @@ from ludus.environments.sql.simple import (
 
 Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: Final[tuple[Difficulty, ...]] = ("easy", "medium", "hard")
-YEARS: Final = (2021, 2023)
-"""The first and the last year of dates."""
 
-_OVER_NUMBERS: Final[tuple[AggregateKind, ...]] = ("sum", "avg", "min", "max")
 _RANKINGS: Final[tuple[Ranking, ...]] = get_args(Ranking)
 _WINDOWS: Final[tuple[WindowKind, ...]] = get_args(WindowKind)
 _GROUP_QUESTIONS: Final[tuple[GroupQuestion, ...]] = get_args(GroupQuestion)
@@ -113,173 +103,12 @@ def make_plan(rng: random.Random, difficulty: Difficulty) -> Plan:
     schema = schema_of(rng.choice(_DOMAINS), rng.randrange(VARIANTS))
     recipes = _RECIPES[difficulty]
     while True:
-        statement = rng.choice(recipes)(_Draw(rng, schema))
+        statement = rng.choice(recipes)(Draw(rng, schema))
         if statement is not None:
             return Plan(schema, statement, difficulty, rng.randrange(len(_VERBS)))
 
 
-class _Draw:
-    """Draws the parts of a plan over one schema."""
-
-    def __init__(self, rng: random.Random, schema: Schema) -> None:
-        self.rng, self.schema = rng, schema
-
-    def table(self, fits: Callable[[Table], object] = lambda table: True) -> Table | None:
-        """Draw a table that fits; None if none does."""
-        found = [table for table in self.schema.asked if fits(table)]
-        return self.rng.choice(found) if found else None
-
-    def some(self, columns: Sequence[Column], low: int, high: int) -> list[Column]:
-        """Draw some of the columns, in their order in the table."""
-        count = min(len(columns), self.rng.randint(low, high))
-        return [columns[i] for i in sorted(self.rng.sample(range(len(columns)), count))]
-
-    def paths(self, table: Table, nullable: bool = True) -> list[tuple[Column, ...]]:
-        """Return the foreign keys, and the pairs of them, that lead away from a table."""
-        found: list[tuple[Column, ...]] = []
-        for key in table.keys:
-            if nullable or not key.nullable:
-                found.append((key,))
-                target = self.schema.tables[key.target]
-                found += [(key, k) for k in target.keys if target is not table and not k.nullable and not key.nullable]
-        return found
-
-    def far(self, table: Table, *kinds: str, nullable: bool = True) -> Ref | None:
-        """Draw a column of another table to which foreign keys lead."""
-        paths = self.paths(table, nullable)
-        if not paths:
-            return None
-        path = self.rng.choice(paths)
-        columns = [c for c in self.schema.tables[path[-1].target].usable if not kinds or c.kind in kinds]
-        return Ref(path, self.rng.choice(columns)) if columns else None
-
-    def date(self) -> str:
-        """Draw a date."""
-        rng = self.rng
-        month = rng.randint(4, 33)  # neither the first nor the last quarter, outside of which are too few rows
-        return f"{YEARS[0] + month // 12}-{month % 12 + 1:02d}-{rng.choice((1, 10, 15, 20)):02d}"
-
-    def number(self, column: Column) -> int | float:
-        """Draw a number within the middle of a column's range."""
-        span = column.high - column.low
-        found = column.low + self.rng.randint(max(1, span // 5), max(1, span * 4 // 5))
-        return found + 0.5 if column.kind == "money" and self.rng.random() < 0.3 else found
-
-    def narrow(self, ref: Ref) -> Predicate:
-        """Draw a condition on a column that few rows satisfy."""
-        column = ref.column
-        if column.kind == "choice":
-            return Compare(ref, "=", self.rng.choice(column.choices))
-        if column.kind == "date":
-            year, month = self.rng.randint(*YEARS), self.rng.randint(1, 9)
-            return Between(ref, f"{year}-{month:02d}-01", f"{year}-{month + 3:02d}-15")
-        if column.kind in NUMBERS:
-            low = column.low + self.rng.randint(0, max(1, (column.high - column.low) * 3 // 4))
-            return Between(ref, low, low + max(1, (column.high - column.low) // 4))
-        return self.predicate(ref)
-
-    def predicate(self, ref: Ref) -> Predicate:
-        """Draw a condition on a column."""
-        rng, column = self.rng, ref.column
-        if column.nullable and rng.random() < 0.3:
-            return Missing(ref, rng.random() < 0.5)
-        if column.kind == "choice":
-            way = rng.random()
-            if len(column.choices) > 2 and way < 0.3:
-                return OneOf(ref, tuple(rng.sample(column.choices, 2)), negated=way < 0.1)
-            operator: Literal["=", "<>"] = "=" if way < 0.8 else "<>"
-            missing = column.nullable and rng.random() < 0.4
-            return Compare(ref, operator, rng.choice(column.choices), missing)
-        if column.kind in ("person", "title"):
-            return Initial(ref, rng.choice("ABCDEF"))
-        if column.kind == "date":
-            low, high = sorted((self.date(), self.date()))
-            if rng.random() < 0.25 and low[:7] < high[:7]:
-                return Between(ref, low, high)
-            return Compare(ref, rng.choice(("<", "<=", ">", ">=")), self.date())
-        if rng.random() < 0.2 and column.high - column.low >= 4:
-            middle = self.number(column)
-            return Between(ref, middle - max(1, (column.high - column.low) // 6), middle)
-        return Compare(ref, rng.choice(("<", "<=", ">", ">=")), self.number(column))
-
-    def rows(self, table: Table, low: int, high: int, far: bool = False, without: Sequence[Column] = ()) -> Rows:
-        """Draw the rows of a table with some conditions.
-
-        Args:
-            table: the table.
-            low: the least number of conditions.
-            high: the greatest number of conditions.
-            far: whether the first condition is on another table, if one is near.
-            without: columns without conditions.
-        """
-        count = self.rng.randint(low, high)
-        found: list[Predicate] = []
-        if far and count:
-            ref = self.far(table, "choice", "int", "money", "date")
-            if ref is not None and ref.column not in without:
-                found.append(self.predicate(ref))
-        columns = [c for c in table.usable if c not in without]
-        near = [self.predicate(Ref((), c)) for c in self.some(columns, count - len(found), count - len(found))]
-        if len(near) == 2 and self.rng.random() < 0.25:
-            near = [Either(near[0], near[1])]
-        return Rows(table, (*near, *found))
-
-    def shown(self, table: Table, low: int = 1, high: int = 3, id: bool = False) -> tuple[Ref, ...]:
-        """Draw the columns of an output.
-
-        Args:
-            table: the table.
-            low: the least number of columns.
-            high: the greatest number of columns.
-            id: whether the id is the first, so that an order of equal rows shows.
-        """
-        found = self.some(table.usable, low, max(low, high - id))
-        return tuple(Ref((), column) for column in ([table.id, *found] if id else found))
-
-    def aggregate(self, table: Table, counts: bool = True, different: bool = True) -> Aggregate:
-        """Draw an aggregate over the rows of a table."""
-        rng = self.rng
-        columns = table.of_kind("int", "money", "date")
-        way = rng.random()
-        if (counts and way < 0.3) or not columns:
-            if way < 0.12 and (optional := [c for c in table.usable if c.nullable]):
-                return Aggregate("count_present", Ref((), rng.choice(optional)))
-            if way < 0.2 and different and (several := table.of_kind("choice", "int")):
-                return Aggregate("count_different", Ref((), rng.choice(several)))
-            return Aggregate("count")
-        column = rng.choice(columns)
-        if column.kind == "date":
-            return Aggregate(rng.choice(("min", "max")), Ref((), column))
-        kind = rng.choice(_OVER_NUMBERS)
-        return Aggregate(kind, Ref((), column), rounded=kind == "avg" and rng.random() < 0.5)
-
-    def order(self, table: Table) -> Order:
-        """Draw an order of the rows of a table, whose ties the id breaks."""
-        rng = self.rng
-        # A column with NULLs comes first, where their place shows even in the first rows.
-        columns = sorted(self.some(table.usable, 1, 2), key=lambda c: not c.nullable)
-        by = tuple((Ref((), c), rng.random() < 0.5) for c in columns)
-        return Order(by, rng.random() < 0.5, rng.randint(2, 8) if rng.random() < 0.6 else 0)
-
-    def aggregates(self, table: Table, most: int, without: Sequence[Column] = ()) -> tuple[Aggregate, ...]:
-        """Draw different aggregates, none over one of some columns."""
-        found: dict[Aggregate, None] = {}
-        while not found:
-            drawn = (self.aggregate(table) for _ in range(self.rng.randint(1, most)))
-            found = {one: None for one in drawn if one.ref is None or one.ref.column not in without}
-        if all(one.kind in ("min", "max") for one in found):  # which few rows decide
-            found[Aggregate("count")] = None
-        return tuple(found)
-
-    def child(
-        self, fits: Callable[[Table, Table], object] = lambda parent, child: True
-    ) -> tuple[Table, Table, Column] | None:
-        """Draw a parent, a child and the child's foreign key."""
-        found = [(p, c, k) for p in self.schema.asked for c, k in self.schema.children(p) if fits(p, c)]
-        return self.rng.choice(found) if found else None
-
-
-def _list_rows(d: _Draw) -> Statement | None:
+def _list_rows(d: Draw) -> Statement | None:
     table = d.table()
     assert table is not None
     shown = d.shown(table, id=d.rng.random() < 0.3)
@@ -292,7 +121,7 @@ def _unless_few(table: Table, shown: Sequence[Ref]) -> list[Column]:
     return found if len(set(table.usable) - set(found)) > 1 else []
 
 
-def _list_ordered(d: _Draw) -> Statement | None:
+def _list_ordered(d: Draw) -> Statement | None:
     table = d.table()
     assert table is not None
     order = d.order(table)
@@ -307,7 +136,7 @@ def _computed(aggregates: Sequence[Aggregate]) -> list[Column]:
     return [one.ref.column for one in aggregates if one.ref is not None]
 
 
-def _list_different(d: _Draw) -> Statement | None:
+def _list_different(d: Draw) -> Statement | None:
     table = d.table(lambda t: t.of_kind("choice"))
     if table is None:
         return None
@@ -322,7 +151,7 @@ def _list_different(d: _Draw) -> Statement | None:
     return ListRows(rows, shown, distinct=True, order=order)
 
 
-def _summary(d: _Draw) -> Statement | None:
+def _summary(d: Draw) -> Statement | None:
     table = d.table()
     assert table is not None
     found = d.aggregates(table, 3)
@@ -330,7 +159,7 @@ def _summary(d: _Draw) -> Statement | None:
     return Summary(rows, found)
 
 
-def _group_one(d: _Draw) -> Statement | None:
+def _group_one(d: Draw) -> Statement | None:
     table = d.table(lambda t: t.of_kind("choice"))
     if table is None:
         return None
@@ -339,7 +168,7 @@ def _group_one(d: _Draw) -> Statement | None:
     return Grouped(d.rows(table, 0, 1, without=[key, *_computed(found)]), (Ref((), key),), found)
 
 
-def _list_joined(d: _Draw) -> Statement | None:
+def _list_joined(d: Draw) -> Statement | None:
     table = d.table(lambda t: t.keys)
     if table is None:
         return None
@@ -353,7 +182,7 @@ def _list_joined(d: _Draw) -> Statement | None:
     return ListRows(rows, (*d.shown(table, 1, 2, id=order is not None), far), order=order, outer=outer)
 
 
-def _different_joined(d: _Draw) -> Statement | None:
+def _different_joined(d: Draw) -> Statement | None:
     table = d.table(lambda t: t.keys)
     far = d.far(table, "int", "date", "title", "person") if table else None
     if table is None or far is None:
@@ -362,7 +191,7 @@ def _different_joined(d: _Draw) -> Statement | None:
     return ListRows(rows, (far,), distinct=True, order=Order(((far, d.rng.random() < 0.5),), None))
 
 
-def _summary_joined(d: _Draw) -> Statement | None:
+def _summary_joined(d: Draw) -> Statement | None:
     table = d.table(lambda t: t.keys)
     far = d.far(table, "choice", "int", "date", "money") if table else None
     if table is None or far is None:
@@ -372,7 +201,7 @@ def _summary_joined(d: _Draw) -> Statement | None:
     return Summary(rows, found)
 
 
-def _group(d: _Draw) -> Statement | None:
+def _group(d: Draw) -> Statement | None:
     rng = d.rng
     table = d.table(lambda t: t.keys or t.of_kind("date"))
     if table is None:
@@ -407,7 +236,7 @@ def _path(key: Shown) -> tuple[Column, ...]:
     return key.path if isinstance(key, Ref) else key.ref.path
 
 
-def _per_parent(d: _Draw) -> Statement | None:
+def _per_parent(d: Draw) -> Statement | None:
     family = d.child()
     if family is None:
         return None
@@ -425,7 +254,7 @@ def _per_parent(d: _Draw) -> Statement | None:
     )  # fmt: skip
 
 
-def _bucketed(d: _Draw) -> Statement | None:
+def _bucketed(d: Draw) -> Statement | None:
     table = d.table(lambda t: any(c.high - c.low >= 5 for c in t.of_kind(*NUMBERS)))
     if table is None:
         return None
@@ -435,7 +264,7 @@ def _bucketed(d: _Draw) -> Statement | None:
     return Bucketed(d.rows(table, 0, 1, far=True, without=[column]), Ref((), column), low, low + max(1, third))
 
 
-def _pivot(d: _Draw) -> Statement | None:
+def _pivot(d: Draw) -> Statement | None:
     table = d.table(lambda t: t.of_kind("choice"))
     if table is None:
         return None
@@ -451,7 +280,7 @@ def _pivot(d: _Draw) -> Statement | None:
     return Pivot(rows, key, Ref((), column), (first, second))
 
 
-def _having_children(d: _Draw) -> Statement | None:
+def _having_children(d: Draw) -> Statement | None:
     family = d.child()
     if family is None:
         return None
@@ -463,7 +292,7 @@ def _having_children(d: _Draw) -> Statement | None:
     return Existing(parents, d.shown(parent, 1, 2, id=order is not None), rows, key, least, order)
 
 
-def _without_children(d: _Draw) -> Statement | None:
+def _without_children(d: Draw) -> Statement | None:
     family = d.child()
     if family is None:
         return None
@@ -478,7 +307,7 @@ def _without_children(d: _Draw) -> Statement | None:
     return Existing(parents, d.shown(parent, 1, 2, id=order is not None), rows, key, 0, order)
 
 
-def _compound(d: _Draw, operations: Sequence[Literal["UNION", "UNION ALL", "INTERSECT", "EXCEPT"]]) -> Statement | None:
+def _compound(d: Draw, operations: Sequence[Literal["UNION", "UNION ALL", "INTERSECT", "EXCEPT"]]) -> Statement | None:
     rng = d.rng
     operation = rng.choice(operations)
     kind: Literal["choice", "person"] = "person" if rng.random() < 0.3 else "choice"
@@ -502,15 +331,15 @@ def _compound(d: _Draw, operations: Sequence[Literal["UNION", "UNION ALL", "INTE
     return Compound(first, second, shown, shown, operation) if first != second else None
 
 
-def _union(d: _Draw) -> Statement | None:
+def _union(d: Draw) -> Statement | None:
     return _compound(d, ("UNION", "UNION ALL"))
 
 
-def _both_or_not(d: _Draw) -> Statement | None:
+def _both_or_not(d: Draw) -> Statement | None:
     return _compound(d, ("INTERSECT", "EXCEPT"))
 
 
-def _against_group(d: _Draw) -> Statement | None:
+def _against_group(d: Draw) -> Statement | None:
     rng = d.rng
     table = d.table(lambda t: t.of_kind(*NUMBERS))
     if table is None:
@@ -524,7 +353,7 @@ def _against_group(d: _Draw) -> Statement | None:
     return AgainstGroup(rows, d.shown(table, 1, 2), value, aggregate, operator, group)  # type: ignore[arg-type]
 
 
-def _top_of_groups(d: _Draw) -> Statement | None:
+def _top_of_groups(d: Draw) -> Statement | None:
     rng = d.rng
     table = d.table(lambda t: t.of_kind("int", "money", "date") and t.of_kind("choice"))
     if table is None:
@@ -540,7 +369,7 @@ def _top_of_groups(d: _Draw) -> Statement | None:
     return TopOfGroups(rows, group, shown, Ref((), value), rng.random() < 0.6, ranking, count)
 
 
-def _windowed(d: _Draw) -> Statement | None:
+def _windowed(d: Draw) -> Statement | None:
     rng = d.rng
     table = d.table(lambda t: any(not c.nullable and c.low > 0 for c in t.of_kind(*NUMBERS)))
     if table is None:
@@ -558,7 +387,7 @@ def _windowed(d: _Draw) -> Statement | None:
     return Windowed(d.rows(table, 0, 1, without=without), shown, kind, value, by, rng.random() < 0.3, group)
 
 
-def _over_groups(d: _Draw) -> Statement | None:
+def _over_groups(d: Draw) -> Statement | None:
     rng = d.rng
     table = d.table(lambda t: t.keys or t.of_kind("choice"))
     if table is None:
@@ -575,7 +404,7 @@ def _over_groups(d: _Draw) -> Statement | None:
     return OverGroups(d.rows(table, 0, 1, without=used), key, aggregate, asked, least if asked == "many" else 0)
 
 
-def _per_period(d: _Draw) -> Statement | None:
+def _per_period(d: Draw) -> Statement | None:
     table = d.table(lambda t: t.of_kind("date"))
     if table is None:
         return None
@@ -587,7 +416,7 @@ def _per_period(d: _Draw) -> Statement | None:
     return PerPeriod(d.rows(table, 0, 1, far=True, without=[column]), part, aggregate, d.rng.random() < 0.5)
 
 
-def _for_all(d: _Draw) -> Statement | None:
+def _for_all(d: Draw) -> Statement | None:
     def few(parent: Table, child: Table) -> bool:
         return any(len(c.choices) <= 3 and not c.nullable for c in child.of_kind("choice"))
 
@@ -602,7 +431,7 @@ def _for_all(d: _Draw) -> Statement | None:
     return ForAll(d.rows(parent, 0, 0), d.shown(parent, 1, 2), children, key, value)
 
 
-def _pairs(d: _Draw) -> Statement | None:
+def _pairs(d: Draw) -> Statement | None:
     rng = d.rng
     table = d.table(lambda t: t.of_kind("choice"))
     if table is None:
@@ -614,7 +443,7 @@ def _pairs(d: _Draw) -> Statement | None:
     return Pairs(d.rows(table, 1, 1, without=without), tuple(same), differs)
 
 
-_Recipe = Callable[[_Draw], Statement | None]
+_Recipe = Callable[[Draw], Statement | None]
 _RECIPES: Final[Mapping[Difficulty, Sequence[_Recipe]]] = {
     "easy": (_list_rows, _list_rows, _list_ordered, _list_different, _summary, _summary, _group_one),
     "medium": (
