@@ -50,19 +50,19 @@ from ludus.protocol.errors import AuthoringError, Unsupported
 
 GOLDEN: dict[Difficulty, tuple[str, ...]] = {
     "easy": (
-        "verify-checksums curious-tiger 46662a4a 696e5b3eda597e97 d7986e7d 1.0",
-        "git-restore-file olive-tiger c9f3cca3 9d7449febb6a7267 d7986e7d 1.0",
-        "skeleton vivid-trumpet f07d5434 8dd91bb597deb673 71b295d0 1.0",
+        "git-find-commit polar-river b9f11ed2 09550861bd8d3be2 d7986e7d 1.0",
+        "sum-column maple-onion ae562002 1652e87a74ad9ca6 d7986e7d 1.0",
+        "git-count-commits narrow-stork 3a5d7311 c5f1b28ba0d4c9d3 d7986e7d 1.0",
     ),
     "medium": (
-        "pack-release sharp-brook c870e3e6 2cc1981fc6bccb45 d7986e7d 1.0",
-        "merge-logs solar-pelican 52960029 093b12d58a3bc2b0 d7986e7d 1.0",
-        "join-tables gentle-timberland 0b56bed9 5384b75b9f92ed01 d7986e7d 1.0",
+        "git-cherry-pick cobalt-bishop c712e2a6 23d57f56d658c68b d7986e7d 1.0",
+        "verify-checksums stark-hammer 85974e2a a0e7ba287e72bc62 71b295d0 1.0",
+        "git-tag-release lively-magpie fe4ec527 670c8521006fd2ac d7986e7d 1.0",
     ),
     "hard": (
-        "group-totals verdant-radish 67f0abd8 fa6cc96986f2464d d7986e7d 1.0",
-        "build-order plain-acorn 7c558ad7 2d30a4fecd7e774c d7986e7d 1.0",
-        "join-tables warm-mitten 616324a5 bf6d3c1dfe74e857 d7986e7d 1.0",
+        "json-to-csv brisk-fountain 234204c2 2e98a4ae8d42ca36 d7986e7d 1.0",
+        "repair-build frosty-cinder d67c9e45 703d9d88f3ed992d d7986e7d 1.0",
+        "git-find-commit silent-pine e2027640 6abe209e1a2032c3 d7986e7d 1.0",
     ),
 }
 """The first test tasks of each level: prompt, files, and what the oracle sees and earns."""
@@ -74,7 +74,7 @@ A change of any of these raises the environment's version.
 """
 
 each_difficulty = pytest.mark.parametrize("difficulty", DIFFICULTIES)
-ALL = [(one.name, level) for one in TEMPLATES.values() for level in one.levels]
+ALL: list[tuple[str, Difficulty]] = [(one.name, level) for one in TEMPLATES.values() for level in one.levels]
 each_kind = pytest.mark.parametrize(("template", "difficulty"), ALL)
 
 

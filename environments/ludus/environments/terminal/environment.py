@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from functools import cache, partial
 from typing import Final
 
-from ludus.environments._partition import FreshTests, SplitName, digest, draw, fresh_tests
+from ludus.environments._partition import SPLITS, FreshTests, SplitName, digest, draw, fresh_tests
 from ludus.environments.terminal.exploits import exploits
 from ludus.environments.terminal.grading import Outcome, judge, read_tree, run_cases
 from ludus.environments.terminal.problem import DIFFICULTIES, Difficulty, Problem, State
@@ -93,7 +93,10 @@ def _task(
 ) -> TerminalTask:  # fmt: skip
     difficulty = difficulties[index % len(difficulties)]
     kinds = by_level(difficulty)
-    kind = kinds[index // len(difficulties) % len(kinds)]
+    turn = index // len(difficulties) + SPLITS.index(split) * len(kinds) // len(
+        SPLITS
+    )  # so that splits begin otherwise
+    kind = kinds[turn % len(kinds)]
     project, seed = draw(split, f"{stream}:{difficulty}:{kind.name}", _drawn, _project_of)
     return TerminalTask(
         id=id, area=kind.area, template=kind.name, difficulty=difficulty, project=project, draw=seed

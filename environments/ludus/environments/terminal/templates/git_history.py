@@ -186,7 +186,7 @@ def git_cherry_pick(w: World) -> Problem:
         commands = [f"git cherry-pick $(git log --reverse --format=%H --grep='^Fix' main..{branch})"]
     else:
         text = f"Bring the commit `{chosen[0][0]}` of the branch `{branch}`, and no other one, to `main`, as one commit on top of it."
-        commands = [f"git cherry-pick $(git log --format=%H --grep='^{chosen[0][0]}$' {branch})"]
+        commands = [f"git cherry-pick $(git log --format=%H --grep='^{chosen[0][0]}$' {branch}) > /dev/null"]
     text += f" Messages and authors stay the same, and so does the branch `{branch}`."
     return Problem(
         w.tree, text, [Goal("main has the commits", met)], commands,
