@@ -292,10 +292,11 @@ async def test_prompt_and_observations_never_tell_a_private_field(player: Any, n
     for index in sample(name):
         [episode] = await player.start(name, "train", index, seed=index)
         results = await player.play(episode.episode, arbitrary(episode.tools, rng))
-        shown = shown_by(episode, results)
         task = player.task(name, "train", index)
+        found_with_tools = player.host.catalog[name].cls.discoverable_fields
 
         for field in task.private_fields():
+            shown = shown_by(episode, [] if field in found_with_tools else results)
             secret = str(getattr(task, field)).lower()
             # A few answers, such as "below", are words of the rules themselves.
             told = re.search(rf"(?<![\w.]){re.escape(secret)}(?![\w.]|\.\d)", shown)
