@@ -81,7 +81,7 @@ class Renderer:
             loader=PackageLoader("ludus.hub.site"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
             lstrip_blocks=True, auto_reload=False, finalize=_shown,
         )  # fmt: skip
-        self._templates.filters.update(day=_day, size=_size, number=_number)
+        self._templates.filters.update(day=_day, size=_size, number=_number, rounded=_rounded)
         self._templates.globals["static"] = {name: file.address for name, file in self.static.items()}
 
     def page(
@@ -118,4 +118,10 @@ def _size(count: int) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}"
+    return f"{value:z,.6g}" if isinstance(value, float) else f"{value:,}"
+
+
+def _rounded(value: float, form: str) -> str:
+    """Return a number in a form such as `.3g` or `+.0f`, and never a zero with a minus sign."""
+    sign = "+" if form.startswith("+") else ""
+    return format(value, f"{sign}z{form.removeprefix('+')}")
