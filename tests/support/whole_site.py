@@ -18,7 +18,7 @@ from hubs import KEY, Release, WheelParts, new_name, release
 from match_hub import CLASSES as GAMES
 from match_hub import Contender, auction_release, board_of, play
 from openid_people import settings_of
-from openid_provider import TestProvider
+from openid_provider import TestProvider, onward
 from results_hub import CLASSES, OWNER, Player, ResultsHub, episode, locks_release, submission
 from rollout_lines import PIXEL, line
 from training_hub import opening, trajectory
@@ -95,24 +95,24 @@ class WholeSite:
     Attributes:
         hub: the hub.
         visits: pages of every kind, by the path of their route.
-        cookies: the cookies of browsers that must be the same ones, by `Visit.who`.
+        known: the cookies of browsers that must be the same ones, by `Visit.who`.
     """
 
     hub: ResultsHub
     visits: dict[str, list[Visit]] = field(default_factory=dict)
-    cookies: dict[str, str] = field(default_factory=dict)
+    known: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def add(self, route: str, *visits: Visit) -> None:
         self.visits.setdefault(route, []).extend(visits)
 
-    def cookie(self, who: str) -> str:
-        """Return the value of the cookie of a browser in which an account has signed in."""
-        if who in self.cookies:
-            return self.cookies[who]
+    def cookies(self, who: str) -> dict[str, str]:
+        """Return the cookies of a browser in which an account has signed in."""
+        if who in self.known:
+            return self.known[who]
         people = self.hub.app.state.hub.people
         name = new_name("session").ljust(43, "0")
         people.sessions.begin(people.accounts.sign_in(who, PASSWORD).id, name, "Mozilla/5.0 (X11; Linux) Firefox/140.0")
-        return name
+        return {"ludus_visitor": name}
 
     def client(self, who: str = PERSON) -> httpx.AsyncClient:
         """A client with a new token of an account."""
@@ -126,7 +126,7 @@ class WholeSite:
         """A browser without JavaScript in which an account has signed in."""
         return httpx.AsyncClient(
             base_url=self.hub.url, headers={"accept": "text/html"}, timeout=60, follow_redirects=True,
-            cookies={"ludus_visitor": self.cookie(who)},
+            cookies=self.cookies(who),
         )  # fmt: skip
 
 
@@ -148,6 +148,7 @@ async def whole_site(folder: Path, serve: Any, provider: TestProvider) -> AsyncI
         await asyncio.to_thread(accounts.create, "linus", PASSWORD)
         await asyncio.to_thread(seed, hub.app.state.hub)
         _add_people(site)
+        await _add_openid(site, provider)
         await _add_packages(site)
         await _add_organization(site)
         await _add_results(site)
@@ -169,6 +170,23 @@ def _add_people(site: WholeSite) -> None:
     site.add("/account/audit/all", Visit("audit-of-all", "/account/audit/all"))
     site.add(CALLBACK, Visit("stray-sign-in", f"{CALLBACK}?state=x&code=y", None, 401))
     site.add("/register/openid", Visit("stray-registration", "/register/openid", None, 401))
+
+
+async def _add_openid(site: WholeSite, provider: TestProvider) -> None:
+    """Let one person come back from the provider who waits for a name, and another one who has chosen it."""
+    for who in ("newcomer", "ada of the provider"):
+        browser = httpx.AsyncClient(
+            base_url=site.hub.url, headers={"accept": "text/html"}, timeout=60, follow_redirects=True
+        )
+        async with browser:
+            leaving = await _send(browser, "/login", "/login/openid", next="/account")
+            query = provider.grant(onward(leaving), sub=who, preferred_username="lovelace", email="ada@example.org")
+            await _ok(browser.get(CALLBACK, params=query))
+            if who != "newcomer":
+                await _send(browser, "/register/openid", "/register/openid", name="lovelace")
+            site.known[who] = dict(browser.cookies)
+    site.add("/register/openid", Visit("name-of-a-newcomer", "/register/openid", "newcomer"))
+    site.add("/account", Visit("account-without-a-password", "/account", "ada of the provider"))
 
 
 def coin_release(package: str, version: str = "1.0.0", **changes: Any) -> Release:
@@ -237,7 +255,7 @@ async def _add_organization(site: WholeSite) -> None:
             await _ok(grace.post("/api/v1/organizations", json={"name": name}))
             await _ok(grace.put(f"/api/v1/organizations/{name}/invitations/linus", json={"role": "publisher"}))
         await _ok(linus.post("/api/v1/account/organizations/acme"))
-        await _ok(grace.put("/api/v1/organizations/acme/invitations/lovelace", json={"role": "reader"}))
+        await _ok(grace.put("/api/v1/organizations/acme/invitations/hopper", json={"role": "reader"}))
         await _publish_private(grace, coin_release("acme/dice"))
     site.add("/account/organizations", Visit("organizations", "/account/organizations"),
              Visit("invited", "/account/organizations", "linus"))  # fmt: skip
@@ -351,14 +369,14 @@ async def _add_rollouts(site: WholeSite) -> None:
 
 
 async def _add_plays(site: WholeSite) -> None:
-    """A play belongs to its browser, so the visits have that browser's cookie; see `WholeSite.cookies`."""
+    """A play belongs to its browser, so the visits have that browser's cookie; see `WholeSite.known`."""
     package = f"/{OWNER}/locks"
     async with site.browser() as browser:
-        site.cookies[PLAYER] = str(browser.cookies["ludus_visitor"])
+        site.known[PLAYER] = dict(browser.cookies)
         form = {"version": "1.0.0", "what": "locks/train"}
         running = (await _send(browser, f"{package}/play", f"{package}/play", **form)).url.path
         ended = (await _send(browser, f"{package}/play", f"{package}/play", **form)).url.path
-        for fields in ({"tool": "look", "turn": "0"}, {"tool": "turn", "a.number": "1", "turn": "1"}):
+        for fields in ({"tool": "look", "turn": "1"}, {"tool": "turn", "a.number": "1", "turn": "2"}):
             answer = await _send(browser, ended, ended, **fields)
         assert "The episode has ended" in answer.text
     site.add("/{owner}/{name}/play", Visit("play-start", f"{package}/play"))

@@ -86,7 +86,7 @@ async def test_removals_are_on_the_pages_and_in_the_log(hub: ResultsHub, package
         await one.post(f"{alice.path}/remove", json={"reason": "wrong prompt"})
         await board_of(hub, package)
         assert "wrong prompt" in (await shown(one, f"/entrants/{alice.key}")).text
-        assert "1 were removed" in (await shown(one, board_path(package))).text
+        assert "Removed entrants: 1." in (await shown(one, board_path(package))).text
         log = (await shown(one, "/results/log")).text
     assert "wrong prompt" in log
     assert "still count for its opponents" in log

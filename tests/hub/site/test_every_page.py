@@ -6,21 +6,28 @@ The list of pages comes from the routes of the application: a new page fails the
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from openid_provider import openid_provider
 from starlette.routing import Match, Route
+from verified_hub import VerifiedHub
 from whole_site import ROUTES_WITHOUT_A_PAGE, Visit, WholeSite, whole_site
 
 async_api: Any = pytest.importorskip("playwright.async_api", reason="needs playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 AXE = os.environ.get("LUDUS_AXE", "")
 SCREENSHOTS = os.environ.get("LUDUS_SCREENSHOTS", "")
+
+Cookies = Callable[[str], dict[str, str]]
+"""Returns the cookies of the browser of a person."""
 
 LARGEST_PAGE = 60_000
 WIDTHS = (1100, 420)
@@ -71,10 +78,11 @@ def page_routes(site: WholeSite) -> dict[str, Route]:
 class Looker:
     """Opens pages, and collects what is wrong with them."""
 
-    def __init__(self, browser: Any, site: WholeSite) -> None:
+    def __init__(self, browser: Any, url: str, cookies: Cookies) -> None:
         self.problems: list[str] = []
         self._browser = browser
-        self._site = site
+        self._url = url
+        self._cookies = cookies
         self._contexts: dict[str | None, Any] = {}
 
     async def visit(self, visit: Visit) -> None:
@@ -123,10 +131,10 @@ class Looker:
 
     async def _context(self, who: str | None) -> Any:
         if who not in self._contexts:
-            context = self._contexts[who] = await self._browser.new_context(base_url=self._site.hub.url)
+            context = self._contexts[who] = await self._browser.new_context(base_url=self._url)
             if who is not None:
-                cookie = {"name": "ludus_visitor", "value": self._site.cookie(who), "url": self._site.hub.url}
-                await context.add_cookies([cookie])
+                cookies = self._cookies(who).items()
+                await context.add_cookies([{"name": name, "value": value, "url": self._url} for name, value in cookies])
         return self._contexts[who]
 
     def _note(self, visit: Visit, problem: str) -> None:
@@ -145,12 +153,58 @@ async def test_every_page_is_accessible_reachable_by_keyboard_narrow_small_and_q
             scope = {"type": "http", "method": "GET", "path": visit.path.partition("?")[0], "headers": []}
             first = next(one for one in site.hub.app.router.routes if one.matches(scope)[0] is Match.FULL)
             assert first is routes[path] or visit.status == 404, f"{visit.path} is a page of {path}"
+    await look_at(visits, site.hub.url, site.cookies)
+
+
+async def look_at(visits: Iterable[Visit], url: str, cookies: Cookies) -> None:
+    """Open pages of a hub in a browser; all that is wrong with any of them fails the test."""
     async with async_api.async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        looker = Looker(browser, site)
+        looker = Looker(browser, url, cookies)
         for visit in visits:
             await looker.visit(visit)
         await browser.close()
-    assert looker.problems == []
+    assert not looker.problems, "\n".join(looker.problems)
     if not AXE:
         pytest.skip("axe-core is not at LUDUS_AXE; the rest of this test has passed")
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+async def test_pages_of_verified_runs_are_as_accessible(tmp_path: Path) -> None:
+    hub = await asyncio.to_thread(VerifiedHub, tmp_path)
+    try:
+        receipt = await asyncio.to_thread(hub.run)
+        key = receipt["statement"]["run"]
+        package = "/root/locks"
+        board = f"{package}/versions/1.0.0/board?environment=locks&split=test&level=verified"
+        visits = [
+            Visit("verified-run", f"/runs/{key}"), Visit("verified-board", board), Visit("verified-package", package)
+        ]  # fmt: skip
+        await look_at([replace(visit, who=None) for visit in visits], hub.process.url, lambda who: {})
+    finally:
+        await asyncio.to_thread(hub.close)
+
+
+async def test_a_page_with_faults_is_found_out() -> None:
+    """The checks of this file can fail."""
+    page = (
+        "<!doctype html><html lang=en><title>x</title><main><h1>x</h1><p style='color:#bbb;background:#fff'>pale</p>"
+        "<div style='width:1900px'>wide</div><a href=/ tabindex=-1>missed</a><button style='outline:none'>a</button>"
+        f"<script>console.error('loud')</script>{'x ' * LARGEST_PAGE}</main>"
+    )
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        return web.Response(text=page, content_type="text/html")
+
+    runner = web.ServerRunner(web.Server(answer))
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        with pytest.raises(AssertionError) as failed:
+            await look_at([Visit("faulty", "/", None)], f"http://127.0.0.1:{runner.addresses[0][1]}", lambda who: {})
+    finally:
+        await runner.cleanup()
+    found = str(failed.value)
+    for problem in ("bytes with its files", "pixels wide", "Tab does not reach", "focus is not visible", "loud"):
+        assert problem in found, problem
+    assert not AXE or "color-contrast" in found

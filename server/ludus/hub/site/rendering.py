@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -103,8 +104,9 @@ def _shown(value: Any) -> Any:
     return printable(value) if type(value) is str else value
 
 
-def _day(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%d")
+def _day(moment: datetime) -> Markup:
+    """Return the day of a moment, which the style sheet keeps on one line."""
+    return Markup("<time>{:%Y-%m-%d}</time>").format(moment)
 
 
 def _size(count: int) -> str:
