@@ -116,7 +116,11 @@ def test_a_person_confirms_a_code_and_the_device_gets_a_token_once(people: Peopl
     change(people, begun, asked_at=None)
     answer = ask(people, begun).json()
     created = answer["created"]
-    assert (answer["status"], created["account"], created["info"]["scopes"]) == ("complete", person, ["publish", "read"])
+    assert (answer["status"], created["account"], created["info"]["scopes"]) == (
+        "complete",
+        person,
+        ["publish", "read"],
+    )
     left = datetime.fromisoformat(created["info"]["expiresAt"]) - datetime.now(UTC)
     assert timedelta(days=29) < left <= timedelta(days=30)
     assert people.as_(created["token"]).get("/api/v1/environments").status_code == 200
@@ -134,7 +138,7 @@ def test_a_refused_device_gets_no_token(people: PeopleHub, person: str) -> None:
     assert "You have no tokens" in as_page(browser.get("/account/tokens")).text
 
 
-def test_a_device_that_asks_too_often_is_told_to_slow_down(people: PeopleHub, person: str) -> None:
+def test_a_device_that_asks_too_often_has_to_slow_down(people: PeopleHub, person: str) -> None:
     begun = begin(people)
     assert [ask(people, begun).json()["status"] for _ in range(2)] == ["authorization_pending", "slow_down"]
     change(people, begun, asked_at=datetime.now(UTC) - timedelta(seconds=INTERVAL))
@@ -310,7 +314,7 @@ def test_a_sign_in_of_another_form_is_refused(people: PeopleHub, changes: dict[s
     assert people.client.post(BEGIN, json={**WANTED, **changes}).status_code == 400
 
 
-@pytest.mark.parametrize("code", ["", "x", "😀" * 8, "\x00", "AEIO-UYYY", "B" * 5000, "' OR 1=1 --", "%00", "BBBB--BBBB-"])
+@pytest.mark.parametrize("code", ["", "x", "😀" * 8, "\x00", "AEIO-UYYY", "B" * 5000, "' OR 1=1 --", "%00", "BBBB-BBB"])
 def test_noise_instead_of_a_code_is_an_unknown_code(people: PeopleHub, person: str, code: str) -> None:
     answer = send(people.browser(person), code)
     assert as_page(answer, 404).text.count(UNKNOWN_CODE.capitalize()) == 1
@@ -365,7 +369,7 @@ CREATED = CreatedToken(
 )  # fmt: skip
 
 
-async def test_the_client_waits_longer_when_it_is_told_to_and_when_the_hub_is_away() -> None:
+async def test_the_client_waits_longer_when_it_asks_too_often_and_when_the_hub_is_away() -> None:
     hub = Hub("authorization_pending", "slow_down", ConnectionFailed("away"), "authorization_pending", "complete")
     assert await hub.sign_in() == CREATED
     assert hub.waits == [2, 2, 2 + SLOWER_SECONDS, 2 + 2 * SLOWER_SECONDS, 2 + 2 * SLOWER_SECONDS]
@@ -455,13 +459,10 @@ def test_the_command_says_that_the_person_has_refused(process: HubProcess, tmp_p
     assert not list(tmp_path.iterdir()), "no token is kept"
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("login",), ("login", "alice", "--web"), ("login", "--web", "--password-stdin"), ("login", "--web", "--days", "0")],
-)
+@pytest.mark.parametrize("options", [(), ("alice", "--web"), ("--web", "--password-stdin"), ("--web", "--days", "0")])
 def test_the_command_refuses_options_that_contradict_each_other(
-    process: HubProcess, tmp_path: Path, arguments: tuple[str, ...]
+    process: HubProcess, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    running = command(process, tmp_path, *arguments)
+    running = command(process, tmp_path, "login", *options)
     _, errors = running.communicate(timeout=60)
     assert (running.returncode, "--web" in errors) == (2, True)

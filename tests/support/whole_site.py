@@ -80,12 +80,16 @@ class Visit:
         path: its address.
         who: the account that has signed in; None for a stranger.
         status: the status of the answer.
+        entries: what is entered in a form of the page, by field; the page after that is checked.
+        button: the button that sends the form.
     """
 
     name: str
     path: str
     who: str | None = PERSON
     status: int = 200
+    entries: tuple[tuple[str, str], ...] = ()
+    button: str = ""
 
 
 @dataclass
@@ -147,7 +151,7 @@ async def whole_site(folder: Path, serve: Any, provider: TestProvider) -> AsyncI
         await asyncio.to_thread(accounts.create, PERSON, PASSWORD, admin=True)
         await asyncio.to_thread(accounts.create, "linus", PASSWORD)
         await asyncio.to_thread(seed, hub.app.state.hub)
-        _add_people(site)
+        await _add_people(site)
         await _add_openid(site, provider)
         await _add_packages(site)
         await _add_organization(site)
@@ -161,11 +165,18 @@ async def whole_site(folder: Path, serve: Any, provider: TestProvider) -> AsyncI
         await hub.stop()
 
 
-def _add_people(site: WholeSite) -> None:
+async def _add_people(site: WholeSite) -> None:
+    async with httpx.AsyncClient(base_url=site.hub.url, timeout=60) as device:
+        wanted = {"name": "ludus on laptop", "scopes": [str(one) for one in USUAL_SCOPES]}
+        code = (await _ok(device.post("/api/v1/login/device", json=wanted))).json()["user_code"]
+    page = "/account/device"
+    site.add(page, Visit("device", page), Visit("device-asked", page, entries=(("code", code),), button="Go on"),
+             Visit("device-unknown", page, entries=(("code", "x"),), button="Go on"))  # fmt: skip
     site.add("/login", Visit("sign-in", "/login", None), Visit("signed-in", "/login"))
     site.add("/register", Visit("register", "/register", None))
     site.add("/account", Visit("account", "/account"), Visit("account-of-a-member", "/account", "linus"))
-    site.add("/account/tokens", Visit("tokens", "/account/tokens"), Visit("no-tokens", "/account/tokens", "linus"))
+    site.add("/account/tokens", Visit("tokens", "/account/tokens"), Visit("no-tokens", "/account/tokens", "linus"),
+             Visit("token-made", "/account/tokens", entries=(("name", "ci"),), button="Make the token"))  # fmt: skip
     site.add("/account/audit", Visit("audit", "/account/audit"))
     site.add("/account/audit/all", Visit("audit-of-all", "/account/audit/all"))
     site.add(CALLBACK, Visit("stray-sign-in", f"{CALLBACK}?state=x&code=y", None, 401))
@@ -248,7 +259,6 @@ async def _add_packages(site: WholeSite) -> None:
     site.add("/{owner}/{name}/access", Visit("access", "/grace/hidden/access"))
 
 
-
 async def _add_organization(site: WholeSite) -> None:
     async with site.client() as grace, site.client("linus") as linus:
         for name in ("acme", "initech"):
@@ -286,7 +296,7 @@ async def _add_results(site: WholeSite) -> None:
         await _ok(bob.post(f"/api/v1/runs/{removed}/remove", json={"reason": "The prompt held the answers."}))
     board = f"/{package}/versions/1.0.0/board?environment=locks&split=test&level="
     site.add("/{owner}/{name}/versions/{version}/board", Visit("board-played", f"{board}played", None),
-             Visit("board-reported", f"{board}reported"), Visit("board-verified-empty", f"{board}verified"))  # fmt: skip
+             Visit("board-reported", f"{board}reported"), Visit("board-empty", f"{board}verified"))  # fmt: skip
     site.add("/{owner}/{name}", Visit("environment-with-results", f"/{package}", None))
     site.add("/runs/{run}", Visit("run", f"/runs/{played.key}", None), Visit("run-open", f"/runs/{opened.key}"),
              Visit("run-with-rollouts", f"/runs/{run}"), Visit("run-removed", f"/runs/{removed}"))  # fmt: skip

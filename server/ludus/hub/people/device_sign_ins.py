@@ -19,7 +19,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from sqlalchemy import delete, func, or_, select, update
 from sqlalchemy.orm import Session
@@ -31,7 +31,7 @@ from ludus.hub.database.times import aware
 from ludus.hub.people.access_tokens import AccessTokens, digest_of
 from ludus.hub.people.audit import note
 from ludus.hub.people.viewers import Viewer
-from ludus.protocol.errors import CapacityError, Conflict, Forbidden, NotFound, Unauthenticated
+from ludus.protocol.errors import CapacityError, Forbidden, NotFound, Unauthenticated
 from ludus.protocol.people import DeviceAnswer, DeviceLogin, HubScope, NewToken
 
 LASTS: Final = timedelta(minutes=10)
