@@ -256,6 +256,8 @@ async def _add_packages(site: WholeSite) -> None:
              Visit("wordle", "/ludus/wordle", None), Visit("private", "/grace/hidden"))  # fmt: skip
     site.add("/{owner}/{name}/versions/{version}", Visit("yanked-version", f"{coin}/versions/1.0.0", None))
     site.add("/{owner}/{name}/versions/{version}/diff", Visit("changes", f"{coin}/versions/1.1.0/diff", None))
+    site.add("/{owner}/{name}/versions/{version}/trainers",
+             Visit("trainers", f"/{OWNER}/locks/versions/1.0.0/trainers?environment=debts"))  # fmt: skip
     site.add("/{owner}/{name}/access", Visit("access", "/grace/hidden/access"))
 
 

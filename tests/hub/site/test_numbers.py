@@ -53,5 +53,7 @@ def test_charts_and_other_numbers_have_no_negative_zero() -> None:
 
 def test_no_template_rounds_in_another_way() -> None:
     """The filter `format` prints "-0" for a small negative number."""
-    for template in TEMPLATES.iterdir():
+    templates = [one for one in TEMPLATES.iterdir() if one.name.endswith(".html")]
+    assert len(templates) > 30
+    for template in templates:
         assert "| format(" not in template.read_text(encoding="utf-8"), template.name

@@ -88,6 +88,7 @@ def mount_site(app: FastAPI, hub: Hub) -> None:
         Route(version, environments.environment),
         Route(f"{version}/card", environments.card),
         Route(f"{version}/diff", environments.difference),
+        Route(f"{version}/trainers", environments.trainers),
     ]
     _add_play_and_rollouts(app, site)
     _add_results(app, site)
