@@ -252,6 +252,7 @@ async def _add_packages(site: WholeSite) -> None:
     coin = "/grace/coin"
     site.add("/", Visit("catalog", "/", None), Visit("search", "/?q=number&tag=game"), Visit("none", "/?q=nosuchword"),
              Visit("absent", "/nope/nope", None, 404))  # fmt: skip
+    site.add("/docs", Visit("docs", "/docs"), Visit("docs-of-a-stranger", "/docs", None))
     site.add("/{owner}/{name}", Visit("environment", coin, None), Visit("own-environment", coin),
              Visit("wordle", "/ludus/wordle", None), Visit("private", "/grace/hidden"))  # fmt: skip
     site.add("/{owner}/{name}/versions/{version}", Visit("yanked-version", f"{coin}/versions/1.0.0", None))

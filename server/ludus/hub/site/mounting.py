@@ -75,6 +75,7 @@ def mount_site(app: FastAPI, hub: Hub) -> None:
     app.router.routes += [
         Route("/static/{digest}/{name}", static_file),
         Route("/", catalog.catalog),
+        Route("/docs", catalog.docs),
         Route("/login", sign_in.form),
         Route("/login", sign_in.sign_in, methods=["POST"]),
         Route("/logout", sign_in.sign_out, methods=["POST"]),
