@@ -21,6 +21,7 @@ from ludus.hub.database.tables import AccessToken
 from ludus.hub.people import access_tokens, passwords, sessions
 from ludus.hub.people.access_tokens import checksum
 from ludus.hub.people.audit import KEPT_DAYS
+from ludus.hub.people.device_sign_ins import LASTS
 from ludus.hub.people.passwords import Passwords
 from ludus.hub.people.rates import RateSettings
 from ludus.hub.people.sessions import IDLE, LONGEST
@@ -432,6 +433,7 @@ def test_the_figures_of_the_page_are_those_of_the_code() -> None:
         f"{rates.address_minute} in a minute", f"{rates.token_minute} in a minute",
         f"| {rates.wrong_tokens_minute} in a minute", f"| {rates.logins_of_pair} in 15 minutes",
         f"| {rates.logins_of_address}, and {rates.logins_of_name}, in 15 minutes",
+        f"| {rates.device_codes} in 15 minutes", f"for {LASTS // timedelta(minutes=1)} minutes. The log",
         f"| {rates.registrations_hour} in an hour", f"kept for {KEPT_DAYS} days", f"lasts {DEFAULT_DAYS} days",
         f"after {IDLE // timedelta(hours=1)} hours without a request, after {LONGEST.days} days",
     ):  # fmt: skip

@@ -44,6 +44,7 @@ PARTS = ("account", "login", "register", "invitations", "runs", "results", "boar
 VALID: dict[str, dict[str, Any]] = {
     "login": {"account": "alice", "password": "a wrong password", "name": "x", "scopes": ["read"]},
     "register": {"name": "dora", "password": "correct horse battery", "invitation": "x"},
+    "device": {"name": "x", "scopes": ["read"], "days": 3}, "token": {"device_code": "x"},
     "tokens": {"name": "x", "scopes": ["read"], "packages": [], "days": 3},
     "results": submission("0" * 64, 1.0, 0.0),
     "runs": run_params(),

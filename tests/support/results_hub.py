@@ -125,6 +125,8 @@ class ResultsHub:
     tokens: dict[str, str] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
     """The versions whose address was asked for."""
+    more: dict[str, Any] = field(default_factory=dict)
+    """Other settings of the hub."""
     _server: HubServer | None = None
     _serving: asyncio.Task[None] | None = None
     app: Any = None
@@ -148,7 +150,7 @@ class ResultsHub:
             self.tokens = {name: token for name, (token, _) in made.items()}
         settings = HubSettings(
             data=self.data, port=0, seed=False, database_url=self.database_url, token_file=self.data / "tokens.json",
-            results=self.limits, matches=self.matches,
+            results=self.limits, matches=self.matches, **self.more,
         )  # fmt: skip
         self.app = create_hub(settings)
 

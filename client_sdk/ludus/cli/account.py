@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
+import webbrowser
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -16,18 +18,23 @@ from ludus.protocol.errors import InvalidParams
 from ludus.protocol.messages import describe_invalid
 from ludus.protocol.people import (
     DEFAULT_DAYS,
+    MOST_DAYS,
     USUAL_SCOPES,
     AccountInfo,
     AuditList,
     CreatedToken,
+    DeviceAuthorization,
+    DeviceLogin,
     HubScope,
     LoginParams,
     NewToken,
     TokenInfo,
     TokenList,
 )
+from ludus.protocol.text import printable
 from ludus.registry.client import RegistryClient
 from ludus.registry.credentials import save_token
+from ludus.registry.device_login import sign_in_on_device
 
 COMMANDS: Final = {"account": "Sign in to a hub, and look after your account and its tokens."}
 
@@ -47,24 +54,43 @@ def register(app: typer.Typer) -> None:
 
 @account.command("login")
 def login(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of your account.")],
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name of your account.")] = None,
+    web: Annotated[
+        bool, typer.Option("--web", help="Confirm in a browser, on this or another machine, instead of a password.")
+    ] = False,
     days: Days = DEFAULT_DAYS,
     scope: Scopes = None,
     password_stdin: PasswordInput = False,
     hub: HubAddress = DEFAULT,
 ) -> None:
-    """Make a token with your password, and keep it for all commands on this hub."""
+    """Make a token with your password or through a browser, and keep it for all commands on this hub."""
     scopes = tuple(scope or USUAL_SCOPES)
     title = f"ludus on {platform.node()}"[:60]
-    params = LoginParams(account=name, password=_password(password_stdin), name=title, scopes=scopes, days=days or None)
+    if web == (name is not None):
+        raise typer.BadParameter("give either NAME, to sign in with a password, or --web")
+    if web and (password_stdin or not 1 <= days <= MOST_DAYS):
+        raise typer.BadParameter(f"--web takes no password, and --days from 1 to {MOST_DAYS}")
 
     async def go() -> CreatedToken:
         async with RegistryClient(hub) as client:
+            if name is None:
+                return await sign_in_on_device(client, DeviceLogin(name=title, scopes=scopes, days=days), _show_code)
+            password = _password(password_stdin)
+            params = LoginParams(account=name, password=password, name=title, scopes=scopes, days=days or None)
             return await client.login(params)
 
     created = run(go())
     path = save_token(hub, created.token)
     console.print(shown(f"Signed in to {hub} as {created.account}; the token is in {path}"), soft_wrap=True)
+
+
+def _show_code(begun: DeviceAuthorization) -> None:
+    """Show the address and the code, and open the address where the user has a desktop."""
+    typer.echo(f"Open {printable(begun.verification_uri)}\nand enter the code {printable(begun.user_code)}", err=True)
+    has_desktop = sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if sys.stderr.isatty() and has_desktop:  # elsewhere a browser in text mode would take over the terminal
+        webbrowser.open(begun.verification_uri)
+    typer.echo(f"Waiting until you confirm, for up to {begun.expires_in // 60} minutes", err=True)
 
 
 @account.command("logout")

@@ -20,6 +20,9 @@ from ludus.protocol.people import (
     AccountInfo,
     AuditList,
     CreatedToken,
+    DeviceAnswer,
+    DeviceAuthorization,
+    DeviceLogin,
     LoginParams,
     NewToken,
     TokenList,
@@ -229,6 +232,23 @@ class RegistryClient:
             Unauthenticated: they are wrong.
         """
         return await self._call("POST", "/login", CreatedToken, json=params.model_dump(mode="json", by_alias=True))
+
+    async def begin_device_login(self, wanted: DeviceLogin) -> DeviceAuthorization:
+        """Begin a sign-in that a person confirms in a browser.
+
+        Raises:
+            Conflict: the hub has no accounts.
+        """
+        return await self._call("POST", "/login/device", DeviceAuthorization, json=wanted.model_dump(mode="json"))
+
+    async def device_token(self, device_code: str) -> DeviceAnswer:
+        """Ask for the token of such a sign-in.
+
+        Raises:
+            Forbidden: the person has refused.
+            Unauthenticated: the sign-in has ended.
+        """
+        return await self._call("POST", "/login/device/token", DeviceAnswer, json={"device_code": device_code})
 
     async def account(self) -> AccountInfo:
         """Return the account of the token."""

@@ -79,8 +79,8 @@ def number(value: float) -> str:
     if not math.isfinite(value):
         return "–"
     if abs(value) >= 10_000:
-        return f"{value / 1000:,.4g}k" if abs(value) < 1e7 else f"{value:.3g}"
-    return f"{value:.4g}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
+        return f"{value / 1000:z,.4g}k" if abs(value) < 1e7 else f"{value:z.3g}"
+    return f"{value:z.4g}" if abs(value) >= 100 or value == int(value) else f"{value:z.3g}"
 
 
 class _Picture(NamedTuple):

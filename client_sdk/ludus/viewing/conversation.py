@@ -56,14 +56,14 @@ def reward_text(trajectory: Trajectory) -> str:
     reward = trajectory.reward
     if reward is None:
         return "none: the file has no reward for this episode"
-    return f"{reward.value:g}" if reward.value is not None else f"unscored: {reward.reason}"
+    return f"{reward.value:zg}" if reward.value is not None else f"unscored: {reward.reason}"
 
 
 def components(reward: Reward | None) -> list[tuple[str, str, str, str]]:
     """Return the rows of a reward's components: name, value, weight and evidence; for missing parts the reason."""
     if reward is None:
         return []
-    rows = [(name, f"{part.value:g}", f"{part.weight:g}", part.evidence or "")
+    rows = [(name, f"{part.value:zg}", f"{part.weight:zg}", part.evidence or "")
             for name, part in reward.components.items()]  # fmt: skip
     return rows + [(name, "not judged", "", why) for name, why in reward.missing.items()]
 

@@ -37,7 +37,7 @@ def estimate_text(one: Estimate | None, *, percent: bool = False) -> str:
     """Return an estimate with its interval: `0.51 (0.43 to 0.59)`; a dash for None."""
     if one is None:
         return "–"
-    form = "{:.1%}" if percent else "{:.3f}"
+    form = "{:z.1%}" if percent else "{:z.3f}"
     if one.interval is None:
         return form.format(one.value)
     return f"{form.format(one.value)} ({form.format(one.interval[0])} to {form.format(one.interval[1])})"
@@ -127,9 +127,9 @@ def _probe(cell: Cell, probe: ProbeFigures) -> tuple[object, ...]:
     if not probe.applies:
         return (*_names(cell), probe.probe, "does not apply: no final message is graded", "–", "–", "–", "–")
     found = probe.difference
-    change = "–" if found is None else f"{found.value:+.3f}"
+    change = "–" if found is None else f"{found.value:+z.3f}"
     if found is not None and found.interval is not None:
-        change += f" ({found.interval[0]:+.3f} to {found.interval[1]:+.3f})"
+        change += f" ({found.interval[0]:+z.3f} to {found.interval[1]:+z.3f})"
     return (*_names(cell), probe.probe, estimate_text(probe.mean), estimate_text(probe.success, percent=True), change,
             p_text(None if found is None else found.p), len(probe.solved))  # fmt: skip
 
@@ -142,7 +142,7 @@ def _details(cell: Cell) -> str:
     parts.append(page.table(("end", "episodes"), cell.ends.items()))
     if cell.components:
         rows_of_parts = [
-            (name, f"{one.mean:.4g}", "differs" if one.weight is None else f"{one.weight:g}", one.episodes)
+            (name, f"{one.mean:z.4g}", "differs" if one.weight is None else f"{one.weight:zg}", one.episodes)
             for name, one in cell.components.items()
         ]
         parts.append(page.table(("component", "mean", "weight", "episodes"), rows_of_parts))
@@ -158,7 +158,7 @@ def _details(cell: Cell) -> str:
 
 
 def _task(task: TaskFigures) -> tuple[str, str, str]:
-    rewards = " ".join("unscored" if one.reward is None else f"{one.reward:g}" for one in task.episodes)
+    rewards = " ".join("unscored" if one.reward is None else f"{one.reward:zg}" for one in task.episodes)
     return task.task, rewards, ", ".join(dict.fromkeys(one.end for one in task.episodes))
 
 
@@ -198,6 +198,6 @@ def _intervals(cells: Sequence[Cell]) -> str:
     base = len(known) * ROW
     drawn.append(f'<line class="x" x1="{LABEL}" x2="{WIDTH}" y1="{base}" y2="{base}"/>')
     for value in (low, high):
-        drawn.append(f'<text x="{place(value)}" y="{base + 14}" text-anchor="middle">{value:.3g}</text>')
+        drawn.append(f'<text x="{place(value)}" y="{base + 14}" text-anchor="middle">{value:z.3g}</text>')
     title = "Mean rewards with intervals"
     return f'<svg class="plot" viewBox="0 0 {WIDTH} {base + 20}" role="img" aria-label="{title}">{"".join(drawn)}</svg>'

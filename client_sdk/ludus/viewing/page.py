@@ -70,7 +70,7 @@ def chip(text: str, tone: str = "") -> str:
 def reward_chip(value: float | None, label: str = "") -> str:
     """Return a reward in a frame, green above 0 and red below; nothing if there is none."""
     tone = "" if not value else "good" if value > 0 else "bad"
-    return chip(f"{label}{value:g}", tone) if value is not None else ""
+    return chip(f"{label}{value:zg}", tone) if value is not None else ""
 
 
 def shorten(text: str) -> str:

@@ -108,7 +108,7 @@ class Totals:
         every = f"{self.episodes:,} episodes"
         yield every if self.chosen == self.episodes else f"{self.chosen:,} of {every} match"
         if self.scored:
-            yield f"mean reward {self.rewards / self.scored:.4g}"
+            yield f"mean reward {self.rewards / self.scored:z.4g}"
         if self.chosen > self.scored:
             yield f"{self.chosen - self.scored:,} unscored"
         if shown < self.chosen:

@@ -22,7 +22,7 @@ def print_list(console: Console, episodes: Iterable[ViewedEpisode]) -> None:
         table.add_column(title)
     for viewed in episodes:
         trajectory = viewed.trajectory
-        reward = "unscored" if trajectory.value is None else f"{trajectory.value:g}"
+        reward = "unscored" if trajectory.value is None else f"{trajectory.value:zg}"
         task = f"{trajectory.environment}/{trajectory.split}/{trajectory.task.id}"
         task += f" #{trajectory.sample}" if trajectory.sample else ""
         table.add_row(
@@ -55,7 +55,7 @@ def print_episode(console: Console, viewed: ViewedEpisode) -> None:
             notes = [step.error] if step.error else []
             notes += [f"noise: {step.noise}"] if step.noise else []
             if step.reward is not None:
-                notes.append(f"reward {step.reward.value:g}" if step.reward.value is not None else "unscored")
+                notes.append(f"reward {step.reward.value:zg}" if step.reward.value is not None else "unscored")
             if notes:
                 console.print(_text(f"    → {', '.join(notes)}", "dim"), soft_wrap=True)
     console.print(_text(f"\nended: {trajectory.outcome}"), soft_wrap=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints
 
 from ludus.protocol._model import WireModel
 from ludus.protocol.integers import Whole
@@ -111,6 +111,42 @@ class LoginParams(NewToken):
     password: Password
 
 
+class DeviceLogin(WireModel):
+    """A sign-in to begin on a device, which a person confirms in a browser. The field names are those of RFC 8628."""
+
+    model_config = ConfigDict(alias_generator=None)
+
+    name: TokenName
+    scopes: tuple[HubScope, ...] = Field(min_length=1, max_length=len(HubScope))
+    days: int = Field(default=DEFAULT_DAYS, ge=1, le=MOST_DAYS)
+    """After how many days the token expires."""
+
+
+class DeviceAuthorization(WireModel):
+    """A sign-in that has begun on a device."""
+
+    model_config = ConfigDict(alias_generator=None)
+
+    device_code: str
+    """The secret of the device, with which it asks for the token."""
+    user_code: str
+    """The code that the person enters on the page, such as `WDJB-MJHT`."""
+    verification_uri: str
+    """The address of the page."""
+    expires_in: int = Field(ge=1, le=3600)
+    """The seconds after which both codes are worth nothing."""
+    interval: int = Field(default=5, ge=1, le=60)
+    """The fewest seconds between two requests for the token."""
+
+
+class DeviceCode(WireModel):
+    """A request for the token of a sign-in on a device."""
+
+    model_config = ConfigDict(alias_generator=None)
+
+    device_code: Annotated[str, StringConstraints(min_length=1, max_length=100)]
+
+
 class TokenInfo(WireModel):
     """A token, without its secret."""
 
@@ -130,6 +166,16 @@ class CreatedToken(WireModel):
     token: str
     info: TokenInfo
     account: str
+
+
+class DeviceAnswer(WireModel):
+    """What has come of a sign-in on a device."""
+
+    model_config = ConfigDict(alias_generator=None)
+
+    status: Literal["authorization_pending", "slow_down", "complete"]
+    created: CreatedToken | None = None
+    """The token, if the status is `complete`. It is shown only once."""
 
 
 class TokenList(WireModel):

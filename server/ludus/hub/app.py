@@ -28,7 +28,7 @@ from ludus.hub.hub import Hub
 from ludus.hub.index import simple, upload
 from ludus.hub.metrics import HubMetrics, Observer
 from ludus.hub.people import api as people_api
-from ludus.hub.people import organizations_api
+from ludus.hub.people import device_api, organizations_api
 from ludus.hub.people.authenticator import read_tokens
 from ludus.hub.settings import HubSettings
 from ludus.protocol.distribution import installed_version
@@ -88,6 +88,7 @@ def create_hub(settings: HubSettings | None = None, tokens: TokenStore | None = 
     app.state.hub = hub
     app.include_router(api.router(hub))
     app.include_router(people_api.router(hub))
+    app.include_router(device_api.router(hub))
     app.include_router(organizations_api.router(hub))
     app.include_router(simple.router(hub))
     app.include_router(upload.router(hub))

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 import os
+import shlex
 import sys
 import venv
 from pathlib import Path
@@ -18,6 +19,7 @@ from mcp.client.stdio import stdio_client
 
 from ludus.client import ServerAddress
 from ludus.hub.people.viewers import STRANGER
+from ludus.hub.site.recipes import place_of, recipes
 from ludus.hub.site.usage import snippets
 from ludus.integrations.trl import outcome_reward, rows
 from ludus.trainer.settings import read_config
@@ -104,3 +106,20 @@ async def test_the_trainer_reads_the_file(hub: Any, tmp_path: Path) -> None:
     settings = read_config(tmp_path / "run.toml", options)
     (environment,) = settings.environments
     assert (environment.url, environment.name, environment.split) == (hub.address(), "counter", "train")
+
+
+async def test_the_commands_of_other_trainers_write_the_tasks_of_the_endpoint(hub: Any, tmp_path: Path) -> None:
+    record = hub.app.state.hub.catalog_of(STRANGER).version("ada", "counter")
+    commands = [
+        shlex.split(line)[1:]
+        for recipe in recipes(place_of(record.environments[0], hub.address()))
+        for part in recipe.parts
+        for line in part.text.splitlines()
+        if line.startswith("ludus export ")
+    ]
+    assert len(commands) == 8, "two of each trainer that reads a file of tasks"
+    for command in commands[-2:]:
+        file = tmp_path / command[command.index("--out") + 1]
+        command[command.index("--out") + 1] = str(file)
+        await run(sys.executable, "-m", "ludus.cli", *command)
+        assert hub.address() in file.read_text(encoding="utf-8")

@@ -12,6 +12,8 @@ from results_hub import ResultsHub
 from sqlalchemy import insert, select
 
 from ludus.hub.database.match_tables import Match, MatchBoardRow, MatchEntrant
+from ludus.hub.results.matches.reading import read_board
+from ludus.hub.site import match_pages
 
 LARGEST_PAGE = 60_000
 HTML = {"accept": "text/html"}
@@ -84,7 +86,7 @@ async def test_removals_are_on_the_pages_and_in_the_log(hub: ResultsHub, package
         await one.post(f"{alice.path}/remove", json={"reason": "wrong prompt"})
         await board_of(hub, package)
         assert "wrong prompt" in (await shown(one, f"/entrants/{alice.key}")).text
-        assert "1 were removed" in (await shown(one, board_path(package))).text
+        assert "Removed entrants: 1." in (await shown(one, board_path(package))).text
         log = (await shown(one, "/results/log")).text
     assert "wrong prompt" in log
     assert "still count for its opponents" in log
@@ -150,3 +152,23 @@ async def test_names_with_markup_are_text(hub: ResultsHub, package: str) -> None
         page = await shown(one, f"/entrants/{answer.json()['key']}")
     assert not any("alert" in str(attributes) for _, attributes in page.elements)
     assert "<script>alert(1)</script>" in page.text
+
+
+async def test_a_seat_advantage_of_almost_nothing_is_not_minus_zero(
+    hub: ResultsHub, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with hub.client("alice") as one, hub.client("bob") as other:
+        alice = await Contender.register(one, package, matches=1)
+        bob = await Contender.register(other, package, matches=1)
+        await play(alice, bob, 2, 1)
+        await board_of(hub, package)
+
+        def read(*arguments: Any) -> Any:
+            board = read_board(*arguments)
+            assert board is not None
+            assert board.seat_advantage is not None
+            small = board.seat_advantage.model_copy(update={"value": -0.3, "low": -0.4, "high": 0.2})
+            return board.model_copy(update={"seat_advantage": small})
+
+        monkeypatch.setattr(match_pages, "read_board", read)
+        assert "is worth +0 points (+0 to +0)" in (await shown(one, board_path(package))).text

@@ -45,6 +45,21 @@ def test_two_episodes_are_side_by_side_and_forks_lead_to_each_other(browser: htt
     assert len(identifiers) == len(set(identifiers))
 
 
+def test_episodes_of_two_files_are_compared_by_the_address_of_a_page(browser: httpx.Client) -> None:
+    one, other = keep(browser, line(2)).url, keep(browser, line(3)).url
+    first = f"{one.path.rpartition('/')[2]}:1"
+    assert "with an episode of another file" in as_page(browser.get(f"{one.path}/1")).text
+    written = [f"{other}/1", f" {other.path}/1?turn=2#turn-2 ", f"{other.path.removeprefix('/')}/1"]
+    for address in written:
+        both = as_page(browser.get("/rollouts/compare", params={"a": first, "b": address}))
+        identifiers = {one["id"] for _, one in both.elements if "id" in one}
+        assert {"left-turn-2", "right-turn-3"} <= identifiers
+        assert "left-turn-3" not in identifiers
+    for address in ("", "x", "/rollouts/nope/1", f"{other.path}/1/../2", f"{other.path}/", "/" * 400, "http://[" * 50):
+        answer = browser.get("/rollouts/compare", params={"a": first, "b": address})
+        assert "must be an episode" in as_page(answer, 400).text, address
+
+
 def test_images_are_served_as_images_only(browser: httpx.Client) -> None:
     one = line(1)
     addresses = (f"data:image/png;base64,{PIXEL}", "https://evil.example/x.png", "data:image/svg+xml;base64,PHN2Zz4=")

@@ -1,4 +1,4 @@
-"""The tables of signing in through an OpenID provider: linked identities, and sign-ins that have begun."""
+"""The tables of signing in through an OpenID provider or on a device: identities, and sign-ins that have begun."""
 
 from __future__ import annotations
 
@@ -43,3 +43,26 @@ class PendingSignIn(Table):
     document: Mapped[str] = mapped_column(Text)
     """What belongs to it, as JSON."""
     expires_at: Mapped[datetime] = mapped_column(DateTime(timezone=True), index=True)
+
+
+class DeviceSignIn(Table):
+    """A sign-in that has begun on a device, which a person confirms in a browser. It lasts for minutes."""
+
+    __tablename__ = "device_sign_ins"
+
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    """The SHA-256 digest of the device's secret."""
+    code_digest: Mapped[str] = mapped_column(String(64), unique=True)
+    """The SHA-256 digest of the code that the person enters."""
+    account_id: Mapped[int | None] = mapped_column(ForeignKey("accounts.id"), index=True)
+    """The account that has entered the code; null for none."""
+    state: Mapped[str] = mapped_column(String(20))
+    """`pending`, `confirmed` or `denied`."""
+    document: Mapped[str] = mapped_column(Text)
+    """The token to make, as JSON."""
+    address: Mapped[str] = mapped_column(String(64))
+    """The address of the device."""
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    expires_at: Mapped[datetime] = mapped_column(DateTime(timezone=True), index=True)
+    asked_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+    """When the device asked for the token last."""

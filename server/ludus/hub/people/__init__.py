@@ -5,6 +5,7 @@ viewers.py        who sends a request, and what they may do
 accounts.py       accounts: created, disabled, deleted; passwords.py: Argon2id within bounds
 sessions.py       browsers that have signed in
 access_tokens.py  tokens of accounts
+device_sign_ins.py  signing in on a device, which a person confirms in a browser
 invitations.py    codes with which people may register
 organizations.py  organizations: created, changed and deleted; memberships.py: the rows of their members
 rates.py          how many requests an address, a name or a token may send; shared_rates.py: counts in the database

@@ -17,7 +17,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from ludus.hub.database.engine import Database
-from ludus.hub.database.sign_in_tables import AccountIdentity, PendingSignIn
+from ludus.hub.database.sign_in_tables import AccountIdentity, DeviceSignIn, PendingSignIn
 from ludus.hub.database.tables import AccessToken, Account, AccountSession, Maintainer, Organization, Owner, Reader
 from ludus.hub.database.times import aware
 from ludus.hub.people.audit import note
@@ -258,7 +258,7 @@ def require_other_administrator(session: Session, account: Account) -> None:
 
 def end_credentials(session: Session, account_id: int) -> None:
     """End all sessions, tokens and sign-ins of an account, and unlink its identities."""
-    for table in (PendingSignIn, AccountIdentity):
+    for table in (PendingSignIn, DeviceSignIn, AccountIdentity):
         session.execute(delete(table).where(table.account_id == account_id))
     session.execute(delete(AccountSession).where(AccountSession.account_id == account_id))
     session.execute(delete(AccessToken).where(AccessToken.account_id == account_id))

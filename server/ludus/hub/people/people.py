@@ -10,6 +10,7 @@ from ludus.hub.people.access_tokens import AccessTokens
 from ludus.hub.people.accounts import Accounts
 from ludus.hub.people.audit import Audit
 from ludus.hub.people.authenticator import Authenticator
+from ludus.hub.people.device_sign_ins import DeviceSignIns
 from ludus.hub.people.invitations import Invitations
 from ludus.hub.people.openid.identities import Identities
 from ludus.hub.people.openid.sign_in import OpenIdSignIn
@@ -39,6 +40,7 @@ class People:
         tokens: their tokens.
         sessions: the browsers in which people have signed in.
         invitations: codes to register with.
+        devices: sign-ins that have begun on devices.
         audit: the log of what people did.
         rates: how many requests may come.
         data: exports and deletes what belongs to a person.
@@ -58,6 +60,7 @@ class People:
         self.accounts = Accounts(database, passwords, names)
         self.tokens = AccessTokens(database)
         self.invitations = Invitations(database)
+        self.devices = DeviceSignIns(database, self.tokens)
         self.audit = Audit(database)
         self.rates = Rates(settings.people.rates, SharedCounts(database))
         self.authenticator = Authenticator(settings, operator, self.accounts, self.tokens, self.rates)
@@ -68,6 +71,7 @@ class People:
         self.registration: Registration = settings.people.registration if self.passwords else "closed"
         self.identities = Identities(database, passwords=self.passwords)
         self.data.add("identities", self.identities.export, lambda name: None)  # they go with the account
+        self.data.add("deviceSignIns", self.devices.export, lambda name: None)  # they do, too
         self.openid = (
             OpenIdSignIn(
                 settings.openid, database, self.accounts, self.sessions, self.tokens, self.audit, self.identities

@@ -42,6 +42,8 @@ class RateSettings(BaseModel):
     """Sign-ins with one name in 15 minutes, from all addresses."""
     registrations_hour: int = Field(default=10, ge=1)
     """Registrations from one address in an hour."""
+    device_codes: int = Field(default=10, ge=1)
+    """Codes of devices that one account enters in 15 minutes."""
     organizations_day: int = Field(default=10, ge=1)
     """Organizations that one account creates in a day."""
     training_minute: int = Field(default=1200, ge=1)
@@ -54,7 +56,7 @@ class _Rule:
     what: str
 
 
-SHARED: Final = frozenset({"wrong", "login_address", "login_pair", "login_name", "registration"})
+SHARED: Final = frozenset({"wrong", "login_address", "login_pair", "login_name", "registration", "device_code"})
 """The rates that all processes of the hub count together."""
 
 
@@ -78,6 +80,7 @@ class Rates:
             "login_pair": _rule(f"{settings.logins_of_pair} per 15 minute", "attempts to sign in"),
             "login_name": _rule(f"{settings.logins_of_name} per 15 minute", "attempts to sign in"),
             "registration": _rule(f"{settings.registrations_hour}/hour", "registrations"),
+            "device_code": _rule(f"{settings.device_codes} per 15 minute", "codes of devices"),
             "organization": _rule(f"{settings.organizations_day}/day", "new organizations"),
             "training": _rule(f"{settings.training_minute}/minute", "requests that report training runs"),
         }

@@ -1,4 +1,4 @@
-"""The catalog: search, filters and pages."""
+"""The catalog: search, filters and pages; and the page that says how to use the hub."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_TAGS = 10
 
 
 class CatalogPages:
-    """The pages of the catalog."""
+    """The pages of the catalog, and the page of documentation."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -42,6 +42,14 @@ class CatalogPages:
             total=total, page=number, pages=max(1, -(-total // PAGE_SIZE)),
             link=lambda page: "/?" + urlencode(_query(text, owner, durability, tags, page)),
             tag_link=lambda tag: "/?" + urlencode({"tag": tag}),
+        )  # fmt: skip
+
+    def docs(self, request: Request) -> Response:
+        """Return the page that says how to use this hub, with a package that the visitor sees as the example."""
+        found, _ = Facets(self._site.catalog(request)).search("", [], "", "", 1)
+        return self._site.page(
+            request, "docs.html", hub_url=self._site.hub.base_url(request),
+            example=found[0].id if found else "OWNER/NAME",
         )  # fmt: skip
 
 

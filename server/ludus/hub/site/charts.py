@@ -88,7 +88,7 @@ def _svg(title: str, drawn: str, height: int) -> Markup:
 
 
 def _number(value: float) -> str:
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+    return f"{value:z.3g}" if abs(value) < 1000 else f"{value:z.0f}"
 
 
 def _short(label: str) -> str:

@@ -17,10 +17,12 @@ from ludus.hub.site.board_pages import environment_results
 from ludus.hub.site.differences import changes
 from ludus.hub.site.markdown import card_html
 from ludus.hub.site.match_pages import environment_matches
+from ludus.hub.site.recipes import place_of, recipes
 from ludus.hub.site.rendering import HEADERS
 from ludus.hub.site.site import Site, short_text
-from ludus.hub.site.usage import snippets
+from ludus.hub.site.usage import LOCAL_SERVER, snippets
 from ludus.protocol.episodes import ToolSpec
+from ludus.protocol.errors import NotFound
 from ludus.protocol.registry import EnvironmentEntry, VersionSummary
 
 SHOWN_VERSIONS: Final = 20
@@ -71,6 +73,22 @@ class EnvironmentPages:
             matches=environment_matches(self._site.hub.database, record.id, record.version),
             of_organization=self._site.hub.people.organizations.exists(owner),
             may_change=self._site.hub.ownership.manages(viewer, owner),
+        )  # fmt: skip
+
+    def trainers(self, request: Request) -> Response:
+        """Return complete configurations of other trainers for an environment of a version."""
+        owner, name = request.path_params["owner"], request.path_params["name"]
+        record = self._site.catalog(request).version(owner, name, request.path_params["version"])
+        wanted = short_text(request, "environment", 100)
+        entry = next((one for one in record.environments if one.name == wanted or not wanted), None)
+        if entry is None:
+            raise NotFound("this version has no such environment")
+        runs = self._site.play_address(request, owner, name, record.version) is not None
+        url = f"{self._site.hub.base_url(request)}/e/{record.id}@{record.version}" if runs else LOCAL_SERVER
+        place = place_of(entry, url)
+        return self._site.page(
+            request, "trainers.html", record=record, place=place, recipes=recipes(place), runs=runs,
+            source=entry.source, names=[one.name for one in record.environments[:100]],
         )  # fmt: skip
 
     def difference(self, request: Request) -> Response:

@@ -12,9 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ludus.hub.people.device_api import PAGE
 from ludus.hub.site.account_pages import AccountPages
 from ludus.hub.site.board_pages import BoardPages
 from ludus.hub.site.catalog_pages import CatalogPages
+from ludus.hub.site.device_pages import DevicePages
 from ludus.hub.site.environment_pages import EnvironmentPages
 from ludus.hub.site.match_pages import MatchPages
 from ludus.hub.site.openid_pages import CALLBACK, OpenIdPages
@@ -73,6 +75,7 @@ def mount_site(app: FastAPI, hub: Hub) -> None:
     app.router.routes += [
         Route("/static/{digest}/{name}", static_file),
         Route("/", catalog.catalog),
+        Route("/docs", catalog.docs),
         Route("/login", sign_in.form),
         Route("/login", sign_in.sign_in, methods=["POST"]),
         Route("/logout", sign_in.sign_out, methods=["POST"]),
@@ -80,11 +83,13 @@ def mount_site(app: FastAPI, hub: Hub) -> None:
         Route("/register", sign_in.register, methods=["POST"]),
         *_openid_routes(OpenIdPages(site)),
         *_account_routes(AccountPages(site, app.state.training)),
+        *_device_routes(DevicePages(site)),
         *_organization_routes(OrganizationPages(site)),
         Route(PACKAGE, environments.environment),
         Route(version, environments.environment),
         Route(f"{version}/card", environments.card),
         Route(f"{version}/diff", environments.difference),
+        Route(f"{version}/trainers", environments.trainers),
     ]
     _add_play_and_rollouts(app, site)
     _add_results(app, site)
@@ -120,6 +125,10 @@ def _account_routes(pages: AccountPages) -> list[Route]:
         Route(access, pages.access),
         Route(access, pages.change_access, methods=["POST"]),
     ]
+
+
+def _device_routes(pages: DevicePages) -> list[Route]:
+    return [Route(PAGE, pages.form), Route(PAGE, pages.enter, methods=["POST"])]
 
 
 def _organization_routes(pages: OrganizationPages) -> list[Route]:

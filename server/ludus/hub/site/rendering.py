@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -81,7 +82,7 @@ class Renderer:
             loader=PackageLoader("ludus.hub.site"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
             lstrip_blocks=True, auto_reload=False, finalize=_shown,
         )  # fmt: skip
-        self._templates.filters.update(day=_day, size=_size, number=_number)
+        self._templates.filters.update(day=_day, size=_size, number=_number, rounded=_rounded)
         self._templates.globals["static"] = {name: file.address for name, file in self.static.items()}
 
     def page(
@@ -103,8 +104,9 @@ def _shown(value: Any) -> Any:
     return printable(value) if type(value) is str else value
 
 
-def _day(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%d")
+def _day(moment: datetime) -> Markup:
+    """Return the day of a moment, which the style sheet keeps on one line."""
+    return Markup("<time>{:%Y-%m-%d}</time>").format(moment)
 
 
 def _size(count: int) -> str:
@@ -118,4 +120,10 @@ def _size(count: int) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}"
+    return f"{value:z,.6g}" if isinstance(value, float) else f"{value:,}"
+
+
+def _rounded(value: float, form: str) -> str:
+    """Return a number in a form such as `.3g` or `+.0f`, and never a zero with a minus sign."""
+    sign = "+" if form.startswith("+") else ""
+    return format(value, f"{sign}z{form.removeprefix('+')}")

@@ -32,6 +32,8 @@ RUN_KEY: Final = 22
 """The length of the key of a run; the id of a kept file is shorter."""
 
 _EPISODE: Final = re.compile(r"([a-z0-9]{16}|[A-Za-z0-9_-]{22}):([0-9]{1,6})")
+_KEPT_ADDRESS: Final = re.compile(r"(?:[^?#\s]*/)?rollouts/([a-z0-9]{16})/([0-9]{1,6})(?:[?#]\S*)?")
+_RUN_ADDRESS: Final = re.compile(r"(?:[^?#\s]*/)?runs/([A-Za-z0-9_-]{22})/rollouts/([0-9]{1,6})(?:[?#]\S*)?")
 
 
 @dataclass(frozen=True)
@@ -112,17 +114,16 @@ class RolloutPages:
 
     def compare(self, request: Request) -> Response:
         """Return two episodes side by side, at the same page of their turns."""
-        sides = []
+        sides, named = [], []
         for name in ("a", "b"):
-            match = _EPISODE.fullmatch(short_text(request, name, 40))
-            if match is None:
-                raise InvalidParams(f"{name!r} in the address must be an episode, as FILE:LINE or RUN:LINE")
-            opened = self._of_run(request, match[1]) if len(match[1]) == RUN_KEY else self._own(request, match[1])
-            sides.append(self._view(request, opened, int(match[2]), PAGE_BYTES // 2))
+            key, line = _episode_of(name, short_text(request, name, 500))
+            opened = self._of_run(request, key) if len(key) == RUN_KEY else self._own(request, key)
+            sides.append(self._view(request, opened, line, PAGE_BYTES // 2))
+            named.append(f"{key}:{line}")
         number = max(side["page"] for side in sides)
         return self._site.page(
             request, "rollout_compare.html", sides=sides, page=number, pages=max(side["pages"] for side in sides),
-            a=request.query_params["a"], b=request.query_params["b"],
+            a=named[0], b=named[1],
         )  # fmt: skip
 
     def image(self, request: Request) -> Response:
@@ -182,6 +183,21 @@ class RolloutPages:
             "before": next((one for one in reversed(file.lines[:here]) if not one.problem), None),
             "after": next((one for one in file.lines[here + 1 :] if not one.problem), None),
         }  # fmt: skip
+
+
+def _episode_of(name: str, text: str) -> tuple[str, int]:
+    """Return the file or the run, and the line, of an episode: FILE:LINE, RUN:LINE, or the address of its page.
+
+    Raises:
+        InvalidParams: the text is none of these.
+    """
+    patterns = (_EPISODE, _KEPT_ADDRESS, _RUN_ADDRESS)
+    match = next((found for one in patterns if (found := one.fullmatch(text.strip()))), None)
+    if match is None:
+        raise InvalidParams(
+            f"{name!r} must be an episode: the address of its page on this hub, or FILE:LINE or RUN:LINE"
+        )
+    return match[1], int(match[2])
 
 
 def image_response(trajectory: Trajectory, number: int) -> Response:

@@ -9,6 +9,9 @@ from typing import Final
 from ludus.hub.registry.catalog import VersionRecord
 from ludus.protocol.registry import EnvironmentEntry
 
+LOCAL_SERVER: Final = "http://127.0.0.1:8000"
+"""The address of a server that `ludus serve` has started on the user's machine."""
+
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
@@ -51,7 +54,7 @@ def snippets(
     ]  # fmt: skip
     entry = record.environments[0]
     split = next((one.name for one in entry.splits if one.type == "train"), "train")
-    serve, url, note = f"ludus serve {entry.source}\n", "http://127.0.0.1:8000", "Install it first."
+    serve, url, note = f"ludus serve {entry.source}\n", LOCAL_SERVER, "Install it first."
     if endpoint is not None:
         serve, url, note = "", endpoint, "A hub with tokens needs yours in LUDUS_TOKEN."
     comment = f"# {serve}" if serve else ""
