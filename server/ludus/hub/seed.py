@@ -45,6 +45,7 @@ LIBRARY: Final = {
     "countdown": ("arithmetic", "math", "single-player"),
     "connect_four": ("game", "two-players"),
     "wordle": ("game", "words", "single-player"),
+    "workplace": ("office", "tools", "multi-turn"),
 }
 """The tags of each environment of the built-in library that the hub publishes."""
 

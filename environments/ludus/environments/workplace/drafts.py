@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from ludus.environments.workplace.goals import Goal, Level
 from ludus.environments.workplace.world.company import Company
@@ -68,9 +68,9 @@ class Case:
         self._added[table] = number + 1
         return f"{PREFIXES[table]}-{number}"
 
-    def add(self, row: Any) -> Any:
+    def add(self, row: T) -> T:
         """Add a row to the state at the start, and return it."""
-        self.rows.append((TABLE_OF[type(row)], tuple(row)))
+        self.rows.append((TABLE_OF[type(row)], tuple(cast(tuple[Any, ...], row))))
         return row
 
     def mail(self, sender: str, to: Employee, subject: str, body: str, sent: str = "") -> Mail:
@@ -92,12 +92,12 @@ class Case:
         return self.pick([one for one in self.company.staff["Sales"] if not self.company.reports.get(one.id)])
 
     def manager(self) -> Employee:
-        """Return somebody with at least three direct reports, but not the managing director."""
+        """Return a person with at least three direct reports, but not the managing director."""
         company = self.company
         return self.pick([one for one in company.employees[1:] if len(company.reports.get(one.id, ())) >= 3])
 
     def colleague(self, *others: Employee, department: str = "") -> Employee:
-        """Return somebody else, perhaps of one department."""
+        """Return a person else, perhaps of one department."""
         pool = self.company.staff[department] if department else self.company.employees[1:]
         return self.pick([one for one in pool if one not in others])
 

@@ -90,7 +90,7 @@ class Step:
     """
 
     tool: str
-    arguments: Mapping[str, Any]
+    arguments: dict[str, Any]
     shows: tuple[str, ...] = ()
 
 

@@ -1,8 +1,9 @@
 """Compares the changes of an episode with those that a goal wants: a checklist, void after anything unexpected.
 
 Each wanted change is some items of the checklist: that the row exists, and each of its columns; of a free text, each
-fact. Mails report the work, so they count only once all other changes are there. The final answer and the keeping of the rules are items, too, but those of `done`, of refusals and of rules count
-only once all wanted changes are there. A change that is not wanted, a broken rule, and a text without its
+fact. Mails report the work, so they count only once all other changes are there. The final answer and the keeping of
+the rules are items, too, but those of `done`, of refusals and of rules count only once all wanted changes are there. A
+change that is not wanted, a broken rule, and a text without its
 facts or stuffed with others void the whole checklist, so that trying everything is worth nothing.
 """
 
@@ -21,12 +22,14 @@ from ludus.environments.workplace.world.store import Change, Row, Store
 from ludus.environments.workplace.world.words import PRODUCTS, REGIONS, STAGES
 
 _DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "mails": {"cc": "", "forward_of": ""}, "deals": {"stage": "lead", "discount": 0}, "expenses": {"status": "pending"},
+    "mails": {"cc": "", "forward_of": ""},
+    "deals": {"stage": "lead", "discount": 0},
+    "expenses": {"status": "pending"},
     "leaves": {"status": "pending"},
-}  # fmt: skip
+}
 """The columns of new rows that must have these values unless the goal says otherwise."""
 _PATTERNS: Final = {
-    "id": re.compile(r"\b[A-Z]-\d+\b"),
+    "id": re.compile(r"\b[A-Za-z]-\d+\b"),
     "order": re.compile(r"\b(?:PO-|ERR)\d+\b"),
     "address": re.compile(r"\b[\w.+-]+@[\w.-]+\w"),
     "date": re.compile(r"\b\d{4}-\d\d-\d\d\b"),
@@ -161,7 +164,12 @@ class _Grader:
         Facts of the request, and of the mail that a reply answers, are no strays.
         """
         found, allowed = self.kinds(text), self.kinds(f"{self.goal.request} {self.goal.context} {origin}")
-        if any(fact in found.get(kind, ()) for avoid in want.avoids for kind, facts in self.kinds(avoid).items() for fact in facts):
+        if any(
+            fact in found.get(kind, ())
+            for avoid in want.avoids
+            for kind, facts in self.kinds(avoid).items()
+            for fact in facts
+        ):
             self.outcome.unexpected.append(f"a fact that must not be in {id}")
             return [False] * len(want.needs)
         needed = [self.kinds(one) for one in want.needs]
@@ -281,7 +289,12 @@ def _graded(store: Store, changes: Sequence[Change]) -> list[Change]:
         assert row is not None
         if change.table == "audit" and change.before is None and change.after is not None:
             continue
-        if change.table == "mailboxes" and change.before is None and row["mail"] in new and row["folder"] in ("inbox", "sent"):
+        if (
+            change.table == "mailboxes"
+            and change.before is None
+            and row["mail"] in new
+            and row["folder"] in ("inbox", "sent")
+        ):
             continue
         if change.table == "attendees" and change.before is None and row["event"] in new:
             continue

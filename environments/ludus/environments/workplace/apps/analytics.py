@@ -68,9 +68,12 @@ class AnalyticsApp(App):
             raise ToolError(f"{table} can be grouped by {', '.join(keys)}, not {group_by[:40]!r}.")
         conditions, values = ["1"], []
         for name, operator, value in (
-            ("month", ">=", first_month), ("month", "<=", last_month), ("region", "=", region), ("product", "=", product),
+            ("month", ">=", first_month),
+            ("month", "<=", last_month),
+            ("region", "=", region),
+            ("product", "=", product),
             ("channel", "=", channel),
-        ):  # fmt: skip
+        ):
             if not value.strip():
                 continue
             if name not in keys:
@@ -80,7 +83,9 @@ class AnalyticsApp(App):
         where = " AND ".join(conditions)
         unit = _UNITS.get(column, column)
         if not group:
-            row = self.desk.store.rows(f"SELECT COUNT(*) AS count, SUM({column}) AS total FROM {table} WHERE {where}", *values)[0]
+            row = self.desk.store.rows(
+                f"SELECT COUNT(*) AS count, SUM({column}) AS total FROM {table} WHERE {where}", *values
+            )[0]
             return f"{column}: {row['total']} {unit} in {row['count']} rows." if row["count"] else "No rows match."
         rows = self.desk.store.rows(
             f"SELECT {group} AS name, SUM({column}) AS total FROM {table} WHERE {where} GROUP BY {group} "

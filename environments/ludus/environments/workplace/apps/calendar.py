@@ -23,11 +23,14 @@ from ludus.server import ToolError, tool
 
 People = Annotated[list[Annotated[str, Field(max_length=120)]], Field(max_length=20)]
 _HINT: Final = "Ids of events look like E-310; find them with calendar_list or calendar_search."
-_LINE: Final = "{id} | {starts} to {end_time} | {title} | organizer {organizer_name} | room {room_name} | your answer: {response}"
-_JOIN: Final = (
-    "SELECT e.*, a.response, p.name AS organizer_name FROM attendees a JOIN events e ON e.id = a.event "
-    "JOIN employees p ON p.id = e.organizer WHERE a.employee = ? AND e.status = 'confirmed' AND "
+_LINE: Final = (
+    "{id} | {starts} to {end_time} | {title} | organizer {organizer_name} | room {room_name} | your answer: {response}"
 )
+_JOIN: Final = (
+    "SELECT e.*, a.response, p.name AS organizer_name FROM attendees a JOIN events e ON e.id = a.event JOIN "
+    "employees p ON p.id = e.organizer WHERE a.employee = ? AND e.status = 'confirmed' AND "
+)
+
 
 class CalendarApp(App):
     """Read and plan meetings."""
@@ -94,7 +97,9 @@ class CalendarApp(App):
         return f"On {weekday(on)}, {on}, {names} can start {minutes} minutes at: {', '.join(starts)}."
 
     @tool
-    def calendar_rooms(self, day: Short, start_time: Short, end_time: Short, seats: Annotated[int, Field(ge=1, le=100)]) -> str:
+    def calendar_rooms(
+        self, day: Short, start_time: Short, end_time: Short, seats: Annotated[int, Field(ge=1, le=100)]
+    ) -> str:
         """List the free rooms for a time, the smallest first.
 
         Args:
@@ -109,9 +114,7 @@ class CalendarApp(App):
         return listed(free, 1, "{id} | {seats} seats | floor {floor}", "No room with that many seats is free then.")
 
     @tool
-    def calendar_create(
-        self, title: Short, starts: Short, ends: Short, attendees: People, room: Short = ""
-    ) -> str:
+    def calendar_create(self, title: Short, starts: Short, ends: Short, attendees: People, room: Short = "") -> str:
         """Create an event and invite colleagues; the person you work for is its organizer and always attends.
 
         Args:
@@ -224,9 +227,11 @@ class CalendarApp(App):
             (row["starts"], row["ends"])
             for row in self.desk.store.rows(
                 "SELECT e.starts, e.ends FROM attendees a JOIN events e ON e.id = a.event WHERE e.status = 'confirmed' "
-                f"AND a.response <> 'declined' AND SUBSTR(e.starts, 1, 10) = ? AND a.employee IN ({marks})", day, *people,
+                f"AND a.response <> 'declined' AND SUBSTR(e.starts, 1, 10) = ? AND a.employee IN ({marks})",
+                day,
+                *people,
             )
-        ]  # fmt: skip
+        ]
         found, slot = [], datetime.fromisoformat(f"{day} 09:00")
         while (after := slot + timedelta(minutes=minutes)) <= datetime.fromisoformat(f"{day} 17:00"):
             start, end = slot.strftime("%Y-%m-%d %H:%M"), after.strftime("%Y-%m-%d %H:%M")

@@ -42,9 +42,9 @@ class ContactsApp(App):
         above = f"{manager['name']} ({manager['id']}, {manager['email']})" if manager else "none"
         below = "; ".join(f"{row['name']} ({row['id']})" for row in reports) or "none"
         return (
-            f"{one['id']}: {one['name']}\nTitle: {one['title']}\nDepartment: {one['department']}\nMail: {one['email']}\n"
-            f"Phone: {one['phone']}\nLocation: {one['location']}\nSince: {one['started']}\nManager: {above}\n"
-            f"Direct reports: {below}"
+            f"{one['id']}: {one['name']}\nTitle: {one['title']}\nDepartment: {one['department']}\nMail: "
+            f"{one['email']}\nPhone: {one['phone']}\nLocation: {one['location']}\nSince: {one['started']}\nManager: "
+            f"{above}\nDirect reports: {below}"
         )
 
     @tool
@@ -99,9 +99,7 @@ class ContactsApp(App):
         return f"Created {contact['id']}."
 
     @tool
-    def contacts_update(
-        self, contact_id: Short, title: Short = "", email: Short = "", phone: Short = ""
-    ) -> str:
+    def contacts_update(self, contact_id: Short, title: Short = "", email: Short = "", phone: Short = "") -> str:
         """Change the data of a contact. Texts left empty stay as they are.
 
         Args:

@@ -20,8 +20,11 @@ from ludus.environments.workplace.world.store import Row
 from ludus.server import ToolError, tool
 
 Stage = Literal["lead", "qualified", "proposal", "negotiation", "won", "lost"]
+AnyStage = Literal["any", "open", "lead", "qualified", "proposal", "negotiation", "won", "lost"]
 _CUSTOMER: Final = "{id} | {name} | {industry} | {city} | tier {tier} | account manager {owner_name} ({owner})"
-_DEAL: Final = "{id} | {title} | {stage} | {amount} EUR | discount {discount} % | closes {close_date} | {owner_name} ({owner})"
+_DEAL: Final = (
+    "{id} | {title} | {stage} | {amount} EUR | discount {discount} % | closes {close_date} | {owner_name} ({owner})"
+)
 _DEALS: Final = "SELECT d.*, p.name AS owner_name FROM deals d JOIN employees p ON p.id = d.owner WHERE "
 
 
@@ -51,7 +54,9 @@ class CrmApp(App):
             customer_id: the id, such as C-205.
         """
         store = self.desk.store
-        one = self.desk.find("customers", customer_id, "Ids of customers look like C-205; find them with crm_customers.")
+        one = self.desk.find(
+            "customers", customer_id, "Ids of customers look like C-205; find them with crm_customers."
+        )
         contacts = store.rows("SELECT * FROM contacts WHERE customer = ? ORDER BY name", one["id"])
         deals = store.rows(f"{_DEALS} d.customer = ? ORDER BY d.id", one["id"])
         people = "\n".join(f"- {row['id']} {row['name']}, {row['title']}, {row['email']}" for row in contacts)
@@ -64,7 +69,7 @@ class CrmApp(App):
         )
 
     @tool
-    def crm_deals(self, query: Short, stage: Literal["any", "open"] | Stage = "any", page: Page = 1) -> str:
+    def crm_deals(self, query: Short, stage: AnyStage = "any", page: Page = 1) -> str:
         """Find deals by words in their title (customer and subject) or the name or id of their account manager.
 
         Args:
@@ -112,10 +117,15 @@ class CrmApp(App):
         self._may_edit()
         customer = self.desk.find("customers", customer_id, "Find customers with crm_customers.")
         deal = {
-            "id": self.desk.store.new_id("deals"), "customer": customer["id"],
-            "title": f"{customer['name']}: {filled(subject, 'subject')}", "stage": "lead", "amount": amount, "discount": 0,
-            "owner": self.desk.id, "close_date": read_date(close_date, "close_date"),
-        }  # fmt: skip
+            "id": self.desk.store.new_id("deals"),
+            "customer": customer["id"],
+            "title": f"{customer['name']}: {filled(subject, 'subject')}",
+            "stage": "lead",
+            "amount": amount,
+            "discount": 0,
+            "owner": self.desk.id,
+            "close_date": read_date(close_date, "close_date"),
+        }
         self.desk.store.insert("deals", deal)
         self.desk.audit("create deal", deal["id"])
         return f"Created {deal['id']}."
@@ -189,7 +199,9 @@ class CrmApp(App):
         deal = self._deal(id)
         if not self.desk.works_in("Management") and deal["owner"] != self.desk.id:
             if not self.desk.manages(deal["owner"]):
-                raise ToolError(f"No access: {deal['id']} belongs to {deal['owner_name']}; the account manager changes it.")
+                raise ToolError(
+                    f"No access: {deal['id']} belongs to {deal['owner_name']}; the account manager changes it."
+                )
         if not values:
             raise ToolError("Nothing to change: give an amount, a discount or a close_date.")
         self.desk.store.update("deals", deal["id"], **values)

@@ -56,7 +56,7 @@ class Desk:
         return self.me["department"] in departments
 
     def manages(self, employee: str) -> bool:
-        """Return whether somebody reports directly to this employee."""
+        """Return whether a person reports directly to this employee."""
         row = self.store.get("employees", employee)
         return row is not None and row["manager"] == self.id
 

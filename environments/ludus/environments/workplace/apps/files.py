@@ -8,7 +8,9 @@ from ludus.environments.workplace.apps.desk import App, Long, Page, Short, fille
 from ludus.environments.workplace.world.store import Row
 from ludus.server import ToolError, tool
 
-_LINE: Final = "{id} | {folder} | {title} | version {version} | {status} | access {access} | retain_until {retain_until}"
+_LINE: Final = (
+    "{id} | {folder} | {title} | version {version} | {status} | access {access} | retain_until {retain_until}"
+)
 
 
 class FilesApp(App):
@@ -39,7 +41,9 @@ class FilesApp(App):
         """
         condition, values = matching(filled(query, "query"), ("title", "body", "folder"))
         rows = self.desk.store.rows(f"SELECT * FROM documents WHERE {condition} ORDER BY title, version", *values)
-        return listed([one for one in rows if self._readable(one)], page, _LINE, "No document that you may read matches.")
+        return listed(
+            [one for one in rows if self._readable(one)], page, _LINE, "No document that you may read matches."
+        )
 
     @tool
     def files_read(self, document_id: Short) -> str:
@@ -63,10 +67,16 @@ class FilesApp(App):
         """
         found = self._folder(folder, "writers")
         document = {
-            "id": self.desk.store.new_id("documents"), "folder": found["id"], "title": filled(title, "title"), "version": 1,
-            "status": "current", "access": "internal", "owner": self.desk.id, "retain_until": self.desk.today.isoformat(),
+            "id": self.desk.store.new_id("documents"),
+            "folder": found["id"],
+            "title": filled(title, "title"),
+            "version": 1,
+            "status": "current",
+            "access": "internal",
+            "owner": self.desk.id,
+            "retain_until": self.desk.today.isoformat(),
             "body": filled(body, "body"),
-        }  # fmt: skip
+        }
         self.desk.store.insert("documents", document)
         self.desk.audit("create document", document["id"])
         return f"Created {document['id']}."
@@ -116,7 +126,7 @@ class FilesApp(App):
 
         Args:
             document_id: the id, such as F-421.
-            address: the mail address of a colleague or of somebody outside.
+            address: the mail address of a colleague or of a person outside.
         """
         document = self._document(document_id)
         to = filled(address, "address").lower()
@@ -145,7 +155,9 @@ class FilesApp(App):
     def _readable(self, document: Row) -> bool:
         folder = self.desk.store.get("folders", document["folder"])
         shared = f"{document['id']}/{self.desk.me['email']}"
-        return (folder is not None and self._has(folder, "readers")) or self.desk.store.get("shares", shared) is not None
+        return (folder is not None and self._has(folder, "readers")) or self.desk.store.get(
+            "shares", shared
+        ) is not None
 
     def _document(self, id: str) -> Row:
         document = self.desk.find("documents", id, "Ids of documents look like F-421; find them with files_search.")

@@ -15,7 +15,9 @@ Category = Literal["travel", "hotel", "meals", "equipment", "training", "softwar
 Decision = Literal["approved", "rejected"]
 Statuses = Literal["any", "pending", "approved", "rejected", "withdrawn"]
 _LEAVE: Final = "{id} | {name} ({employee}) | {kind} | {first_day} to {last_day} | {days} days | {status}"
-_EXPENSE: Final = "{id} | {name} ({employee}) | {date} | {amount} EUR | {category} | {description} | receipt {receipt} | {status}"
+_EXPENSE: Final = (
+    "{id} | {name} ({employee}) | {date} | {amount} EUR | {category} | {description} | receipt {receipt} | {status}"
+)
 
 
 class HrApp(App):
@@ -23,7 +25,7 @@ class HrApp(App):
 
     @tool
     def hr_balance(self, employee: Short) -> str:
-        """Show how many days of leave somebody has left: your own, those of your direct reports, or all for HR.
+        """Show how many days of leave a person has left: your own, those of your direct reports, or all for HR.
 
         Args:
             employee: the id or address.
@@ -79,7 +81,7 @@ class HrApp(App):
             raise ToolError("Leave takes at most 366 days.")
         start = date.fromisoformat(first)
         workdays = sum((start + timedelta(days=n)).weekday() < 5 for n in range(days))
-        leave = {
+        leave: Row = {
             "id": self.desk.store.new_id("leaves"), "employee": self.desk.id, "kind": kind, "first_day": first,
             "last_day": last, "days": workdays, "status": "pending", "note": "",
         }  # fmt: skip
@@ -145,7 +147,7 @@ class HrApp(App):
             description: what it was for.
             receipt: whether there is a receipt.
         """
-        expense = {
+        expense: Row = {
             "id": self.desk.store.new_id("expenses"), "employee": self.desk.id, "date": read_date(day, "day"),
             "amount": amount, "category": category, "description": filled(description, "description"),
             "receipt": receipt, "status": "pending",
@@ -196,6 +198,6 @@ class HrApp(App):
 
     def _may_decide(self, employee: str, department: str = "HR") -> None:
         if employee == self.desk.id:
-            raise ToolError("No access: nobody decides on their own request.")
+            raise ToolError("No access: you cannot decide on your own request.")
         if not self.desk.manages(employee) and not self.desk.works_in(department):
             raise ToolError(f"No access: only the direct manager and {department} decide on this.")

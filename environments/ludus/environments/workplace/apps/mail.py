@@ -49,8 +49,8 @@ class MailApp(App):
         mail = self._mail(mail_id)
         copies = f"\nCc: {mail['cc']}" if mail["cc"] else ""
         return (
-            f"{mail['id']} in {mail['folder']}\nFrom: {mail['sender']}\nTo: {mail['recipients']}{copies}\n"
-            f"Sent: {mail['sent']}\nSubject: {mail['subject']}\n\n{mail['body']}"
+            f"{mail['id']} in {mail['folder']}\nFrom: {mail['sender']}\nTo: {mail['recipients']}{copies}\nSent: "
+            f"{mail['sent']}\nSubject: {mail['subject']}\n\n{mail['body']}"
         )
 
     @tool
@@ -124,13 +124,15 @@ class MailApp(App):
         addresses = sorted({one.strip().lower() for one in to})
         for one in addresses:
             if not _ADDRESS.fullmatch(one):
-                raise ToolError(f"{one[:40]!r} is not a mail address; find addresses with people_search or contacts_search.")
+                raise ToolError(
+                    f"{one[:40]!r} is not a mail address; find addresses with people_search or contacts_search."
+                )
         inside = {}
         for one in addresses:
             if one.endswith(f"@{desk.domain}"):
                 inside[one] = desk.store.rows("SELECT id FROM employees WHERE email = ?", one)
                 if not inside[one]:
-                    raise ToolError(f"Nobody here has the address {one!r}; find addresses with people_search.")
+                    raise ToolError(f"No colleague has the address {one!r}; find addresses with people_search.")
         mail = {
             "id": desk.store.new_id("mails"), "sender": desk.me["email"], "recipients": ", ".join(addresses), "cc": "",
             "subject": subject, "body": body, "sent": f"{desk.today.isoformat()} 09:00", "reply_to": reply_to,

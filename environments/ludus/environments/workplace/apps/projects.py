@@ -17,12 +17,14 @@ from ludus.environments.workplace.apps.desk import (
 from ludus.environments.workplace.world.store import Row
 from ludus.server import ToolError, tool
 
-Status = Literal["open", "in progress", "blocked", "done"]
 Priority = Literal["low", "medium", "high"]
+StatusFilter = Literal["any", "not done", "open", "in progress", "blocked", "done"]
+NewStatus = Literal["same", "open", "in progress", "blocked", "done"]
+NewPriority = Literal["same", "low", "medium", "high"]
 _LINE: Final = "{id} | {project} | {title} | {status} | {priority} | assignee {assignee_name} | due {due}"
 _TICKETS: Final = (
-    "SELECT t.*, COALESCE(p.name || ' (' || p.id || ')', 'none') AS assignee_name FROM tickets t "
-    "LEFT JOIN employees p ON p.id = t.assignee WHERE "
+    "SELECT t.*, COALESCE(p.name || ' (' || p.id || ')', 'none') AS assignee_name FROM tickets t LEFT JOIN employees "
+    "p ON p.id = t.assignee WHERE "
 )
 _EDITORS: Final = ("Engineering", "Product", "Support", "Operations")
 
@@ -43,12 +45,15 @@ class ProjectsApp(App):
             "SELECT j.*, p.name AS lead_name, p.email FROM projects j JOIN employees p ON p.id = j.lead "
             f"WHERE {condition} ORDER BY j.id", *values,
         )  # fmt: skip
-        return listed(rows, page, "{id} | {name} | lead {lead_name} ({lead}, {email}) | deadline {deadline}", "No project matches.")
+        return listed(
+            rows,
+            page,
+            "{id} | {name} | lead {lead_name} ({lead}, {email}) | deadline {deadline}",
+            "No project matches.",
+        )
 
     @tool
-    def tickets_search(
-        self, query: Short, project: Short = "", status: Literal["any", "not done"] | Status = "any", page: Page = 1
-    ) -> str:
+    def tickets_search(self, query: Short, project: Short = "", status: StatusFilter = "any", page: Page = 1) -> str:
         """Find tickets by words in their title, description or assignee, in the order of their due date.
 
         Args:
@@ -99,10 +104,16 @@ class ProjectsApp(App):
         found = self.desk.find("projects", project.upper(), "projects_list lists the projects.")
         day = read_date(due, "due") if due.strip() else self.desk.in_days(14)
         ticket = {
-            "id": self.desk.store.new_id("tickets"), "project": found["id"], "title": filled(title, "title"),
-            "description": description, "status": "open", "priority": priority, "assignee": "", "reporter": self.desk.id,
+            "id": self.desk.store.new_id("tickets"),
+            "project": found["id"],
+            "title": filled(title, "title"),
+            "description": description,
+            "status": "open",
+            "priority": priority,
+            "assignee": "",
+            "reporter": self.desk.id,
             "due": day,
-        }  # fmt: skip
+        }
         self.desk.store.insert("tickets", ticket)
         self.desk.audit("create ticket", ticket["id"])
         return f"Created {ticket['id']}."
@@ -121,8 +132,8 @@ class ProjectsApp(App):
     def ticket_update(
         self,
         ticket_id: Short,
-        status: Literal["same"] | Status = "same",
-        priority: Literal["same"] | Priority = "same",
+        status: NewStatus = "same",
+        priority: NewPriority = "same",
         due: Short = "",
     ) -> str:
         """Change the status, the priority or the due date of a ticket.
@@ -133,7 +144,8 @@ class ProjectsApp(App):
             priority: the new priority; `same` keeps it.
             due: the new due date, as YYYY-MM-DD; empty keeps it.
         """
-        values = {name: value for name, value in (("status", status), ("priority", priority)) if value != "same"}
+        asked: dict[str, str] = {"status": status, "priority": priority}
+        values = {name: value for name, value in asked.items() if value != "same"}
         if due.strip():
             values["due"] = read_date(due, "due")
         return self._change(ticket_id, **values)
@@ -168,5 +180,7 @@ class ProjectsApp(App):
     def _ticket(self, id: str) -> Row:
         found = self.desk.store.rows(f"{_TICKETS} t.id = ?", id.strip())
         if not found:
-            raise ToolError(f"There is no ticket {id.strip()[:40]!r}. Ids look like T-2042; find them with tickets_search.")
+            raise ToolError(
+                f"There is no ticket {id.strip()[:40]!r}. Ids look like T-2042; find them with tickets_search."
+            )
         return found[0]

@@ -15,7 +15,7 @@ from ludus.environments.workplace.world.words import CITIES, CUSTOMER_HEADS, CUS
 
 @template("across/which-first-name", "hard")
 def which_first_name(case: Case) -> Goal:
-    """Ask to mail a document to somebody named by the first name and a ticket, of several with that name."""
+    """Ask to mail a document to a person named by the first name and a ticket, of several with that name."""
     company = case.company
     me = case.colleague(department=case.pick(("Engineering", "Product", "Support")))
     ticket = case.pick([one for one in company.tickets if one.assignee and one.status != "done"])
@@ -27,8 +27,8 @@ def which_first_name(case: Case) -> Goal:
     document(case, folder, title, 1, "outdated", f"{title}, first.")
     wanted = document(case, folder, title, 2, "current", f"{title}, second.")
     return Goal(
-        f'Mail the id of the current version of "{title}" to {first}: the one who works on the ticket "{ticket.title}" of the '
-        f'project {ticket.project}. Use the title of the document as the subject.',
+        f'Mail the id of the current version of "{title}" to {first}: the one who works on the ticket '
+        f'"{ticket.title}" of the project {ticket.project}. Use the title of the document as the subject.',
         me,
         (
             look("tickets_search", ticket.id, person.id, query=ticket.title, project=ticket.project),
@@ -43,7 +43,7 @@ def which_first_name(case: Case) -> Goal:
 
 @template("across/leaving-engineer", "hard")
 def leaving_engineer(case: Case) -> Goal:
-    """Ask to hand over the tickets of somebody who leaves, by project, and to report the number."""
+    """Ask to hand over the tickets of a person who leaves, by project, and to report the number."""
     company = case.company
     person = company.person[case.pick([one.assignee for one in company.tickets if one.assignee])]
     me = company.person[person.manager]
@@ -57,8 +57,8 @@ def leaving_engineer(case: Case) -> Goal:
     ids = tuple(sorted(one.id for one in tickets))
     projects = sorted({one.project for one in tickets})
     return Goal(
-        f"{person.name} ({person.id}) leaves the company. Assign each ticket that {person.name} has and that is not done to the "
-        "lead of its project. Then mail the head of HR the ids of these tickets, with the subject "
+        f"{person.name} ({person.id}) leaves the company. Assign each ticket that {person.name} has and that is not "
+        "done to the lead of its project. Then mail the head of HR the ids of these tickets, with the subject "
         f'"Handover {person.id}".',
         me,
         (
@@ -90,9 +90,9 @@ def brief_a_colleague(case: Case) -> Goal:
     third = case.colleague(me, other)
     case.event(title, [me, third], f"{company.workday(-3)} 14:00", f"{company.workday(-3)} 15:00")
     return Goal(
-        f"Brief the colleague who comes with me to the next meeting about {customer.name} in my calendar: send a mail with the "
-        f"subject \"{customer.name}\" that states the phone number of {contact.name}, the tier of the customer, and the sum of its "
-        "open deals (neither won nor lost) in euros.",
+        f"Brief the colleague who comes with me to the next meeting about {customer.name} in my calendar: send a mail "
+        f'with the subject "{customer.name}" that states the phone number of {contact.name}, the tier of the '
+        "customer, and the sum of its open deals (neither won nor lost) in euros.",
         me,
         (
             look("calendar_search", event.id, query=customer.name),
@@ -125,7 +125,9 @@ def customers_without_deals(case: Case) -> Goal:
     new = []
     for name in quiet:
         domain = f"{name.lower().replace(' ', '-')}.example"
-        new.append(case.add(Customer(case.new_id("customers"), name, "media", case.pick(CITIES), "standard", domain, me.id)))
+        new.append(
+            case.add(Customer(case.new_id("customers"), name, "media", case.pick(CITIES), "standard", domain, me.id))
+        )
     closed = (case.pick(("won", "lost")), 100 * case.rng.randrange(20, 90), 0, me.id, company.day(-40))
     case.add(Deal(case.new_id("deals"), new[0].id, f"{new[0].name}: pilot", *closed))
     mine = [*(one for one in company.customers if one.owner == me.id), *new]
@@ -135,22 +137,70 @@ def customers_without_deals(case: Case) -> Goal:
     manager = company.person[me.manager]
     names = tuple(one.name for one in wanted)
     return Goal(
-        "For each of my customers without an open deal (all deals won or lost, or none at all), create a deal with the subject "
-        f'"review", {amount} euros, closing on {day}. Then mail my manager the names of these customers, with the subject '
-        '"New reviews".',
+        "For each of my customers without an open deal (all deals won or lost, or none at all), create a deal with "
+        f'the subject "review", {amount} euros, closing on {day}. Then mail my manager the names of these customers, '
+        'with the subject "New reviews".',
         me,
         (
             look("crm_customers", *(one.id for one in mine), query=me.name),
             *(look("crm_customer", one.name, customer_id=one.id) for one in mine),
-            *(do("crm_create_deal", customer_id=one.id, subject="review", amount=amount, close_date=day) for one in wanted),
+            *(
+                do("crm_create_deal", customer_id=one.id, subject="review", amount=amount, close_date=day)
+                for one in wanted
+            ),
             look("people_read", manager.email, employee=me.id),
             do("mail_send", to=[manager.email], subject="New reviews", body=f"New: {', '.join(names)}."),
         ),
         (
             *(
-                Insert("deals", {"customer": one.id}, {"title": f"{one.name}: review", "amount": amount, "close_date": day})
+                Insert(
+                    "deals", {"customer": one.id}, {"title": f"{one.name}: review", "amount": amount, "close_date": day}
+                )
                 for one in wanted
             ),
             Insert("mails", {"recipients": manager.email}, {"subject": "New reviews", "body": Facts(names)}),
+        ),
+    )
+
+
+@template("across/project-status", "hard")
+def project_status(case: Case) -> Goal:
+    """Ask for a document about a project, a mail to its lead, and a comment on each blocked ticket."""
+    company = case.company
+    project = case.pick(company.projects)
+    lead = company.person[project.lead]
+    me = case.colleague(lead, department=case.pick(("Product", "Engineering", "Operations")))
+    team = [one.assignee for one in company.tickets_of[project.id] if one.assignee]
+    added = add_ticket(case, project.id, case.pick(team), status="blocked")
+    blocked = [one for one in (*company.tickets_of[project.id], added) if one.status == "blocked"]
+    case.need(2 <= len(blocked) <= 5)
+    ids = tuple(sorted(one.id for one in blocked))
+    title = f"Status of {project.id}"
+    number = f"F-{company.next_number('documents')}"
+    return Goal(
+        f'Write a document "{title}" in /shared with the deadline of the project {project.id} and the ids of all its '
+        "blocked tickets. Write a comment on each of these tickets that contains the id of the document. Then mail "
+        f'the lead of the project the id of the document, with the subject "{title}".',
+        me,
+        (
+            look("projects_list", lead.email, project.deadline, query=project.id),
+            look("tickets_search", *ids, query="", project=project.id, status="blocked"),
+            do(
+                "files_create",
+                folder="/shared",
+                title=title,
+                body=f"Deadline {project.deadline}. Blocked: {', '.join(ids)}.",
+            ),
+            *(do("ticket_comment", ticket_id=one, body=f"Listed in {number}.") for one in ids),
+            do("mail_send", to=[lead.email], subject=title, body=f"Please read {number}."),
+        ),
+        (
+            Insert(
+                "documents",
+                {"title": title},
+                {"folder": "/shared", "body": Facts((project.deadline, *ids))},
+            ),
+            *(Insert("comments", {"ticket": one}, {"body": Facts((number,))}) for one in ids),
+            Insert("mails", {"recipients": lead.email}, {"subject": title, "body": Facts((number,))}),
         ),
     )

@@ -31,8 +31,8 @@ def revenue_of_month(case: Case) -> Goal:
     """Ask for the revenue of a product in a region and a month."""
     row = case.pick(case.company.sales)
     return Goal(
-        f"What was the revenue of {row.product} in the region {row.region} in {row.month}, in thousands of euros? Answer with "
-        "the number.",
+        f"What was the revenue of {row.product} in the region {row.region} in {row.month}, in thousands of euros? "
+        "Answer with the number.",
         case.colleague(),
         (
             look(
@@ -52,9 +52,12 @@ def signups_of_months(case: Case) -> Goal:
     known = months(company)
     start = case.rng.randrange(0, 9)
     first, last = known[start], known[start + case.rng.randrange(1, 4)]
-    total = sum(getattr(one, figure) for one in company.traffic if one.channel == channel and first <= one.month <= last)
+    total = sum(
+        getattr(one, figure) for one in company.traffic if one.channel == channel and first <= one.month <= last
+    )
     return Goal(
-        f"How many {figure} came from the channel {channel} from {first} to {last}, both included? Answer with the number.",
+        f"How many {figure} came from the channel {channel} from {first} to {last}, both included? Answer with the "
+        "number.",
         case.colleague(),
         (
             look(
@@ -81,19 +84,27 @@ def best_month(case: Case) -> Goal:
     )  # fmt: skip
     case.need(rows[-1][0] > rows[-2][0])
     value, month = rows[-1]
-    words = {"opened": "the most opened tickets", "closed": "the most closed tickets", "hours": "the most hours"}[figure]
+    words = {"opened": "the most opened tickets", "closed": "the most closed tickets", "hours": "the most hours"}[
+        figure
+    ]
     return Goal(
-        f"In which month from {first} to {last} did the support of {product} have {words}, and how many? Answer with the month "
-        "(YYYY-MM) and the number, separated by a comma.",
+        f"In which month from {first} to {last} did the support of {product} have {words}, and how many? Answer with "
+        "the month (YYYY-MM) and the number, separated by a comma.",
         case.colleague(),
         (
             look(
-                "analytics_sum", f"{month} | {value}", table="support", figure=figure, group_by="month", product=product,
-                first_month=first, last_month=last,
+                "analytics_sum",
+                f"{month} | {value}",
+                table="support",
+                figure=figure,
+                group_by="month",
+                product=product,
+                first_month=first,
+                last_month=last,
             ),
         ),
         answer=f"{month}, {value}",
-    )  # fmt: skip
+    )
 
 
 @template("analytics/top-to-colleague", "medium")
@@ -115,7 +126,8 @@ def top_to_colleague(case: Case) -> Goal:
     subject = f"Sales {region}"
     return Goal(
         f"Which product had the highest revenue in the region {region} from {first} to {last}, both included? Mail "
-        f"{other.name} ({other.department}) the product and its revenue in thousands of euros, with the subject \"{subject}\".",
+        f"{other.name} ({other.department}) the product and its revenue in thousands of euros, with the subject "
+        f'"{subject}".',
         me,
         (
             look(
@@ -140,8 +152,8 @@ def note_with_total(case: Case) -> Goal:
     total = sum(one.revenue for one in company.sales if one.region == region and first <= one.month <= last)
     title = f"Quarter {region} {case.rng.randrange(100, 999)}"
     return Goal(
-        f"Write a document \"{title}\" in /shared with the total revenue, in thousands of euros, of the region {region} in the "
-        f"last three full months ({first} to {last}), and answer with this number.",
+        f'Write a document "{title}" in /shared with the total revenue, in thousands of euros, of the region {region} '
+        f"in the last three full months ({first} to {last}), and answer with this number.",
         me,
         (
             look(
@@ -172,9 +184,10 @@ def growth_report(case: Case) -> Goal:
     title = f"Growth {span[3]} to {span[5]}"
     number = f"F-{company.next_number('documents')}"
     return Goal(
-        f"Compare the revenue of {span[3]} to {span[5]} with that of {span[0]} to {span[2]} for each region. Write a document "
-        f'"{title}" in /marketing with the name of the region that grew most and its growth in thousands of euros. Then mail '
-        "the id of the document and the name of the region to my manager, with the same title as the subject.",
+        f"Compare the revenue of {span[3]} to {span[5]} with that of {span[0]} to {span[2]} for each region. Write a "
+        f'document "{title}" in /marketing with the name of the region that grew most and its growth in thousands of '
+        "euros. Then mail the id of the document and the name of the region to my manager, with the same title as "
+        "the subject.",
         me,
         (
             look(

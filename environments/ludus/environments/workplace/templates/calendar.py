@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from ludus.environments.workplace.drafts import Case, Unsuitable, template
 from ludus.environments.workplace.goals import Facts, Goal, Insert, Update, do, look
 from ludus.environments.workplace.policies import BOOKING, MEETINGS
+from ludus.environments.workplace.templates.hr import leave
 from ludus.environments.workplace.world.company import clock, free_slots
-from ludus.environments.workplace.world.schema import Employee
+from ludus.environments.workplace.world.schema import Employee, Leave
 from ludus.environments.workplace.world.words import EVENT_NAMES, ROOMS
 
 _OTHERS = 3
@@ -158,8 +159,8 @@ def move_as_asked(case: Case) -> Goal:
     event = case.event(title, [me, other], f"{day} 16:00", f"{day} 17:00")
     mail = case.mail(
         other.email, me, f"{title}: another time?",
-        f"Hi {me.name.split()[0]},\n\nI cannot come to the {title} as planned. Would {target} at {start} work for you? "
-        f"The length stays the same.\n\n{other.name}",
+        f"Hi {me.name.split()[0]},\n\nI cannot come to the {title} as planned. Would {target} at {start} work for "
+        f"you? The length stays the same.\n\n{other.name}",
     )  # fmt: skip
     return Goal(
         f"{other.name} asked me by mail to move a meeting that I organize. Move it to the proposed time.",
@@ -268,9 +269,10 @@ def three_people_and_room(case: Case) -> Goal:
     room = case.pick([name for name, _, _ in ROOMS if name not in taken])
     title = f"{case.pick(EVENT_NAMES)} workshop"
     return Goal(
-        f'Find the earliest time from {days[0]} to {days[2]} at which {first.name}, {second.name} and I are all free for '
-        f'{minutes} minutes within the meeting hours, and create "{title}" with both of them then, in the room {room}. Then '
-        f'send {second.name} a mail with the subject "{title}" that states the date, the start time and the room.',
+        f"Find the earliest time from {days[0]} to {days[2]} at which {first.name}, {second.name} and I are all free "
+        f'for {minutes} minutes within the meeting hours, and create "{title}" with both of them then, in the room '
+        f'{room}. Then send {second.name} a mail with the subject "{title}" that states the date, the start time and '
+        "the room.",
         me,
         (
             look("people_search", first.id, query=first.name),
@@ -307,16 +309,18 @@ def resolve_conflict(case: Case) -> Goal:
     day = case.day(1, 12)
     ours = free_slots(company, [me.id, mine.id], day, 60)
     next_start = {start: next((one for one in ours if one >= later(start, 60)), "") for start in ours}
-    both = [one for one in free_slots(company, [me.id, mine.id, theirs.id], day, 60) if next_start[one] > later(one, 60)]
+    both = [
+        one for one in free_slots(company, [me.id, mine.id, theirs.id], day, 60) if next_start[one] > later(one, 60)
+    ]
     start = case.pick(both)
     new = next_start[start]
     names = case.rng.sample(EVENT_NAMES, 2)
     own = case.event(names[0], [me, mine], f"{day} {start}", f"{day} {later(start, 60)}")
     fixed = case.event(names[1], [theirs, me], f"{day} {start}", f"{day} {later(start, 60)}")
     return Goal(
-        f"Two of my meetings on {day} overlap. Move the one that I organize to the next time on the same day, after the "
-        "other one, at which everyone invited to it is free; it keeps its length. Then mail the other attendee of the moved "
-        'meeting, with its title as the subject, and state the new date and start time.',
+        f"Two of my meetings on {day} overlap. Move the one that I organize to the next time on the same day, after "
+        "the other one, at which everyone invited to it is free; it keeps its length. Then mail the other attendee "
+        "of the moved meeting, with its title as the subject, and state the new date and start time.",
         me,
         (
             look("calendar_list", own.id, fixed.id, first_day=day, last_day=day),
@@ -330,5 +334,64 @@ def resolve_conflict(case: Case) -> Goal:
             Insert("mails", {"recipients": mine.email}, {"subject": names[0], "body": Facts((day, new))}),
         ),
         context=f"{start} {later(start, 60)} {later(new, 60)}",
+        rules=(BOOKING, MEETINGS),
+    )
+
+
+@template("calendar/nobody-away", "hard")
+def nobody_away(case: Case) -> Goal:
+    """Ask a manager for a meeting with some reports on the first day on which none of them has approved leave."""
+    company = case.company
+    me = case.manager()
+    team = case.rng.sample(company.reports[me.id], 3)
+    ids = {one.id for one in team}
+    begin = case.rng.randrange(2, 8)
+    days = [company.workday(begin + n) for n in range(5)]
+    leave(case, team[0], days[0], case.rng.randrange(1, 3), "approved")
+    leave(case, team[1], days[case.rng.randrange(0, 3)], 1, case.pick(("approved", "rejected", "withdrawn")))
+    rows = [one for one in company.leaves if one.status == "approved"] + [
+        Leave(*row) for table, row in case.rows if table == "leaves" and row[6] == "approved"
+    ]
+    away = {day for day in days for one in rows if one.employee in ids and one.first_day <= day <= one.last_day}
+    found = [
+        (day, start) for day in days if day not in away
+        for start in free_slots(company, [me.id, *sorted(ids)], day, 60)
+    ]  # fmt: skip
+    case.need(found)
+    day, start = found[0]
+    title = f"{case.pick(EVENT_NAMES)} with the team"
+    names = ", ".join(one.name for one in team)
+    reports = {one.id for one in company.reports[me.id]}
+    pages = (sum(one.employee in reports for one in rows) + 9) // 10
+    return Goal(
+        f'Plan "{title}" for one hour with my direct reports {names}: on the first day from {days[0]} to {days[-1]} '
+        "on which none of the three has approved leave and all four of us have a common free hour, at the earliest "
+        "time of that day within the meeting hours.",
+        me,
+        (
+            *(look("people_search", one.id, query=one.name) for one in team),
+            *(look("hr_leaves", "found", employee="reports", status="approved", page=n + 1) for n in range(pages)),
+            *(
+                look(
+                    "calendar_free", *([f"at: {start}"] if one == day else []), people=sorted(ids), day=one, minutes=60
+                )
+                for one in days
+                if one <= day and one not in away
+            ),
+            do(
+                "calendar_create",
+                title=title,
+                starts=f"{day} {start}",
+                ends=f"{day} {later(start, 60)}",
+                attendees=sorted(ids),
+            ),
+        ),
+        (
+            Insert(
+                "events",
+                {"title": title},
+                {"starts": f"{day} {start}", "ends": f"{day} {later(start, 60)}", "people": people_of(me, *team)},
+            ),
+        ),
         rules=(BOOKING, MEETINGS),
     )

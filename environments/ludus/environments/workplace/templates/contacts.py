@@ -44,7 +44,8 @@ def new_title(case: Case) -> Goal:
     title = case.pick([one for one in CONTACT_TITLES if one != contact.title])
     number = phone(case)
     return Goal(
-        f'{contact.name} at {customer.name} now has the title "{title}" and the phone number {number}. Update the contact.',
+        f'{contact.name} at {customer.name} now has the title "{title}" and the phone number {number}. Update the '
+        "contact.",
         me,
         (
             look("contacts_search", contact.id, query=f"{contact.name} {customer.name}"),
@@ -67,15 +68,23 @@ def add(case: Case) -> Goal:
         me,
         (
             look("crm_customers", customer.id, query=customer.name),
-            do("contacts_create", name=f"{first} {last}", customer_id=customer.id, title=title, email=email, phone=number),
+            do(
+                "contacts_create",
+                name=f"{first} {last}",
+                customer_id=customer.id,
+                title=title,
+                email=email,
+                phone=number,
+            ),
         ),
         (
             Insert(
-                "contacts", {"email": email},
+                "contacts",
+                {"email": email},
                 {"name": f"{first} {last}", "customer": customer.id, "title": title, "phone": number},
             ),
         ),
-    )  # fmt: skip
+    )
 
 
 @template("contacts/manager-of", "easy")
@@ -107,8 +116,8 @@ def change_by_mail(case: Case) -> Goal:
         f"Dear {me.name},\n\nplease note my new phone number: {number}.\n\n{contact.name}\n{customer.name}",
     )  # fmt: skip
     return Goal(
-        f"{contact.name} of {customer.name} sent me a new phone number by mail. Update the contact, and reply to the mail "
-        "with the new number as a confirmation.",
+        f"{contact.name} of {customer.name} sent me a new phone number by mail. Update the contact, and reply to the "
+        "mail with the new number as a confirmation.",
         me,
         (
             look("mail_search", mail.id, query=f"{contact.email} number"),
@@ -137,9 +146,9 @@ def remove_duplicate(case: Case) -> Goal:
     )  # fmt: skip
     reader = case.company.person[me.manager]
     return Goal(
-        f"{contact.name} is there twice among the contacts of {customer.name}. Delete the entry whose address does not belong "
-        f"to the domain {customer.domain}, keep the other one, and mail my manager the id of the deleted entry, with the "
-        'subject "Duplicate contact".',
+        f"{contact.name} is there twice among the contacts of {customer.name}. Delete the entry whose address does "
+        f"not belong to the domain {customer.domain}, keep the other one, and mail my manager the id of the deleted "
+        'entry, with the subject "Duplicate contact".',
         me,
         (
             look("contacts_search", wrong.id, wrong.email, contact.id, query=f"{contact.name} {customer.name}"),

@@ -19,11 +19,16 @@ def add_deal(case: Case, customer: Customer) -> Deal:
     """Add an open deal with a customer."""
     made: Deal = case.add(
         Deal(
-            case.new_id("deals"), customer.id, f"{customer.name}: {case.pick(('archive', 'workshop', 'audit', 'hosting'))}",
-            case.pick(OPEN_STAGES), 50 * case.rng.randrange(31, 700), 0, customer.owner,
+            case.new_id("deals"),
+            customer.id,
+            f"{customer.name}: {case.pick(('archive', 'workshop', 'audit', 'hosting'))}",
+            case.pick(OPEN_STAGES),
+            50 * case.rng.randrange(31, 700),
+            0,
+            customer.owner,
             case.company.day(case.rng.randrange(5, 90)),
         )
-    )  # fmt: skip
+    )
     return made
 
 
@@ -63,8 +68,8 @@ def log_call(case: Case) -> Goal:
     deal = case.pick(open_deals(case.company, customer.id))
     seats = case.rng.randrange(120, 980)
     return Goal(
-        f'I just called {contact.name} about the deal "{deal.title}": they need {seats} seats. Record the call for this '
-        "deal, with the number of seats in the note.",
+        f'I just called {contact.name} about the deal "{deal.title}": they need {seats} seats. Record the call for '
+        "this deal, with the number of seats in the note.",
         me,
         (
             look("crm_deals", deal.id, query=deal.title.replace(":", "")),
@@ -111,8 +116,8 @@ def accepted_by_mail(case: Case) -> Goal:
         f"{contact.name}\n{customer.name}",
     )  # fmt: skip
     return Goal(
-        f"{contact.name} of {customer.name} accepted an offer by mail. Set the deal to won, set its amount to the accepted "
-        "one, and log an activity of the kind mail with the order number.",
+        f"{contact.name} of {customer.name} accepted an offer by mail. Set the deal to won, set its amount to the "
+        "accepted one, and log an activity of the kind mail with the order number.",
         me,
         (
             look("mail_search", mail.id, query=f"{contact.email} offer"),
@@ -140,21 +145,27 @@ def largest_open(case: Case) -> Goal:
     owner = company.person[customer.owner]
     me = case.colleague(owner, department=case.pick(("Marketing", "Legal", "Finance")))
     return Goal(
-        f"Find the largest open deal (neither won nor lost) with {customer.name}, and send its account manager a mail with "
-        'the subject "Reference wanted" that states the id and the amount of the deal.',
+        f"Find the largest open deal (neither won nor lost) with {customer.name}, and send its account manager a mail "
+        'with the subject "Reference wanted" that states the id and the amount of the deal.',
         me,
         (
             look("crm_customers", customer.id, owner.id, query=customer.name),
             look("crm_customer", deal.id, str(deal.amount), owner.email, customer_id=customer.id),
-            do("mail_send", to=[owner.email], subject="Reference wanted", body=f"Is {deal.id} ({deal.amount} EUR) a reference?"),
+            do(
+                "mail_send",
+                to=[owner.email],
+                subject="Reference wanted",
+                body=f"Is {deal.id} ({deal.amount} EUR) a reference?",
+            ),
         ),
         (
             Insert(
-                "mails", {"recipients": owner.email},
+                "mails",
+                {"recipients": owner.email},
                 {"subject": "Reference wanted", "body": Facts((deal.id, str(deal.amount)))},
             ),
         ),
-    )  # fmt: skip
+    )
 
 
 @template("crm/total-open", "medium")
@@ -169,8 +180,8 @@ def total_open(case: Case) -> Goal:
     total = sum(one.amount for one in deals)
     me = company.person[seller.manager]
     return Goal(
-        f"Add up the amounts of all open deals (neither won nor lost) of {seller.name}, and mail {seller.name} the sum, with "
-        'the subject "Your pipeline". Answer with the sum in euros.',
+        f"Add up the amounts of all open deals (neither won nor lost) of {seller.name}, and mail {seller.name} the "
+        'sum, with the subject "Your pipeline". Answer with the sum in euros.',
         me,
         (
             look("people_search", seller.email, query=seller.name),
@@ -192,8 +203,8 @@ def handover(case: Case) -> Goal:
     other = case.colleague(owner, me, department="Sales")
     deals = open_deals(company, customer.id)
     return Goal(
-        f"{other.name} takes over {customer.name} from {owner.name}. Assign all open deals (neither won nor lost) with this "
-        f"customer to {other.name}; closed deals stay as they are.",
+        f"{other.name} takes over {customer.name} from {owner.name}. Assign all open deals (neither won nor lost) "
+        f"with this customer to {other.name}; closed deals stay as they are.",
         me,
         (
             look("people_search", other.id, query=other.name),
@@ -220,9 +231,10 @@ def quiet_deals(case: Case) -> Goal:
     manager = company.person[me.manager]
     ids = sorted(one.id for one in wanted)
     return Goal(
-        "Look at my open deals (neither won nor lost) that are not in the stage lead. For each of them without any recorded "
-        f"activity, set the close date to {day} and log an activity of the kind note that contains this date. Leave all "
-        'other deals alone. Then mail my manager the ids of the changed deals, with the subject "Quiet deals".',
+        "Look at my open deals (neither won nor lost) that are not in the stage lead. For each of them without any "
+        f"recorded activity, set the close date to {day} and log an activity of the kind note that contains this "
+        "date. Leave all other deals alone. Then mail my manager the ids of the changed deals, with the subject "
+        '"Quiet deals".',
         me,
         (
             look("crm_deals", *(one.id for one in deals), query=me.id, stage="open"),

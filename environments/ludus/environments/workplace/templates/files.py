@@ -13,9 +13,17 @@ OPEN_FOLDERS = ("/support", "/marketing", "/operations")
 
 
 def document(
-    case: Case, folder: str, title: str, version: int, status: str, body: str, *, access: str = "internal", keep: int = 300,
+    case: Case,
+    folder: str,
+    title: str,
+    version: int,
+    status: str,
+    body: str,
+    *,
+    access: str = "internal",
+    keep: int = 300,
     owner: str = "",
-) -> Document:  # fmt: skip
+) -> Document:
     """Add a document."""
     who = owner or case.pick(case.company.employees).id
     day = case.company.day(keep)
@@ -97,8 +105,8 @@ def share_current(case: Case) -> Goal:
     ]
     current = versions[1]
     return Goal(
-        f'Share the current version of "{title}" with {other.name} ({other.department}), and mail its id with the title of the '
-        "document as the subject.",
+        f'Share the current version of "{title}" with {other.name} ({other.department}), and mail its id with the '
+        "title of the document as the subject.",
         me,
         (
             look("files_search", current.id, query=title),
@@ -132,8 +140,8 @@ def price_for_customer(case: Case) -> Goal:
         f"Dear {me.name},\n\nwhat does a seat of {product} cost?\n\n{contact.name}\n{customer.name}",
     )  # fmt: skip
     return Goal(
-        f"{contact.name} ({customer.name}) asks by mail for a price. Reply with the price of a seat from the current document "
-        f'"{title}".',
+        f"{contact.name} ({customer.name}) asks by mail for a price. Reply with the price of a seat from the current "
+        f'document "{title}".',
         me,
         (
             look("mail_search", mail.id, query=f"{contact.email} price"),
@@ -172,8 +180,9 @@ def clear_folder(case: Case) -> Goal:
     case.need(head is not me)
     ids = tuple(one.id for one in kept)
     return Goal(
-        f'Clean up {folder}: delete all outdated documents with "{topic}" in the title whose retention has ended. Those that '
-        f"are outdated but must still be kept: mail their ids to the head of {department}, with the subject \"Retention\".",
+        f'Clean up {folder}: delete all outdated documents with "{topic}" in the title whose retention has ended. '
+        f"Those that are outdated but must still be kept: mail their ids to the head of {department}, with the "
+        'subject "Retention".',
         me,
         (
             look("files_search", *(one.id for one in made), query=topic),

@@ -6,7 +6,9 @@ from datetime import date, timedelta
 
 from ludus.environments.workplace.drafts import Case, template
 from ludus.environments.workplace.goals import Facts, Goal, Insert, Update, do, look
-from ludus.environments.workplace.policies import EXPENSE, EXPENSE_LIMIT, LEAVE
+from ludus.environments.workplace.policies import BOOKING, EXPENSE, EXPENSE_LIMIT, LEAVE, MEETINGS
+from ludus.environments.workplace.templates.files import document
+from ludus.environments.workplace.world.company import clock, free_slots
 from ludus.environments.workplace.world.schema import Employee, Expense, Leave
 from ludus.environments.workplace.world.words import CITIES, EXPENSE_CATEGORIES
 
@@ -57,7 +59,8 @@ def claim_expense(case: Case) -> Goal:
     category, city = case.pick(EXPENSE_CATEGORIES), case.pick(CITIES)
     text = f"{category.capitalize()} {city}"
     return Goal(
-        f'Claim an expense for me: {amount} euros, category {category}, paid on {day}, with a receipt, description "{text}".',
+        f"Claim an expense for me: {amount} euros, category {category}, paid on {day}, with a receipt, description "
+        f'"{text}".',
         me,
         (do("hr_claim_expense", day=day, amount=amount, category=category, description=text, receipt="yes"),),
         (
@@ -99,8 +102,8 @@ def decide_one(case: Case) -> Goal:
     leave(case, person, company.workday(first + 30), 2)
     leave(case, other, company.workday(first), 1)
     return Goal(
-        f"Approve the leave of {person.name} that begins on {wanted.first_day}, and tell {person.name} by mail, with the "
-        'subject "Your leave" and the id of the request.',
+        f"Approve the leave of {person.name} that begins on {wanted.first_day}, and tell {person.name} by mail, with "
+        'the subject "Your leave" and the id of the request.',
         me,
         (
             look("people_search", person.id, person.email, query=person.name),
@@ -128,13 +131,15 @@ def pending_total(case: Case) -> Goal:
     new = [expense(case, person, case.rng.randrange(40, 450)) for _ in range(case.rng.randrange(2, 5))]
     total = sum(one.amount for one in (*old, *new))
     return Goal(
-        f"Add up the pending expenses of {person.name}, and mail {person.name} the sum with the subject \"Expenses\". Do not "
-        "decide on them. Answer with the sum in euros.",
+        f'Add up the pending expenses of {person.name}, and mail {person.name} the sum with the subject "Expenses". '
+        "Do not decide on them. Answer with the sum in euros.",
         me,
         (
             look("people_search", person.email, query=person.name),
             look("hr_expenses", *(str(one.amount) for one in (*old, *new)), employee=person.id, status="pending"),
-            do("mail_send", to=[person.email], subject="Expenses", body=f"Your pending expenses add up to {total} EUR."),
+            do(
+                "mail_send", to=[person.email], subject="Expenses", body=f"Your pending expenses add up to {total} EUR."
+            ),
         ),
         (Insert("mails", {"recipients": person.email}, {"subject": "Expenses", "body": Facts((str(total),))}),),
         answer=str(total),
@@ -190,8 +195,8 @@ def decide_expenses(case: Case) -> Goal:
     case.need(me is not finance)
     found = tuple(sorted(one.id for one in large))
     return Goal(
-        "Deal with all pending expenses of my direct reports as the company handbook says, including the mail that it asks for "
-        'in some cases; use the subject "Expenses to decide" for it.',
+        "Deal with all pending expenses of my direct reports as the company handbook says, including the mail that "
+        'it asks for in some cases; use the subject "Expenses to decide" for it.',
         me,
         (
             look("files_search", "Company handbook", query="Company handbook"),
@@ -199,7 +204,12 @@ def decide_expenses(case: Case) -> Goal:
             *(do("hr_decide_expense", expense_id=one.id, decision="approved") for one in small),
             *(do("hr_decide_expense", expense_id=one.id, decision="rejected") for one in missing),
             look("people_search", finance.email, query="Head of Finance"),
-            do("mail_send", to=[finance.email], subject="Expenses to decide", body=f"Please decide on {', '.join(found)}."),
+            do(
+                "mail_send",
+                to=[finance.email],
+                subject="Expenses to decide",
+                body=f"Please decide on {', '.join(found)}.",
+            ),
         ),
         (
             *(Update("expenses", one.id, {"status": "approved"}, strict=True) for one in small),
@@ -231,8 +241,8 @@ def decide_leaves(case: Case) -> Goal:
     denied = [one for one in asked if one not in granted]
     rejected = chosen[0]
     return Goal(
-        "Decide on all pending requests for leave of my direct reports as the company's rules say. Then mail each person whose "
-        'request you reject, with the subject "Leave" and the code of the rule in the text.',
+        "Decide on all pending requests for leave of my direct reports as the company's rules say. Then mail each "
+        'person whose request you reject, with the subject "Leave" and the code of the rule in the text.',
         me,
         (
             look("hr_leaves", *(one.id for one in asked), employee="reports", status="pending"),
@@ -249,3 +259,53 @@ def decide_leaves(case: Case) -> Goal:
         ),
         rules=(LEAVE,),
     )
+
+
+@template("hr/welcome", "hard")
+def welcome(case: Case) -> Goal:
+    """Ask HR to prepare the first day of a colleague: a meeting with the manager, a document, and a mail."""
+    company = case.company
+    me = case.colleague(department="HR")
+    person = case.colleague(me, department=case.pick(("Sales", "Support", "Engineering", "Marketing", "Operations")))
+    manager = company.person[person.manager]
+    case.need(manager is not me and manager.manager)
+    day = case.day(2, 12)
+    starts = free_slots(company, [me.id, person.id, manager.id], day, 60)
+    case.need(starts)
+    start, end = starts[0], clock(int(starts[0][:2]) * 2 + (starts[0][3:] == "30") + 2)
+    title = f"Starter guide {case.rng.randrange(11, 99)}"
+    document(case, "/hr", title, 1, "outdated", f"{title}, first.")
+    guide = document(case, "/hr", title, 2, "current", f"{title}, second.")
+    meeting = f"Welcome {person.name}"
+    return Goal(
+        f'Prepare the welcome of {person.name} ({person.department}) on {day}: create "{meeting}" for one hour with '
+        f"{person.name} and the manager of {person.name}, at the earliest time of the day when the three of us are "
+        f'free; share the current "{title}" with {person.name}; and mail the manager, with the subject "{meeting}", '
+        "the id of the document and the start time.",
+        me,
+        (
+            look("people_search", person.id, query=person.name),
+            look("people_read", manager.email, person.email, employee=person.id),
+            look("calendar_free", f"at: {start}", people=[person.id, manager.id], day=day, minutes=60),
+            do(
+                "calendar_create", title=meeting, starts=f"{day} {start}", ends=f"{day} {end}",
+                attendees=[person.id, manager.id],
+            ),
+            look("files_search", guide.id, query=title),
+            do("files_share", document_id=guide.id, address=person.email),
+            do("mail_send", to=[manager.email], subject=meeting, body=f"We meet at {start}; please read {guide.id}."),
+        ),
+        (
+            Insert(
+                "events", {"title": meeting},
+                {
+                    "starts": f"{day} {start}", "ends": f"{day} {end}",
+                    "people": ", ".join(sorted((me.id, person.id, manager.id))),
+                },
+            ),
+            Insert("shares", {"document": guide.id, "address": person.email}, {}),
+            Insert("mails", {"recipients": manager.email}, {"subject": meeting, "body": Facts((guide.id, start))}),
+        ),
+        rules=(BOOKING, MEETINGS),
+        context=end,
+    )  # fmt: skip

@@ -9,7 +9,7 @@ from ludus.environments.workplace.world.words import EVENT_NAMES, PRODUCTS, SUBJ
 
 @template("mail/latest-subject", "easy")
 def latest_subject(case: Case) -> Goal:
-    """Ask for the subject of the latest mail from somebody, of several."""
+    """Ask for the subject of the latest mail from a person, of several."""
     me = case.colleague()
     other = case.colleague(me)
     first, second = case.rng.sample(SUBJECTS, 2)
@@ -26,11 +26,13 @@ def latest_subject(case: Case) -> Goal:
 
 @template("mail/archive", "easy")
 def archive(case: Case) -> Goal:
-    """Ask to archive one of several mails of somebody."""
+    """Ask to archive one of several mails of a person."""
     me = case.colleague()
     other = case.colleague(me)
     first, second = case.rng.sample(SUBJECTS, 2)
-    wanted = case.mail(other.email, me, first, f"Hi,\n\nfor your records.\n\n{other.name}", f"{case.company.day(-2)} 11:40")
+    wanted = case.mail(
+        other.email, me, first, f"Hi,\n\nfor your records.\n\n{other.name}", f"{case.company.day(-2)} 11:40"
+    )
     case.mail(other.email, me, second, f"Hi,\n\nfor your records.\n\n{other.name}")
     return Goal(
         f'Move the mail "{first}" from {other.name} to the archive.',
@@ -51,8 +53,8 @@ def send_news(case: Case) -> Goal:
     name, day = case.pick(EVENT_NAMES), case.day(2, 12)
     hour = f"{case.rng.randrange(9, 16):02d}:{case.pick(('00', '30'))}"
     return Goal(
-        f"Send {other.name} ({other.department}) a mail with the subject \"{name}\" that says it takes place on {day} at "
-        f"{hour}.",
+        f'Send {other.name} ({other.department}) a mail with the subject "{name}" that says it takes place on {day} '
+        f"at {hour}.",
         me,
         (
             look("people_search", other.email, query=other.name),
@@ -90,10 +92,12 @@ def forward_to_manager(case: Case) -> Goal:
     subject = f"Complaint about {product}"
     mail = case.mail(
         contact.email, me, subject,
-        f"Dear {me.name},\n\nour last order of {product} was incomplete. Please tell me what you will do about it.\n\n"
-        f"{contact.name}\n{customer.name}",
+        f"Dear {me.name},\n\nour last order of {product} was incomplete. Please tell me what you will do about "
+        f"it.\n\n{contact.name}\n{customer.name}",
     )  # fmt: skip
-    case.mail(contact.email, me, f"Question about {product}", "Which colors are there?", f"{case.company.day(-3)} 09:10")
+    case.mail(
+        contact.email, me, f"Question about {product}", "Which colors are there?", f"{case.company.day(-3)} 09:10"
+    )
     return Goal(
         f"Forward the complaint of {contact.name} ({customer.name}) to my manager.",
         me,
@@ -121,14 +125,18 @@ def answer_closing_date(case: Case) -> Goal:
         f"{contact.name}\n{customer.name}",
     )  # fmt: skip
     return Goal(
-        f"Reply to the mail of {contact.name} from {customer.name} about their {thing}: give the close date and the amount "
-        "that the CRM has for this deal.",
+        f"Reply to the mail of {contact.name} from {customer.name} about their {thing}: give the close date and the "
+        "amount that the CRM has for this deal.",
         me,
         (
             look("mail_search", mail.id, query=f"{contact.email} {thing}"),
             look("mail_read", "close", mail_id=mail.id),
             look("crm_deals", deal.id, deal.close_date, str(deal.amount), query=deal.title.replace(":", "")),
-            do("mail_reply", mail_id=mail.id, body=f"We expect to close it on {deal.close_date}; the amount is {deal.amount} EUR."),
+            do(
+                "mail_reply",
+                mail_id=mail.id,
+                body=f"We expect to close it on {deal.close_date}; the amount is {deal.amount} EUR.",
+            ),
         ),
         (Insert("mails", {"reply_to": mail.id}, {"body": Facts((deal.close_date, str(deal.amount)))}),),
     )
@@ -151,7 +159,7 @@ def number_of_two(case: Case) -> Goal:
     )  # fmt: skip
     reader = case.colleague(me, other)
     return Goal(
-        f"{other.name} wrote to me about the amount for \"{subject}\". Send the amount that holds now to {reader.name} "
+        f'{other.name} wrote to me about the amount for "{subject}". Send the amount that holds now to {reader.name} '
         f'({reader.department}), with the subject "{subject}", and answer with the amount.',
         me,
         (
@@ -160,6 +168,65 @@ def number_of_two(case: Case) -> Goal:
             look("people_search", reader.email, query=reader.name),
             do("mail_send", to=[reader.email], subject=subject, body=f"The amount is {right} EUR."),
         ),
-        (Insert("mails", {"recipients": reader.email}, {"subject": subject, "body": Facts((str(right),), (str(wrong),))}),),
+        (
+            Insert(
+                "mails", {"recipients": reader.email}, {"subject": subject, "body": Facts((str(right),), (str(wrong),))}
+            ),
+        ),
         answer=str(right),
+    )
+
+
+@template("mail/tidy-inbox", "hard")
+def tidy_inbox(case: Case) -> Goal:
+    """Ask to sort several kinds of mails by sender and date, and to forward one."""
+    company = case.company
+    me = case.colleague(department=case.pick(("Sales", "Marketing", "Operations")))
+    other = case.colleague(me)
+    support = company.staff["Support"][0]
+    title = case.pick(("Harbor Letter", "Numbers Daily", "The Short Brief", "Field Notes"))
+    sender = f"letters@{title.lower().replace(' ', '')}.example"
+    limit = company.day(-10)
+    number = case.rng.randrange(400, 900)
+    old, recent = [], []
+    for offset in sorted(case.rng.sample(range(1, 25), 5), reverse=True):
+        group = old if offset > 10 else recent
+        sent = f"{company.day(-offset)} 07:00"
+        group.append(case.mail(sender, me, f"{title} no. {number}", "Five short reads.", sent))
+        number += 1
+    case.need(old and recent)
+    known = [one for one in company.inbox.get(me.id, []) if one.sender == other.email]
+    case.need(len(known) <= 2)
+    theirs = [
+        *known,
+        *(case.mail(other.email, me, one, f"For you.\n\n{other.name}", f"{company.day(-n)} 12:00")
+          for n, one in enumerate(case.rng.sample(SUBJECTS, 2), 3)),
+    ]  # fmt: skip
+    customer = case.pick(company.customers)
+    contact = case.pick(company.contacts_of[customer.id])
+    outage = case.mail(
+        contact.email,
+        me,
+        f"Outage of {case.pick(PRODUCTS)}",
+        f"Hello,\n\nnothing works since this morning.\n\n{contact.name}",
+    )
+    return Goal(
+        f'Tidy my inbox: move all issues of "{title}" that came before {limit} to the trash, move all mails from '
+        f"{other.name} to the archive, and forward the mail about an outage from {contact.name} ({customer.name}) to "
+        "the head of Support. Leave everything else where it is.",
+        me,
+        (
+            look("mail_search", *(one.id for one in (*old, *recent)), query=sender),
+            *(do("mail_move", mail_id=one.id, folder="trash") for one in old),
+            look("mail_search", *(one.id for one in theirs), query=other.email),
+            *(do("mail_move", mail_id=one.id, folder="archive") for one in theirs),
+            look("mail_search", outage.id, query=f"{contact.email} outage"),
+            look("people_search", support.email, query="Head of Support"),
+            do("mail_forward", mail_id=outage.id, to=[support.email]),
+        ),
+        (
+            *(Update("mailboxes", f"{one.id}/{me.id}", {"folder": "trash"}) for one in old),
+            *(Update("mailboxes", f"{one.id}/{me.id}", {"folder": "archive"}) for one in theirs),
+            Insert("mails", {"forward_of": outage.id}, {"recipients": support.email}),
+        ),
     )

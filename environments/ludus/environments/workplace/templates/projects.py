@@ -10,13 +10,13 @@ from ludus.environments.workplace.world.words import TICKET_FAULTS, TICKET_THING
 
 
 def worker(case: Case) -> Employee:
-    """Draw somebody who may change tickets."""
+    """Draw a person who may change tickets."""
     return case.colleague(department=case.pick(("Engineering", "Product", "Support")))
 
 
-
-
-def add_ticket(case: Case, project: str, assignee: str = "", priority: str = "", due: str = "", status: str = "open") -> Ticket:
+def add_ticket(
+    case: Case, project: str, assignee: str = "", priority: str = "", due: str = "", status: str = "open"
+) -> Ticket:
     """Add a ticket."""
     thing, fault = case.pick(TICKET_THINGS), case.pick(TICKET_FAULTS)
     day = due or case.company.workday(case.pick((-1, 1)) * case.rng.randrange(1, 30))
@@ -54,7 +54,8 @@ def comment(case: Case) -> Goal:
     ticket = case.pick(case.company.tickets)
     build = f"{case.rng.randrange(2, 9)}.{case.rng.randrange(1, 20)}.{case.rng.randrange(1, 20)}"
     return Goal(
-        f'Write a comment on the ticket "{ticket.title}" of the project {ticket.project}: it still happens in version {build}.',
+        f'Write a comment on the ticket "{ticket.title}" of the project {ticket.project}: it still happens in version '
+        f"{build}.",
         me,
         (
             look("tickets_search", ticket.id, query=ticket.title, project=ticket.project),
@@ -72,8 +73,8 @@ def create(case: Case) -> Goal:
     title = f"{case.pick(TICKET_THINGS).capitalize()} {case.pick(TICKET_FAULTS)} again"
     priority, due = case.pick(("low", "high")), case.day(5, 30)
     return Goal(
-        f'Create a ticket in the project {project.id}: "{title}", priority {priority}, due on {due}. Use the title as the '
-        "description, too.",
+        f'Create a ticket in the project {project.id}: "{title}", priority {priority}, due on {due}. Use the title as '
+        "the description, too.",
         me,
         (do("ticket_create", project=project.id, title=title, description=title, priority=priority, due=due),),
         (
@@ -107,14 +108,15 @@ def ticket_from_mail(case: Case) -> Goal:
     code = f"ERR{case.rng.randrange(1000, 9999)}"
     mail = case.mail(
         contact.email, me, f"Problem with the {thing}",
-        f"Hello,\n\nin {project.name} the {thing} {fault}. The message shows the code {code}.\n\n{contact.name}\n{customer.name}",
+        f"Hello,\n\nin {project.name} the {thing} {fault}. The message shows the code {code}.\n\n{contact.name}\n"
+        f"{customer.name}",
     )  # fmt: skip
     number = f"T-{case.company.next_number('tickets')}"
     title = f"{thing.capitalize()} {fault}"
     return Goal(
-        f"{contact.name} of {customer.name} reported a problem by mail. Create a ticket with priority high in the project "
-        f'"{project.name}", with the title "{title}" and a description that contains the error code. Then reply to the mail '
-        "with the id of the new ticket.",
+        f"{contact.name} of {customer.name} reported a problem by mail. Create a ticket with priority high in the "
+        f'project "{project.name}", with the title "{title}" and a description that contains the error code. Then '
+        "reply to the mail with the id of the new ticket.",
         me,
         (
             look("mail_search", mail.id, query=f"{contact.email} problem"),
@@ -124,7 +126,9 @@ def ticket_from_mail(case: Case) -> Goal:
             do("mail_reply", mail_id=mail.id, body=f"We track this as {number}."),
         ),
         (
-            Insert("tickets", {"title": title}, {"project": project.id, "priority": "high", "description": Facts((code,))}),
+            Insert(
+                "tickets", {"title": title}, {"project": project.id, "priority": "high", "description": Facts((code,))}
+            ),
             Insert("mails", {"reply_to": mail.id}, {"body": Facts((number,))}),
         ),
     )
@@ -132,7 +136,7 @@ def ticket_from_mail(case: Case) -> Goal:
 
 @template("projects/hand-over", "medium")
 def hand_over(case: Case) -> Goal:
-    """Ask to reassign the unfinished tickets of somebody in one project."""
+    """Ask to reassign the unfinished tickets of a person in one project."""
     company = case.company
     me = worker(case)
     project = case.pick(company.projects)
@@ -142,11 +146,14 @@ def hand_over(case: Case) -> Goal:
     case.need(2 <= len(wanted) <= 8)
     other = case.colleague(owner, me, department="Engineering")
     return Goal(
-        f"{owner.name} leaves the project {project.id}. Assign all tickets of this project that are assigned to {owner.name} "
-        f"and not done to {other.name} ({other.id}). Tickets that are done and other projects stay as they are.",
+        f"{owner.name} leaves the project {project.id}. Assign all tickets of this project that are assigned to "
+        f"{owner.name} and not done to {other.name} ({other.id}). Tickets that are done and other projects stay as "
+        "they are.",
         me,
         (
-            look("tickets_search", *(one.id for one in wanted), query=owner.name, project=project.id, status="not done"),
+            look(
+                "tickets_search", *(one.id for one in wanted), query=owner.name, project=project.id, status="not done"
+            ),
             *(do("ticket_assign", ticket_id=one.id, assignee=other.id) for one in wanted),
         ),
         tuple(Update("tickets", one.id, {"assignee": other.id}) for one in wanted),
@@ -173,12 +180,15 @@ def overdue_to_lead(case: Case) -> Goal:
     pages = (len(unfinished) + 9) // 10
     ids = sorted(one.id for one in late)
     return Goal(
-        f"Mail the lead of the project {project.id} the ids of all its tickets with priority high that are overdue (due before "
-        'today) and not done. Use the subject "Overdue tickets".',
+        f"Mail the lead of the project {project.id} the ids of all its tickets with priority high that are overdue "
+        '(due before today) and not done. Use the subject "Overdue tickets".',
         me,
         (
             look("projects_list", lead.email, query=project.id),
-            *(look("tickets_search", "found", query="", project=project.id, status="not done", page=n + 1) for n in range(pages)),
+            *(
+                look("tickets_search", "found", query="", project=project.id, status="not done", page=n + 1)
+                for n in range(pages)
+            ),
             do("mail_send", to=[lead.email], subject="Overdue tickets", body=f"Overdue: {', '.join(ids)}."),
         ),
         (Insert("mails", {"recipients": lead.email}, {"subject": "Overdue tickets", "body": Facts(tuple(ids))}),),
@@ -199,8 +209,8 @@ def due_by_event(case: Case) -> Goal:
     title = f"{project.id} release"
     event = case.event(title, [other, me], f"{day} 15:00", f"{day} 16:00")
     return Goal(
-        f'Set the due date of the ticket "{ticket.title}" ({project.id}) to the last workday (Monday to Friday) before the day '
-        f'of the "{title}" in my calendar.',
+        f'Set the due date of the ticket "{ticket.title}" ({project.id}) to the last workday (Monday to Friday) '
+        f'before the day of the "{title}" in my calendar.',
         me,
         (
             look("calendar_search", event.id, day, query=title),
@@ -229,13 +239,16 @@ def triage(case: Case) -> Goal:
     unfinished = [one for one in tickets if one.status == "open"]
     pages = (len(unfinished) + 9) // 10
     return Goal(
-        f"Sort the open tickets without an assignee in the project {project.id}. Those with priority high, and those due before "
-        'today: assign them to the lead of the project, and write a comment on each that contains the word "urgent". All others '
-        f"of them: set the due date to {late}, without a comment.",
+        f"Sort the open tickets without an assignee in the project {project.id}. Those with priority high, and those "
+        "due before today: assign them to the lead of the project, and write a comment on each that contains the "
+        f'word "urgent". All others of them: set the due date to {late}, without a comment.',
         me,
         (
             look("projects_list", lead.id, query=project.id),
-            *(look("tickets_search", "found", query="", project=project.id, status="open", page=n + 1) for n in range(pages)),
+            *(
+                look("tickets_search", "found", query="", project=project.id, status="open", page=n + 1)
+                for n in range(pages)
+            ),
             *(
                 step
                 for one in urgent

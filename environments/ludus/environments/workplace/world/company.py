@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from ludus.environments.workplace.world.schema import (
     PREFIXES,
@@ -34,6 +34,7 @@ from ludus.environments.workplace.world.schema import (
     script,
 )
 
+RowT = TypeVar("RowT")
 _FIRST_NUMBERS = {"employees": 101, "mails": 1001, "events": 301, "deals": 501, "tickets": 2001, "documents": 401}
 
 
@@ -80,7 +81,7 @@ class Company:
         """Return the number of the next id of a table, without using it."""
         return self._next[table]
 
-    def add(self, row: Any) -> Any:
+    def add(self, row: RowT) -> RowT:
         """Add a row to its table, and return it."""
         self.rows[TABLE_OF[type(row)]].append(row)
         return row

@@ -114,9 +114,7 @@ def _personnel(company: Company, rng: random.Random) -> None:
         status = rng.choice(("approved", "approved", "pending", "rejected"))
         receipt = "yes" if rng.random() < 0.85 else "no"
         day = company.day(-rng.randrange(1, 60))
-        company.add(
-            Expense(company.new_id("expenses"), person.id, day, amount, category, text, receipt, status)
-        )
+        company.add(Expense(company.new_id("expenses"), person.id, day, amount, category, text, receipt, status))
 
 
 def _customers(company: Company, rng: random.Random) -> None:
@@ -125,7 +123,9 @@ def _customers(company: Company, rng: random.Random) -> None:
     while len(names) < 36:
         names.add(f"{rng.choice(words.CUSTOMER_HEADS)} {rng.choice(words.CUSTOMER_TAILS)[0]}")
     industries = dict(words.CUSTOMER_TAILS)
-    for number, name in enumerate(sorted(names, key=lambda one: rng.random())):
+    shuffled = sorted(names)
+    rng.shuffle(shuffled)
+    for number, name in enumerate(shuffled):
         domain = f"{name.lower().replace(' ', '-')}.example"
         owner = sellers[number % len(sellers)]
         tier = rng.choice(("standard", "standard", "silver", "gold"))
@@ -148,7 +148,7 @@ def _customers(company: Company, rng: random.Random) -> None:
             offset = rng.randrange(3, 120) if stage in words.OPEN_STAGES else -rng.randrange(3, 200)
             deal = company.add(
                 Deal(company.new_id("deals"), customer.id, f"{name}: {thing}", stage, 100 * rng.randrange(20, 900),
-                     rng.choice((0, 0, 0, 5, 8)), owner.id, company.day(offset))
+                     rng.choice((0, 0, 0, 3, policies.LIMITS[tier])), owner.id, company.day(offset))
             )  # fmt: skip
             for _ in range(rng.randrange(3)):
                 note = rng.choice(("Asked for a new offer.", "Sent the contract.", "No answer yet.", "Demo went well."))
@@ -182,12 +182,18 @@ def _projects(company: Company, rng: random.Random) -> None:
 
 
 FOLDERS = (
-    ("/handbook", "all", "HR, Legal"), ("/sales", "Sales, Marketing, Management", "Sales, Marketing"),
-    ("/marketing", "all", "Marketing, Sales"), ("/engineering", "Engineering, Product, Support", "Engineering, Product"),
-    ("/support", "all", "Support, Product"), ("/finance", "Finance, Management", "Finance"), ("/hr", "HR", "HR"),
-    ("/legal", "Legal, Management", "Legal"), ("/operations", "all", "Operations, Finance"), ("/archive", "all", "all"),
+    ("/handbook", "all", "HR, Legal"),
+    ("/sales", "Sales, Marketing, Management", "Sales, Marketing"),
+    ("/marketing", "all", "Marketing, Sales"),
+    ("/engineering", "Engineering, Product, Support", "Engineering, Product"),
+    ("/support", "all", "Support, Product"),
+    ("/finance", "Finance, Management", "Finance"),
+    ("/hr", "HR", "HR"),
+    ("/legal", "Legal, Management", "Legal"),
+    ("/operations", "all", "Operations, Finance"),
+    ("/archive", "all", "all"),
     ("/shared", "all", "all"),
-)  # fmt: skip
+)
 """Path, readers and writers of each folder."""
 
 
@@ -196,14 +202,32 @@ def _documents(company: Company, rng: random.Random) -> None:
         company.add(Folder(path, readers, writers))
     staff = company.staff
 
-    def write(folder: str, title: str, version: int, status: str, access: str, owner: str, keep: str, body: str) -> None:
-        company.add(
-            Document(company.new_id("documents"), folder, title, version, status, access, owner, keep, body)
-        )
+    def write(
+        folder: str, title: str, version: int, status: str, access: str, owner: str, keep: str, body: str
+    ) -> None:
+        company.add(Document(company.new_id("documents"), folder, title, version, status, access, owner, keep, body))
 
     head = staff["HR"][0].id
-    write("/handbook", "Company handbook", 4, "current", "internal", head, company.day(3000), policies.handbook(company.name))
-    write("/handbook", "Company handbook", 3, "outdated", "internal", head, company.day(900), policies.old_handbook(company.name))
+    write(
+        "/handbook",
+        "Company handbook",
+        4,
+        "current",
+        "internal",
+        head,
+        company.day(3000),
+        policies.handbook(company.name),
+    )
+    write(
+        "/handbook",
+        "Company handbook",
+        3,
+        "outdated",
+        "internal",
+        head,
+        company.day(900),
+        policies.old_handbook(company.name),
+    )
     for folder, department in (
         ("/sales", "Sales"), ("/marketing", "Marketing"), ("/engineering", "Engineering"), ("/support", "Support"),
         ("/finance", "Finance"), ("/hr", "HR"), ("/legal", "Legal"), ("/operations", "Operations"),
@@ -218,8 +242,8 @@ def _documents(company: Company, rng: random.Random) -> None:
                 access = rng.choice(("public", "internal", "internal", "confidential"))
                 keep = company.day(rng.choice((-1, 1)) * rng.randrange(20, 1500))
                 body = (
-                    f"{title}, version {version}. Prices from {10 * rng.randrange(10, 99)} euros. "
-                    f"Contact: {department}. Reviewed by {rng.choice(company.employees).name}."
+                    f"{title}, version {version}. Prices from {10 * rng.randrange(10, 99)} euros. Contact: "
+                    f"{department}. Reviewed by {rng.choice(company.employees).name}."
                 )
                 write(folder, title, version, "current" if current else "outdated", access, owner, keep, body)
 
@@ -239,9 +263,16 @@ def _calendar(company: Company, rng: random.Random) -> None:
         for key in keys:
             taken[key] |= slots
         event = company.add(
-            Event(company.new_id("events"), title, people[0].id, f"{day} {clock(start)}", f"{day} {clock(start + length)}",
-                  room, "confirmed")
-        )  # fmt: skip
+            Event(
+                company.new_id("events"),
+                title,
+                people[0].id,
+                f"{day} {clock(start)}",
+                f"{day} {clock(start + length)}",
+                room,
+                "confirmed",
+            )
+        )
         for number, one in enumerate(people):
             response = "accepted" if number == 0 else rng.choice(("accepted", "accepted", "none", "tentative"))
             company.add(Attendee(f"{event.id}/{one.id}", event.id, one.id, response))
@@ -261,7 +292,9 @@ def _mails(company: Company, rng: random.Random) -> None:
     def send(sender: str, people: list[Employee], subject: str, body: str, folder: str = "inbox") -> None:
         sent = f"{company.day(-rng.randrange(0, 30))} {rng.randrange(7, 9):02d}:{rng.randrange(60):02d}"
         mail = company.add(
-            Mail(company.new_id("mails"), sender, ", ".join(one.email for one in people), "", subject, body, sent, "", "")
+            Mail(
+                company.new_id("mails"), sender, ", ".join(one.email for one in people), "", subject, body, sent, "", ""
+            )
         )
         for one in people:
             company.add(MailboxEntry(f"{mail.id}/{one.id}", mail.id, one.id, folder))

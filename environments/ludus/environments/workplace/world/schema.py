@@ -258,7 +258,7 @@ class WebTraffic(NamedTuple):
 
 
 class AuditEntry(NamedTuple):
-    """A change that somebody made, written by the database layer itself."""
+    """A change that a person made, written by the database layer itself."""
 
     id: str
     employee: str

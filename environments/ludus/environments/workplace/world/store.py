@@ -44,6 +44,10 @@ class Store:
         """Free the database."""
         self._connection.close()
 
+    def image(self) -> bytes:
+        """Return the whole state, from which another store starts without changes."""
+        return self._connection.serialize()
+
     def rows(self, sql: str, *values: Any) -> list[Row]:
         """Return the rows of a query."""
         return [dict(row) for row in self._connection.execute(sql, values)]

@@ -27,10 +27,40 @@ COMPANY_TAILS: Final = (
     "point", "port", "shore", "span", "view", "ware", "works",
 )  # fmt: skip
 CUSTOMER_HEADS: Final = (
-    "Aurora", "Atlantic", "Baltic", "Boreal", "Capital", "Central", "Coastal", "Crescent", "Crown", "Eastern", "Evergreen",
-    "Falcon", "First", "Global", "Golden", "Grand", "Highland", "Imperial", "Lakeside", "Liberty", "Metro", "Modern",
-    "Nordic", "Pacific", "Pioneer", "Prime", "Royal", "Southern", "Sterling", "Union", "United", "Vertex", "Western",
-)  # fmt: skip
+    "Aurora",
+    "Atlantic",
+    "Baltic",
+    "Boreal",
+    "Capital",
+    "Central",
+    "Coastal",
+    "Crescent",
+    "Crown",
+    "Eastern",
+    "Evergreen",
+    "Falcon",
+    "First",
+    "Global",
+    "Golden",
+    "Grand",
+    "Highland",
+    "Imperial",
+    "Lakeside",
+    "Liberty",
+    "Metro",
+    "Modern",
+    "Nordic",
+    "Pacific",
+    "Pioneer",
+    "Prime",
+    "Royal",
+    "Southern",
+    "Sterling",
+    "Union",
+    "United",
+    "Vertex",
+    "Western",
+)
 CUSTOMER_TAILS: Final = (
     ("Foods", "food"), ("Logistics", "transport"), ("Insurance", "insurance"), ("Textiles", "retail"),
     ("Energy", "energy"), ("Pharma", "health"), ("Motors", "automotive"), ("Media", "media"), ("Bank", "finance"),
@@ -90,34 +120,88 @@ DOCUMENT_THINGS: Final = (
     "Support playbook", "Partner terms", "Office rules", "Data sheet", "Sales deck", "Service catalog",
 )  # fmt: skip
 MAIL_TOPICS: Final = (
-    ("Slides for the {thing}", "Hi {to},\n\nthe slides for the {thing} are in the shared folder. Please have a look before the"
-     " week ends.\n\nBest,\n{me}"),
-    ("Lunch on {day}?", "Hi {to},\n\nare you in the office on {day}? We could have lunch and talk about the {thing}.\n\n{me}"),
-    ("Question about the {thing}", "Hello {to},\n\nwho is responsible for the {thing} now? I would like to ask two questions."
-     "\n\nThanks,\n{me}"),
-    ("Notes from the {thing}", "Hi {to},\n\nhere are my notes from the {thing}: we agreed on the plan, and the next step is a"
-     " short review.\n\nBest,\n{me}"),
-    ("Parking on {day}", "Hi {to},\n\nthe garage is closed on {day}. Please use the parking lot behind the building.\n\n{me}"),
-    ("Feedback on the {thing}", "Hi {to},\n\nthank you for the {thing} last week. It was clear and short. One more example would"
-     " help.\n\n{me}"),
-)  # fmt: skip
+    (
+        "Slides for the {thing}",
+        "Hi {to},\n\nthe slides for the {thing} are in the shared folder. Please have a look before the"
+        " week ends.\n\nBest,\n{me}",
+    ),
+    (
+        "Lunch on {day}?",
+        "Hi {to},\n\nare you in the office on {day}? We could have lunch and talk about the {thing}.\n\n{me}",
+    ),
+    (
+        "Question about the {thing}",
+        "Hello {to},\n\nwho is responsible for the {thing} now? I would like to ask two questions.\n\nThanks,\n{me}",
+    ),
+    (
+        "Notes from the {thing}",
+        "Hi {to},\n\nhere are my notes from the {thing}: we agreed on the plan, and the next step is a"
+        " short review.\n\nBest,\n{me}",
+    ),
+    (
+        "Parking on {day}",
+        "Hi {to},\n\nthe garage is closed on {day}. Please use the parking lot behind the building.\n\n{me}",
+    ),
+    (
+        "Feedback on the {thing}",
+        "Hi {to},\n\nthank you for the {thing} last week. It was clear and short. One more example would help.\n\n{me}",
+    ),
+)
 CUSTOMER_TOPICS: Final = (
-    ("Delivery times of {product}", "Dear {to},\n\ncould you tell me how long the delivery of {product} takes at the moment?\n\nKind regards,\n{me}\n{company}"),
-    ("Meeting in {city}", "Dear {to},\n\nwe will be at the fair in {city} next month. Shall we meet there?\n\nKind regards,\n{me}\n{company}"),
-    ("Thanks for the {product} demo", "Dear {to},\n\nthank you for showing us {product}. The team liked it.\n\nKind regards,\n{me}\n{company}"),
-)  # fmt: skip
+    (
+        "Delivery times of {product}",
+        "Dear {to},\n\ncould you tell me how long the delivery of {product} takes at the moment?\n\nKind regards,\n"
+        "{me}\n{company}",
+    ),
+    (
+        "Meeting in {city}",
+        "Dear {to},\n\nwe will be at the fair in {city} next month. Shall we meet there?\n\nKind regards,\n{me}\n"
+        "{company}",
+    ),
+    (
+        "Thanks for the {product} demo",
+        "Dear {to},\n\nthank you for showing us {product}. The team liked it.\n\nKind regards,\n{me}\n{company}",
+    ),
+)
 NEWSLETTERS: Final = (
-    ("Cloud Weekly", "news@cloudweekly.example"), ("Sales Digest", "hello@salesdigest.example"),
-    ("Office Deals", "offers@officedeals.example"), ("Event Radar", "team@eventradar.example"),
-)  # fmt: skip
+    ("Cloud Weekly", "news@cloudweekly.example"),
+    ("Sales Digest", "hello@salesdigest.example"),
+    ("Office Deals", "offers@officedeals.example"),
+    ("Event Radar", "team@eventradar.example"),
+)
 SUBJECTS: Final = (
-    "Agenda for the offsite", "Cleaning of the archive", "Costs of the fair", "Draft of the brochure", "Entry badges",
-    "Figures for the board", "Guests on the open day", "Hotel for the team trip", "Interview questions",
-    "Keys of the storage room", "Lights in the garage", "New coffee machine", "Plan for the move", "Printers on floor 2",
-    "Quotes of the caterers", "Repairs in the kitchen", "Seating plan", "Spare laptops", "Trainee program",
+    "Agenda for the offsite",
+    "Cleaning of the archive",
+    "Costs of the fair",
+    "Draft of the brochure",
+    "Entry badges",
+    "Figures for the board",
+    "Guests on the open day",
+    "Hotel for the team trip",
+    "Interview questions",
+    "Keys of the storage room",
+    "Lights in the garage",
+    "New coffee machine",
+    "Plan for the move",
+    "Printers on floor 2",
+    "Quotes of the caterers",
+    "Repairs in the kitchen",
+    "Seating plan",
+    "Spare laptops",
+    "Trainee program",
     "Video of the launch",
-)  # fmt: skip
+)
 EVENT_NAMES: Final = (
-    "Quarterly forum", "Fire drill", "Summer workshop", "Product evening", "Safety briefing", "Partner breakfast",
-    "Team lunch", "Town hall", "Coding evening", "First aid course", "Language course", "Photo session",
-)  # fmt: skip
+    "Quarterly forum",
+    "Fire drill",
+    "Summer workshop",
+    "Product evening",
+    "Safety briefing",
+    "Partner breakfast",
+    "Team lunch",
+    "Town hall",
+    "Coding evening",
+    "First aid course",
+    "Language course",
+    "Photo session",
+)
