@@ -42,9 +42,9 @@ each_level = pytest.mark.parametrize("level", LEVELS)
 some_indices = st.integers(0, 2**40)
 
 GOLDEN = {
-    "easy": "",
-    "medium": "",
-    "hard": "",
+    "easy": "be8a578b37f5aedb",
+    "medium": "0ad685c6fb2ad023",
+    "hard": "499ee073094d2975",
 }
 """Digests of the first three test tasks of each level, with all that the oracle sees and earns in them. A change of
 these raises the environment's version."""
@@ -683,3 +683,18 @@ def test_tasks_show_the_same_date_wherever_they_run(office: Company) -> None:
     task = WorkplaceTask(id="x", difficulty="easy", company=office.name, template="mail/archive", draw=1)
     assert company_of(task).today == office.today
     assert office.today.weekday() < 5
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "Hi,\n\nit is D-501, on 2026-03-09.\n\nBest regards\n{me.name} ({me.id}, {me.email}, {me.phone})",
+        "Dear all (a@b.example), as of {today}: D-501 / 2026-03-09.",
+        "**D-501**; due: 2026-03-09!",
+    ],
+)
+def test_greetings_and_signatures_are_no_strays(store: Store, office: Company, body: str) -> None:
+    me = office.employees[5]
+    send(store, office, body.format(me=me, today=office.today))
+    found = outcome_of(store, office, office_goal(me, WANTED))
+    assert found.met == found.items

@@ -97,6 +97,7 @@ class _Grader:
     store: Store
     outcome: Outcome
     names: frozenset[str]
+    today: str
 
     def insert(self, number: int, wanted: Insert, rows: list[Row]) -> None:
         fits = [row for row in rows if all(self.value(row.get(name), want) for name, want in wanted.key.items())]
@@ -128,6 +129,7 @@ class _Grader:
         met: list[bool] = []
         answered = self.store.get("mails", row["reply_to"]) if row.get("reply_to") else None
         origin = f"{answered['subject']} {answered['body']}" if answered else ""
+        origin += " ".join(str(value) for name, value in row.items() if name not in wanted.wants)
         for name, want in wanted.wants.items():
             if isinstance(want, Facts):
                 met += self.facts(str(row.get(name, "")), want, row["id"], origin)
@@ -161,9 +163,12 @@ class _Grader:
     def facts(self, text: str, want: Facts, id: str, origin: str = "") -> list[bool]:
         """Return which facts a text has; none with stray facts of the same kind. Many of them void the checklist.
 
-        Facts of the request, and of the mail that a reply answers, are no strays.
+        Facts of the request, of the mail that a reply answers, of the other columns of the row, and about the employee
+        are no strays.
         """
-        found, allowed = self.kinds(text), self.kinds(f"{self.goal.request} {self.goal.context} {origin}")
+        me = self.goal.me
+        known = f"{self.goal.request} {self.goal.context} {origin} {me.id} {me.email} {me.phone} {self.today}"
+        found, allowed = self.kinds(text), self.kinds(known)
         if any(
             fact in found.get(kind, ())
             for avoid in want.avoids
@@ -174,8 +179,8 @@ class _Grader:
             return [False] * len(want.needs)
         needed = [self.kinds(one) for one in want.needs]
         stray = False
-        known = {fact for kinds in (allowed, *needed) for facts in kinds.values() for fact in facts}
-        if len({fact for facts in found.values() for fact in facts} - known) > _ALL_STRAYS:
+        expected = {fact for kinds in (allowed, *needed) for facts in kinds.values() for fact in facts}
+        if len({fact for facts in found.values() for fact in facts} - expected) > _ALL_STRAYS:
             self.outcome.unexpected.append(f"{id} is stuffed with facts")
         for kind in {kind for one in needed for kind in one}:
             wanted = {fact for one in needed for fact in one.get(kind, ())}
@@ -230,7 +235,7 @@ def evaluate(goal: Goal, store: Store, answer: str, today: date, domain: str) ->
     """
     outcome = Outcome(answer_weight=1 if goal.answer == DONE or goal.answer.startswith("refused ") else 2)
     changes = _graded(store, store.changes())
-    grader = _Grader(goal, store, outcome, frozenset(_names(store, goal)))
+    grader = _Grader(goal, store, outcome, frozenset(_names(store, goal)), today.isoformat())
     added: dict[str, list[Row]] = {}
     others: dict[tuple[str, str], Change] = {}
     for change in changes:

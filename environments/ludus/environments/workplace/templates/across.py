@@ -111,6 +111,7 @@ def brief_a_colleague(case: Case) -> Goal:
                 {"subject": customer.name, "body": Facts((contact.phone, customer.tier, str(total)))},
             ),
         ),
+        context=" ".join(str(one.amount) for one in deals),
     )  # fmt: skip
 
 

@@ -206,4 +206,5 @@ def growth_report(case: Case) -> Goal:
             Insert("documents", {"title": title}, {"folder": "/marketing", "body": Facts((region, str(value)))}),
             Insert("mails", {"recipients": manager.email}, {"subject": title, "body": Facts((number, region))}),
         ),
+        context=f"{value} {before[region]} {after[region]}",
     )  # fmt: skip

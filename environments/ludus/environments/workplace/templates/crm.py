@@ -190,6 +190,7 @@ def total_open(case: Case) -> Goal:
         ),
         (Insert("mails", {"recipients": seller.email}, {"subject": "Your pipeline", "body": Facts((str(total),))}),),
         answer=str(total),
+        context=" ".join(str(one.amount) for one in deals),
     )
 
 

@@ -155,6 +155,7 @@ def price_for_customer(case: Case) -> Goal:
                 {"body": Facts((str(prices[1]),), (str(prices[0]), str(prices[2])))},
             ),
         ),
+        context="version 8",
         rules=(SHARING,),
     )  # fmt: skip
 

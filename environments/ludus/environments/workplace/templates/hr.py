@@ -143,6 +143,7 @@ def pending_total(case: Case) -> Goal:
         ),
         (Insert("mails", {"recipients": person.email}, {"subject": "Expenses", "body": Facts((str(total),))}),),
         answer=str(total),
+        context=" ".join(str(one.amount) for one in (*old, *new)),
     )
 
 

@@ -78,7 +78,7 @@ def discount(case: Case) -> Goal:
                 Update("deals", deal.id, {"discount": wanted}, strict=True),
                 Insert("mails", {"reply_to": mail.id}, {"body": Facts((str(wanted),))}),
             ),
-            rules=(DISCOUNT,),
+            rules=(DISCOUNT,), context=f"{limit} {deal.amount} {deal.discount} {deal.id}",
         )  # fmt: skip
     return Goal(
         request,
@@ -100,6 +100,7 @@ def discount(case: Case) -> Goal:
         ),
         answer=f"refused {DISCOUNT}",
         rules=(DISCOUNT,),
+        context=f"{limit} {deal.amount} {deal.discount} {deal.id}",
     )
 
 
