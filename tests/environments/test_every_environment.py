@@ -26,17 +26,20 @@ NAMES = (
     "sql", "sql-easy", "sql-hard", "sql-medium",
     "terminal", "terminal-easy", "terminal-hard", "terminal-medium",
     "wordle", "wordle-easy", "wordle-hard", "wordle-sparse",
+    "workplace", "workplace-easy", "workplace-hard", "workplace-medium",
 )  # fmt: skip
+SEVERAL_PARAMETERS = ("workplace",)
+"""Those whose tools take several arguments; their own tests try extreme ones."""
 SPLITS = ("train", "validation", "test")
 SAMPLE = 30
-SMALLER = {"code": 1, "terminal": 2}
+SMALLER = {"code": 1, "terminal": 2, "workplace": 6}
 """The sample of an environment whose episodes take long, such as those in a sandbox."""
 
 BREADTH = pytest.mark.suite("breadth")
 SUITES = {"code": pytest.mark.suite("code"), "terminal": pytest.mark.suite("terminal")}
 """The suites in which the variants of these environments are tested, if not in `breadth`."""
 
-ENDED_BY_MESSAGE = ("terminal",)
+ENDED_BY_MESSAGE = ("terminal", "workplace")
 """The environments with tools of which none ends the episode."""
 
 NUMBERS = (10**5000, -(10**400), 2**63, -1)
@@ -84,7 +87,9 @@ def arbitrary(tools: Sequence[ToolSpec], rng: random.Random) -> Generator[Call |
         arguments: dict[str, Any] = {}
         for name, schema in tool.input_schema["properties"].items():
             text = "".join(rng.choices("abcdefghijklmnopqrstuvwxyz+*()1234567890", k=5))
-            if schema["type"] == "integer":
+            if "enum" in schema:
+                arguments[name] = rng.choice(schema["enum"])
+            elif schema["type"] == "integer":
                 arguments[name] = rng.randint(-10, 100_000)
             else:
                 arguments[name] = [text] if schema["type"] == "array" else text
@@ -243,8 +248,8 @@ async def test_arbitrary_calls_earn_next_to_nothing_and_come_to_an_end(player: A
 
 @each_environment
 async def test_wrong_arguments_and_unknown_tools_are_the_policys_mistake(player: Any, name: str) -> None:
-    [episode] = await player.start(name, "train", 0)
-    for tool in episode.tools:
+    for tool in player.host.catalog[name].specs:
+        [episode] = await player.start(name, "train", 0)
         parameter = next(iter(tool.input_schema["properties"]))
         wrong: list[dict[str, Any]] = [{}, {parameter: None}, {parameter: [1]}, {parameter: {}}, {"no_such": 1}]
         for arguments in wrong:
@@ -252,12 +257,15 @@ async def test_wrong_arguments_and_unknown_tools_are_the_policys_mistake(player:
             assert result.error is not None
             assert result.error.code == "invalid_arguments"
             assert result.status is EpisodeStatus.RUNNING
+    [episode] = await player.start(name, "train", 0)
     result = await player.step(episode.episode, "no_such_tool")
     assert result.error is not None
     assert result.error.code == "unknown_tool"
 
 
-@each_environment
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=marks_of(name)) for name in NAMES if base_of(name) not in SEVERAL_PARAMETERS]
+)
 async def test_extreme_arguments_are_refused_and_cost_nothing(player: Any, name: str) -> None:
     for tool in player.host.catalog[name].specs:
         [episode] = await player.start(name, "train", 0)

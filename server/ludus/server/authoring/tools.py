@@ -7,6 +7,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import isfinite
 from typing import Any, Final, TypeVar, get_type_hints, overload
 
@@ -238,6 +239,12 @@ class Tool(ToolBase):
         except (ValidationError, PydanticSerializationError):
             return given
         return arguments
+
+
+@lru_cache(maxsize=64)
+def collect_shared(source: type, owner: int, blocking: bool) -> tuple[Tool, ...]:
+    """Return the tools of a toolset as `collect` does; the variants of an environment share them."""
+    return tuple(collect(source, owner=owner, blocking=blocking))
 
 
 def collect(source: type, *, owner: int | None, blocking: bool) -> list[Tool]:

@@ -25,7 +25,7 @@ from ludus.server.authoring.noise import Noise
 from ludus.server.authoring.seat_checks import check_seats
 from ludus.server.authoring.seats import WAIT_TOOL, Match, SeatedEnvironment
 from ludus.server.authoring.splits import SPLIT_TYPES, Split
-from ludus.server.authoring.tools import Tool, collect
+from ludus.server.authoring.tools import Tool, collect, collect_shared
 from ludus.server.runtime import user_code
 from ludus.server.tasks.curriculum import Curriculum
 
@@ -326,7 +326,7 @@ def _tools(cls: type[Environment[Any]], where: str) -> dict[str, Tool]:
     for position, toolset in enumerate(cls.toolsets):
         if not (isinstance(toolset, type) and issubclass(toolset, Toolset)):
             raise AuthoringError(f"{where}.toolsets holds {toolset!r}; list subclasses of ludus.server.Toolset")
-        found += collect(toolset, owner=position, blocking=cls.blocking)
+        found += collect_shared(toolset, position, cls.blocking)
     tools: dict[str, Tool] = {}
     for tool in found:
         if tool.name in tools:
