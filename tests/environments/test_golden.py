@@ -57,7 +57,10 @@ async def test_every_built_in_environment_is_recorded(player: Any) -> None:
 
 
 @pytest.mark.skipif(RECORDS, reason="the hashes are recorded")
-@pytest.mark.parametrize("name", sorted(GOLDEN))
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(one, marks=[pytest.mark.suite("breadth")] if "-" in one else []) for one in sorted(GOLDEN)],
+)
 async def test_an_oracle_sees_and_earns_what_was_recorded_for_this_version(
     player: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
