@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from ludus.hub.database.engine import Database
 from ludus.hub.database.result_tables import ResultRun
 from ludus.hub.database.verified_tables import VerifiedAttempt, VerifiedCall, VerifiedRun
+from ludus.hub.results.processes import is_other
 from ludus.hub.results.store import no_run
 from ludus.hub.results.verified_rows import calls_of
 from ludus.protocol.errors import CapacityError
@@ -105,6 +106,28 @@ class VerifiedStore:
             spent = session.scalar(calls.where(VerifiedCall.run_id == row.run_id)) or 0
             info = VerifiedInfo(harness=row.harness, harness_sha256=row.harness_sha256, host=row.host, model=row.model)
             return Setup(info, row.base_url, row.sealed, row.most_tokens, int(spent))
+
+    def driver(self, key: str, own: str, *, take: bool = False) -> str | None:
+        """Return which other process of the hub plays a run; None if it is this one, or none.
+
+        Args:
+            key: the run.
+            own: the id of this process.
+            take: whether this process plays it from now on, if no other one does.
+
+        Raises:
+            NotFound: there is no such run.
+        """
+        with self._database.writing() if take else self._database.reading() as session:
+            query = select(VerifiedRun).where(VerifiedRun.run_id == _id(session, key))
+            row = session.scalars(query.with_for_update() if take else query).first()
+            if row is None:
+                return None
+            if is_other(session, row.process, own):
+                return row.process
+            if take:
+                row.process = own
+            return None
 
     def add_attempt(self, key: str, ended: HarnessOutput, calls: Sequence[CallRecord]) -> bool:
         """Write the calls of one start of an episode and how its harness ended; return whether the run was open."""

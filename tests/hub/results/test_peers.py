@@ -1,0 +1,130 @@
+"""Two hub processes that reach each other: each answers for what the other one plays, until that is killed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+import httpx
+import pytest
+from free_ports import free_ports
+from hubs import kind_of
+from played_hubs import ENDED, act, kill, start
+from postgres_server import PostgresServer
+from results_hub import Player
+
+from ludus.environments.guess_number import GuessNumber
+from ludus.hub.peers import FORWARDED
+
+pytestmark = [pytest.mark.timeout(180)]
+PARAMS = {"environment": "guess_number", "split": "test", "tasks": 4, "declared": {"model": "m"}}
+RUNS = "/api/v1/environments/ludus/guess-number/versions/latest/runs"
+LEASE = "3"
+
+
+@dataclass
+class Two:
+    """Two hub processes on one PostgreSQL database, each with a data folder of its own."""
+
+    processes: list[Popen[bytes]]
+    urls: list[str]
+
+    def client(self, number: int, **headers: str) -> httpx.AsyncClient:
+        return httpx.AsyncClient(base_url=self.urls[number], timeout=60, headers=headers)
+
+
+@pytest.fixture
+async def two(serve: Any, tmp_path: Path, postgres: PostgresServer) -> Any:
+    ludus, url, processes, urls = await serve(GuessNumber), postgres.new_url(), [], []
+    for name, port in zip("ab", free_ports(2), strict=True):
+        (tmp_path / name).mkdir()
+        process, address = start(tmp_path / name / "data", ludus.url, url, LEASE, str(port))
+        processes.append(process)
+        urls.append(address)
+    yield Two(processes, urls)
+    for one in processes:
+        if one.poll() is None:
+            kill(one)
+    for name in "ab":
+        assert "Traceback" not in (tmp_path / name / "hub.log").read_text()
+
+
+async def test_a_run_is_played_through_any_process_and_one_of_them_has_its_episodes(two: Two) -> None:
+    async with two.client(0) as first, two.client(1) as second:
+        player = Player(first, (await first.post(RUNS, json=PARAMS)).json())
+        ticket = await act(player, whole=False)
+        for number, client in enumerate((second, first, second)):
+            player.client = client
+            shown = (await client.get(f"/api/v1/runs/{player.key}/episodes")).json()["tickets"]
+            assert [one["place"] for one in shown] == [ticket["place"]], number
+            assert shown[0]["playUrl"] == ticket["playUrl"]
+        assert await player.end(ticket) == "closed"
+        for client in (second, first):
+            player.client = client
+            assert await player.end(await act(player, whole=True)) in ENDED
+        player.client = second
+        await act(player, whole=False)
+        player.client = first
+        ended = await first.post(f"/api/v1/runs/{player.key}/end")
+        assert (ended.status_code, ended.json()["state"]) == (200, "ended")
+        rows = await player.rows()
+    assert [row["attempts"] for row in rows] == [1, 1, 1, 1]
+    assert [rows[0]["end"], rows[3]["end"]] == ["closed", "closed"]
+
+
+async def test_what_a_process_passes_on_is_refused_as_it_would_be_there(two: Two) -> None:
+    async with two.client(0) as first, two.client(1) as second:
+        player = Player(first, (await first.post(RUNS, json=PARAMS)).json())
+        ticket = await act(player, whole=False)
+        where = f"/api/v1/runs/{player.key}/episodes/{ticket['place']}/end"
+        for body, status in ((b"{", 400), (b'{"nothing": 1}', 400), (b"x" * 70_000, 413)):
+            answers = [await client.post(where, content=body) for client in (first, second)]
+            assert [one.status_code for one in answers] == [status, status]
+            assert answers[0].json() == answers[1].json()
+        missing = await second.post(f"/api/v1/runs/{player.key}/episodes/99/end", json={})
+        assert (missing.status_code, kind_of(missing)) == (404, "NotFound")
+        denied = await second.post(where, json={}, headers={"origin": "https://evil.example"})
+        assert denied.status_code == 403
+
+
+async def test_a_request_is_passed_on_once(two: Two) -> None:
+    async with two.client(0) as first, two.client(1, **{FORWARDED: "1"}) as looping:
+        player = Player(first, (await first.post(RUNS, json=PARAMS)).json())
+        await act(player, whole=False)
+        answer = await looping.post(f"/api/v1/runs/{player.key}/episodes")
+    assert (answer.status_code, kind_of(answer)) == (503, "HubUnavailable")
+    assert float(answer.headers["retry-after"]) > 0
+
+
+async def test_a_run_whose_process_is_killed_goes_on_at_another_one(two: Two) -> None:
+    async with two.client(0) as first, two.client(1) as second:
+        player = Player(first, (await first.post(RUNS, json=PARAMS)).json())
+        assert await player.end(await act(player, whole=True)) in ENDED
+        cut = await act(player, whole=False)
+        kill(two.processes[0])
+        player.client = second
+        path = f"/api/v1/runs/{player.key}/episodes"
+        refused = 0
+        while (answer := await second.post(path)).status_code != 200:
+            assert (answer.status_code, kind_of(answer)) == (503, "HubUnavailable"), answer.text
+            assert float(answer.headers["retry-after"]) > 0
+            refused += 1
+        again = answer.json()["ticket"]
+        assert again["place"] == cut["place"]
+        await player.end(again)
+        while (ticket := (await second.post(path)).json()["ticket"]) is not None:
+            await player.end(ticket)
+        rows = await player.rows()
+    assert refused, "the killed process counted as alive for a while"
+    assert [row["attempts"] for row in rows] == [1, 2, 1, 1]
+
+
+async def test_an_unknown_process_in_a_play_url_leads_nowhere(two: Two) -> None:
+    async with two.client(0) as first:
+        for path in ("/at/", "/at/x/e/a/b", f"/at/{'0' * 32}/e/ludus/guess-number/play/x/mcp", f"/at/{'0' * 32}"):
+            answer = await first.get(path)
+            assert (answer.status_code, kind_of(answer)) == (404, "NotFound"), path
+            assert json.loads(answer.text)["error"]["message"]
