@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from ludus.hub.database.engine import Database
@@ -129,14 +129,30 @@ class VerifiedStore:
                 row.process = own
             return None
 
+    def keep_call(self, key: str, call: CallRecord) -> bool:
+        """Write the record of a call, in place of an earlier one of the same call; return whether the run is open."""
+        with self._database.writing() as session:
+            run = session.scalars(select(ResultRun).where(ResultRun.key == key).with_for_update()).first()
+            if run is None or run.state != "open":
+                return False
+            session.merge(VerifiedCall(run_id=run.id, **call.model_dump(by_alias=False)))
+            return True
+
     def add_attempt(self, key: str, ended: HarnessOutput, calls: Sequence[CallRecord]) -> bool:
-        """Write the calls of one start of an episode and how its harness ended; return whether the run was open."""
+        """Write how the harness of one start of an episode ended, with its calls; return whether the run was open.
+
+        Records of these calls that were kept before are replaced.
+        """
         with self._database.writing() as session:
             query = select(ResultRun).where(ResultRun.key == key).with_for_update()
             run = session.scalars(query).first()
             if run is None or run.state != "open":
                 return False
             if calls:
+                numbers = [call.number for call in calls]
+                kept = VerifiedCall.place == ended.place, VerifiedCall.attempt == ended.attempt
+                before = delete(VerifiedCall).where(VerifiedCall.run_id == run.id, *kept)
+                session.execute(before.where(VerifiedCall.number.in_(numbers)))
                 session.execute(
                     insert(VerifiedCall), [{"run_id": run.id, **call.model_dump(by_alias=False)} for call in calls]
                 )

@@ -11,9 +11,9 @@ How this works:
 * An episode is started again only if its sandbox was lost, or if the model's endpoint could not answer and had not
   answered in this episode at all; both within the bounds of played runs. So neither a harness nor an endpoint can throw
   away an episode that goes badly.
-* The calls of an episode are written before its end is, so the rows never name calls that are not kept. After a
-  restart of the hub the open episodes start again, and rows that had ended stay. The calls of a start that was cut off
-  are lost.
+* Each call is written before it is sent, so the receipt has all calls, those of starts that were cut off included.
+  After a restart of the hub the open episodes start again, and rows that had ended stay.
+* One process of the hub plays a run. When that has ended, another one goes on with it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ludus.hub.verified.requests import check_options
 from ludus.protocol import errors as e
 from ludus.protocol.receipts import tokens_of
 from ludus.protocol.results import Declared, EndEpisodeParams, EpisodeTicket, RunInfo, RunParams, VerifiedInfo
-from ludus.protocol.verified import HarnessOutput, VerifiedParams
+from ludus.protocol.verified import CallRecord, HarnessOutput, VerifiedParams
 from ludus.server.auth.principal import Principal
 
 if TYPE_CHECKING:
@@ -316,7 +316,11 @@ class VerifiedRuns:
     ) -> bool:
         """Run the harness for one episode, and return whether it was played; it is perhaps started again if not."""
         place = ticket.place
-        calls = EpisodeCalls(place, self._played.attempt(run.key, place))
+
+        async def keep(record: CallRecord) -> bool:
+            return await asyncio.to_thread(self._store.keep_call, run.key, record)
+
+        calls = EpisodeCalls(place, self._played.attempt(run.key, place), keep)
         assert run.verified is not None
         async with Door(ticket.play_url, proxy, calls, self._settings.request_bytes) as door:
             ended = await self._boxes.run(program, door, run.verified.model)
