@@ -16,7 +16,7 @@ from ludus.client.agent_endpoint import open_agent_endpoint
 from ludus.protocol.registry import EnvironmentEntry
 
 pytestmark = [pytest.mark.timeout(180)]
-SETTINGS = "[results]\nlease_seconds = 3.0\nsweep_seconds = 0.5\n[endpoints]\nspares = false\n"
+SETTINGS = "[results]\nlease_seconds = 10.0\nsweep_seconds = 0.5\n[endpoints]\nspares = false\n"
 PARAMS = {"environment": "toss", "split": "train", "tasks": 2, "declared": {"model": "m"}}
 
 

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.suite("hub")]
 PARAMS = {"environment": "guess_number", "split": "test", "tasks": 4, "declared": {"model": "m"}}
 PACKAGE = "local/guess"
 RUNS = f"/api/v1/environments/{PACKAGE}/versions/1.0.0/runs"
-LEASE = "3"
+LEASE = "10"
 
 
 @dataclass

@@ -18,7 +18,7 @@ from verified_hub import VerifiedHub, right_turn
 from ludus.protocol.receipts import Receipt, verify_receipt
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.suite("hub")]
-SETTINGS = "[results]\nlease_seconds = 3.0\nsweep_seconds = 0.5\n"
+SETTINGS = "[results]\nlease_seconds = 10.0\nsweep_seconds = 0.5\n"
 
 
 @pytest.fixture
