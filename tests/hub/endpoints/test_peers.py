@@ -53,7 +53,8 @@ async def test_an_agent_plays_through_another_process_than_that_of_its_episode(
             assert ticket["playUrl"].startswith(f"{first.url}/at/")
             async with open_agent_endpoint(ticket["playUrl"].replace(first.url, second.url)) as episode:
                 assert "heads" in str(episode.prompt[0].content)
-                assert (await episode.call("say", side="heads")).done
+                await episode.call("say", side="heads")
+                assert episode.ended
             ended = at_second.post(f"/api/v1/runs/{run}/episodes/{ticket['place']}/end", json={})
             assert (ended.status_code, ended.json()["end"]) == (200, "completed")
             lost = ticket_of(at_first, run)["playUrl"].replace(first.url, second.url)
@@ -65,7 +66,8 @@ async def test_an_agent_plays_through_another_process_than_that_of_its_episode(
             again = ticket_of(at_second, run)
             assert again["playUrl"].startswith(f"{second.url}/at/")
             async with open_agent_endpoint(again["playUrl"]) as episode:
-                assert (await episode.call("say", side="heads")).done
+                await episode.call("say", side="heads")
+                assert episode.ended
     finally:
         second.stop()
         if first.process.poll() is None:

@@ -61,7 +61,7 @@ class Huge(Counter):
 class Chooses(Counter):
     """Run a command in the sandbox of the task."""
 
-    sandbox_settings = None
+    sandbox_settings = None  # type: ignore[assignment]
 
     @classmethod
     def sandbox_for(cls, task: Task) -> SandboxSettings:
@@ -72,7 +72,7 @@ class Chooses(Counter):
 class Plain(Counter):
     """Run nothing."""
 
-    sandbox_settings = None
+    sandbox_settings = None  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize(

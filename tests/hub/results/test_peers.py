@@ -39,20 +39,23 @@ class Two:
 
 @pytest.fixture
 async def two(serve: Any, tmp_path: Path, postgres: PostgresServer) -> Any:
-    ludus, url, processes, urls = await serve(GuessNumber), postgres.new_url(), [], []
-    for name, port in zip("ab", free_ports(2), strict=True):
-        (tmp_path / name).mkdir()
-        process, address = start(tmp_path / name / "data", ludus.url, url, LEASE, str(port))
-        processes.append(process)
-        urls.append(address)
-    parts = WheelParts(PACKAGE.replace("/", "-"))
-    entry = EnvironmentEntry(name="guess_number", source=f"{parts.package}:Toss")
-    with httpx.Client(base_url=urls[0], timeout=60) as client:
-        published(client, release(PACKAGE, parts=parts, environments=(entry,)))
-    yield Two(processes, urls)
-    for one in processes:
-        if one.poll() is None:
-            kill(one)
+    ludus, url, found = await serve(GuessNumber), postgres.new_url(), Two([], [])
+    try:
+        for name, port in zip("ab", free_ports(2), strict=True):
+            (tmp_path / name).mkdir()
+            process, address = start(tmp_path / name / "data", ludus.url, url, LEASE, str(port))
+            found.processes.append(process)
+            found.urls.append(address)
+        parts = WheelParts(PACKAGE.replace("/", "-"))
+        parts.entry_points = f"[ludus.environments]\nguess_number = {parts.package}:Toss\n"
+        entry = EnvironmentEntry(name="guess_number", source=f"{parts.package}:Toss")
+        with httpx.Client(base_url=found.urls[0], timeout=60) as client:
+            published(client, release(PACKAGE, parts=parts, environments=(entry,)))
+        yield found
+    finally:
+        for one in found.processes:
+            if one.poll() is None:
+                kill(one)
     for name in "ab":
         assert "Traceback" not in (tmp_path / name / "hub.log").read_text()
 
