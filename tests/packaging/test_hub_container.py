@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from container_base import BASE, Docker, build_base, docker_command, wait_until_it_listens
-from wheelhouse import closure, repack
+from container_base import Docker, docker_command, wait_until_it_listens
+from hub_image import build_hub_image
 
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.suite("image")]
-ROOT = Path(__file__).parents[2]
-DEPLOY = ROOT / "deploy" / "hub"
-EXTRAS = ("server", "environments", "registry", "hub", "postgres", "s3", "telemetry")
-"""What the image installs, with what these extras include."""
 
 
 @pytest.fixture(scope="module")
@@ -30,22 +23,8 @@ def docker() -> Iterator[Docker]:
 
 @pytest.fixture(scope="module")
 def image(docker: Docker, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The image, with the wheel of this checkout; without bubblewrap, which the network would have."""
-    home = tmp_path_factory.mktemp("hub-image")
-    shutil.copytree(DEPLOY, home / "hub")
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    needed = ["ludus-rl", *(one for name in EXTRAS for one in extras[name] if not one.startswith("ludus-rl"))]
-    for name, installed in closure(*needed).items():
-        if name != "ludus-rl":
-            repack(installed, home / "hub" / "wheels")
-    shutil.copy(wheel, home / "hub" / "wheels")
-    build_base(docker, home / "base")
-    done = subprocess.run(
-        [*docker, "build", "--network=none", "--build-arg", f"BASE={BASE}", "--build-arg", "PIP_NO_INDEX=1",
-         "--build-arg", "PACKAGES=", "--tag", "hub", str(home / "hub")],
-        capture_output=True, text=True, timeout=500, env={**os.environ, "DOCKER_BUILDKIT": "0"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    """The image, with the wheel of this checkout."""
+    build_hub_image(docker, wheel, tmp_path_factory.mktemp("hub-image"), "hub")
     return "hub"
 
 

@@ -76,12 +76,19 @@ def as_page(answer: httpx.Response, status: int = 200) -> Page:
     return Page(answer.text)
 
 
-def main(data: str, play_url: str, database: str | None = None, lease: str = "30") -> None:
-    """Run a hub on a free port whose environments run at `play_url`; none do if that is empty."""
+def main(data: str, play_url: str, database: str | None = None, lease: str = "30", port: str = "0") -> None:
+    """Run a hub whose environments run at `play_url`; none do if that is empty.
+
+    With a port, other processes reach it there, and it has no package; by default it has a free port and the library.
+    """
     limits = ResultLimits(lease_seconds=float(lease), sweep_seconds=min(5.0, float(lease)))
-    settings = HubSettings(data=Path(data), port=0, database_url=database, results=limits)
+    settings = HubSettings(
+        data=Path(data), port=int(port), database_url=database, results=limits,
+        peer_url=f"http://127.0.0.1:{port}" if port != "0" else None,
+    )  # fmt: skip
     app = create_hub(settings)
-    seed(app.state.hub)
+    if port == "0":
+        seed(app.state.hub)
     app.state.play_address = lambda *where: play_url or None
 
     def announce(url: str) -> None:

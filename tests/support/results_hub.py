@@ -131,11 +131,15 @@ class ResultsHub:
     _serving: asyncio.Task[None] | None = None
     app: Any = None
 
-    async def neighbor(self, data: Path) -> ResultsHub:
+    peer_port: int = 0
+    """Where other processes reach it; 0 if they do not."""
+
+    async def neighbor(self, data: Path, *, peer_port: int = 0) -> ResultsHub:
         """Start a second hub on the same database, with a data folder of its own."""
         await asyncio.to_thread(shutil.copytree, self.data, data, ignore=lambda _, names: {*names} - {"tokens.json"})
         other = ResultsHub(data, self.address, self.database_url or sqlite_url(self.data / "hub.sqlite"))
         other.tokens, other.limits, other.matches = self.tokens, self.limits, self.matches
+        other.peer_port = peer_port
         await other.start()
         return other
 
@@ -149,8 +153,9 @@ class ResultsHub:
             write_token_file(self.data / "tokens.json", TokenFile(tokens=tuple(record for _, record in made.values())))
             self.tokens = {name: token for name, (token, _) in made.items()}
         settings = HubSettings(
-            data=self.data, port=0, seed=False, database_url=self.database_url, token_file=self.data / "tokens.json",
-            results=self.limits, matches=self.matches, **self.more,
+            data=self.data, port=self.peer_port, seed=False, database_url=self.database_url,
+            token_file=self.data / "tokens.json", results=self.limits, matches=self.matches,
+            peer_url=f"http://127.0.0.1:{self.peer_port}" if self.peer_port else None, **self.more,
         )  # fmt: skip
         self.app = create_hub(settings)
 

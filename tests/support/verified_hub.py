@@ -209,9 +209,10 @@ class VerifiedHub:
         folder: where its data lies.
         settings: the settings of verified runs.
         database: the URL of its database; None for SQLite.
+        more: further options of the command.
     """
 
-    def __init__(self, folder: Path, database: str | None = None, **settings: Any) -> None:
+    def __init__(self, folder: Path, database: str | None = None, more: tuple[str, ...] = (), **settings: Any) -> None:
         self.model = ModelServer()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
@@ -228,7 +229,8 @@ class VerifiedHub:
         (folder / "endpoints.toml").write_text("spares = false\n")
         files = {"verified": "verified.toml", "endpoints": "endpoints.toml", "token-file": "tokens.json"}
         options = ["--no-seed", *(text for name, file in files.items() for text in (f"--{name}", str(folder / file)))]
-        self.process = HubProcess(folder / "hub", *options, database=database)
+        self.options = options
+        self.process = HubProcess(folder / "hub", *options, *more, database=database)
         self.publish()
 
     def close(self) -> None:

@@ -398,6 +398,10 @@ class EpisodeInfo(WireModel):
     """The seat that the episode plays. Left out if its environment has no seats."""
     match: str | None = Field(default=None, exclude_if=_unset)
     """The id of its match. Left out likewise."""
+    on_move: bool | None = Field(default=None, exclude_if=_unset)
+    """Whether the seat may move now. Left out likewise, and if its environment has no moves or its match has ended."""
+    moves: Whole | None = Field(default=None, exclude_if=_unset)
+    """The number of moves that the seat has made. Left out as `on_move` is."""
 
     @property
     def terminated(self) -> bool:

@@ -80,6 +80,8 @@ FIELD_MODULES: Final[Mapping[tuple[str, str], Module]] = MappingProxyType(
         ("StartedEpisode", "seat"): Module.SEATS,
         ("StartedEpisode", "match"): Module.SEATS,
         ("EpisodeInfo", "seat"): Module.SEATS,
+        ("EpisodeInfo", "onMove"): Module.SEATS,
+        ("EpisodeInfo", "moves"): Module.SEATS,
         ("EpisodeInfo", "match"): Module.SEATS,
     }
 )

@@ -207,6 +207,39 @@ def from_environment(service: str = "ludus", variables: Mapping[str, str] = os.e
         return _active
 
 
+def use_exporter(service: str, exporter: SpanExporter) -> None:
+    """Turn tracing on for this process with an exporter of its own, instead of OpenTelemetry's variables.
+
+    Args:
+        service: the name of this process in traces.
+        exporter: gets the spans, in a thread in the background.
+    """
+    global _active, _tried
+    with _lock:
+        _active, _tried = _with_exporter(service, exporter), True
+
+
+class SpanForwarder:
+    """Sends spans of other processes where this process sends its own, with a queue of its own.
+
+    It is for a process whose tracing OpenTelemetry's variables have turned on.
+    """
+
+    def __init__(self) -> None:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        self._processor = BatchSpanProcessor(_quiet(OTLPSpanExporter()))
+
+    def send(self, span: ReadableSpan) -> None:
+        """Send a span soon; when too many wait, the oldest are dropped."""
+        self._processor.on_end(span)
+
+    def close(self) -> None:
+        """Send the spans that wait, for `EXIT_SECONDS` at most. This blocks."""
+        _bounded(self._processor.shutdown, EXIT_SECONDS)
+
+
 def is_configured(variables: Mapping[str, str]) -> bool:
     """Return whether OpenTelemetry's variables turn tracing on."""
     if variables.get("OTEL_SDK_DISABLED", "").lower() == "true" or variables.get("OTEL_TRACES_EXPORTER") == "none":
@@ -217,16 +250,22 @@ def is_configured(variables: Mapping[str, str]) -> bool:
 def _start(service: str, variables: Mapping[str, str]) -> Tracing:
     from opentelemetry import trace
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     existing = trace.get_tracer_provider()
     if isinstance(existing, TracerProvider):
         return Tracing(existing.get_tracer("ludus"), existing.force_flush)
-    name = variables.get("OTEL_SERVICE_NAME") or service
-    provider = TracerProvider(resource=Resource.create({"service.name": name}), shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(_quiet(OTLPSpanExporter())))
+    return _with_exporter(variables.get("OTEL_SERVICE_NAME") or service, _quiet(OTLPSpanExporter()))
+
+
+def _with_exporter(service: str, exporter: SpanExporter) -> Tracing:
+    from opentelemetry import trace
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    provider = TracerProvider(resource=Resource.create({"service.name": service}), shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
     atexit.register(_AtExit(provider.shutdown).run)
     return Tracing(provider.get_tracer("ludus"), provider.force_flush)

@@ -15,7 +15,6 @@ from typing import Any, Final, Literal
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
@@ -24,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ludus.hub import api
 from ludus.hub.discovery.paths import any_page_may_read
+from ludus.hub.error_answers import error_response
 from ludus.hub.hub import Hub
 from ludus.hub.index import simple, upload
 from ludus.hub.metrics import HubMetrics, Observer
@@ -39,12 +39,9 @@ from ludus.protocol.errors import (
     MethodNotFound,
     NotFound,
     PayloadTooLarge,
-    to_wire,
 )
 from ludus.protocol.messages import describe_invalid
-from ludus.protocol.registry_errors import KINDS
 from ludus.server.auth import TokenStore
-from ludus.server.web.guard import error_headers
 
 PARTS: Final = (
     "ludus.hub.discovery", "ludus.hub.endpoints", "ludus.hub.results", "ludus.hub.verified",
@@ -126,14 +123,6 @@ def _add_operation(app: FastAPI, hub: Hub) -> None:
 
 
 # ── errors ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def error_response(error: LudusError) -> Response:
-    """Return an error as the API sends it; `data.kind` names its class."""
-    thing = to_wire(error).model_dump(mode="json", by_alias=True)
-    kinds = (kind.__name__ for kind in type(error).__mro__)
-    thing["data"]["kind"] = next((kind for kind in kinds if kind in KINDS), type(error).__name__)
-    return JSONResponse({"error": thing, "detail": error.message}, error.http_status, headers=error_headers(error))
 
 
 def _add_errors(app: FastAPI) -> None:

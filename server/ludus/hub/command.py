@@ -86,6 +86,10 @@ def hub(
     public_url: Annotated[
         str | None, typer.Option(envvar="LUDUS_PUBLIC_URL", help="Address that clients use when a proxy forwards.")
     ] = None,
+    peer_url: Annotated[
+        str | None,
+        typer.Option(envvar="LUDUS_HUB_PEER_URL", help="Address at which other hubs on the same database reach it."),
+    ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(envvar=TOKEN_FILE_VARIABLE, help="Operator's tokens; their names are owners (`ludus token`)."),
@@ -146,6 +150,7 @@ def hub(
             raise typer.BadParameter(f"--{table}: {settings_file} has the table {table!r}, too; keep one of them")
     given: dict[str, Any] = {
         "host": host, "port": port, "data": data, "database_url": database, "blobs": blobs, "public_url": public_url,
+        "peer_url": peer_url,
         "token_file": token_file, "allow_hosts": tuple(allow_host or ()), "seed": seed,
         "limits": file.uploads, "results": file.results, "matches": file.matches, "training": file.training,
         "people": {"registration": registration, "rates": {**dict(file.rates), **dict(map(_pair, rate or ()))}},

@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ludus.hub.database.tables import Package, Version
 from ludus.hub.hub import Hub
+from ludus.hub.peers import PREFIX
 from ludus.hub.registry.visibility import PUBLIC
 from ludus.hub.request_times import REQUEST_SECONDS, Times
 from ludus.protocol.tracing import TRACE_FIELDS, Tracing, from_environment
@@ -97,7 +98,7 @@ class Observer:
             return path
         endpoint = scope.get("endpoint")
         if endpoint is None:
-            return ENDPOINT if scope["path"].startswith("/e/") else OTHER
+            return ENDPOINT if scope["path"].startswith(("/e/", PREFIX)) else OTHER
         if not self._names:
             routes = [route for route in self._routes.routes if isinstance(route, Route)]
             self._names = {route.endpoint: route.path for route in reversed(routes)}

@@ -7,8 +7,9 @@ then used: an object that was changed is refused, and never reaches a client. Fi
 unused for longest are removed beyond its size, but none that is in use.
 
 Credentials come from the usual environment variables only (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`,
-`AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL`, and those of roles), which obstore reads. Every request ends
-after a time, and is tried again a few times within it.
+`AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL`, and those of roles), which obstore reads, or from the files that
+`AWS_ACCESS_KEY_ID_FILE` and `AWS_SECRET_ACCESS_KEY_FILE` name. Every request ends after a time, and is tried again a
+few times within it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ludus.hub.blobs import CHUNK_BYTES, Blobs, BlobStore, Incoming, check_digest
+from ludus.hub.secret_files import secret_in
 from ludus.protocol.distribution import missing_extra
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.registry_errors import BlobMissing, HubUnavailable
@@ -204,6 +206,9 @@ def _open(url: str, seconds: float) -> S3Store:
     if endpoint.startswith("http://"):
         options["allow_http"] = True
     more = {"endpoint": endpoint} if endpoint else {}
+    for setting in ("access_key_id", "secret_access_key"):
+        if (secret := secret_in(f"AWS_{setting.upper()}_FILE")) is not None:
+            more[setting] = secret
     try:
         return S3Store(
             bucket, prefix=prefix or None, client_options=options, **more,  # type: ignore[arg-type]

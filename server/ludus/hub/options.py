@@ -7,6 +7,8 @@ from typing import Annotated, Final
 
 import typer
 
+from ludus.hub.secret_files import PASSWORD_FILE, with_password
+
 DATA: Final = Path("ludus-hub")
 """The default of `Data`."""
 
@@ -15,7 +17,8 @@ DatabaseUrl = Annotated[
     str | None,
     typer.Option(
         "--database", envvar="LUDUS_HUB_DATABASE", metavar="URL",
-        help="postgresql://USER@HOST/DATABASE; by default a SQLite file in the data folder.",
+        help="postgresql://USER@HOST/DATABASE; by default a SQLite file in the data folder. Its password may lie in a "
+        f"file that {PASSWORD_FILE} names.", callback=with_password,
     ),
 ]  # fmt: skip
 BlobsUrl = Annotated[

@@ -12,26 +12,33 @@ import contextlib
 import hashlib
 import io
 import logging
+import math
 import os
 import textwrap
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from ludus.hub.endpoints.sandboxes import SHARE
+from ludus.hub.endpoints.settings import MEGABYTE, EndpointLimits
 from ludus.hub.hub import Hub
 from ludus.hub.people.viewers import BUILT_IN, Viewer
 from ludus.hub.registry.publishing import Upload
 from ludus.protocol.distribution import DISTRIBUTION, installed_version
 from ludus.protocol.errors import LudusError
-from ludus.protocol.registry import DESCRIPTION_LENGTH, EnvironmentEntry, Manifest, Statement
+from ludus.protocol.registry import DESCRIPTION_LENGTH, EnvironmentEntry, Manifest, Resources, Statement
 from ludus.protocol.registry_errors import PackageNotFound
 from ludus.protocol.signing import digest_of, sign, text_digest
+from ludus.sandbox import Limits
 from ludus.server.tasks.catalog import Catalog
 from ludus.server.tasks.loading import load_environment
+
+if TYPE_CHECKING:
+    from ludus.server import Environment
 
 OWNER: Final = BUILT_IN
 """The owner of the built-in packages."""
@@ -52,6 +59,9 @@ LIBRARY: Final = {
     "workplace": ("office", "tools", "multi-turn"),
 }
 """The tags of each environment of the built-in library that the hub publishes."""
+
+SANDBOXES: Final = 2
+"""How many sandboxes at one time the endpoint of a built-in environment has room for everywhere."""
 
 KEY_FILE: Final = "hub-key.pem"
 """The hub's own key in the data folder."""
@@ -118,7 +128,8 @@ def publish_built_in(hub: Hub, name: str, tags: tuple[str, ...], version: str, k
     manifest = Manifest(
         id=f"{OWNER}/{name.replace('_', '-')}", version=version,
         description=textwrap.shorten(lines[0], DESCRIPTION_LENGTH, placeholder=" …"),
-        license="Apache-2.0", tags=tags, environments=(entry,),
+        license="Apache-2.0", tags=tags, environments=(entry,), resources=resources_of(cls),
+        network=cls.sandbox_settings.network if cls.sandbox_settings is not None else (),
     )  # fmt: skip
     card = f"# {name.replace('_', ' ').capitalize()}\n\n{info.description}\n\nThis environment is part of Ludus.\n"
     filename, wheel = built_in_wheel(name, f"{cls.__module__}:{cls.__name__}", manifest)
@@ -130,6 +141,22 @@ def publish_built_in(hub: Hub, name: str, tags: tuple[str, ...], version: str, k
         )  # fmt: skip
         upload = Upload(incoming, filename, manifest, card, sign(statement, key))
         hub.publisher.publish(OPERATOR, upload)
+
+
+def resources_of(cls: type[Environment[Any]]) -> Resources:
+    """Return what the endpoint of an environment needs for its sandboxes, beyond what every endpoint has.
+
+    There is room for `SANDBOXES` sandboxes of the settings of the class, of which the hub gives an endpoint's sandboxes
+    a share only; on machines with control groups, which count what is really used, there is room for many more.
+    """
+    if cls.sandbox_settings is None and not cls.chooses_sandboxes():
+        return Resources()
+    limits = cls.sandbox_settings.limits if cls.sandbox_settings is not None else Limits()
+    given = EndpointLimits()
+    needed = SANDBOXES * (limits.memory + limits.disk) / SHARE - given.disk
+    if needed <= given.memory:
+        return Resources()
+    return Resources(memory_mb=min(math.ceil(needed / MEGABYTE), given.most_memory // MEGABYTE))
 
 
 def built_in_wheel(name: str, source: str, manifest: Manifest) -> tuple[str, bytes]:

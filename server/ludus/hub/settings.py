@@ -89,6 +89,9 @@ class HubSettings(BaseModel):
     """How long a request to an object store may take."""
     public_url: Annotated[str, AfterValidator(parse_public_url)] | None = None
     """The address that clients use when a proxy forwards to the hub."""
+    peer_url: Annotated[str, AfterValidator(parse_public_url)] | None = None
+    """Where other processes of this hub, on the same database, reach this one. They then pass requests on to it that
+    only it can answer."""
     token_file: Path | None = None
     """The operator's file of tokens; a token's name is the owner for whom it may publish."""
     allow_hosts: tuple[str, ...] = ()

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 from hubs import kind_of
-from match_hub import Contender, bid, board_of, call, entrant_params, meet, play, publish
-from results_hub import OWNER, ResultsHub
+from match_hub import Contender, bid, board_of, call, entrant_params, matches_of, meet, play, publish
+from results_hub import OWNER, ResultsHub, StartHub
 from sqlalchemy import select
 
 from ludus.client.agent_endpoint import open_agent_endpoint
@@ -192,3 +192,54 @@ async def test_matches_of_an_entrant_that_the_operator_removed_count_no_more(hub
         assert [(line["by"], line["reason"], line["stillCounts"]) for line in log] == [
             ("root", "lost on purpose", False)
         ]  # fmt: skip
+
+
+async def stall(
+    hub: ResultsHub, package: str, seconds: float, *, tool: str = "look", calls: int = 1
+) -> tuple[str | None, str | None]:
+    """Let the first seat make calls that are no moves, while the clock of the hub goes on; return both results.
+
+    Every 100 s, both players call a tool, and the hub looks at the match.
+    """
+    async with hub.client("alice") as one, hub.client("bob") as other:
+        alice, bob = await Contender.register(one, package), await Contender.register(other, package)
+        tickets = dict(zip((alice, bob), await meet(alice, bob), strict=True))
+        staller = next(player for player, ticket in tickets.items() if ticket["seat"] == "red")
+        honest = bob if staller is alice else alice
+        matches = matches_of(hub)
+        began, passed = matches.clock(), 0.0
+        matches.clock = lambda: began + passed
+        for lobby in matches._lobbies.values():
+            lobby.client._clock = lambda: matches.clock()
+        while passed <= seconds:
+            await call(tickets[honest], "look")
+            for _ in range(calls):
+                await call(tickets[staller], tool)
+            await matches.sweep()
+            passed += 100.0
+        found = []
+        for player in (staller, honest):
+            state = (await player.client.get(f"/api/v1/matches/{tickets[player]['match']}")).json()["state"]
+            found.append(None if state == "open" else (await player.end(tickets[player]))["result"])
+        return found[0], found[1]
+
+
+async def test_a_player_that_stalls_with_calls_that_are_no_moves_loses(hub: ResultsHub, package: str) -> None:
+    limits = matches_of(hub)._limits
+    assert await stall(hub, package, limits.move_seconds - 100.0) == (None, None), "it may think"
+    assert await stall(hub, package, limits.move_seconds + 100.0) == ("loss", "win")
+    assert limits.move_seconds < limits.match_seconds / 2
+
+
+async def test_a_player_that_stalls_with_very_many_calls_loses(start_hub: StartHub) -> None:
+    hub = await start_hub(move_calls=5)
+    publish(hub, "ada/many")
+    assert await stall(hub, "ada/many", 100.0, calls=2) == (None, None)
+    assert await stall(hub, "ada/many", 100.0, calls=6) == ("loss", "win")
+
+
+async def test_a_player_that_delays_until_the_match_takes_too_long_loses_it(start_hub: StartHub) -> None:
+    hub = await start_hub(move_seconds=10_000.0, match_seconds=1_000.0)
+    publish(hub, "ada/slow")
+    assert await stall(hub, "ada/slow", 900.0) == (None, None)
+    assert await stall(hub, "ada/slow", 1_100.0) == ("loss", "win"), "not void, so there is nothing to gain"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from free_ports import free_ports
 from hubs import kind_of
 from match_hub import BROKEN, Contender, bid, board_of, call, entrant_params, matches_of, meet, play, publish, store_of
 from mcp import Client as McpClient
@@ -38,6 +39,26 @@ async def test_two_entrants_meet_and_the_board_ranks_them(hub: ResultsHub, packa
     assert [match["number"] for match in matches] == [3, 2, 1]
     assert {side["reward"] for side in matches[1]["sides"]} == {1.0, -1.0}
     assert [side["seat"] for side in matches[0]["sides"]] == ["red", "blue"]
+
+
+async def test_entrants_that_ask_two_processes_meet_at_one(hub: ResultsHub, package: str, tmp_path: Path) -> None:
+    other = await hub.neighbor(tmp_path / "reached", peer_port=free_ports(1)[0])
+    try:
+        async with other.client("alice") as one, hub.client("bob") as two:
+            alice, bob = await Contender.register(one, package), await Contender.register(two, package)
+            assert (await alice.ask(0))["ticket"] is None, "from now on, this process plays the matches of the board"
+            tickets = await meet(alice, bob)
+            assert not matches_of(hub)._lobbies
+            opened = (await two.get(f"{bob.path}/open")).json()["tickets"]
+            assert [ticket["match"] for ticket in opened] == [tickets[0]["match"]]
+            await asyncio.gather(bid(tickets[0], 5), bid(tickets[1], 3))
+            assert (await bob.end(tickets[1]))["result"] == "loss"
+            assert (await alice.end(tickets[0]))["result"] == "win"
+            await other.stop()
+            assert (await bob.ask(0))["ticket"] is None
+            assert matches_of(hub)._lobbies, "when it has ended, another one does"
+    finally:
+        await other.stop()
 
 
 async def test_a_stock_mcp_client_plays_a_seat(hub: ResultsHub, package: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from free_ports import free_ports
 from hubs import kind_of
 from played_hubs import ENDED, act, kill, start
 from postgres_server import PostgresServer
@@ -63,6 +64,26 @@ async def test_a_hub_leaves_the_open_episodes_of_another_one_and_says_where_they
             player.client = at_other  # none of its episodes is open now, so any hub goes on with it
             ended = await player.play(right=1)
     assert (ended["figures"]["mean"]["value"], ended["reruns"], ended["figures"]["episodes"]) == (1.0, 0, 2)
+
+
+async def test_a_hub_passes_requests_on_to_the_one_that_plays_the_run(
+    hub: ResultsHub, package: str, tmp_path: Path
+) -> None:
+    other = await hub.neighbor(tmp_path / "reached", peer_port=free_ports(1)[0])
+    try:
+        async with other.client() as at_other, hub.client() as client, hub.client("bob") as stranger:
+            player, ticket = await begun(at_other, package)
+            where = f"/api/v1/runs/{player.key}/episodes"
+            assert (await client.get(where)).json()["tickets"][0]["playUrl"] == ticket["playUrl"]
+            denied = await stranger.post(f"{where}/{ticket['place']}/end", json={})
+            assert (denied.status_code, kind_of(denied)) == (403, "Forbidden"), "the other one checks who asks"
+            player.client = client
+            await player.act(ticket, right=True)
+            assert await player.end(ticket) == "completed"
+            ended = await player.play(right=1)
+    finally:
+        await other.stop()
+    assert (ended["figures"]["mean"]["value"], ended["reruns"]) == (1.0, 0)
 
 
 async def test_overdue_runs_are_ended_by_the_hub_that_plays_them(

@@ -18,6 +18,7 @@ from ludus.hub.database.migrate import migrate
 from ludus.hub.database.verified_tables import VerifiedAttempt, VerifiedCall, VerifiedRun
 from ludus.hub.results.limits import ResultLimits
 from ludus.hub.results.personal import PersonalResults
+from ludus.hub.results.processes import ProcessLease
 from ludus.hub.results.receipts import concluding
 from ludus.hub.results.rollouts import RunRollouts
 from ludus.hub.results.store import NewRun, Outcome, ResultStore
@@ -106,6 +107,42 @@ def test_a_run_keeps_its_key_until_it_ends_and_takes_no_calls_after(database: Da
         assert (row.sealed, row.base_url, row.host) == (None, None, "models.example.org")
     assert not store.add_attempt(key, output().model_copy(update={"attempt": 2}), [call(2)])
     assert store.calls(key) == [call()], "the signed root stays that of the calls"
+
+
+def test_a_call_is_kept_before_it_is_sent_and_replaced_when_it_is_done_while_its_run_is_open(
+    database: Database,
+) -> None:
+    results, store = ResultStore(database, ResultLimits()), VerifiedStore(database)
+    key = register(database, results, store)
+    begun = call().model_copy(update={"status": 0, "input_tokens": None, "output_tokens": None})
+    assert store.keep_call(key, begun)
+    assert store.calls(key) == [begun], "as it is if the hub is killed now"
+    assert store.keep_call(key, call())
+    assert store.calls(key) == [call()]
+    assert store.keep_call(key, call(2))
+    assert store.add_attempt(key, output(), [call(), call(2)])
+    assert store.calls(key) == [call(), call(2)]
+    finish(results, store, key)
+    assert not store.keep_call(key, call(3))
+    assert store.calls(key) == [call(), call(2)], "the signed root stays that of the calls"
+
+
+def test_one_process_plays_a_run_until_it_has_ended(database: Database, tmp_path: Path) -> None:
+    results, store = ResultStore(database, ResultLimits()), VerifiedStore(database)
+    key = register(database, results, store)
+    first, second = (ProcessLease(database, tmp_path / name, 3600.0) for name in "ab")
+    first.begin()
+    second.begin()
+    assert store.driver(key, second.id) is None
+    assert store.driver(key, first.id, take=True) is None
+    assert store.driver(key, second.id, take=True) == first.id
+    assert store.driver(key, first.id, take=True) is None
+    first.end()
+    assert store.driver(key, second.id, take=True) is None
+    first.begin()
+    assert store.driver(key, first.id) == second.id
+    first.end()
+    second.end()
 
 
 @pytest.mark.parametrize(("most", "limit"), [(MostOpen(1, 9), "open_runs"), (MostOpen(9, 1), "open_runs_of_hub")])

@@ -35,6 +35,8 @@ class MatchBoardRow(Table):
     seat_high: Mapped[float | None] = mapped_column(Float(53))
     draw_share: Mapped[float | None] = mapped_column(Float(53))
     """As of the ratings; all null without matches."""
+    process: Mapped[str | None] = mapped_column(String(32))
+    """The process of the hub that pairs its entrants and plays its matches; null if none has begun to."""
 
 
 class MatchEntrant(Table):

@@ -137,6 +137,8 @@ class HubProcess(Table):
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     expires_at: Mapped[float] = mapped_column(Float(53))
     """Unix time of the database, in seconds, until which it counts as alive."""
+    address: Mapped[str | None] = mapped_column(String(300))
+    """Where other processes of the hub reach it; null if they do not."""
 
 
 class ResultLogLine(Table):

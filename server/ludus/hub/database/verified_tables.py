@@ -24,6 +24,8 @@ class VerifiedRun(Table):
     """The key of the account for the endpoint, encrypted with a key that is not in the database; null when the run has
     ended."""
     most_tokens: Mapped[int] = mapped_column(BIG_ID)
+    process: Mapped[str | None] = mapped_column(String(32))
+    """The process of the hub that plays it; null if none has begun to."""
 
 
 class VerifiedCall(Table):

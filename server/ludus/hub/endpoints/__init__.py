@@ -13,6 +13,7 @@ environments.py   its virtual environment; installers.py runs the commands that 
                   removal.py removes those that are not used
 places.py         what an endpoint sees of this machine
 resources.py      the memory and disk that a release gets
+span_lines.py     spans as a process writes them; span_relay.py sends them on
 releases.py       what a release is; settings.py, logs.py, errors.py
 """
 

@@ -1,7 +1,8 @@
 """The server process of an endpoint.
 
 It is a worker of the gateway (`ludus.server.workers.child`) with another parent: in a sandbox it answers on standard
-output, because it inherits nothing else. What environments write to standard output goes to the log.
+output, because it inherits nothing else, and its spans go there, too. What environments write to standard output goes
+to the log.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import sys
 
 from ludus.hub.endpoints.places import SOCKET
+from ludus.hub.endpoints.span_lines import SERVICE, SPANS, span_writer
 from ludus.protocol.heap import uncollected
 
 
@@ -22,6 +24,10 @@ def main() -> int:
         from ludus.server.workers.orders import Order
         from ludus.server.workers.parent import Answers, read_orders
 
+        if os.environ.pop(SPANS, None):
+            from ludus.protocol.tracing import use_exporter
+
+            use_exporter(SERVICE, span_writer(os.dup(1)))
     said = Answers(os.dup(1))
     os.dup2(2, 1)
     use_broker(SOCKET)

@@ -24,6 +24,7 @@ from starlette.types import Message, Receive, Scope, Send
 from ludus.hub.endpoints.gateways import server_of
 from ludus.hub.endpoints.passes import pass_of
 from ludus.protocol.errors import EpisodeFailed, LudusError, PayloadTooLarge, ShuttingDown
+from ludus.protocol.tracing import TRACE_FIELDS, active
 from ludus.server.web.delivery import watch
 from ludus.server.workers import upstream
 from ludus.server.workers.connection import error_answer
@@ -49,6 +50,9 @@ _OWN_HEADERS: Final = frozenset(
 )  # fmt: skip
 """Headers of answers that belong to one connection, or that the hub writes itself. An endpoint may not set cookies for
 the hub's address."""
+
+
+_TRACE_FIELDS: Final = frozenset(name.encode() for name in TRACE_FIELDS)
 
 
 class ClientGone(Exception):
@@ -84,6 +88,9 @@ class HttpExchange:
         request.headers = [
             (name, value) for name, value in scope["headers"] if name not in PRIVATE_HEADERS and name != b"expect"
         ]
+        if (tracing := active()) is not None:  # the process's span is below that of the hub, the current one here
+            request.headers = [field for field in request.headers if field[0] not in _TRACE_FIELDS]
+            request.headers += [(name.encode(), value.encode()) for name, value in tracing.carrier().items()]
         if sender is not None:
             request.headers.append((b"authorization", f"Bearer {pass_of(gateway.secret, sender)}".encode()))
         request.complete = not (request.length or request.chunked)

@@ -18,6 +18,7 @@ from ludus.hub.endpoints.environments import Environments, Wheels
 from ludus.hub.endpoints.gateways import EndpointGateway, EndpointPool, close_all
 from ludus.hub.endpoints.processes import UNSAFE
 from ludus.hub.endpoints.servers import ReleaseServer, stop_all
+from ludus.hub.endpoints.span_relay import SpanRelay
 from ludus.protocol.errors import CapacityError, LudusError
 from ludus.protocol.registry_errors import PackageNotFound
 from ludus.sandbox import find_provider
@@ -104,6 +105,7 @@ class Endpoints:
         self._environments: Environments | None = None
         self._opening = asyncio.Lock()
         self._starting = asyncio.Semaphore(settings.limits.starting)
+        self._relay = SpanRelay(settings.limits.spans)
         self._watching: asyncio.Task[None] | None = None
         self._stopping: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -149,6 +151,7 @@ class Endpoints:
             await asyncio.wait(self._stopping)
         if self._provider is not None:
             await self._provider.aclose()
+        await self._relay.close()
 
     # ── releases ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -165,7 +168,7 @@ class Endpoints:
             assert self._provider is not None
             server = endpoint.servers[release.version] = ReleaseServer(
                 release, self.settings, self._environments, self._provider, endpoint.secret, self._admit,
-                self._has_room_for_replica, self._starting,
+                self._has_room_for_replica, self._starting, self._relay,
             )  # fmt: skip
             if endpoint.newest is not None:
                 endpoint.newest.releases.add(server)

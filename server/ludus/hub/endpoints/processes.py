@@ -6,7 +6,8 @@ How this works:
   the system, the hub's installation and its virtual environment, all read-only, and no environment variable but those
   of the sandbox and the secrets that the operator has granted. Its files lie in memory and end with it.
 * The hub writes its orders to its standard input and reads its answers from its standard output, as the gateway does
-  with workers (`ludus.server.workers.orders`). Standard error goes to the endpoint's log.
+  with workers (`ludus.server.workers.orders`); while it serves, its spans arrive there (`span_relay.py`). Standard
+  error goes to the endpoint's log.
 * The hub's connections are made inside the sandbox and handed out, so no address of this machine is opened.
 * The sandbox ends with the hub, however that ends.
 """
@@ -18,7 +19,8 @@ import json
 import logging
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from ludus.hub.endpoints.logs import LogRing
     from ludus.hub.endpoints.releases import Release
     from ludus.hub.endpoints.settings import EndpointSettings
+    from ludus.hub.endpoints.span_relay import SpanRelay
     from ludus.server.workers.pool import Worker
 
 log = logging.getLogger("ludus.hub.endpoints")
@@ -46,6 +49,11 @@ UNSAFE: Final = "unsafe-local"
 
 STOP_SECONDS: Final = 5.0
 """How long a process may take to end after it was asked to."""
+
+SPANS_SECONDS: Final = 2.0
+"""How long the spans that a process has left behind may take to be read."""
+
+ReadSpans = Callable[[Process], Coroutine[Any, Any, None]]
 
 _FOREVER: Final = 1e9
 _ENDLESS: Final = 2**60
@@ -64,11 +72,13 @@ class EndpointProcess:
         process: the process.
         worker: the worker that it is going to be.
         ring: gets what it writes.
+        read_spans: sends its spans on until its output ends; None if it writes none.
     """
 
     def __init__(
-        self, box: Sandbox, sandboxes: ProcessSandboxes | None, process: Process, worker: Worker, ring: LogRing
-    ) -> None:
+        self, box: Sandbox, sandboxes: ProcessSandboxes | None, process: Process, worker: Worker, ring: LogRing,
+        read_spans: ReadSpans | None = None,
+    ) -> None:  # fmt: skip
         self.title = "sandbox"
         self.environments: list[str] = []
         self._box = box
@@ -78,6 +88,8 @@ class EndpointProcess:
         self._lost = False
         self._closing: asyncio.Task[None] | None = None
         self._reading = asyncio.get_running_loop().create_task(_read_log(process, ring))
+        self._read_spans = read_spans
+        self._spans: asyncio.Task[None] | None = None
 
     @property
     def status(self) -> int | None:
@@ -120,6 +132,8 @@ class EndpointProcess:
             raise NotStarted("its process answered nonsense") from None
         self.environments = names
         self._worker.dial = lambda: self._dial(port)
+        if self._read_spans is not None:
+            self._spans = asyncio.get_running_loop().create_task(self._read_spans(self._process))
         return "127.0.0.1", port
 
     async def release(self, seconds: float) -> None:
@@ -168,6 +182,10 @@ class EndpointProcess:
             await self._sandboxes.aclose()
         self._lost = self._lost or self._process.end is None
         await asyncio.gather(self._reading, return_exceptions=True)
+        if self._spans is not None:
+            await asyncio.wait({self._spans}, timeout=SPANS_SECONDS)
+            self._spans.cancel()
+            await asyncio.gather(self._spans, return_exceptions=True)
 
     async def _dial(self, port: int) -> socket.socket:
         """Return a connection to the process.
@@ -217,11 +235,12 @@ class EndpointLauncher:
         settings: the settings of the endpoints.
         provider: creates sandboxes.
         ring: gets what the processes write.
+        relay: sends their spans on.
     """
 
     def __init__(
         self, release: Release, folder: Path, worker: Worker, settings: EndpointSettings,
-        provider: SandboxProvider, ring: LogRing,
+        provider: SandboxProvider, ring: LogRing, relay: SpanRelay,
     ) -> None:  # fmt: skip
         self._release = release
         self._folder = folder
@@ -229,6 +248,7 @@ class EndpointLauncher:
         self._settings = settings
         self._provider = provider
         self._ring = ring
+        self._relay = relay
         self._spare: asyncio.Task[EndpointProcess] | None = None
         self._processes: list[EndpointProcess] = []
         """Those of which something may be left."""
@@ -301,7 +321,8 @@ class EndpointLauncher:
         try:
             python = f"{ENVIRONMENT if sandboxed else self._folder.resolve()}/bin/python"
             argv = [python, "-I", "-B", "-m", "ludus.hub.endpoints.child"]
-            process = await box.spawn(argv, env=self._secrets())
+            traces = self._relay.variables()
+            process = await box.spawn(argv, env={**self._secrets(), **traces})
         except BaseException as error:
             await box.aclose()
             if sandboxes is not None:
@@ -309,7 +330,8 @@ class EndpointLauncher:
             if isinstance(error, LudusError):
                 raise NotStarted(f"its process cannot be started: {error.message}") from None
             raise
-        found = EndpointProcess(box, sandboxes, process, self._worker, self._ring)
+        read = partial(self._relay.read, release=self._release, worker=self._worker.name, note=self._ring.add)
+        found = EndpointProcess(box, sandboxes, process, self._worker, self._ring, read if traces else None)
         self._processes = [one for one in self._processes if not one.closed] + [found]
         try:
             await found.load(order, seconds)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ludus.hub.endpoints.environments import Environments
     from ludus.hub.endpoints.releases import Release
     from ludus.hub.endpoints.settings import EndpointSettings
+    from ludus.hub.endpoints.span_relay import SpanRelay
     from ludus.sandbox import SandboxProvider
 
 log = logging.getLogger("ludus.hub.endpoints")
@@ -56,6 +57,7 @@ class ReleaseServer:
         admit: makes room for it among the servers that run, or raises a `CapacityError`.
         admit_replica: returns whether there is room for one more process of it.
         starting: limits how many servers start at one time.
+        relay: sends the spans of its processes on.
 
     Attributes:
         worker: what the gateway knows of its first process.
@@ -68,7 +70,7 @@ class ReleaseServer:
     def __init__(
         self, release: Release, settings: EndpointSettings, environments: Environments,
         provider: SandboxProvider, secret: str, admit: Callable[[ReleaseServer], None],
-        admit_replica: Callable[[ReleaseServer], bool], starting: asyncio.Semaphore,
+        admit_replica: Callable[[ReleaseServer], bool], starting: asyncio.Semaphore, relay: SpanRelay,
     ) -> None:  # fmt: skip
         self.release = release
         self.worker = Worker(release.worker)
@@ -82,6 +84,7 @@ class ReleaseServer:
         self._secret = secret
         self._admit = admit
         self._starting = starting
+        self._relay = relay
         self._folder: Path | None = None
         """The virtual environment while it runs."""
         self._launchers: dict[str, EndpointLauncher] = {}
@@ -257,7 +260,9 @@ class ReleaseServer:
             GivenUp: it ends too often soon after its start.
         """
         assert self._folder is not None
-        launcher = EndpointLauncher(self.release, self._folder, worker, self._settings, self._provider, self.ring)
+        launcher = EndpointLauncher(
+            self.release, self._folder, worker, self._settings, self._provider, self.ring, self._relay
+        )
         settings = self._server_settings(worker)
         tender = Tender(
             worker, self.replicas.pool, launcher, lambda: self._order(worker), settings, f"{self._secret} ".encode()

@@ -49,6 +49,9 @@ class EndpointLimits(BaseModel):
     """Bytes to and from the network, for an endpoint that may reach it."""
     log_bytes: int = Field(default=256 * 1024, ge=1024)
     """The last bytes of an endpoint's output that are kept."""
+    spans: int = Field(default=200, ge=0)
+    """Spans in a second that a process of an endpoint may send to the hub's collector, if the hub has one. Those of ten
+    seconds may come at once; what is more is dropped."""
     install_seconds: float = Field(default=300.0, gt=0)
     """How long the installation of one version may take."""
     install_bytes: int = Field(default=1024 * MEGABYTE, ge=MEGABYTE)

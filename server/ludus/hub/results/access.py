@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from ludus.hub.database.tables import Package
 from ludus.hub.hub import Hub
+from ludus.hub.peers import public_of
 from ludus.hub.people.viewers import Viewer
 from ludus.hub.registry.catalog import VersionRecord
 from ludus.hub.registry.visibility import Sight
@@ -118,8 +119,19 @@ class Access:
             return False
         return True
 
-    def place(self, request: Request, package: str, version: str, play_address: PlayAddress) -> tuple[str, str] | None:
-        """Return where a version runs, for the hub and for players; None if the hub runs no environments."""
+    def place(
+        self, request: Request, package: str, version: str, play_address: PlayAddress, process: str
+    ) -> tuple[str, str] | None:
+        """Return where a version runs, for the hub and for players; None if the hub runs no environments.
+
+        Args:
+            request: the request.
+            package, version: the version.
+            play_address: where versions run.
+            process: the id of this process, which plays.
+        """
         owner, _, name = package.partition("/")
         address = play_address(request, owner, name, version)
-        return (address, f"{self._hub.base_url(request)}/e/{package}@{version}") if address is not None else None
+        if address is None:
+            return None
+        return address, public_of(self._hub.base_url(request), process, self._hub.settings.peer_url, package, version)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
+from starlette.responses import Response
 
+from ludus.hub.error_answers import error_response
+from ludus.hub.peers import PeerPaths, Peers, PlayedElsewhere
 from ludus.hub.results.matches.personal import PersonalMatches
 from ludus.hub.results.matches.playing import Matches
 from ludus.hub.results.matches.receipts import Signer
@@ -20,6 +23,7 @@ from ludus.hub.results.routes import ResultRoutes
 from ludus.hub.results.store import ResultStore
 from ludus.hub.results.verified_store import VerifiedStore
 from ludus.hub.seed import KEY_FILE, hub_key
+from ludus.protocol.errors import LudusError
 from ludus.protocol.signing import public_key
 
 if TYPE_CHECKING:
@@ -38,7 +42,10 @@ def mount_results(app: FastAPI, hub: Hub) -> None:
     key = hub_key(hub.settings.data / KEY_FILE)
     store, calls = ResultStore(hub.database, hub.settings.results), VerifiedStore(hub.database).calls
     conclude = concluding(key, calls)
-    lease = ProcessLease(hub.database, hub.settings.data / LOCKS, hub.settings.results.lease_seconds)
+    lease = ProcessLease(
+        hub.database, hub.settings.data / LOCKS, hub.settings.results.lease_seconds, hub.settings.peer_url
+    )
+    _pass_on(app, hub, lease)
     played = PlayedRuns(store, hub.settings.results, hub.runner.token, lease, conclude)
     rollouts = RunRollouts(hub.blobs, store, hub.settings.data / INDEXES)
 
@@ -62,3 +69,20 @@ def mount_results(app: FastAPI, hub: Hub) -> None:
     hub.people.data.add("matches", personal_matches.export, personal_matches.delete)
     hub.at_start(matches.begin)
     hub.at_end(matches.close)
+
+
+def _pass_on(app: FastAPI, hub: Hub, lease: ProcessLease) -> None:
+    """Let other processes of the hub answer requests about what they play."""
+    peers = Peers(hub.database)
+
+    async def elsewhere(request: Request, error: Exception) -> Response:
+        assert isinstance(error, PlayedElsewhere)
+        try:
+            return await peers.answer(request, error)
+        except LudusError as refusal:
+            hub.counts[f"refused:{type(refusal).__name__}"] += 1
+            return error_response(refusal)
+
+    app.add_exception_handler(PlayedElsewhere, elsewhere)
+    app.add_middleware(PeerPaths, peers=peers, own=lambda: lease.id, refuse=error_response)
+    hub.at_end(peers.close)

@@ -97,6 +97,20 @@ class PlayedRuns:
         self._locks: dict[str, asyncio.Lock] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
+    @property
+    def process(self) -> str:
+        """The id of this process."""
+        return self._lease.id
+
+    def check_here(self, key: str) -> None:
+        """Check that no other process of the hub plays a run. This blocks.
+
+        Raises:
+            NotFound: there is no such run.
+            RunElsewhere: one does.
+        """
+        self._store.check_here(key)
+
     # ── the player's requests ──────────────────────────────────────────────────────────────────────────────────────
 
     async def register(

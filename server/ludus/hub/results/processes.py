@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 from ludus.hub.database.engine import Database
 from ludus.hub.database.result_tables import HubProcess, ResultEpisode, ResultRun
 from ludus.hub.database.times import database_time
-from ludus.protocol.registry_errors import RunElsewhere
+from ludus.hub.peers import PlayedElsewhere
 
 LOCKS: Final = "processes"
 """The folder of the lock files in the data folder of the hub."""
@@ -40,13 +40,15 @@ class ProcessLease:
         database: the hub's database.
         folder: the folder of the lock files, which is created.
         seconds: for how long a process counts as alive after it has renewed its lease.
+        address: where other processes reach this one; None if they do not.
 
     Attributes:
         id: the id of this process, which changes when its lease was lost.
     """
 
-    def __init__(self, database: Database, folder: Path, seconds: float) -> None:
+    def __init__(self, database: Database, folder: Path, seconds: float, address: str | None = None) -> None:
         self.id = ""
+        self.address = address
         self._database = database
         self._folder = folder
         self._seconds = seconds
@@ -60,7 +62,8 @@ class ProcessLease:
         self._lock = (self._folder / new).open("xb")
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with self._database.writing() as session:
-            session.add(HubProcess(id=new, expires_at=database_time(session) + self._seconds))
+            expires_at = database_time(session) + self._seconds
+            session.add(HubProcess(id=new, expires_at=expires_at, address=self.address))
         self.id = new
 
     def renew(self) -> bool:
@@ -122,11 +125,14 @@ def check_here(session: Session, run: ResultRun, process: str | None) -> None:
     """Check that no other process plays episodes of a run.
 
     Raises:
-        RunElsewhere: one does.
+        PlayedElsewhere: one does.
     """
-    query = select(ResultEpisode.place).where(ResultEpisode.run_id == run.id, played_elsewhere(process))
-    if session.scalars(query.limit(1)).first() is not None:
-        raise RunElsewhere(
-            f"episodes of the run {run.key} are open in another process of this hub; send all requests about a run to "
-            "one process, or end its episodes there first"
-        )
+    query = select(ResultEpisode.process).where(ResultEpisode.run_id == run.id, played_elsewhere(process))
+    found = session.scalars(query.limit(1)).first()
+    if found is not None:
+        raise PlayedElsewhere(f"episodes of the run {run.key} are open", found)
+
+
+def is_other(session: Session, process: str | None, own: str) -> bool:
+    """Return whether a process is another one than this, and counts as alive."""
+    return process not in (None, own) and session.get(HubProcess, process) is not None

@@ -240,7 +240,7 @@ class ResultRoutes:
         access, played, store = self._access, self._played, self._store
 
         def place(request: Request, package: str, version: str) -> tuple[str, str]:
-            found = access.place(request, package, version, self._play_address)
+            found = access.place(request, package, version, self._play_address, played.process)
             if found is None:
                 raise Unsupported("this hub does not run environments, so runs cannot be played on it; submit yours")
             return found
@@ -260,6 +260,7 @@ class ResultRoutes:
             principal = await run_in_threadpool(access.submitter, request)
             info = await run_in_threadpool(store.run, run)
             await run_in_threadpool(access.check_acting, request, principal, info)
+            await run_in_threadpool(store.check_here, run)
             return await played.next_episode(principal, run, *place(request, info.package, info.version))
 
         @routes.get("/runs/{run}/episodes", tags=["Results"], summary="List the open episodes of a played run")
@@ -267,13 +268,15 @@ class ResultRoutes:
             principal = await run_in_threadpool(access.submitter, request)
             info = await run_in_threadpool(store.run, run)
             await run_in_threadpool(access.check_acting, request, principal, info)
+            await run_in_threadpool(store.check_here, run)
             return await played.tickets(principal, run, place(request, info.package, info.version)[1])
 
         @routes.post("/runs/{run}/episodes/{number}/end", tags=["Results"], summary="End an episode of a played run")
         async def end(request: Request, run: str, number: int) -> EpisodeEnd:
             principal = await run_in_threadpool(access.submitter, request)
-            params = await body_of(request, EndEpisodeParams)
             await run_in_threadpool(access.check_acting, request, principal, await run_in_threadpool(store.run, run))
+            await run_in_threadpool(store.check_here, run)
+            params = await body_of(request, EndEpisodeParams)
             return await played.end_episode(principal, run, number, params)
 
         @routes.post("/runs/{run}/end", tags=["Results"], summary="End a run; what is missing counts lowest")
@@ -282,6 +285,7 @@ class ResultRoutes:
             info = await run_in_threadpool(store.run, run)
             await run_in_threadpool(access.check_acting, request, principal, info)
             runs = request.app.state.verified if info.level == "verified" else played
+            await run_in_threadpool(runs.check_here, run)
             return await runs.end_run(principal, run)
 
 

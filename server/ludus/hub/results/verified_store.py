@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from ludus.hub.database.engine import Database
 from ludus.hub.database.result_tables import ResultRun
 from ludus.hub.database.verified_tables import VerifiedAttempt, VerifiedCall, VerifiedRun
+from ludus.hub.results.processes import is_other
 from ludus.hub.results.store import no_run
 from ludus.hub.results.verified_rows import calls_of
 from ludus.protocol.errors import CapacityError
@@ -106,14 +107,52 @@ class VerifiedStore:
             info = VerifiedInfo(harness=row.harness, harness_sha256=row.harness_sha256, host=row.host, model=row.model)
             return Setup(info, row.base_url, row.sealed, row.most_tokens, int(spent))
 
+    def driver(self, key: str, own: str, *, take: bool = False) -> str | None:
+        """Return which other process of the hub plays a run; None if it is this one, or none.
+
+        Args:
+            key: the run.
+            own: the id of this process.
+            take: whether this process plays it from now on, if no other one does.
+
+        Raises:
+            NotFound: there is no such run.
+        """
+        with self._database.writing() if take else self._database.reading() as session:
+            query = select(VerifiedRun).where(VerifiedRun.run_id == _id(session, key))
+            row = session.scalars(query.with_for_update() if take else query).first()
+            if row is None:
+                return None
+            if is_other(session, row.process, own):
+                return row.process
+            if take:
+                row.process = own
+            return None
+
+    def keep_call(self, key: str, call: CallRecord) -> bool:
+        """Write the record of a call, in place of an earlier one of the same call; return whether the run is open."""
+        with self._database.writing() as session:
+            run = session.scalars(select(ResultRun).where(ResultRun.key == key).with_for_update()).first()
+            if run is None or run.state != "open":
+                return False
+            session.merge(VerifiedCall(run_id=run.id, **call.model_dump(by_alias=False)))
+            return True
+
     def add_attempt(self, key: str, ended: HarnessOutput, calls: Sequence[CallRecord]) -> bool:
-        """Write the calls of one start of an episode and how its harness ended; return whether the run was open."""
+        """Write how the harness of one start of an episode ended, with its calls; return whether the run was open.
+
+        Records of these calls that were kept before are replaced.
+        """
         with self._database.writing() as session:
             query = select(ResultRun).where(ResultRun.key == key).with_for_update()
             run = session.scalars(query).first()
             if run is None or run.state != "open":
                 return False
             if calls:
+                numbers = [call.number for call in calls]
+                kept = VerifiedCall.place == ended.place, VerifiedCall.attempt == ended.attempt
+                before = delete(VerifiedCall).where(VerifiedCall.run_id == run.id, *kept)
+                session.execute(before.where(VerifiedCall.number.in_(numbers)))
                 session.execute(
                     insert(VerifiedCall), [{"run_id": run.id, **call.model_dump(by_alias=False)} for call in calls]
                 )

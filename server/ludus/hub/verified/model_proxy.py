@@ -9,7 +9,9 @@ How this works:
   episode is started again is decided in `runs`, and only if the endpoint had not answered in it at all.
 * Bodies are bounded as they come. Of the answer's headers, only the type goes on. An answer with the key in it is
   refused, and so is a redirect.
-* Each call is counted with the digests of what was sent and received, and with the tokens that the endpoint reports.
+* Each call is counted with the digests of what was sent and received, and with the tokens that the endpoint reports. It
+  is written before it is sent, without an answer, and again when it is done: so the records have also the calls of a
+  hub that is killed, and no call is made for a run that has ended.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -57,6 +59,7 @@ class EpisodeCalls:
 
     Attributes:
         place, attempt: which one.
+        keep: writes the record of a call, in place of an earlier one of the same call; returns whether the run is open.
         records: the calls that are done.
         begun: the number of all calls.
         open: the number of those that run.
@@ -67,6 +70,7 @@ class EpisodeCalls:
 
     place: int
     attempt: int
+    keep: Callable[[CallRecord], Awaitable[bool]]
     records: list[CallRecord] = field(default_factory=list)
     begun: int = 0
     open: int = 0
@@ -201,6 +205,7 @@ class _Call:
             asked = await asyncio.to_thread(prepare, body, proxy.model, proxy._options)  # a large one takes a while
         except LudusError as error:
             raise CallRefused(400, error.message) from None
+        await self._begin(asked.body)
         try:
             reply = await self._reach(asked.body)
             try:
@@ -208,7 +213,20 @@ class _Call:
             finally:
                 reply.close()
         finally:
-            self._count(asked.body)
+            await self._count(asked.body)
+
+    async def _begin(self, body: bytes) -> None:
+        """Write the call before it is sent.
+
+        Raises:
+            CallRefused: the run has ended, or the call cannot be written.
+        """
+        try:
+            is_open = await self._calls.keep(self._record(body))
+        except LudusError:
+            raise CallRefused(503, "the hub cannot write this call down now; try again") from None
+        if not is_open:
+            raise CallRefused(403, "the run has ended")
 
     async def _reach(self, body: bytes) -> aiohttp.ClientResponse:
         """Return the answer's head, after as many tries as the limit of the episode allows.
@@ -299,18 +317,26 @@ class _Call:
             raise CallRefused(502, "the model's answer is larger than this hub passes on")
         self._digest.update(piece)
 
-    def _count(self, body: bytes) -> None:
+    def _record(self, body: bytes) -> CallRecord:
         calls, (given, taken) = self._calls, self._tokens
-        calls.records.append(
-            CallRecord(
-                place=calls.place, attempt=calls.attempt, number=self._number, status=self._status,
-                request=hashlib.sha256(body).hexdigest(),
-                answer=self._digest.hexdigest() if self._received else _EMPTY, input_tokens=given, output_tokens=taken,
-            )
+        return CallRecord(
+            place=calls.place, attempt=calls.attempt, number=self._number, status=self._status,
+            request=hashlib.sha256(body).hexdigest(),
+            answer=self._digest.hexdigest() if self._received else _EMPTY, input_tokens=given, output_tokens=taken,
         )  # fmt: skip
+
+    async def _count(self, body: bytes) -> None:
+        """Write the call again, now that it is done; if that fails, the end of the episode writes it."""
+        record = self._record(body)
+        self._calls.records.append(record)
         if self._status == 200:
+            given, taken = record.input_tokens, record.output_tokens
             guess = (len(body) + self._received) // _BYTES_OF_TOKEN
             self._proxy.tokens_left -= guess if given is None or taken is None else given + taken
+        try:
+            await self._calls.keep(record)
+        except LudusError as error:
+            log.warning("a call of a verified run could not be written: %s", error.message)
 
 
 def refusal(status: int, message: str) -> web.Response:

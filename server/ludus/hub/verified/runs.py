@@ -11,9 +11,9 @@ How this works:
 * An episode is started again only if its sandbox was lost, or if the model's endpoint could not answer and had not
   answered in this episode at all; both within the bounds of played runs. So neither a harness nor an endpoint can throw
   away an episode that goes badly.
-* The calls of an episode are written before its end is, so the rows never name calls that are not kept. After a
-  restart of the hub the open episodes start again, and rows that had ended stay. The calls of a start that was cut off
-  are lost.
+* Each call is written before it is sent, so the receipt has all calls, those of starts that were cut off included.
+  After a restart of the hub the open episodes start again, and rows that had ended stay.
+* One process of the hub plays a run. When that has ended, another one goes on with it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from ludus.hub.peers import PlayedElsewhere
 from ludus.hub.results.verified_store import MostOpen, Setup, VerifiedStore
 from ludus.hub.verified.boxes import Ended
 from ludus.hub.verified.door import Door
@@ -33,7 +34,7 @@ from ludus.hub.verified.requests import check_options
 from ludus.protocol import errors as e
 from ludus.protocol.receipts import tokens_of
 from ludus.protocol.results import Declared, EndEpisodeParams, EpisodeTicket, RunInfo, RunParams, VerifiedInfo
-from ludus.protocol.verified import HarnessOutput, VerifiedParams
+from ludus.protocol.verified import CallRecord, HarnessOutput, VerifiedParams
 from ludus.server.auth.principal import Principal
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class VerifiedRuns:
         self._hosts = ModelHosts(settings, hub.settings.public_url)
         self._places = asyncio.Semaphore(settings.runs)
         self._driving: dict[str, asyncio.Task[None]] = {}
+        self._looking: asyncio.Task[None] | None = None
         self._address = ""
         self._closed = False
 
@@ -144,6 +146,17 @@ class VerifiedRuns:
         self._drive_soon(run.key)
         return run
 
+    def check_here(self, key: str) -> None:
+        """Check that no other process of the hub plays a run. This blocks.
+
+        Raises:
+            NotFound: there is no such run.
+            RunElsewhere: one does.
+        """
+        other = self._store.driver(key, self._played.process)
+        if other is not None:
+            raise PlayedElsewhere(f"the verified run {key} is played", other)
+
     async def end_run(self, principal: Principal, key: str) -> RunInfo:
         """Stop a run. What is missing counts with the lowest reward.
 
@@ -163,12 +176,34 @@ class VerifiedRuns:
         self._address = address
         await asyncio.to_thread(self._store.forget_keys)
         if self._settings.enabled:
-            for key in await asyncio.to_thread(self._results.open_runs, LEVEL):
+            await self.look()
+            self._looking = asyncio.create_task(self._look_forever(), name="verified-runs")
+
+    async def look(self) -> None:
+        """Play the open runs that no process plays, such as those of a process that has ended."""
+        for key in await asyncio.to_thread(self._results.open_runs, LEVEL):
+            other = await asyncio.to_thread(self._store.driver, key, self._played.process)
+            if other is None:
                 self._drive_soon(key)
+            elif key in self._driving:  # this process was away for too long, and another one plays it now
+                await self._stop(key)
+
+    async def _look_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._hub.settings.results.lease_seconds / 2)
+            try:
+                await self.look()
+            except e.LudusError as error:
+                log.warning("looking after verified runs failed: %s", error.message)
+            except Exception:
+                log.exception("looking after verified runs failed")
 
     async def close(self) -> None:
         """Stop, and leave all runs as they are."""
         self._closed = True
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
         for key in list(self._driving):
             await self._stop(key)
         await self._boxes.aclose()
@@ -200,6 +235,8 @@ class VerifiedRuns:
             while True:
                 try:
                     run = await asyncio.to_thread(self._results.run, key)
+                    if await asyncio.to_thread(self._store.driver, key, self._played.process, take=True) is not None:
+                        return  # another process of the hub plays it
                     setup = await asyncio.to_thread(self._store.setup, key)
                     if run.state == "ended" or setup is None:
                         break
@@ -279,7 +316,11 @@ class VerifiedRuns:
     ) -> bool:
         """Run the harness for one episode, and return whether it was played; it is perhaps started again if not."""
         place = ticket.place
-        calls = EpisodeCalls(place, self._played.attempt(run.key, place))
+
+        async def keep(record: CallRecord) -> bool:
+            return await asyncio.to_thread(self._store.keep_call, run.key, record)
+
+        calls = EpisodeCalls(place, self._played.attempt(run.key, place), keep)
         assert run.verified is not None
         async with Door(ticket.play_url, proxy, calls, self._settings.request_bytes) as door:
             ended = await self._boxes.run(program, door, run.verified.model)

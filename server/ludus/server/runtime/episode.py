@@ -29,7 +29,7 @@ from ludus.sandbox import EpisodeSandboxes
 from ludus.server.auth.principal import Principal
 from ludus.server.auth.quotas import Account
 from ludus.server.authoring.environment import Toolset
-from ludus.server.authoring.tools import ToolBase
+from ludus.server.authoring.tools import Tool, ToolBase
 from ludus.server.rewards.attempt import Attempt, TakenStep, TakenTurn
 from ludus.server.runtime.clock import Clock
 from ludus.server.runtime.journal import Journal, OnDurable, Saved, Started
@@ -378,6 +378,9 @@ class Episode:
 
     def info(self, *, rewards: bool) -> EpisodeInfo:
         """Return the episode's public status, with its reward only if `rewards` is true."""
+        on_move = None
+        if self.match is not None and self.seat is not None and self._has_moves:
+            on_move = self.match.on_move(self.seat)
         return EpisodeInfo(
             episode=self.id,
             group=self.group,
@@ -391,7 +394,13 @@ class Episode:
             incident=self.incident,
             seat=self.seat,
             match=self.match_id,
+            on_move=on_move,
+            moves=self.match.moves[self.seat or ""] if self.match is not None and on_move is not None else None,
         )
+
+    @property
+    def _has_moves(self) -> bool:
+        return any(isinstance(tool, Tool) and tool.move for tool in self.tools.values())
 
     def view(self) -> EpisodeView:
         """Return what the agent sees."""

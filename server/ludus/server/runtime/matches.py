@@ -16,6 +16,7 @@ How this works:
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -73,6 +74,7 @@ class RunningMatch(Generic[EpisodeT]):
         "episodes",
         "id",
         "match",
+        "moves",
         "opponent",
         "repeating",
     )
@@ -84,6 +86,8 @@ class RunningMatch(Generic[EpisodeT]):
         """The author's match; None before its setup."""
         self.episodes: dict[str, EpisodeT] = {}
         """The episodes by seat, in the order of the seats."""
+        self.moves: Counter[str] = Counter()
+        """How many moves each seat has made."""
         self.repeating = False
         """Whether earlier calls are being repeated, so that none of them waits."""
         self._failure: EpisodeFailed | None = None
@@ -126,6 +130,12 @@ class RunningMatch(Generic[EpisodeT]):
     def finished(self) -> bool:
         """Whether the match has ended."""
         return self.match is not None and self.match.finished
+
+    def on_move(self, seat: str) -> bool | None:
+        """Return whether a seat may move now; None before and after the match."""
+        if self.match is None or self.match.finished:
+            return None
+        return self.match.to_move in (None, seat)
 
     # ── calls ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -44,9 +44,12 @@ def in_turn(call: Call) -> Call:
             content = read_content(user_code.call(episode.instance.observe))
             return StepResult(step=record.number, content=content, end_reason=EndReason.COMPLETED)
         tool = episode.tools.get(record.tool or "")
-        if isinstance(tool, Tool) and tool.move:
+        is_move = isinstance(tool, Tool) and tool.move
+        if is_move:
             episode.instance.check_move()
         result = await call(episode, record)
+        if is_move and result.error is None:
+            match.moves[episode.seat or ""] += 1
         if match.finished and result.end_reason is None:
             return result.model_copy(update={"end_reason": EndReason.COMPLETED})
         return result

@@ -35,6 +35,11 @@ class LiveSeat:
         episode: the hub's side of its episode; None if a script has the seat.
         steps: the number of its calls when it was last looked at.
         called: when that number last changed, in seconds of the clock.
+        moves: the number of its moves when it was last looked at.
+        on_move: since when it has the move, in seconds of the clock; None if it is not its move, as far as is known.
+        calls: the number of its calls before that.
+        used: the seconds that it has used for its moves in all.
+        looked: when it was last looked at.
     """
 
     entrant: str
@@ -42,6 +47,37 @@ class LiveSeat:
     episode: Episode | None
     called: float
     steps: int = 0
+    moves: int = 0
+    on_move: float | None = None
+    calls: int = 0
+    used: float = 0.0
+    looked: float = 0.0
+
+    def note(self, info: EpisodeInfo, now: float, *, alone: bool) -> None:
+        """Note the calls and the moves of its episode.
+
+        Time counts as used for a move if the seat has had the move at two looks in a row and has made none between
+        them, so quick players use none. While both seats may move, their time does not count.
+
+        Args:
+            info: the state of the episode.
+            now: the time, in seconds of the clock.
+            alone: whether the other seat may not move now.
+        """
+        if info.steps != self.steps:
+            self.steps, self.called = info.steps, now
+        moved, self.moves = (info.moves or 0) != self.moves, info.moves or 0
+        if not info.on_move:
+            self.on_move = None
+        elif self.on_move is None or moved:
+            self.on_move, self.calls = now, info.steps
+        elif alone:
+            self.used += now - self.looked
+        self.looked = now
+
+    def is_stalling(self, now: float, seconds: float, calls: int) -> bool:
+        """Return whether it takes more time, or more calls, for a move than it may."""
+        return self.on_move is not None and (now - self.on_move > seconds or self.steps - self.calls > calls)
 
 
 @dataclass
@@ -159,7 +195,7 @@ class BoardClient(EndpointClient):
         return live
 
     async def look(self, live: LiveMatch) -> dict[int, EpisodeInfo]:
-        """Return how the episodes are by the numbers of their seats, and note their calls.
+        """Return how the episodes are by the numbers of their seats, and note their calls and moves.
 
         Raises:
             LudusError: the endpoint cannot be used, or the episodes are gone.
@@ -170,9 +206,8 @@ class BoardClient(EndpointClient):
             }
         now = self._clock()
         for place, info in infos.items():
-            seat = live.seats[place]
-            if info.steps != seat.steps:
-                seat.steps, seat.called = info.steps, now
+            others = [one for number, one in infos.items() if number != place]
+            live.seats[place].note(info, now, alone=not any(one.on_move for one in others))
         return infos
 
     async def leave(self, live: LiveMatch, place: int) -> None:

@@ -27,9 +27,14 @@ class MatchLimits(BaseModel):
     entrant_seconds: float = Field(default=7 * 24 * 3600.0, gt=0, le=366 * 24 * 3600.0)
     """How long an entrant may take from its registration."""
     match_seconds: float = Field(default=3600.0, gt=0)
-    """How long a match may take. One that takes longer is void, and among those that are given again a few times."""
+    """How long a match may take. One that takes longer is lost by the seat that has used more than half of that for its
+    own moves. If neither has, it is void, and among those that are given again a few times."""
     idle_seconds: float = Field(default=300.0, gt=0)
     """How long a seat may make no call, not even one that waits for the others. It then has left, and loses."""
+    move_seconds: float = Field(default=600.0, gt=0)
+    """How long a seat may take for one move, whatever it calls meanwhile. It then has left, and loses."""
+    move_calls: int = Field(default=200, ge=1)
+    """The most calls of a seat for one move. It then has left, and loses."""
     start_seconds: float = Field(default=120.0, gt=0)
     """How long an endpoint may take to start a match or to answer."""
     voided_share: float = Field(default=0.1, ge=0, le=1)

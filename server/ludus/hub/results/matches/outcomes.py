@@ -1,9 +1,9 @@
 """Who has won a match: decided from how the episodes of its seats have ended.
 
-A seat that left loses: its player said that it is done before the end, made no call for too long, or its episode was
-closed or expired. Otherwise the higher reward wins. If the infrastructure or the environment broke, or a seat has no
-valid reward, nothing is decided: the match is void, and only a bounded number of matches are played again. So breaking
-matches on purpose is no way out of losing them.
+A seat that left loses: its player said that it is done before the end, made no call or no move for too long, or its
+episode was closed or expired. Otherwise the higher reward wins. If the infrastructure or the environment broke, or a
+seat has no valid reward, nothing is decided: the match is void, and only a bounded number of matches are played again.
+So breaking matches on purpose is no way out of losing them.
 """
 
 from __future__ import annotations

@@ -9,13 +9,14 @@ How this works:
   each seat as its own principal, and gives each player the URL of its seat's agent endpoint, and nothing about the
   other one.
 * A match ends when both episodes have ended by themselves, or one player leaves: it says that it is done while its
-  episode runs, makes no call for too long, or is withdrawn. The hub reads both rewards through the control plane, and
-  writes the result. The sweeper does it for matches whose players never say so.
+  episode runs, makes no call for too long, takes too many calls or too long for a move, or is withdrawn. The hub reads
+  both rewards through the control plane, and writes the result. The sweeper does it for matches whose players never say
+  so.
 * A match whose infrastructure broke is void, and both entrants have one more to play, a bounded number of times.
 * After each end the board is rated again, in a thread, one board at a time; ends meanwhile are rated together.
 
-Waiting entrants and live matches are in the memory of one process: those who wait at two processes of a hub never meet.
-When a process has ended, its open matches are void.
+Waiting entrants and live matches of a board are in the memory of one process, the first that was asked for a match.
+Others pass requests on to it (`ludus.hub.peers`) as long as it lives. When it has ended, its open matches are void.
 """
 
 from __future__ import annotations
@@ -414,6 +415,8 @@ class Matches:
             else:
                 left = self._idle(live, running)
             is_late = self.clock() - live.started > self._limits.match_seconds
+            if left is None and is_late:
+                left = self._slow(live, running)
             if left is None and not is_late:
                 return None
             for place in infos if left is None else (left, 1 - left):
@@ -423,8 +426,25 @@ class Matches:
             infos = await live.client.look(live)
         return decide_match(infos, live.reward_range, left) or "void"
 
+    def _slow(self, live: LiveMatch, running: list[int]) -> int | None:
+        """Return the running seat that has used more than half of the time of a match for its moves; None if none."""
+        used = [place for place in running if live.seats[place].used > self._limits.match_seconds / 2]
+        return used[0] if used else None
+
     def _idle(self, live: LiveMatch, running: list[int]) -> int | None:
-        """Return the running seat whose last call is the longest ago, if that is too long; None if it is not."""
+        """Return the running seat that stalls; None if none does.
+
+        That is one that takes too long, or too many calls, for its move; or else the one whose last call is the longest
+        ago, if that is too long.
+        """
+        limits = self._limits
+        stalling = [
+            (live.seats[place].on_move or 0.0, place)
+            for place in running
+            if live.seats[place].is_stalling(self.clock(), limits.move_seconds, limits.move_calls)
+        ]
+        if stalling:
+            return min(stalling)[1]
         called = [(live.seats[place].called, place) for place in running]
         oldest, place = min(called)
         return place if self.clock() - oldest > self._limits.idle_seconds else None

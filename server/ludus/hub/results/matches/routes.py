@@ -177,6 +177,7 @@ class MatchRoutes:
         @routes.post("/entrants/{entrant}/next", tags=["Matches"], summary="Wait for an opponent, and start the match")
         async def begin(request: Request, entrant: str) -> NextMatch:
             principal, info = await self._player(request, entrant)
+            await run_in_threadpool(self._store.check_here, entrant, take=True)
             params = await body_of(request, NextMatchParams)
             where = self._place(request, info.package, info.version)
             return await matches.next_match(principal, entrant, params.wait_seconds, *where)
@@ -184,6 +185,7 @@ class MatchRoutes:
         @routes.get("/entrants/{entrant}/open", tags=["Matches"], summary="List the open matches of an entrant")
         async def tickets(request: Request, entrant: str) -> OpenMatches:
             principal, info = await self._player(request, entrant)
+            await run_in_threadpool(self._store.check_here, entrant)
             return await matches.tickets(principal, entrant, self._place(request, info.package, info.version)[1])
 
     def _add_ending(self, routes: APIRouter) -> None:
@@ -195,11 +197,13 @@ class MatchRoutes:
         )  # fmt: skip
         async def end(request: Request, entrant: str, match: str) -> MatchEnd:
             principal, _ = await self._player(request, entrant)
+            await run_in_threadpool(self._store.check_here, entrant)
             return await matches.end_match(principal, entrant, match)
 
         @routes.post("/entrants/{entrant}/withdraw", tags=["Matches"], summary="Stop; open matches are lost")
         async def withdraw(request: Request, entrant: str) -> EntrantInfo:
             principal, _ = await self._player(request, entrant)
+            await run_in_threadpool(self._store.check_here, entrant)
             return await matches.withdraw(principal, entrant)
 
         @routes.post("/entrants/{entrant}/remove", tags=["Matches"], summary="Take an entrant off its board")
@@ -218,7 +222,7 @@ class MatchRoutes:
         return principal, info
 
     def _place(self, request: Request, package: str, version: str) -> tuple[str, str]:
-        found = self._access.place(request, package, version, self._play_address)
+        found = self._access.place(request, package, version, self._play_address, self._store.process)
         if found is None:
             raise Unsupported("this hub does not run environments, so no matches are played on it")
         return found

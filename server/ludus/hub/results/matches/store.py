@@ -23,8 +23,9 @@ from ludus.hub.database.engine import Database
 from ludus.hub.database.match_tables import Match, MatchBoardRow, MatchEntrant, MatchLogLine
 from ludus.hub.database.result_tables import HubProcess
 from ludus.hub.database.times import aware
+from ludus.hub.peers import PlayedElsewhere
 from ludus.hub.results.matches.limits import MatchLimits
-from ludus.hub.results.processes import ProcessLease
+from ludus.hub.results.processes import ProcessLease, is_other
 from ludus.protocol.errors import CapacityError, Conflict, Forbidden, NotFound
 from ludus.protocol.matches import MatchBoardKey, MatchOpening, MatchState
 from ludus.protocol.results import Declared
@@ -103,6 +104,34 @@ class MatchStore:
         self.database = database
         self._limits = limits
         self._lease = lease
+
+    @property
+    def process(self) -> str:
+        """The id of this process."""
+        return self._lease.id
+
+    def check_here(self, key: str, *, take: bool = False) -> None:
+        """Check that no other process of the hub plays the matches of an entrant's board.
+
+        Args:
+            key: the entrant.
+            take: whether this process plays them from now on, if none does.
+
+        Raises:
+            NotFound: there is no such entrant.
+            RunElsewhere: one does.
+        """
+        with self.database.reading() as session:
+            process = find(session, key)[1].process
+            if is_other(session, process, self.process):
+                raise PlayedElsewhere(f"the matches of the entrant {key} are played", str(process))
+        if process == self.process or not take:
+            return
+        with self.database.writing() as session:
+            _, board = _locked(session, key)
+            if is_other(session, board.process, self.process):
+                raise PlayedElsewhere(f"the matches of the entrant {key} are played", str(board.process))
+            board.process = self.process
 
     # ── entrants ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,0 +1,231 @@
+"""The other processes of a hub that share its database, and requests that one of them must answer.
+
+How this works:
+
+* Played runs, matches and verified runs are in the memory of the process that plays them. Each process writes the
+  address at which the others reach it next to its lease (`ludus.hub.results.processes`), if the operator gives it one.
+* A request about what another process plays raises `PlayedElsewhere`. It is then passed on to that process as it came,
+  with the client's own credentials, which that process checks: processes trust each other with nothing else. The answer
+  is passed back unread.
+* Play URLs name their process, as `/at/PROCESS/e/...`, because nothing in the database says where an agent plays.
+* A request is passed on once. If a process does not answer, the client gets HTTP 503 and may try again: when the lease
+  of that process has ended, another one plays the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import httpx
+from sqlalchemy import select
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ludus.hub.database.engine import Database
+from ludus.hub.database.result_tables import HubProcess
+from ludus.protocol.errors import LudusError, NotFound
+from ludus.protocol.registry_errors import HubUnavailable, RunElsewhere
+
+if TYPE_CHECKING:
+    from starlette.types import Message
+
+PREFIX: Final = "/at/"
+"""What play URLs begin with that name a process."""
+
+FORWARDED: Final = "ludus-hub-forwarded"
+"""The header of requests that another process has passed on."""
+
+RETRY_SECONDS: Final = 2.0
+"""When a client should come back that found a process away."""
+
+CONNECT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 3_900.0
+"""How long a process may take for a part of its answer. What it does is bounded by its own limits, which are less."""
+
+_PATH: Final = re.compile(r"/at/([0-9a-f]{32})(/.*)")
+_CONNECTION_HEADERS: Final = frozenset(
+    {
+        b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer",
+        b"transfer-encoding", b"upgrade", b"expect", b"date", b"server", b"x-content-type-options", b"referrer-policy",
+    }
+)  # fmt: skip
+"""Headers that belong to one connection, or that each process writes itself."""
+
+
+class PlayedElsewhere(RunElsewhere):
+    """What another process of the hub plays.
+
+    Attributes:
+        process: the id of that process.
+    """
+
+    def __init__(self, what: str, process: str) -> None:
+        self.process = process
+        super().__init__(
+            f"{what} in another process of this hub: send all requests about it to one process, give the processes "
+            "addresses with `--peer-url`, or end it there first"
+        )
+
+
+class Peers:
+    """The other processes of this hub.
+
+    Args:
+        database: the hub's database.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._client = httpx.AsyncClient(
+            timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS), trust_env=False,
+            limits=httpx.Limits(max_connections=1_000, max_keepalive_connections=50),
+        )  # fmt: skip
+
+    def address_of(self, process: str) -> str | None:
+        """Return the address of a process; None if it has none, or has ended. This blocks."""
+        with self._database.reading() as session:
+            return session.scalar(select(HubProcess.address).where(HubProcess.id == process))
+
+    async def answer(self, request: Request, error: PlayedElsewhere) -> Response:
+        """Return the answer of the process that a request must go to.
+
+        Args:
+            request: the request, whose body has not been read.
+            error: names the process.
+
+        Raises:
+            PlayedElsewhere: the process has no address.
+            HubUnavailable: it does not answer, or the request has been passed on before.
+        """
+        if FORWARDED in request.headers:
+            raise HubUnavailable("the processes of this hub have just changed; try again", retryAfter=RETRY_SECONDS)
+        address = await asyncio.to_thread(self.address_of, error.process)
+        if address is None:
+            raise error
+        return await self.forward(request, address)
+
+    async def forward(self, request: Request, address: str) -> Response:
+        """Pass a request on to the process with an address, and return its answer.
+
+        Raises:
+            HubUnavailable: it does not answer.
+        """
+        scope = request.scope
+        target = scope.get("raw_path") or scope["path"].encode()
+        query = scope.get("query_string", b"")
+        headers = [one for one in scope["headers"] if one[0] not in _CONNECTION_HEADERS]
+        has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
+        passed = self._client.build_request(
+            scope["method"], httpx.URL(address).copy_with(raw_path=target + (b"?" + query if query else b"")),
+            headers=[*headers, (FORWARDED.encode(), b"1")], content=request.stream() if has_body else None,
+        )  # fmt: skip
+        try:
+            return _Passed(await self._client.send(passed, stream=True))
+        except httpx.TransportError:
+            raise HubUnavailable(
+                "the process of this hub that plays this does not answer; try again. If it has ended, another one "
+                "takes over in a while", retryAfter=RETRY_SECONDS,
+            ) from None  # fmt: skip
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+
+class _Passed(Response):
+    """An answer that is passed on as it arrives. If it breaks, the client's connection does, too.
+
+    Args:
+        answer: the answer of the other process.
+    """
+
+    def __init__(self, answer: httpx.Response) -> None:
+        super().__init__(status_code=answer.status_code)
+        self.raw_headers = [
+            (name.lower(), value) for name, value in answer.headers.raw if name.lower() not in _CONNECTION_HEADERS
+        ]
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer; stop if the client leaves."""
+        passing = asyncio.ensure_future(self._pass(send))
+        leaving = asyncio.ensure_future(_until_gone(receive))
+        try:
+            await asyncio.wait({passing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in (passing, leaving):
+                one.cancel()
+            await asyncio.gather(passing, leaving, return_exceptions=True)
+            await self._answer.aclose()
+
+    async def _pass(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async for part in self._answer.aiter_raw():
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _until_gone(receive: Receive) -> None:
+    message: Message = {"type": ""}
+    while message["type"] != "http.disconnect":
+        message = await receive()
+
+
+class PeerPaths:
+    """ASGI middleware for play URLs that name a process: those of this one are served, others passed on.
+
+    Args:
+        app: the hub's application.
+        peers: the other processes.
+        own: returns the id of this process.
+        refuse: returns an error as the hub sends it.
+    """
+
+    def __init__(
+        self, app: ASGIApp, peers: Peers, own: Callable[[], str], refuse: Callable[[LudusError], Response]
+    ) -> None:
+        self._app = app
+        self._peers = peers
+        self._own = own
+        self._refuse = refuse
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
+            await self._app(scope, receive, send)
+            return
+        found = _PATH.fullmatch(scope["path"])
+        if found is None or found[1] != self._own():
+            response = await self._elsewhere(Request(scope, receive, send), found[1] if found is not None else "")
+            await response(scope, receive, send)
+            return
+        raw: bytes = scope.get("raw_path") or scope["path"].encode()
+        below = raw[len(PREFIX) + len(found[1]) :]
+        await self._app({**scope, "path": found[2], "raw_path": below}, receive, send)
+
+    async def _elsewhere(self, request: Request, process: str) -> Response:
+        try:
+            if FORWARDED not in request.headers and process:
+                address = await asyncio.to_thread(self._peers.address_of, process)
+                if address is not None:
+                    return await self._peers.forward(request, address)
+            raise NotFound("the process of this hub that played here has ended; ask the run for its next episode")
+        except LudusError as error:
+            return self._refuse(error)
+
+
+def public_of(base: str, process: str, address: str | None, package: str, version: str) -> str:
+    """Return where a version runs, for players of what a process plays.
+
+    Args:
+        base: the address of the hub.
+        process: the id of this process.
+        address: where other processes reach it; None if they do not, so that no path has to name it.
+        package, version: the version.
+    """
+    below = f"/e/{package}@{version}"
+    return f"{base}{PREFIX}{process}{below}" if address is not None else f"{base}{below}"
