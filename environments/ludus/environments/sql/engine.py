@@ -174,12 +174,15 @@ class Database:
         self._connection.deserialize(content)
         for update in updates:
             self._connection.execute(update)
+        self._dates: sqlite3.Connection | None = None
         self._tables = frozenset(name.lower() for name in tables)
         self._why = ""
 
     def close(self) -> None:
         """Free the database."""
         self._connection.close()
+        if self._dates is not None:
+            self._dates.close()
 
     def trusted(self, sql: str) -> list[Row]:
         """Return the rows of a query of our own."""
@@ -270,8 +273,10 @@ class Database:
 
     def _guard_dates(self) -> None:
         """Replace the functions of dates by their own results, except where these depend on the clock or the zone."""
+        if self._dates is not None:
+            return
         connection = self._connection
-        plain = sqlite3.connect(":memory:", check_same_thread=False)
+        plain = self._dates = sqlite3.connect(":memory:", check_same_thread=False)
 
         def guarded(name: str) -> Callable[..., Any]:
             def call(*arguments: Any) -> Any:
