@@ -57,7 +57,7 @@ def test_a_hostile_name_stays_one_value() -> None:
 
 def test_evaluations_use_no_test_split() -> None:
     def entry(*splits: str) -> EnvironmentEntry:
-        infos = tuple(SplitInfo(name=f"my-{one}", type=one, count=3) for one in splits)  # type: ignore[arg-type]
+        infos = tuple(SplitInfo.model_validate({"name": f"my-{one}", "type": one, "count": 3}) for one in splits)
         return EnvironmentEntry(name="toss", source="a:B", splits=infos)
 
     assert place_of(entry("test", "train", "validation"), "u")[2:] == ("my-train", "my-validation")
