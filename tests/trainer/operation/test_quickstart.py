@@ -62,6 +62,14 @@ def test_demonstrations_that_cannot_be_used_are_refused(tmp_path: Path, games: l
         Demonstrations.read([tmp_path / "none.jsonl"])
 
 
+def test_several_environments_are_for_a_mix(tmp_path: Path) -> None:
+    paths = [write(tmp_path / name, game(number, environment=name)) for number, name in enumerate(("one", "two"))]
+    with pytest.raises(ConfigError, match="name a mix of them with --mix"):
+        Demonstrations.read(paths)
+    found = Demonstrations.read(paths, mixed=True)
+    assert [one.environment for one in found.episodes] == ["one", "two"]
+
+
 def test_the_model_and_the_settings_fit_the_demonstrations(games: Path, tmp_path: Path) -> None:
     overrides = [f"--output={tmp_path}/run", "--environments.0.url=http://h", "--steps=3"]
     config = prepare(Demonstrations.read([games]), None, overrides)
