@@ -224,3 +224,14 @@ def test_a_shelf_makes_a_value_once_and_drops_the_least_recently_used() -> None:
     for name in ("b", "a", "c"):
         shelf.get(name, lambda name=name: make(name))  # type: ignore[misc]
     assert (shelf.find("a"), shelf.find("b"), shelf.find("c")) == ("A", None, "C")
+
+
+def test_a_value_that_could_not_be_made_is_made_at_the_next_try() -> None:
+    shelf = Shelf[str](limit=2)
+
+    def fail() -> str:
+        raise ValueError("not yet")
+
+    with pytest.raises(ValueError, match="not yet"):
+        shelf.get("a", fail)
+    assert shelf.get("a", lambda: "made") == "made"

@@ -79,13 +79,17 @@ class Shelf(Generic[ValueT]):
             own = self._making.setdefault(name, threading.Lock())
         with own:
             found = self.find(name)
-            if found is None:
+            if found is not None:
+                return found
+            try:
                 found = make()
                 with self._lock:
                     self._kept[name] = found
-                    self._making.pop(name, None)
                     while len(self._kept) > self._limit:
                         self._kept.popitem(last=False)
+            finally:
+                with self._lock:
+                    self._making.pop(name, None)
         return found
 
 
