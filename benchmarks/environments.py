@@ -29,8 +29,8 @@ from ludus.protocol import Answer
 from ludus.validation.oracle import OraclePolicy
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "environments.md"
-BEGIN: Final = "<!-- begin: environments -->"
-END: Final = "<!-- end -->"
+BEGIN: Final = "<!-- measured environments -->"
+END: Final = "<!-- measured until here -->"
 OPEN: Final = 100
 """How many open episodes the memory is measured with."""
 BARS: Final = {"cpu_ms": 5.0, "listing_seconds": 1.0}

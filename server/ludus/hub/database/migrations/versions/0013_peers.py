@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0012"
-down_revision = "0011"
+revision = "0013"
+down_revision = "0012"
 
 COLUMNS = (("hub_processes", "address", 300), ("match_boards", "process", 32), ("verified_runs", "process", 32))
 
