@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import os
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -41,10 +44,10 @@ from ludus.sandbox import RunResult, Sandbox, find_provider
 each_family = pytest.mark.parametrize("family", FAMILIES)
 each_difficulty = pytest.mark.parametrize("difficulty", DIFFICULTIES)
 
-GOLDEN_TASKS: Final = {"easy": "", "medium": "", "hard": ""}
+GOLDEN_TASKS: Final = {"easy": "3cd9cbbffaa81915", "medium": "1116ff19dab7aea8", "hard": "ad129d71e5c03c40"}
 """Digests of the first test tasks of each level: specification, examples, hidden cases with their values, and fault."""
 
-GOLDEN_EPISODES: Final = {"easy": "", "medium": "", "hard": ""}
+GOLDEN_EPISODES: Final = {"easy": "767f354518e6d959", "medium": "137405cc57fe974d", "hard": "153bd014d7e9f73f"}
 """Digests of what the first training tasks of each level show and reward. A change of these, or of those above, raises
 the environment's version."""
 
@@ -216,6 +219,30 @@ def test_the_tasks_of_this_version_are_fixed(difficulty: Difficulty) -> None:
         cases = [(case.calls, case.expected, case.guessed) for case in (*examples_of(task), *hidden_of(task))]
         content.append([task.specification, task.solution, fault, repr(cases)])
     assert _digest(content) == GOLDEN_TASKS[difficulty]
+
+
+_CONTENT: Final = """
+import hashlib, random
+from ludus.environments.code.checks import make_hidden
+from ludus.environments.code.families import FAMILIES
+from ludus.environments.code.mutations import broken_program
+for family, draw in FAMILIES.items():
+    problem = draw(random.Random(7), "hard")
+    hidden = make_hidden(problem, 7)
+    content = repr((problem.specification, problem.reference, hidden, broken_program(problem, hidden, "hard", 7)))
+    print(family, hashlib.sha256(content.encode()).hexdigest())
+"""
+
+
+def test_tasks_do_not_depend_on_the_hash_seed() -> None:
+    made = {
+        subprocess.run(
+            [sys.executable, "-c", _CONTENT], env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(made) == 1
+    assert len(made.pop().splitlines()) == len(FAMILIES)
 
 
 def test_each_change_of_a_program_is_valid_python() -> None:
