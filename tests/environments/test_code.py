@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import os
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -41,10 +44,10 @@ from ludus.sandbox import RunResult, Sandbox, find_provider
 each_family = pytest.mark.parametrize("family", FAMILIES)
 each_difficulty = pytest.mark.parametrize("difficulty", DIFFICULTIES)
 
-GOLDEN_TASKS: Final = {"easy": "", "medium": "", "hard": ""}
+GOLDEN_TASKS: Final = {"easy": "3cd9cbbffaa81915", "medium": "1116ff19dab7aea8", "hard": "ad129d71e5c03c40"}
 """Digests of the first test tasks of each level: specification, examples, hidden cases with their values, and fault."""
 
-GOLDEN_EPISODES: Final = {"easy": "", "medium": "", "hard": ""}
+GOLDEN_EPISODES: Final = {"easy": "767f354518e6d959", "medium": "137405cc57fe974d", "hard": "153bd014d7e9f73f"}
 """Digests of what the first training tasks of each level show and reward. A change of these, or of those above, raises
 the environment's version."""
 
@@ -163,7 +166,7 @@ def test_hidden_inputs_are_none_of_the_examples() -> None:
 
 @each_family
 def test_a_guess_of_the_exploits_earns_nothing(family: str) -> None:
-    for index in range(96):
+    for index in range(48):
         task = task_of(DIFFICULTIES[index % 3], index)
         if task.family == family:
             guesses = programs(problem_of(task), examples_of(task), None)
@@ -174,7 +177,7 @@ def test_a_guess_of_the_exploits_earns_nothing(family: str) -> None:
 
 @each_family
 def test_a_fault_earns_nothing_and_shows_in_hidden_cases(family: str) -> None:
-    for index in range(16 * 6):
+    for index in range(48):
         task = task_of(DIFFICULTIES[index % 3], index)
         if (task.family, task.mode) == (family, "repair"):
             broken = broken_of(task)
@@ -216,6 +219,36 @@ def test_the_tasks_of_this_version_are_fixed(difficulty: Difficulty) -> None:
         cases = [(case.calls, case.expected, case.guessed) for case in (*examples_of(task), *hidden_of(task))]
         content.append([task.specification, task.solution, fault, repr(cases)])
     assert _digest(content) == GOLDEN_TASKS[difficulty]
+
+
+_SEEDED: Final = ("classes", "records", "machines", "graphs", "iterators")
+_CONTENT: Final = """
+import hashlib, random
+from ludus.environments.code.checks import make_hidden
+from ludus.environments.code.families import FAMILIES
+from ludus.environments.code.mutations import broken_program
+
+def _content(family):
+    problem = FAMILIES[family](random.Random(5), "hard")
+    hidden = make_hidden(problem, 5)
+    content = repr((problem.specification, problem.reference, hidden, broken_program(problem, hidden, "hard", 5)))
+    return hashlib.sha256(content.encode()).hexdigest()
+"""
+
+
+def _content(family: str) -> str:
+    namespace: dict[str, Any] = {}
+    exec(_CONTENT, namespace)
+    digest: str = namespace["_content"](family)
+    return digest
+
+
+def test_tasks_do_not_depend_on_the_hash_seed() -> None:
+    here = "".join(f"{family} {_content(family)}\n" for family in _SEEDED)
+    program = f"{_CONTENT}\nfor family in {_SEEDED!r}:\n    print(family, _content(family))\n"
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    there = subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True)
+    assert there.stdout == here
 
 
 def test_each_change_of_a_program_is_valid_python() -> None:

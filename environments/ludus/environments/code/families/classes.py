@@ -229,7 +229,9 @@ def _accounts(rng: random.Random, difficulty: Difficulty) -> Problem:
         people = ("ada", "ben", "cleo", "dan")[: rng.randint(2, 4)]
         calls: list[list[Any]] = [[]]
         for _ in range(rng.randint(*((6, 8), (12, 22), (60, 90))[size])):
-            method = rng.choice(("deposit", "deposit", "withdraw", "withdraw", "balance", *names, *names))
+            method = rng.choice(
+                ("deposit", "deposit", "withdraw", "withdraw", "balance", *sorted(names), *sorted(names))
+            )
             name = rng.choice(people)
             amount = (
                 [rng.choice((rng.randint(1, 30), rng.randint(40, 90)))] if method in ("deposit", "withdraw") else []
