@@ -7,9 +7,9 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import isfinite
 from typing import Any, Final, TypeVar, get_type_hints, overload
+from weakref import WeakKeyDictionary
 
 import docstring_parser
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -241,10 +241,15 @@ class Tool(ToolBase):
         return arguments
 
 
-@lru_cache(maxsize=64)
-def collect_shared(source: type, owner: int, blocking: bool) -> tuple[Tool, ...]:
+_SHARED: Final[WeakKeyDictionary[type, dict[tuple[int, bool], list[Tool]]]] = WeakKeyDictionary()
+
+
+def collect_shared(source: type, owner: int, blocking: bool) -> list[Tool]:
     """Return the tools of a toolset as `collect` does; the variants of an environment share them."""
-    return tuple(collect(source, owner=owner, blocking=blocking))
+    known = _SHARED.setdefault(source, {})
+    if (owner, blocking) not in known:
+        known[owner, blocking] = collect(source, owner=owner, blocking=blocking)
+    return known[owner, blocking]
 
 
 def collect(source: type, *, owner: int | None, blocking: bool) -> list[Tool]:

@@ -91,8 +91,8 @@ def focus_time(case: Case) -> Goal:
         (do("calendar_create", title=title, starts=f"{day} {start}", ends=f"{day} {end}", attendees=[]),),
         (
             Insert(
-                "events", {"title": title},
-                {"starts": f"{day} {start}", "ends": f"{day} {end}", "people": me.id, "room": ""},
+                "events", {"title": title, "people": me.id},
+                {"starts": f"{day} {start}", "ends": f"{day} {end}", "room": ""},
             ),
         ),
     )  # fmt: skip
@@ -239,10 +239,9 @@ def smallest_room(case: Case) -> Goal:
         ),
         (
             Insert(
-                "events", {"title": title},
+                "events", {"title": title, "people": people_of(me, *others)},
                 {
                     "starts": f"{day} {start}", "ends": f"{day} {end}", "room": free[0],
-                    "people": people_of(me, *others),
                 },
             ),
         ),
@@ -389,8 +388,8 @@ def nobody_away(case: Case) -> Goal:
         (
             Insert(
                 "events",
-                {"title": title},
-                {"starts": f"{day} {start}", "ends": f"{day} {later(start, 60)}", "people": people_of(me, *team)},
+                {"title": title, "people": people_of(me, *team)},
+                {"starts": f"{day} {start}", "ends": f"{day} {later(start, 60)}"},
             ),
         ),
         rules=(BOOKING, MEETINGS),

@@ -298,10 +298,9 @@ def welcome(case: Case) -> Goal:
         ),
         (
             Insert(
-                "events", {"title": meeting},
+                "events", {"title": meeting, "people": ", ".join(sorted((me.id, person.id, manager.id)))},
                 {
                     "starts": f"{day} {start}", "ends": f"{day} {end}",
-                    "people": ", ".join(sorted((me.id, person.id, manager.id))),
                 },
             ),
             Insert("shares", {"document": guide.id, "address": person.email}, {}),
