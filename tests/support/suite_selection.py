@@ -32,7 +32,7 @@ def selected(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 def _in_every_run(item: pytest.Item, seen: Counter[str]) -> bool:
     markers = list(item.iter_markers("suite"))
-    limits = [marker.kwargs["first"] for marker in markers if "first" in marker.kwargs]
+    limits: list[int] = [marker.kwargs["first"] for marker in markers if "first" in marker.kwargs]
     if not all(marker.kwargs.get("sample") or "first" in marker.kwargs for marker in markers):
         return False
     if not limits:

@@ -44,7 +44,14 @@ def shared(
     """A hub with the locks, and with the harnesses root/looper and root/puppet."""
     server: PostgresServer | None = request.getfixturevalue("postgres") if kind == "postgres" else None
     folder = tmp_path_factory.mktemp("verified")
-    limits = {"calls": 4, "cpu_seconds": 30.0, "episode_seconds": 90.0, "open_runs": 3, "disk": 2**23, "processes": 32}
+    limits: dict[str, Any] = {
+        "calls": 4,
+        "cpu_seconds": 30.0,
+        "episode_seconds": 90.0,
+        "open_runs": 3,
+        "disk": 2**23,
+        "processes": 32,
+    }
     hub = VerifiedHub(folder, server.new_url() if server is not None else None, request_bytes=2**16, **limits)
     try:
         hub.publish("root/looper", source=HARNESS, play="play")

@@ -56,7 +56,7 @@ async def test_a_policy_improves_by_the_values_of_its_turns(
         for one in played:
             writer.write(one)
     config = prepare(
-        Demonstrations.read(file),
+        Demonstrations.read([file]),
         None,
         [
             f"--environments.0.url={server.url}", f"--output={tmp_path / 'run'}", "--steps=10", "--sft.steps=80",
