@@ -413,10 +413,10 @@ class Matches:
             if leaver is not None and live.place_of(leaver) in running:
                 left = live.place_of(leaver)
             else:
-                left = self._idle(live, running)
+                left = _idle(live, running, self.clock(), self._limits)
             is_late = self.clock() - live.started > self._limits.match_seconds
             if left is None and is_late:
-                left = self._slow(live, running)
+                left = _slow(live, running, self._limits)
             if left is None and not is_late:
                 return None
             for place in infos if left is None else (left, 1 - left):
@@ -425,29 +425,6 @@ class Matches:
                 return "void"
             infos = await live.client.look(live)
         return decide_match(infos, live.reward_range, left) or "void"
-
-    def _slow(self, live: LiveMatch, running: list[int]) -> int | None:
-        """Return the running seat that has used more than half of the time of a match for its moves; None if none."""
-        used = [place for place in running if live.seats[place].used > self._limits.match_seconds / 2]
-        return used[0] if used else None
-
-    def _idle(self, live: LiveMatch, running: list[int]) -> int | None:
-        """Return the running seat that stalls; None if none does.
-
-        That is one that takes too long, or too many calls, for its move; or else the one whose last call is the longest
-        ago, if that is too long.
-        """
-        limits = self._limits
-        stalling = [
-            (live.seats[place].on_move or 0.0, place)
-            for place in running
-            if live.seats[place].is_stalling(self.clock(), limits.move_seconds, limits.move_calls)
-        ]
-        if stalling:
-            return min(stalling)[1]
-        called = [(live.seats[place].called, place) for place in running]
-        oldest, place = min(called)
-        return place if self.clock() - oldest > self._limits.idle_seconds else None
 
     # ── small parts ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -488,6 +465,30 @@ class Matches:
             _log.warning("a match failed: %s", error.message)
         except Exception:
             _log.exception("a match failed")
+
+
+def _slow(live: LiveMatch, running: list[int], limits: MatchLimits) -> int | None:
+    """Return the running seat that has used more than half of the time of a match for its moves; None if none."""
+    used = [place for place in running if live.seats[place].used > limits.match_seconds / 2]
+    return used[0] if used else None
+
+
+def _idle(live: LiveMatch, running: list[int], now: float, limits: MatchLimits) -> int | None:
+    """Return the running seat that stalls; None if none does.
+
+    That is one that takes too long, or too many calls, for its move; or else the one whose last call is the longest
+    ago, if that is too long.
+    """
+    stalling = [
+        (live.seats[place].on_move or 0.0, place)
+        for place in running
+        if live.seats[place].is_stalling(now, limits.move_seconds, limits.move_calls)
+    ]
+    if stalling:
+        return min(stalling)[1]
+    called = [(live.seats[place].called, place) for place in running]
+    oldest, place = min(called)
+    return place if now - oldest > limits.idle_seconds else None
 
 
 def _fail(waiting: Waiting, error: e.LudusError) -> None:
