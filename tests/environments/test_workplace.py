@@ -75,10 +75,8 @@ def test_there_are_enough_kinds_of_tasks_and_tools(player: Any) -> None:
 def test_the_card_has_the_numbers_of_templates_and_companies() -> None:
     card = (resources.files("ludus.environments.workplace") / "README.md").read_text()
     assert [f"| `{level}` | {len(names_of(level))} |" in card for level in LEVELS] == [True] * len(LEVELS)
-    assert (
-        "{train} companies are for training, {validation} for validation and {test} for tests".format(**COMPANIES)
-        in card
-    )
+    train, validation, test = (COMPANIES[split] for split in SPLITS)
+    assert f"{train} companies are for training, {validation} for validation and {test} for tests" in card
 
 
 def test_the_name_of_a_company_determines_its_split_and_no_two_splits_share_one() -> None:
