@@ -32,3 +32,12 @@ def test_the_oracle_earns_the_most_and_guessing_and_giving_up_next_to_nothing() 
         assert oracle == cls.reward_range[1], name
         assert guessing <= (cls.random_baseline or 0.0) + 0.1, name
         assert nothing <= 0.0, name
+
+
+def test_the_reference_and_the_readme_name_each_environment() -> None:
+    root = PAGE.parents[1]
+    reference = re.findall(r"^## (\w+)$", (root / "docs" / "reference" / "environments.md").read_text("utf-8"), re.M)
+    assert reference == sorted(built_in())
+    for readme in ("README.md", "environments/README.md"):
+        text = (root / readme).read_text("utf-8")
+        assert [name for name in built_in() if not re.search(rf"\b{name}\b", text)] == []
