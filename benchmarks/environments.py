@@ -26,6 +26,7 @@ from processes import cpu_seconds, serve
 
 from ludus.client import Conversation, Episode, RandomPolicy, RemoteEnvironment, connect, rollout_all
 from ludus.protocol import Answer
+from ludus.validation.local_environments import LocalEnvironments
 from ludus.validation.oracle import OraclePolicy
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "environments.md"
@@ -33,7 +34,7 @@ BEGIN: Final = "<!-- measured environments -->"
 END: Final = "<!-- measured until here -->"
 OPEN: Final = 100
 """How many open episodes the memory is measured with."""
-BARS: Final = {"cpu_ms": 5.0, "listing_seconds": 1.0}
+BARS: Final = {"cpu_ms": 5.0, "listing_seconds": 1.0, "start_ms": 60.0}
 
 
 async def give_up(conversation: Conversation) -> Answer:
@@ -125,7 +126,8 @@ async def measure(name: str, tasks: int) -> dict[str, Any]:
                 "random": await mean_reward(environment, RandomPolicy(), tasks),
                 "nothing": await mean_reward(environment, give_up, tasks),
             }
-            return found | await costs(environment, process.pid, tasks)
+            boxed = LocalEnvironments().published(name).cls.sandbox_settings is not None
+            return found | {"sandboxed": boxed} | await costs(environment, process.pid, tasks)
     finally:
         process.terminate()
         await process.wait()

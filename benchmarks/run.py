@@ -43,6 +43,7 @@ QUICK = {
     "hub_site": ["--environments", "50", "--requests", "5"],
     "hub_results": ["--runs", "50", "--requests", "5"],
     "hub_endpoints": ["--quick"],
+    "environments": ["--quick"],
     "quotas": ["--rounds", "1", "--steps", "5000", "--takes", "200000"],
     "worker_gateway": ["--quick"],
     "ray_workers": ["--quick"],
@@ -382,6 +383,29 @@ def of_hub_endpoints(found: dict[str, Any]) -> Iterator[Figure]:
     )
 
 
+def of_environments(found: dict[str, Any]) -> Iterator[Figure]:
+    """The built-in environments: those that need no sandbox, and the listing of tasks."""
+    bars, each = found["bars"], found["environments"]
+    plain = {name: one["cpu_ms"] for name, one in each.items() if not one["sandboxed"]}
+    slowest = max(plain, key=lambda name: plain[name])
+    yield Figure(
+        "built-in environments, CPU of a start and a step, the slowest without a sandbox", f"≤ {bars['cpu_ms']:g} ms",
+        f"{plain[slowest]:.1f} ms ({slowest})", plain[slowest] <= bars["cpu_ms"],
+    )  # fmt: skip
+    longest = max(each, key=lambda name: each[name]["listing_seconds"])
+    seconds = each[longest]["listing_seconds"]
+    yield Figure(
+        "built-in environments, CPU of listing 10,000 tasks, the slowest", f"≤ {bars['listing_seconds']:g} s",
+        f"{seconds:.2f} s ({longest})", seconds <= bars["listing_seconds"],
+    )  # fmt: skip
+    boxed = {name: one["start_ms"] for name, one in each.items() if one["sandboxed"]}
+    latest = max(boxed, key=lambda name: boxed[name])
+    yield Figure(
+        "built-in environments in a sandbox, start, the slowest", f"≤ {bars['start_ms']:g} ms",
+        f"{boxed[latest]:.1f} ms ({latest})", boxed[latest] <= bars["start_ms"],
+    )  # fmt: skip
+
+
 def of_quotas(found: dict[str, Any]) -> Iterator[Figure]:
     """What limits of tokens cost."""
     alone, added = found["counting"], found["added"]
@@ -466,6 +490,7 @@ READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "hub_site": of_hub_site,
     "hub_results": of_hub_results,
     "hub_endpoints": of_hub_endpoints,
+    "environments": of_environments,
     "quotas": of_quotas,
     "worker_gateway": of_workers,
     "moves": of_moves,

