@@ -9,6 +9,7 @@ from ludus.server import Split
 from ludus.testing import play
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize("split", COUNTS)
 def test_the_oracle_earns_the_best_reward(split: str) -> None:
     with play(MathProblems) as math:
@@ -32,6 +33,7 @@ def test_the_value_counts_and_not_its_form() -> None:
             assert episode.components == {"correct": reward}, answer
 
 
+@pytest.mark.suite("breadth")
 def test_tasks_are_the_same_each_time_and_differ_between_splits() -> None:
     questions = {}
     for name, split in MathProblems.splits.items():

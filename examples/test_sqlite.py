@@ -39,6 +39,7 @@ def test_statements_that_could_do_harm_are_refused() -> None:
             assert episode.execute(sql=sql).error == "refused", sql
 
 
+@pytest.mark.suite("breadth")
 def test_nothing_breaks_whatever_a_policy_does() -> None:
     with play(Shop) as shop:
         assert [one.failure for one in shop.rollout(RandomPolicy(), 5)] == [None] * 5

@@ -28,6 +28,7 @@ def test_only_a_message_that_is_the_number_earns_anything() -> None:
             assert episode.components == {"correct": reward}, answer
 
 
+@pytest.mark.suite("breadth")
 def test_the_solution_is_what_the_text_says() -> None:
     for problem in (make_problem("train", index) for index in range(400)):
         asked = re.search(r"How many (\w+) does (\w+) have", problem.question)

@@ -35,7 +35,7 @@ CHECKS = {
     "words": Check((PYTHON, str(installer.ROOT / "scripts" / "lint_words.py")), "the message names the line"),
     "imports": Check((f"{installer.ROOT}/.venv/bin/lint-imports", "--no-cache"), "see the layers in pyproject.toml"),
     "mypy": Check((PYTHON, "-m", "mypy"), "the message names the line"),
-    "pyright": Check((PYTHON, "-m", "pyright"), "the message names the line"),
+    "pyright": Check((PYTHON, "-m", "pyright", "--threads", "2"), "the message names the line"),
 }
 
 SLOW = ("pyright", "mypy")

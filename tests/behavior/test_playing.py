@@ -14,6 +14,7 @@ from ludus.protocol import ImageBlock, TextBlock
 Sit = Callable[..., Awaitable[Any]]
 
 
+@pytest.mark.suite("breadth", first=1)
 async def test_prompt_and_tools_are_the_episodes_own(sit: Sit) -> None:
     seat = await sit(Playground, index=3)
     assert seat.prompt == "Say word 3."
@@ -36,6 +37,7 @@ async def test_the_seed_reaches_the_environment(sit: Sit) -> None:
     assert same[0].text != other.text
 
 
+@pytest.mark.suite("breadth", first=1)
 async def test_text_arrives_as_it_was_said(sit: Sit) -> None:
     seat = await sit(Playground)
     for text in (
@@ -87,6 +89,7 @@ async def test_a_final_answer_ends_the_episode(sit: Sit) -> None:
     assert (await seat.call("add")).over
 
 
+@pytest.mark.suite("breadth", first=1)
 async def test_rewards_reach_trainers_and_never_players(sit: Sit) -> None:
     seat = await sit(Playground, index=1)
     added = await seat.call("add")
@@ -112,6 +115,7 @@ async def test_a_broken_environment_fails_its_episode_with_an_incident(sit: Sit,
     assert (await other.call("add")).text == "count 1"
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.requirement("NOISE-2", "PLAY-4", "PLAY-6")
 async def test_noise_looks_like_tools_that_fail_and_an_agent_cannot_see_the_difference(sit: Sit) -> None:
     seat = await sit(Noisy)
@@ -129,6 +133,7 @@ async def test_noise_looks_like_tools_that_fail_and_an_agent_cannot_see_the_diff
         assert not any(kind in repr(seen) for kind in (*kinds, "noise"))
 
 
+@pytest.mark.suite("breadth", first=2)
 async def test_many_calls_at_once_each_run_once(sit: Sit) -> None:
     seat = await sit(Playground)
     seen = await asyncio.gather(*(seat.call("add") for _ in range(25)))

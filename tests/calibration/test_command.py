@@ -113,6 +113,7 @@ def test_a_resumed_file_of_another_policy_is_refused_before_anything_is_played(
     assert (tmp_path / "runs.jsonl").read_bytes() == before
 
 
+@pytest.mark.suite("breadth")
 def test_faults_of_the_environment_leave_tasks_unscored(ludus: Ludus, url: str, coins: Path, tmp_path: Path) -> None:
     clumsy = ("calibrate", url, "coins", "--policy", f"{coins}:clumsy", "--samples", 2, "--seed", 5)
     done = ludus(*clumsy, "--difficulty", "d.json", "--json")

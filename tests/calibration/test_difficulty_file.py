@@ -103,6 +103,7 @@ def test_what_cannot_be_written_leaves_the_earlier_file_and_no_rest(file: Diffic
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["folder"]
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -197,6 +197,7 @@ def test_a_signal_ends_the_command_and_its_server(world: Path, tmp_path: Path, n
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.suite("breadth")
 def test_the_server_ends_also_when_the_command_is_killed(world: Path, tmp_path: Path) -> None:
     process = subprocess.Popen(
         [LUDUS, "run", f"{world}:Sums", "--policy", f"{world}:waiting"], stdout=subprocess.PIPE,

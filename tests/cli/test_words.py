@@ -76,6 +76,7 @@ def test_a_run_says_what_it_resumes_and_where_it_wrote(ludus: Ludus, url: str, w
     assert json.loads(again.stdout)["episodes"] == 6
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize("out", [True, False])
 def test_ctrl_c_says_what_is_kept(url: str, world: Path, tmp_path: Path, out: bool) -> None:
     command = ["run", url, "sums", "--policy", f"{world}:waiting", *(["--out", "played.jsonl"] if out else [])]

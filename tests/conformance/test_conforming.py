@@ -183,6 +183,7 @@ async def test_the_published_ors_servers_are_ors_and_learn_what_our_profile_has_
     assert report.as_json()["profile"] == "ors"
 
 
+@pytest.mark.suite("planted-faults", first=1)
 async def test_a_server_that_speaks_ors_alone_is_checked_on_ors_alone_by_default(peer: str) -> None:
     report = await conform(peer, environment="echo", strict=True)
     assert report.wires == ("ors",)

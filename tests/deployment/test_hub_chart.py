@@ -75,6 +75,7 @@ def test_wrong_values_are_refused(values: dict[str, Any]) -> None:
         objects_of(values)
 
 
+@pytest.mark.suite("breadth")
 def test_the_pod_starts_a_hub(tmp_path: Path) -> None:
     values = {**EVERYTHING, "blobs": {"url": ""}, "database": {"kind": "sqlite"}}
     container = pod(objects_of(values), "StatefulSet", "lab-ludus-hub")["spec"]["containers"][0]

@@ -88,6 +88,7 @@ def test_the_rules_of_a_training_task_are_those_of_no_task_held_out(index: int, 
     assert split_of(problem_of(task_of(difficulty, index)).key) == "train"
 
 
+@pytest.mark.suite("breadth", first=1)
 @each_difficulty
 def test_validation_and_test_share_no_combination_of_rules_and_repeat_no_task(difficulty: Difficulty) -> None:
     splits: tuple[SplitName, ...] = ("validation", "test")
@@ -130,6 +131,7 @@ def test_a_secret_gives_other_test_tasks_under_other_ids(monkeypatch: pytest.Mon
 # Hidden cases.
 
 
+@pytest.mark.suite("breadth", first=14)
 @each_difficulty
 @each_family
 def test_hidden_cases_tell_a_solution_from_guesses(family: str, difficulty: Difficulty) -> None:
@@ -498,6 +500,7 @@ async def test_a_final_message_with_the_program_earns_as_much(player: Any, name:
         assert info.reward.value == value
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize("name", [f"code-{difficulty}" for difficulty in DIFFICULTIES])
 async def test_the_episodes_of_this_version_are_fixed(player: Any, name: str) -> None:
     content: list[Any] = []

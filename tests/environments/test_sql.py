@@ -156,6 +156,7 @@ def test_a_secret_gives_other_sound_test_tasks_with_other_ids_and_the_same_other
     assert {task.id for task in first("test")}.isdisjoint(task.id for task in fresh)
 
 
+@pytest.mark.suite("breadth", first=1)
 @each_difficulty
 def test_hidden_databases_tell_solutions_from_wrong_queries(difficulty: Difficulty) -> None:
     counts: dict[SplitName, int] = {"train": 40, "validation": 20, "test": 20}

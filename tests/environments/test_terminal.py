@@ -109,6 +109,7 @@ def test_the_tasks_of_this_version_are_fixed() -> None:
     assert short_hash(*(golden(task_of(*kind)) for kind in ALL)) == EVERY_KIND
 
 
+@pytest.mark.suite("breadth", first=1)
 @NEEDS_BUBBLEWRAP
 @each_difficulty
 async def test_the_episodes_of_this_version_are_fixed(player: Any, difficulty: Difficulty) -> None:

@@ -184,6 +184,7 @@ async def test_the_episodes_of_this_version_are_fixed(player: Any, level: Level)
 # What does not pay
 
 
+@pytest.mark.suite("breadth", first=1)
 @each_level
 async def test_no_exploit_earns_anything(player: Any, level: Level) -> None:
     kinds = names_of(level)

@@ -111,6 +111,7 @@ def instances(schema: dict[str, Json]) -> st.SearchStrategy[Json]:
     return st.dictionaries(st.sampled_from(names), json_values, max_size=4)
 
 
+@pytest.mark.suite("breadth")
 @settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
 @given(st.data())
 def test_providers_that_take_json_schema_judge_every_instance_alike(data: st.DataObject) -> None:

@@ -75,6 +75,7 @@ def test_all_may_read_and_only_the_owner_may_publish(
     assert stranger.get(f"/index/simple/{one.manifest.id.replace('/', '-')}/").status_code == 200
 
 
+@pytest.mark.suite("hub", first=1)
 @pytest.mark.parametrize(
     "header",
     ["Bearer nonsense", "Bearer", "Basic x", "Basic bm9ib2R5OnNlY3JldA==", "Digest a", "Bearer " + "x" * 5000],
@@ -154,6 +155,7 @@ def test_a_command_without_a_token_names_the_option(guarded: HubProcess) -> None
     assert "LUDUS_TOKEN" not in done.stderr
 
 
+@pytest.mark.suite("hub", first=1)
 @pytest.mark.parametrize(
     "command",
     ["eval play {} --env env --model random", "eval match {} --env env --model random",

@@ -139,6 +139,7 @@ class WatchedBlobs(Blobs):
         return super().size_of(digest)
 
 
+@pytest.mark.suite("hub", first=1)
 def test_a_backup_during_publishing_is_of_one_moment(source: Source, tmp_path: Path) -> None:
     before, meanwhile = release(f"carol/{new_name()}"), release(f"carol/{new_name()}")
     with source.hub.client() as client, open_parts(source.hub.data, source.database) as parts:

@@ -101,6 +101,7 @@ def change(people: PeopleHub, begun: dict[str, Any], **values: Any) -> None:
 # ── the way ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.suite("hub", first=1)
 def test_a_person_confirms_a_code_and_the_device_gets_a_token_once(people: PeopleHub, person: str) -> None:
     begun = begin(people)
     assert begun["verification_uri"].endswith(PAGE)
@@ -432,6 +433,7 @@ def code_of(running: subprocess.Popen[str], hub: HubProcess) -> str:
     return found[1]
 
 
+@pytest.mark.suite("hub")
 @pytest.mark.timeout(180)
 def test_the_command_signs_in_and_keeps_the_token(process: HubProcess, tmp_path: Path) -> None:
     running = command(process, tmp_path, "login", "--web", "--days", "7", "--scope", "account")
@@ -459,6 +461,7 @@ def test_the_command_says_that_the_person_has_refused(process: HubProcess, tmp_p
     assert not list(tmp_path.iterdir()), "no token is kept"
 
 
+@pytest.mark.suite("hub", first=1)
 @pytest.mark.parametrize("options", [(), ("alice", "--web"), ("--web", "--password-stdin"), ("--web", "--days", "0")])
 def test_the_command_refuses_options_that_contradict_each_other(
     process: HubProcess, tmp_path: Path, options: tuple[str, ...]

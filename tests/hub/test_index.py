@@ -86,6 +86,7 @@ def test_each_owner_has_an_index_of_its_own(client: httpx.Client) -> None:
     assert (moved.status_code, moved.headers["location"]) == (301, f"../{owner}-{name}/")
 
 
+@pytest.mark.suite("hub")
 def test_pip_and_uv_install_from_the_index_of_an_owner(client: httpx.Client, target: Path, uv: str) -> None:
     name = new_name()
     published(client, release(f"alice/{name}"))
@@ -126,6 +127,7 @@ def tampered(plain_hub: HubProcess, plain_client: httpx.Client) -> Iterator[Rele
     blob.write_bytes(one.wheel)
 
 
+@pytest.mark.suite("hub")
 def test_pip_and_uv_refuse_a_tampered_wheel(tampered: Release, plain_hub: HubProcess, target: Path, uv: str) -> None:
     name = tampered.manifest.id.replace("/", "-")
     address = f"{plain_hub.url}/index/simple/"

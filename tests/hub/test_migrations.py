@@ -29,6 +29,7 @@ def tables(engine: Engine) -> set[str]:
     return {name for name in inspect(engine).get_table_names() if not name.startswith("package_search_")}
 
 
+@pytest.mark.suite("hub", first=1)
 def test_migrations_go_forward_and_back(url: str) -> None:
     engine = open_engine(url)
     for _ in range(2):

@@ -110,6 +110,7 @@ def test_an_account_creates_an_organization_and_publishes_its_packages(people: P
     assert [one["organization"] for one in alice.get(OWN).json()["organizations"] if one["organization"] == name]
 
 
+@pytest.mark.suite("hub", first=2)
 @pytest.mark.parametrize("name", ["alice", "al1ce", "root", "ludus", "orgs", "Acme", "b", "аcme", "a" * 40, ""])
 def test_a_name_that_is_taken_reserved_or_looks_alike_is_refused(people: PeopleHub, name: str) -> None:
     answer = people.of("alice").post(ORGANIZATIONS, json={"name": name})

@@ -65,6 +65,7 @@ def test_a_person_registers_makes_a_token_and_publishes(people: PeopleHub) -> No
     assert client.get("/api/v1/account").status_code == 403
 
 
+@pytest.mark.suite("hub", first=4)
 @pytest.mark.parametrize(
     "name",
     ["alice", "al1ce", "root", "r00t", "local", "ludus", "admin", "Bob", "b", "аlice", "a" * 40, "a b", "a%", ""],

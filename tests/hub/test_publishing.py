@@ -29,6 +29,7 @@ def test_a_published_version_is_shown_with_all_that_was_signed(client: httpx.Cli
     assert client.get(info.url).content == one.wheel
 
 
+@pytest.mark.suite("hub", first=1)
 def test_the_same_upload_again_is_answered_like_the_first(client: httpx.Client) -> None:
     one = release(f"alice/{new_name()}")
     first, second = published(client, one), published(client, one)

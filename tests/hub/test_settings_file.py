@@ -73,6 +73,7 @@ def test_a_table_turns_verified_runs_on(tmp_path: Path) -> None:
     assert read_settings_file(file).verified == VerifiedSettings(runs=3)
 
 
+@pytest.mark.suite("hub", first=1)
 @pytest.mark.parametrize(("table", "line"), [("endpoints", "idle_seconds = 5.0"), ("verified", "runs = 1")])
 def test_a_table_is_in_one_file_only(tmp_path: Path, table: str, line: str) -> None:
     (tmp_path / "hub.toml").write_text(f"[{table}]\n{line}\n")

@@ -52,6 +52,7 @@ def refusal(rates: Rates, name: str, *key: str) -> str:
     return ""
 
 
+@pytest.mark.suite("hub", first=1)
 def test_wrong_tokens_count_together_and_requests_for_each_process(databases: list[Database]) -> None:
     first, second = (Rates(SETTINGS, SharedCounts(one)) for one in databases)
     assert [refusal(one, "wrong", "1.2.3.4") for one in (first, second) * 3] == [""] * 6

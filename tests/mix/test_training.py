@@ -110,6 +110,7 @@ async def test_a_mix_is_solved_when_every_source_is(serve: Any, engine: Scripted
                 await run.collector.batch()
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize("mix", [STAGES, PROGRESS, {"kind": "band"}], ids=lambda mix: mix["kind"])
 @pytest.mark.parametrize("stop", [1, 4])
 async def test_a_resumed_run_draws_the_same_tasks(

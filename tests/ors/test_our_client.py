@@ -34,6 +34,7 @@ async def test_a_whole_episode_on_a_peers_server(peer_server: PeerServer) -> Non
                 await episode.call("add", a=1, b=1)
 
 
+@pytest.mark.suite("peers", first=1)
 async def test_environments_splits_and_tasks_of_a_peer(peer_server: PeerServer) -> None:
     _, url = peer_server
     async with connect(url, wire="ors") as client:

@@ -97,6 +97,7 @@ def test_passed_and_skipped_tests_are_counted(suites: ModuleType, output: str, c
     assert suites.counts_in(output) == counts
 
 
+@pytest.mark.suite("breadth")
 def test_marked_tests_run_in_their_suite_alone_and_samples_and_first_parameters_in_both(tmp_path: Path) -> None:
     (tmp_path / "test_x.py").write_text(
         "import pytest\n"

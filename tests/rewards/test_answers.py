@@ -380,6 +380,7 @@ def test_blocks_are_found_between_their_fences() -> None:
 # ── mathematics ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize(
     ("expected", "answer", "right"),
     [

@@ -33,6 +33,7 @@ def test_a_request_is_answered_with_one_line_for_each_episode_and_a_last_line_wi
     check_exact(episodes, world.endpoint)
 
 
+@pytest.mark.suite("rollout-service")
 def test_every_line_and_the_request_follow_the_published_schema(world: World) -> None:
     schema = world.service.ask("GET", "/schema")
     assert schema == json.loads(SCHEMA.read_text(encoding="utf-8")), "run: make generate"

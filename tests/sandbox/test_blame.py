@@ -206,6 +206,7 @@ async def docker_shell(engine_address: str, monkeypatch: pytest.MonkeyPatch) -> 
         await provider.aclose()
 
 
+@pytest.mark.suite("sandbox")
 async def test_memory_that_ends_a_container_is_the_limit_although_its_control_group_is_gone(
     engine_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

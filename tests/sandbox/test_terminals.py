@@ -58,6 +58,7 @@ async def test_programs_see_a_terminal_of_the_requested_size_and_of_each_new_one
         assert len(shown.lines) == 5
 
 
+@pytest.mark.suite("sandbox")
 async def test_control_c_interrupts_the_program_in_the_foreground_and_not_the_shell(spawning: Backend) -> None:
     async with await made(spawning) as box, await box.open_terminal(["sh"], env=PROMPT) as terminal:
         await terminal.wait_for("> ")
@@ -119,6 +120,7 @@ async def test_a_size_that_no_terminal_has_is_refused(spawning: Backend, rows: i
                 await terminal.resize(rows, columns)
 
 
+@pytest.mark.suite("sandbox", first=1)
 async def test_programs_open_a_few_terminals_themselves_and_not_all_of_the_machine(spawning: Backend) -> None:
     kind, provider = spawning
     program = (

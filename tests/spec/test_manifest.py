@@ -193,6 +193,7 @@ def test_a_manifest_that_differs_from_the_text_is_a_problem(
     assert any(complaint in problem for problem in manifest.problems(rows))
 
 
+@pytest.mark.suite("breadth")
 def test_a_check_proves_a_requirement_only_while_a_fault_is_planted_for_it(
     manifest: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ def test_a_class_waives_its_own_findings(tmp_path: Path) -> None:
     assert "waived: silence is golden" in done.stdout
 
 
+@pytest.mark.suite("validation", first=1)
 @pytest.mark.parametrize(
     ("waiver", "message"),
     [

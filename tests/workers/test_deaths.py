@@ -256,6 +256,7 @@ async def test_a_start_that_is_sent_again_after_the_gateway_was_killed_gets_the_
         await asyncio.gather(*(one.close() for one in fillers))
 
 
+@pytest.mark.suite("workers")
 async def test_a_foreign_client_is_closed_with_a_reason_and_finds_its_episode_again(launch: Any) -> None:
     server: WorkersServer = await launch(journal=True)
     async with aiohttp.ClientSession() as session:

@@ -121,6 +121,7 @@ async def test_a_start_under_a_key_that_was_used_reaches_the_worker_that_had_it(
     assert len(ids) == 1
 
 
+@pytest.mark.suite("workers", first=1)
 async def test_an_agent_with_a_stock_mcp_client_plays_at_the_play_url(server: WorkersServer) -> None:
     async with connect(server.url) as client:
         ledger = client.environment("ledger")

@@ -131,6 +131,7 @@ def test_pages_hold_every_version_once_in_every_order(client: httpx.Client) -> N
     assert len(everything) == len(set(everything))
 
 
+@pytest.mark.suite("hub", first=1)
 def test_a_search_finds_parts_of_names_in_any_case(client: httpx.Client) -> None:
     owner, name = new_name("owner"), new_name()
     one = release(f"{owner}/{name}-words.v2", parts=None)

@@ -116,6 +116,7 @@ async def test_a_process_that_does_not_answer_is_killed_and_replaced(start_hub: 
     await assert_plays(hub)
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_a_process_that_takes_too_much_memory_is_ended(start_hub: Any) -> None:
     hub = await start_hub(limits={"memory": 256 << 20})
     await hub.publish()

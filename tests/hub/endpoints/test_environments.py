@@ -135,6 +135,7 @@ async def test_a_source_distribution_is_never_built(make: Any, release: Any, tmp
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.suite("hub-endpoints", first=1)
 @pytest.mark.parametrize("right", [True, False])
 async def test_locked_dependencies_have_the_hashes_of_the_lock(
     make: Any, release: Any, links: Path, right: bool

@@ -146,6 +146,7 @@ async def test_limits_of_an_owner_count_replicas(start_hub: Any, tools: Any) -> 
         assert await add(episodes[0], 1) == 1
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_a_request_while_a_busy_endpoint_stops_gets_the_next_process_and_no_replica_that_ends(
     start_hub: Any, tools: Any
 ) -> None:

@@ -134,6 +134,7 @@ PATHS = {
 }
 
 
+@pytest.mark.suite("hub-endpoints", first=1)
 @pytest.mark.parametrize("wire", ["channel", "mcp"])
 async def test_a_rollout_at_an_endpoint_is_one_trace(hub: HubProcess, collector: Collector, wire: str) -> None:
     known = {span.trace for span in collector.spans}

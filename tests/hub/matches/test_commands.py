@@ -79,6 +79,7 @@ class Elsewhere(MatchesClient):
         return OpenMatches(tickets=())
 
 
+@pytest.mark.suite("hub")
 async def test_a_player_without_room_on_the_hub_stops_in_time(start_hub: Any) -> None:
     hub = await start_hub(open_matches=1)
     publish(hub, "ada/full")

@@ -60,6 +60,7 @@ def test_a_person_registers_with_the_name_that_the_provider_proposes_and_signs_i
     assert actions(hub, name) == ["signed in", "identity linked", "account created"]
 
 
+@pytest.mark.suite("hub", first=2)
 @pytest.mark.parametrize("name", ["alice", "al1ce", "root", "Bob", "login", "", "a b"])
 def test_a_name_that_is_taken_or_no_name_registers_nothing(hub: OpenIdHub, who: str, name: str) -> None:
     browser = hub.browser()

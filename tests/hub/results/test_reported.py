@@ -186,6 +186,7 @@ async def test_a_removed_run_leaves_a_tombstone_and_a_line_in_the_log(hub: Resul
     assert board["removedRuns"] == 1
 
 
+@pytest.mark.suite("hub", first=1)
 async def test_trajectories_are_uploaded_by_their_account_and_never_of_a_test_split(
     hub: ResultsHub, package: str
 ) -> None:

@@ -48,6 +48,7 @@ def commands(html: str) -> list[list[str]]:
     return [shlex.split(line)[1:] for line in lines if line.startswith("ludus ")]
 
 
+@pytest.mark.suite("hub")
 def test_each_command_of_the_page_is_one_that_exists(browser: httpx.Client) -> None:
     found = commands(browser.get("/docs").text)
     assert {words[0] for words in found} == {"search", "info", "install", "eval", "train", "init", "publish"}
@@ -68,6 +69,7 @@ def test_the_page_names_this_hub_and_a_package_that_it_has(browser: httpx.Client
     assert "/docs" in [link["href"] for link in as_page(browser.get("/")).all("a")]
 
 
+@pytest.mark.suite("hub", first=1)
 @pytest.mark.parametrize("who", [None, "bob"])
 def test_a_private_package_is_no_example_for_a_stranger(tmp_path: Path, who: str | None) -> None:
     with people_hub(tmp_path, None, ("alice", "bob")) as people:

@@ -55,6 +55,7 @@ def test_a_page_is_small_and_nothing_inline_may_run(browser: httpx.Client, path:
     assert weight(browser, answer) <= LARGEST_PAGE
 
 
+@pytest.mark.suite("hub", first=4)
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_card_cannot_attack_its_readers(browser: httpx.Client, site: SiteHub, attack: str) -> None:
     package = f"local/{new_name('card')}"

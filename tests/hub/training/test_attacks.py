@@ -101,6 +101,7 @@ def test_another_account_reads_a_public_run_and_changes_nothing(people: PeopleHu
     assert people.as_(None).get(run.path).status_code == 200
 
 
+@pytest.mark.suite("hub", first=1)
 @pytest.mark.parametrize("scopes", [[HubScope.READ], [HubScope.RESULTS], [HubScope.PUBLISH], [HubScope.RUN]])
 def test_reporting_needs_the_scope_training(people: PeopleHub, run: TrainingRun, scopes: list[HubScope]) -> None:
     client = people.of("alice", scopes)

@@ -72,6 +72,7 @@ def test_pages_of_a_long_run_are_small_and_nothing_inline_may_run(people: People
     assert len(titles) == len(set(titles))
 
 
+@pytest.mark.suite("hub")
 def test_the_page_shows_every_metric_once_and_its_latest_value(people: PeopleHub, long_run: TrainingRun) -> None:
     page = as_page(people.browser("alice").get(f"/training/{long_run.key}"))
     for name in NAMES:

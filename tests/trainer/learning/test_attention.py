@@ -119,6 +119,7 @@ def test_the_layout_reaches_layers_that_are_computed_again() -> None:
         torch.testing.assert_close(left, right, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.suite("training", first=1)
 @eager_flex
 @pytest.mark.parametrize("implementation", ["sdpa", "flex"])
 def test_autocast_may_leave_queries_wider_than_values(implementation: Kind) -> None:

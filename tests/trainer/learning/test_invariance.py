@@ -97,6 +97,7 @@ def assert_same(
         torch.testing.assert_close(tensor, theirs[1][name], rtol=0, atol=weights, msg=f"{name} differs")
 
 
+@pytest.mark.suite("training", first=1)
 @pytest.mark.parametrize("count", [2, 4, 12])
 def test_micro_batches_of_any_number_give_the_same_loss_and_weights(tiny: Path, count: int) -> None:
     whole = configure(tiny)

@@ -57,6 +57,7 @@ def test_a_step_moves_probability_towards_what_did_well(learner: Learner, advant
     assert (total(learner, 0) - before) * advantage > 1.0
 
 
+@pytest.mark.suite("training")
 def test_log_probabilities_are_those_of_the_model_as_transformers_computes_them(tiny: Path, learner: Learner) -> None:
     plain = AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float32)
     for sample, found in zip(SAMPLES, learner.logprobs(SAMPLES), strict=True):
@@ -108,6 +109,7 @@ def broken(batch: TrainBatch, *numbers: int) -> TrainBatch:
     return TrainBatch(tuple(samples), (RolloutGroup(41, "guess", "t7", tuple(rollouts), 0),))
 
 
+@pytest.mark.suite("training")
 def test_a_loss_that_is_not_a_number_names_its_samples_and_leaves_weights_and_optimizer_alone(tiny: Path) -> None:
     learner = make_learner(configure(tiny, optimizer={"tokens": 200}))
     objective = policy_objective(learner.config.loss)
