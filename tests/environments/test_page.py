@@ -7,6 +7,11 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from ludus.environments._partition import SECRET_VARIABLE
+from ludus.hub.seed import LIBRARY
+
 PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
 
 
@@ -32,6 +37,20 @@ def test_the_oracle_earns_the_most_and_guessing_and_giving_up_next_to_nothing() 
         assert oracle == cls.reward_range[1], name
         assert guessing <= (cls.random_baseline or 0.0) + 0.1, name
         assert nothing <= 0.0, name
+
+
+def test_the_hub_publishes_each_environment() -> None:
+    assert sorted(LIBRARY) == sorted(built_in())
+
+
+@pytest.mark.parametrize("name", sorted(built_in()))
+def test_a_secret_draws_other_test_tasks_where_the_page_says_so(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = re.search(r"For\s(`[^.]*`), a server with", " ".join(PAGE.read_text("utf-8").split()))
+    assert said is not None
+    monkeypatch.delenv(SECRET_VARIABLE, raising=False)
+    public = built_in()[name].splits["test"].get(0)
+    monkeypatch.setenv(SECRET_VARIABLE, "a long secret")
+    assert (built_in()[name].splits["test"].get(0).id != public.id) == (f"`{name}`" in said[1])
 
 
 def test_the_reference_and_the_readme_name_each_environment() -> None:

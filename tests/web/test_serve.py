@@ -328,6 +328,7 @@ async def test_several_environments_share_a_process(serve: Serve, yard_file: Pat
     ("arguments", "says"),
     [
         (("gues_number",), "did you mean 'guess_number'?"),
+        (("wordle-easy",), "name 'wordle', which includes its variants."),
         (("nonsense",), "there are: "),
         (("no_such_module:Yard",), "no module 'no_such_module'"),
         (("ludus.server:Enviroment",), "did you mean 'Environment'?"),

@@ -71,6 +71,8 @@ def _by_name(name: str) -> type[Environment[Any]]:
     if entry is None:
         near = difflib.get_close_matches(name, published, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(published)) or 'none'}."
+        if (base := name.partition("-")[0]) != name and base in published:
+            hint = f"name {base!r}, which includes its variants."
         raise EnvironmentNotFound(
             f"no environment is published as {name!r}; {hint} A class of your own is named as `module:Class` or "
             f"`file.py:Class`, and one of another system as FORMAT:TARGET (formats: {', '.join(sorted(formats()))})",
