@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ludus.client.summary import Summary, pass_at_k, pass_hat_k, summarize
     from ludus.client.trajectory_files import TrajectoryWriter, read_trajectories
     from ludus.client.transports.base import Wire, WireCapabilities
+    from ludus.client.worlds import World
     from ludus.protocol.actions import Action, Answer, Call
     from ludus.protocol.content import Message, text_of
     from ludus.protocol.episodes import (
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         TaskRow,
         ToolSpec,
         TurnMark,
+        WorldChoice,
     )
     from ludus.protocol.errors import LudusError
     from ludus.protocol.items import CallItem, OutputItem
@@ -105,6 +107,8 @@ __all__ = [
     "Wire",
     "WireCapabilities",
     "WireName",
+    "World",
+    "WorldChoice",
     "connect",
     "group_seed",
     "pass_at_k",
@@ -136,10 +140,12 @@ _MODULES: Final = {
     "ludus.client.summary": "Summary pass_at_k pass_hat_k summarize",
     "ludus.client.trajectory_files": "TrajectoryWriter read_trajectories",
     "ludus.client.transports.base": "Wire WireCapabilities",
+    "ludus.client.worlds": "World",
     "ludus.protocol.actions": "Action Answer Call",
     "ludus.protocol.content": "Message text_of",
     "ludus.protocol.episodes": (
-        "Candidate EnvironmentInfo EpisodeInfo EpisodeLimits GradeResult Outcome StepResult TaskRow ToolSpec TurnMark"
+        "Candidate EnvironmentInfo EpisodeInfo EpisodeLimits GradeResult Outcome StepResult TaskRow ToolSpec TurnMark "
+        "WorldChoice"
     ),
     "ludus.protocol.errors": "LudusError",
     "ludus.protocol.items": "CallItem OutputItem",

@@ -35,7 +35,7 @@ from ludus.conformance.discover import discover, wires_of
 from ludus.conformance.http_probe import HttpProbe, Transcript
 from ludus.protocol.errors import LudusError
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION
-from ludus.protocol.modules import RESERVED, Module
+from ludus.protocol.modules import Module
 
 _PAUSES: Final = 15.0
 """Seconds that a check may spend waiting on purpose."""
@@ -81,7 +81,7 @@ class Report(checks.Report[Verdict]):
     def by_module(self) -> dict[str, dict[str, Any]]:
         """Return for the core and each module whether the server has it, and the number of verdicts by status."""
         found: dict[str, dict[str, Any]] = {}
-        for name in (CORE, *(module.value for module in Module if module not in RESERVED)):
+        for name in (CORE, *(module.value for module in Module)):
             statuses = Counter(verdict.status for verdict in self.verdicts if verdict.module == name)
             has = not self.plain_ors if name == CORE else name in self.announced
             found[name] = {"announced": has}
