@@ -126,6 +126,12 @@ RULES: Final[Mapping[str, dict[str, Any]]] = {
             "required": ["task", "index"],
         }
     },
+    "WorldChoice": {
+        "anyOf": [
+            {"properties": {"branch": {"const": False}, "version": {"type": "null"}}},
+            {"properties": {"branch": {"const": True}, "id": {"type": "string"}}, "required": ["branch", "id"]},
+        ]
+    },
     "Reward": {
         "oneOf": [
             {"properties": {"value": {"type": "number"}}},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import BaseModel
@@ -89,11 +90,14 @@ class Shop(WorldEnvironment[Errand, Stock]):
         return "spoiled"
 
     @tool(ends=True)
-    def die(self) -> str:
-        """Kill the server in the call that would end the episode."""
-        self.world.sold.append("nothing")
-        os.kill(os.getpid(), 9)
-        return ""
+    def close_in_fire(self) -> str:
+        """End the day; the first time, the server dies meanwhile."""
+        self.world.sold.append("ashes")
+        fire = Path("fire")
+        if not fire.exists():
+            fire.touch()
+            os.kill(os.getpid(), 9)
+        return "Closed."
 
     def grade(self, answer: str) -> float:
         return float(answer == self.task.goods and answer in self.world.sold)

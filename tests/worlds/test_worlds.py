@@ -82,7 +82,7 @@ async def test_what_one_task_did_is_there_for_the_next(shop: Any) -> None:
 
 
 @pytest.mark.requirement("WORLD-3")
-async def test_without_a_world_nothing_is_kept(client: Client, shop: Any) -> None:
+async def test_without_a_world_nothing_is_kept(client: Any, shop: Any) -> None:
     for _ in range(2):
         async with shop.episode(index=0, seed=1) as episode:
             assert episode.world is None
@@ -131,7 +131,7 @@ async def test_of_starts_at_the_same_time_exactly_one_gets_the_world(shop: Any) 
 
 
 @pytest.mark.requirement("WORLD-6")
-async def test_branches_of_one_version_go_their_own_ways(client: Client, shop: Any) -> None:
+async def test_branches_of_one_version_go_their_own_ways(client: Any, shop: Any) -> None:
     world = (await sell(shop, "apple0", NEW)).world.id
     async with shop.group(2, index=1, seed=1, world=WorldChoice(id=world, branch=True)) as group:
         one, other = group
@@ -146,7 +146,7 @@ async def test_branches_of_one_version_go_their_own_ways(client: Client, shop: A
 
 
 @pytest.mark.requirement("WORLD-6")
-async def test_a_branch_can_begin_with_an_earlier_version(client: Client, shop: Any) -> None:
+async def test_a_branch_can_begin_with_an_earlier_version(client: Any, shop: Any) -> None:
     first = await sell(shop, "apple0", NEW)
     await sell(shop, "apple1", first.world.id, index=1)
     early = WorldChoice(id=first.world.id, branch=True, version=0)
@@ -190,7 +190,7 @@ async def test_an_episode_that_breaks_leaves_its_world_as_it_was(
 
 
 @pytest.mark.requirement("WORLD-7")
-async def test_a_step_limit_commits_what_was_done(client: Client) -> None:
+async def test_a_step_limit_commits_what_was_done(client: Any) -> None:
     short = client.environment("short")
     async with short.episode(index=0, seed=1, world=NEW) as episode:
         await episode.call("sell", goods="a")
@@ -200,7 +200,7 @@ async def test_a_step_limit_commits_what_was_done(client: Client) -> None:
 
 
 @pytest.mark.requirement("WORLD-9")
-async def test_a_reset_brings_an_earlier_state_back_as_a_new_version(client: Client, shop: Any) -> None:
+async def test_a_reset_brings_an_earlier_state_back_as_a_new_version(client: Any, shop: Any) -> None:
     world = (await sell(shop, "apple0", NEW)).world.id
     await sell(shop, "apple1", world, index=1)
     info = await client.world(world).reset(1)
@@ -215,7 +215,7 @@ async def test_a_reset_brings_an_earlier_state_back_as_a_new_version(client: Cli
 
 @pytest.mark.requirement("WORLD-9")
 @pytest.mark.requirement("WORLD-11")
-async def test_a_world_in_use_is_neither_reset_nor_deleted(client: Client, shop: Any) -> None:
+async def test_a_world_in_use_is_neither_reset_nor_deleted(client: Any, shop: Any) -> None:
     world = client.world((await sell(shop, "apple0", NEW)).world.id)
     async with shop.episode(index=1, seed=1, world=world.id):
         assert (await world.info()).busy
@@ -232,7 +232,7 @@ async def test_a_world_in_use_is_neither_reset_nor_deleted(client: Client, shop:
 
 
 @pytest.mark.requirement("WORLD-10")
-async def test_worlds_are_listed_page_by_page(client: Client, shop: Any) -> None:
+async def test_worlds_are_listed_page_by_page(client: Any, shop: Any) -> None:
     worlds = sorted([(await sell(shop, "apple0", NEW)).world.id for _ in range(3)])
     ledger = (await book(client.environment("ledger"), "b", NEW)).world.id
     assert [one.world for one in await client.worlds("shop")] == worlds
@@ -250,7 +250,7 @@ async def book(environment: Any, goods: str, world: Any) -> Any:
         return await episode.info()
 
 
-async def test_a_world_can_be_a_database(client: Client) -> None:
+async def test_a_world_can_be_a_database(client: Any) -> None:
     ledger = client.environment("ledger")
     world = (await book(ledger, "first", NEW)).world.id
     await book(ledger, "second", world)
@@ -258,7 +258,7 @@ async def test_a_world_can_be_a_database(client: Client) -> None:
         assert text_of((await episode.call("book", goods="third")).content) == "first, second, third"
 
 
-async def test_a_world_can_be_a_plain_dict(client: Client) -> None:
+async def test_a_world_can_be_a_plain_dict(client: Any) -> None:
     plain = client.environment("plain")
     world: Any = NEW
     for number in (1, 2, 3):
@@ -269,7 +269,7 @@ async def test_a_world_can_be_a_plain_dict(client: Client) -> None:
 
 
 @pytest.mark.requirement("WORLD-8")
-async def test_a_world_is_for_the_tasks_that_it_began_with(client: Client, shop: Any) -> None:
+async def test_a_world_is_for_the_tasks_that_it_began_with(client: Any, shop: Any) -> None:
     world = (await sell(shop, "apple0", NEW)).world.id
     for environment, arguments, why in (
         (client.environment("ledger"), {"index": 0}, "environment 'shop'"),
@@ -282,7 +282,7 @@ async def test_a_world_is_for_the_tasks_that_it_began_with(client: Client, shop:
 
 
 @pytest.mark.requirement("WORLD-2")
-async def test_an_environment_without_worlds_refuses_them(client: Client) -> None:
+async def test_an_environment_without_worlds_refuses_them(client: Any) -> None:
     with pytest.raises(Unsupported, match="has no worlds"):
         await client.environment("playground").start(index=0, world=NEW)
 
@@ -314,7 +314,7 @@ async def test_an_episode_in_a_world_is_not_forked(shop: Any) -> None:
 
 
 @pytest.mark.requirement("WORLD-3")
-async def test_a_start_that_is_sent_again_makes_one_world(client: Client, shop: Any) -> None:
+async def test_a_start_that_is_sent_again_makes_one_world(client: Any, shop: Any) -> None:
     params = StartParams(environment="shop", split="train", index=0, world=NEW, key="once")
     wire = shop._wire
     found = await asyncio.gather(*(wire.request(START, params) for _ in range(3)))
@@ -343,7 +343,7 @@ async def limited(serve: Any, **limits: Any) -> Any:
 async def test_the_worlds_of_a_token_have_a_number(serve: Any) -> None:
     server = await limited(serve, max_worlds=2)
     async with connect(server.url) as client:
-        shop = client.environment("shop")
+        shop: Any = client.environment("shop")
         first = await sell(shop, "a", NEW)
         for refused in (shop.start_group(2, index=0, world=NEW), client.world(first.world.id).branch(2)):
             with pytest.raises(CapacityError) as error:
@@ -358,7 +358,7 @@ async def test_the_worlds_of_a_token_have_a_number(serve: Any) -> None:
 async def test_all_worlds_together_have_a_size(serve: Any) -> None:
     server = await limited(serve, worlds_bytes=1024)
     async with connect(server.url) as client:
-        shop = client.environment("shop")
+        shop: Any = client.environment("shop")
         await sell(shop, "a" * 2000, NEW)
         with pytest.raises(CapacityError) as error:
             await shop.start(index=0, world=NEW)
@@ -369,7 +369,7 @@ async def test_all_worlds_together_have_a_size(serve: Any) -> None:
 async def test_a_world_that_grows_too_large_keeps_its_last_version(serve: Any) -> None:
     server = await limited(serve, world_bytes=1024)
     async with connect(server.url) as client:
-        shop = client.environment("shop")
+        shop: Any = client.environment("shop")
         world = (await sell(shop, "a", NEW)).world.id
         info = await sell(shop, "b" * 2000, world, index=1)
         assert (info.end_reason, info.world.committed) == (EndReason.SUBMITTED, None)
@@ -380,7 +380,7 @@ async def test_a_world_that_grows_too_large_keeps_its_last_version(serve: Any) -
 async def test_old_versions_are_dropped_except_the_first(serve: Any) -> None:
     server = await limited(serve, world_versions=2)
     async with connect(server.url) as client:
-        shop = client.environment("shop")
+        shop: Any = client.environment("shop")
         world = (await sell(shop, "v1", NEW)).world.id
         for number in range(2, 6):
             await sell(shop, f"v{number}", world, index=1)
@@ -397,7 +397,8 @@ async def test_old_versions_are_dropped_except_the_first(serve: Any) -> None:
 async def test_a_world_that_is_not_used_is_deleted(serve: Any) -> None:
     server = await limited(serve, world_idle_seconds=1e-9)
     async with connect(server.url) as client:
-        async with client.environment("shop").episode(index=0, seed=1, world=NEW) as episode:
+        shop: Any = client.environment("shop")
+        async with shop.episode(index=0, seed=1, world=NEW) as episode:
             server.app.context.host.worlds.evict()
             world = client.world(episode.world.id)
             assert (await world.info()).busy  # an episode plays in it
@@ -410,7 +411,7 @@ async def test_a_world_that_is_not_used_is_deleted(serve: Any) -> None:
 async def test_nothing_of_a_start_that_fails_is_left(serve: Any) -> None:
     server = await limited(serve)
     async with connect(server.url) as client:
-        shop = client.environment("shop")
+        shop: Any = client.environment("shop")
         world = (await sell(shop, "a", NEW)).world.id
         for choice in (NEW, WorldChoice(id=world), WorldChoice(id=world, branch=True)):
             with pytest.raises(InvalidParams):

@@ -27,6 +27,7 @@ from ludus.conformance import (
     rewards,
     rights,
     seats,
+    worlds,
 )
 from ludus.conformance.boundary import boundary
 from ludus.conformance.checks import CORE, WIRE_MODULES, Check, ConformanceFailure, Verdict
@@ -45,7 +46,7 @@ OnVerdict = Callable[[Verdict], None]
 
 _CONTROL = (
     catalog.suite, episodes.suite, exactly_once.suite, limits.suite, rewards.suite, rights.suite, modules.suite,
-    seats.suite,
+    seats.suite, worlds.suite,
 )  # fmt: skip
 _SUITES: Final = {
     "channel": (*_CONTROL, channel.suite),

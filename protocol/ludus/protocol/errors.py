@@ -190,13 +190,13 @@ class GroupNotFound(NotFound):
 
 
 class WorldNotFound(NotFound):
-    """No such world, or one of another principal."""
+    """No such world, or another principal's."""
 
     code = 4046
 
 
 class WorldVersionNotFound(NotFound):
-    """The world has no such version, or no longer."""
+    """No such version of the world."""
 
     code = 4047
 
@@ -227,13 +227,13 @@ class EpisodeEnded(Conflict):
 
 
 class WorldBusy(Conflict):
-    """An episode plays in that world."""
+    """An episode plays in the world."""
 
     code = 4094
 
 
 class WorldMismatch(Conflict):
-    """That world belongs to other tasks: of another environment, another version of it, or another split."""
+    """A world of other tasks."""
 
     code = 4095
 

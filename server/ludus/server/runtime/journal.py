@@ -188,6 +188,8 @@ class WorldVersioned:
     """The SHA-256 of the state."""
     size: int
     """The bytes of the state."""
+    at: float
+    """The Unix time."""
     by: str | None = None
     """The episode that made the version."""
     task: str | None = None

@@ -54,7 +54,7 @@ _PLAIN: Final = (
 """The fields of `Started` that are JSON values."""
 
 
-_OF_VERSION: Final = ("version", "digest", "size", "by", "task", "reset_to", "key")
+_OF_VERSION: Final = ("version", "digest", "size", "at", "by", "task", "reset_to", "key")
 """The fields of `WorldVersioned` that are JSON values."""
 
 _OF_WORLD: Final = ("owner", "environment", "environment_version", "split", "tasks", "origin", "size")
@@ -90,10 +90,9 @@ def encode(entry: Entry) -> bytes:
             return _framed(TALLIED, entry.episode, to_json({**body, "keys": keys}))
         case WorldVersioned():
             body = {name: getattr(entry, name) for name in _OF_VERSION if getattr(entry, name) is not None}
-            made = {name: replace_surrogates(getattr(entry.made, name)) for name in _OF_WORLD} if entry.made else None
-            return _framed(
-                WORLD_VERSIONED, entry.episode, to_json({**body, "request": entry.request.hex(), "made": made})
-            )
+            made = {name: getattr(entry.made, name) for name in _OF_WORLD} if entry.made else None
+            body |= {"request": entry.request.hex(), "made": made}
+            return _framed(WORLD_VERSIONED, entry.episode, to_json(replace_surrogates(body)))
         case WorldDeleted():
             return _framed(WORLD_DELETED, entry.episode, b"{}")
 

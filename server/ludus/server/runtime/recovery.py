@@ -71,7 +71,7 @@ class Found:
     starts: list[Restored] = field(default_factory=list)
     forks: list[Restored] = field(default_factory=list)
     scored: list[Scored] = field(default_factory=list)
-    worlds: Sequence[tuple[float, WorldVersioned | WorldDeleted]] = ()
+    worlds: Sequence[WorldVersioned | WorldDeleted] = ()
 
     def restore_keys(
         self, starts: IdempotencyCache[tuple[Episode, ...]], forks: IdempotencyCache[Episode],

@@ -60,7 +60,7 @@ class WorldRequests:
         """Delete a world."""
         return await committed(self._journal, self._worlds.delete(params, principal))
 
-    def restore(self, entries: Iterable[tuple[float, WorldVersioned | WorldDeleted]]) -> None:
+    def restore(self, entries: Iterable[WorldVersioned | WorldDeleted]) -> None:
         """Restore the keys of requests of earlier processes."""
         for owner, key, digest, result in self._worlds.results(entries):
             if isinstance(result, w.BranchWorldResult):

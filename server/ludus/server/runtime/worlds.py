@@ -173,8 +173,9 @@ class Worlds:
             name = published.name
             raise Unsupported(f"environment {name!r} has no worlds; leave `world` out", environment=name)
         made = WorldMade(
-            owner=principal.name, environment=published.name, environment_version=published.cls.version, split=split,
-            tasks=str(user_code.call(published.worlds.world_of, task)), size=count,
+            owner=principal.name, environment=published.name,
+            environment_version=replace_surrogates(published.cls.version), split=split,
+            tasks=replace_surrogates(str(user_code.call(published.worlds.world_of, task))), size=count,
         )  # fmt: skip
         if choice.id is None:
             self._admit(principal.name, count)
@@ -287,32 +288,31 @@ class Worlds:
 
     # ── an earlier process ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def restore(self, entries: Iterable[tuple[float, WorldVersioned | WorldDeleted]]) -> None:
+    def restore(self, entries: Iterable[WorldVersioned | WorldDeleted]) -> None:
         """Take over the worlds of earlier processes."""
         found: dict[str, World] = {}
-        for at, entry in entries:
+        for entry in entries:
             if isinstance(entry, WorldDeleted):
                 found.pop(entry.episode, None)
                 continue
             if entry.made is not None:
-                found[entry.episode] = World(entry.episode, entry.made, used=at)
+                found[entry.episode] = World(entry.episode, entry.made)
             if (world := found.get(entry.episode)) is not None:
                 version = Version(
-                    entry.version, entry.digest, entry.size, at, by=entry.by, task=entry.task, reset_to=entry.reset_to
-                )
-                world.versions[version.number] = version
-                world.last, world.used = version.number, at
+                    entry.version, entry.digest, entry.size, entry.at, entry.by, entry.task, entry.reset_to
+                )  # fmt: skip
+                world.versions[version.number], world.last, world.used = version, version.number, version.at
                 for number in self._surplus(world):
                     del world.versions[number]
         for world in found.values():
             self._add(world)
 
     def results(
-        self, entries: Iterable[tuple[float, WorldVersioned | WorldDeleted]]
+        self, entries: Iterable[WorldVersioned | WorldDeleted]
     ) -> Iterable[tuple[str, str, bytes, w.BranchWorldResult | w.ResetWorldResult]]:
         """Yield the owner, the key, the digest and the result of each request of earlier processes."""
         made: dict[tuple[str, str, bytes], list[World]] = {}
-        for _, entry in entries:
+        for entry in entries:
             if not isinstance(entry, WorldVersioned) or entry.key is None:
                 continue
             world = self._worlds.get(entry.episode)
@@ -427,8 +427,8 @@ class Worlds:
         if self._journal is not None:
             self._journal.append(
                 WorldVersioned(
-                    episode=world.id, version=version.number, digest=version.digest, size=version.size, by=version.by,
-                    task=version.task, reset_to=version.reset_to, made=made, key=key, request=request,
+                    episode=world.id, version=version.number, digest=version.digest, size=version.size, at=version.at,
+                    by=version.by, task=version.task, reset_to=version.reset_to, made=made, key=key, request=request,
                 )
             )  # fmt: skip
 
@@ -450,11 +450,11 @@ def _differs(world: WorldMade, asked: WorldMade) -> str | None:
     """Return why a task cannot be played in a world; None if it can."""
     if world.environment != asked.environment:
         return f"it is a world of environment {world.environment!r}"
-    if world.environment_version != replace_surrogates(asked.environment_version):
+    if world.environment_version != asked.environment_version:
         return f"it began in version {world.environment_version} of its environment; start a new one"
     if world.split != asked.split:
         return f"it is for tasks of the split {world.split!r}"
-    if world.tasks != replace_surrogates(asked.tasks):
+    if world.tasks != asked.tasks:
         return "it began with another task, which shares no world with this one; start a new one"
     return None
 
