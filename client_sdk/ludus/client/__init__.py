@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ludus.client.agent_loop import Harness, run_episode
     from ludus.client.branches import Branching
     from ludus.client.causes import Cause
+    from ludus.client.chains import Chain, ChainTrajectory, rollout_chains, start_chains
     from ludus.client.client import Client
     from ludus.client.driver import Driver, EpisodeOutcome, Observed
     from ludus.client.environment import GroupMember, Preview, RemoteEnvironment
@@ -63,6 +64,8 @@ __all__ = [
     "CallItem",
     "Candidate",
     "Cause",
+    "Chain",
+    "ChainTrajectory",
     "Client",
     "Conversation",
     "Driver",
@@ -116,7 +119,9 @@ __all__ = [
     "read_trajectories",
     "rollout",
     "rollout_all",
+    "rollout_chains",
     "run_episode",
+    "start_chains",
     "summarize",
     "text_of",
 ]
@@ -127,6 +132,7 @@ _MODULES: Final = {
     "ludus.client.agent_loop": "Harness run_episode",
     "ludus.client.branches": "Branching",
     "ludus.client.causes": "Cause",
+    "ludus.client.chains": "Chain ChainTrajectory rollout_chains start_chains",
     "ludus.client.client": "Client",
     "ludus.client.driver": "Driver EpisodeOutcome Observed",
     "ludus.client.environment": "GroupMember Preview RemoteEnvironment",

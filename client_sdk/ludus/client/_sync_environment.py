@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ludus.client import environment as asynchronous_environment
 from ludus.client._portal import portal
-from ludus.client._sync_episode import Driver, Episode, Group, Match
+from ludus.client._sync_episode import Driver, Episode, Group, Match, World
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -229,6 +229,10 @@ class RemoteEnvironment:
                 )
             )
         )
+
+    def world(self, world: str) -> World:
+        """Return the world with an id, without a request: a wrong id shows at the first use."""
+        return World(self._inner.world(world))
 
     def start_match(
         self,

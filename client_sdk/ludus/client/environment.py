@@ -12,7 +12,7 @@ from ludus.client._params import make
 from ludus.client.driver import Driver
 from ludus.client.episode import Episode, Group
 from ludus.client.matches import Match, matches_of
-from ludus.client.worlds import require_worlds
+from ludus.client.worlds import World, require_worlds
 from ludus.protocol.episodes import (
     EnvironmentInfo,
     EpisodeLimits,
@@ -302,6 +302,10 @@ class RemoteEnvironment:
             result = await self._open(join.size, split, task, index, seed, limits, tools, secrets, join, world=world)
             started = result.episodes[join.place]
         return Episode(self._session, started, group=result.group, environment=self.name)
+
+    def world(self, world: str) -> World:
+        """Return the world with an id, without a request: a wrong id shows at the first use."""
+        return World(self._session, world)
 
     async def start_match(
         self,

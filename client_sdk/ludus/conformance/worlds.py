@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ludus.conformance.checks import Suite, expect, expect_equal
@@ -46,7 +47,7 @@ async def worlds(context: CheckContext) -> None:
     expect(one["world"]["id"] != other["world"]["id"], "two new worlds have one id")
     for episode in (one, other):
         world = episode["world"]["id"]
-        context.at_end(lambda world=world: context.ask("worlds/delete", world=world))
+        context.at_end(partial(context.ask, "worlds/delete", world=world))
         expect_equal(episode["world"]["version"], 0, "the version that the first episode of a world began with")
     await _busy(context, one)
     await context.must("episodes/close", episode=other["episode"])
@@ -79,7 +80,7 @@ async def _later(context: CheckContext, world: str) -> None:
     branches = {one["world"]["id"] for one in group["episodes"]}
     expect(len(branches | {world}) == 3, "branches are not worlds of their own")
     for branch in branches:
-        context.at_end(lambda branch=branch: context.ask("worlds/delete", world=branch))
+        context.at_end(partial(context.ask, "worlds/delete", world=branch))
         origin = (await context.must("worlds/get", world=branch))["world"]["origin"]
         expect_equal(origin, {"world": world, "version": 0}, "the origin of a branch")
     for one in (following, *group["episodes"]):

@@ -71,6 +71,16 @@ def _adapter(world_class: Any) -> TypeAdapter[Any]:
     return TypeAdapter(world_class)
 
 
+def check_no_seats_with_worlds(cls: type[Environment[Any]], where: str) -> None:
+    """Refuse a class with seats and worlds.
+
+    Raises:
+        AuthoringError: it has both.
+    """
+    if issubclass(cls, WorldEnvironment) and issubclass(cls, SeatedEnvironment):
+        raise AuthoringError(f"{where} has seats and worlds, which do not go together; subclass one of the two")
+
+
 def check_worlds(
     cls: type[Environment[Any]], where: str, splits: dict[str, Split[Any]], *, overlaps: bool
 ) -> type[WorldEnvironment[Any, Any]] | None:
@@ -81,8 +91,6 @@ def check_worlds(
     """
     if not issubclass(cls, WorldEnvironment):
         return None
-    if issubclass(cls, SeatedEnvironment):
-        raise AuthoringError(f"{where} has seats and worlds, which do not go together; subclass one of the two")
     if cls.new_world is WorldEnvironment.new_world:
         raise AuthoringError(f"{where} has no new_world(self); return the state of a new world")
     if (cls.save_world is WorldEnvironment.save_world) is not (cls.load_world is WorldEnvironment.load_world):

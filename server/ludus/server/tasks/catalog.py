@@ -26,7 +26,7 @@ from ludus.server.authoring.seat_checks import check_seats
 from ludus.server.authoring.seats import WAIT_TOOL, Match, SeatedEnvironment
 from ludus.server.authoring.splits import SPLIT_TYPES, Split
 from ludus.server.authoring.tools import Tool, collect, collect_shared
-from ludus.server.authoring.worlds import WorldEnvironment, check_worlds
+from ludus.server.authoring.worlds import WorldEnvironment, check_no_seats_with_worlds, check_worlds
 from ludus.server.runtime import user_code
 from ludus.server.tasks.curriculum import Curriculum
 
@@ -238,6 +238,7 @@ def publish(name: str, cls: type[Environment[Any]]) -> Published:
     _check_class(cls, where)
     check_durability(cls, where)
     tools = _tools(cls, where)
+    check_no_seats_with_worlds(cls, where)
     check_seats(cls, where, tools.values())
     gradable = cls.grade is not Environment.grade
     has_task_tools = cls.task_tools is not Environment.task_tools
