@@ -63,6 +63,8 @@ class HostStats:
     queued: int
     kept: int
     """Episodes in memory, including those that have ended."""
+    worlds: int
+    """Worlds that are kept."""
     started: dict[str, int]
     """Episodes started, by environment."""
     ended: dict[tuple[str, str], int]
@@ -456,7 +458,7 @@ class EpisodeHost(HostMethods):
         """Return counts for metrics and health."""
         return HostStats(
             running=self._running, starting=self.starts.pending, queued=self.places.queued, kept=len(self.store),
-            started=dict(self._started), ended=dict(self._ended), steps=self.runner.counts,
+            worlds=len(self.worlds), started=dict(self._started), ended=dict(self._ended), steps=self.runner.counts,
         )  # fmt: skip
 
 
