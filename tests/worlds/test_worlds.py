@@ -31,7 +31,7 @@ from ludus.server import ServerLimits
 NEW = WorldChoice()
 
 
-@pytest.fixture(params=["channel", "mcp"])
+@pytest.fixture(params=["channel", pytest.param("mcp", marks=pytest.mark.suite("breadth"))])
 async def client(request: pytest.FixtureRequest, serve: Callable[..., Any]) -> AsyncIterator[Client]:
     server = await serve(Shop, Short, Ledger, Plain, Playground)
     async with connect(server.url, wire=request.param) as client:
