@@ -42,6 +42,7 @@ from ludus.protocol import (
     negotiation,
     rewards,
     tasks,
+    worlds,
 )
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -56,7 +57,7 @@ SCHEMA_ID: Final = f"{ID_BASE}episodes/{identifiers.EXTENSION_VERSION}"
 
 MODULES: Final[tuple[ModuleType, ...]] = (
     actions, content, episodes, errors, identifiers, jsonrpc, lifecycle, methods, negotiation,
-    rewards, tasks,
+    rewards, tasks, worlds,
 )  # fmt: skip
 """Every public module of the protocol, for docstrings."""
 
@@ -94,6 +95,16 @@ METHOD_ERRORS: Final[Mapping[str, tuple[type[errors.LudusError], ...]]] = {
     methods.REPORT_OUTCOMES.name: (
         *LISTING_ERRORS, errors.TaskNotFound, errors.KeyConflict, errors.EnvironmentFailed,
     ),
+    methods.LIST_WORLDS.name: (),
+    methods.GET_WORLD.name: (errors.WorldNotFound,),
+    methods.BRANCH_WORLD.name: (
+        errors.WorldNotFound, errors.WorldVersionNotFound, errors.KeyConflict, errors.CapacityError,
+        errors.InfrastructureFailed,
+    ),
+    methods.RESET_WORLD.name: (
+        errors.WorldNotFound, errors.WorldVersionNotFound, errors.KeyConflict, errors.WorldBusy,
+    ),
+    methods.DELETE_WORLD.name: (errors.WorldBusy,),
 }  # fmt: skip
 """What each method may answer besides the errors that any may: `ANY_ERRORS`."""
 
@@ -114,6 +125,12 @@ RULES: Final[Mapping[str, dict[str, Any]]] = {
             "properties": {"task": {"type": "string"}, "index": {"type": "integer"}},
             "required": ["task", "index"],
         }
+    },
+    "WorldChoice": {
+        "anyOf": [
+            {"properties": {"branch": {"const": False}, "version": {"type": "null"}}},
+            {"properties": {"branch": {"const": True}, "id": {"type": "string"}}, "required": ["branch", "id"]},
+        ]
     },
     "Reward": {
         "oneOf": [

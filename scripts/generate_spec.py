@@ -45,7 +45,7 @@ from spec_manifest import (
 
 from ludus.protocol import METHODS, errors, identifiers, lifecycle, methods
 from ludus.protocol.integers import LARGEST_INTEGER
-from ludus.protocol.modules import FIELD_MODULES, METHOD_MODULES, RESERVED, Module
+from ludus.protocol.modules import FIELD_MODULES, METHOD_MODULES, Module
 from ludus.protocol.negotiation import Settings
 
 PART: Final = re.compile(
@@ -186,8 +186,6 @@ def module_table(_: str) -> str:
 
 
 def _settings_of(module: Module) -> str:
-    if module in RESERVED:
-        return ""
     return f"`{json.dumps(Settings.of(frozenset({module})).to_wire()['modules'][module])}`"
 
 

@@ -1,4 +1,4 @@
-"""Write `ludus/client/sync.py` and `_sync_episode.py`: the blocking client, derived from the asynchronous one.
+"""Write `ludus/client/sync.py` and its parts `_sync_….py`: the blocking client, derived from the asynchronous one.
 
     python scripts/generate_sync.py            write it
     python scripts/generate_sync.py --check    fail if it is stale
@@ -19,11 +19,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CLIENT = ROOT / "client_sdk" / "ludus" / "client"
-TARGETS = {"_sync_episode": ("Episode", "Group", "Match", "Driver"), "sync": ("RemoteEnvironment", "Client")}
+TARGETS = {
+    "_sync_episode": ("Episode", "Group", "Match", "World", "Driver"),
+    "_sync_environment": ("RemoteEnvironment",),
+    "sync": ("Client",),
+}
 """The modules to write, and the classes in each. A later module may use the classes of an earlier one."""
 SOURCES = {
     "Episode": "episode", "Group": "episode", "Match": "matches", "Driver": "driver",
-    "RemoteEnvironment": "environment", "Client": "client",
+    "RemoteEnvironment": "environment", "Client": "client", "World": "worlds",
 }  # fmt: skip
 CONNECT = "_connect"
 ROLLOUTS = "rollouts"
@@ -52,6 +56,7 @@ __all__ = [{names}]
 
 TITLES = {
     "_sync_episode": "Episodes of the blocking client.",
+    "_sync_environment": "Environments of the blocking client.",
     "sync": "The blocking client, for any number of threads.",
 }
 
@@ -110,7 +115,8 @@ def generate(target: str) -> str:
         body += [_rollout(_find(trees[ROLLOUTS], name), used) for name in FUNCTIONS]
         body.append(RUN_SYNC)
         sources, names = sources | {CONNECT, ROLLOUTS}, {*SOURCES, *FUNCTIONS, "connect", "run_sync"}
-        modules.append(f"from ludus.client._sync_episode import {', '.join(TARGETS['_sync_episode'])}")
+    for earlier in itertools.takewhile(lambda name: name != target, TARGETS):
+        modules.append(f"from ludus.client.{earlier} import {', '.join(TARGETS[earlier])}")
     modules += [f"from ludus.client import {name} as asynchronous_{name.lstrip('_')}" for name in sorted(sources)]
     header = HEADER.format(
         title=TITLES[target], modules="\n".join(modules), imports=_imports(trees, used),

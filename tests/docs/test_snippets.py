@@ -35,12 +35,13 @@ PROGRAMS = {
     "joined_group.py": r"1 group \(0\.0, 0\.0, 0\.0, 0\.0\)",
     "workers.py": r"\[0\.0, 0\.0, 0\.0, 0\.0\]",
     "trainer.py": r"(beach-\d+ \[.*\]\s*){4}",
+    "chain.py": r"0 \[0\.0, 0\.3333\d*\]\s+1 \[0\.0, 0\.6666\d*\]",
     "two_agents.py": r"first (1\.0|0\.0) completed\s+second (1\.0|0\.0) completed",
     "stock_mcp_client.py": r"\['dig'\][\s\S]*Only sand here[\s\S]*value=0\.0",
 }
 """Programs that talk to a server, and what they print."""
 
-LIBRARIES = {"arithmetic.py", "treasure.py", "shaky.py", "nim.py"}
+LIBRARIES = {"arithmetic.py", "treasure.py", "shaky.py", "nim.py", "garden.py"}
 """Environments, which the server serves."""
 
 OTHERS = {
@@ -121,6 +122,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, s
         "shaky.py:ShakyHunt",
         "shaky.py:RoughHunt",
         "nim.py:NimSeat",
+        "garden.py:Garden",
         "guess_number",
     ]
     with (folder / "server.log").open("w") as log:

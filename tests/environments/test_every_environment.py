@@ -19,6 +19,7 @@ from ludus.protocol import episodes as e
 NAMES = (
     "arithmetic", "arithmetic-easy", "arithmetic-hard", "arithmetic-medium",
     "code", "code-easy", "code-hard", "code-medium",
+    "company", "company-easy", "company-hard", "company-medium",
     "connect_four", "connect_four-easy", "connect_four-hard",
     "countdown", "countdown-easy", "countdown-hard",
     "guess_number", "guess_number-easy", "guess_number-hard", "guess_number-shaped", "guess_number-tiny",
@@ -28,18 +29,18 @@ NAMES = (
     "wordle", "wordle-easy", "wordle-hard", "wordle-sparse",
     "workplace", "workplace-easy", "workplace-hard", "workplace-medium",
 )  # fmt: skip
-SEVERAL_PARAMETERS = ("workplace",)
+SEVERAL_PARAMETERS = ("company", "workplace")
 """Those whose tools take several arguments; their own tests try extreme ones."""
 SPLITS = ("train", "validation", "test")
 SAMPLE = 30
-SMALLER = {"code": 1, "terminal": 2, "workplace": 6}
+SMALLER = {"code": 1, "terminal": 2, "workplace": 6, "company": 6}
 """The sample of an environment whose episodes take long, such as those in a sandbox."""
 
 BREADTH = pytest.mark.suite("breadth")
 SUITES = {"code": pytest.mark.suite("code"), "terminal": pytest.mark.suite("terminal")}
 """The suites in which the variants of these environments are tested, if not in `breadth`."""
 
-ENDED_BY_MESSAGE = ("terminal", "workplace")
+ENDED_BY_MESSAGE = ("company", "terminal", "workplace")
 """The environments with tools of which none ends the episode."""
 
 NUMBERS = (10**5000, -(10**400), 2**63, -1)

@@ -28,10 +28,11 @@ from ludus.protocol import (
     jsonrpc,
     rewards,
     text_of,
+    worlds,
 )
 from ludus.protocol.identifiers import METHOD_PREFIX, RESERVED_TOOL_NAMES, SUBMIT_TOOL
 
-MODULES = (content, episodes, rewards, jsonrpc, errors)
+MODULES = (content, episodes, worlds, rewards, jsonrpc, errors)
 MODELS = sorted(
     {
         value
@@ -58,6 +59,17 @@ PUBLISHED = {
 }  # fmt: skip
 LIMITS = ("maxSteps", "seconds", "toolSeconds", "observationChars", "totalObservationChars", "idleSeconds")
 WHERE = {"environment": "env", "split": "train"}
+WORLD = {
+    "world": "w", "environment": "env", "split": "train", "version": 1, "busy": False, "expiresAt": None,
+    "versions": [{"version": 1, "bytes": 5, "createdAt": 1.5, "episode": "e", "task": "t"}],
+    "origin": {"world": "v", "version": 0},
+}  # fmt: skip
+
+
+def kind_of(name: str) -> Any:
+    """Return the wire type of a name."""
+    return getattr(worlds if "World" in name else episodes, name)
+
 
 SAMPLES: dict[str, dict[str, Any]] = {
     "CloseParams": {"episode": "e"},
@@ -87,6 +99,16 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "SampleTasksResult": {"tasks": [TASK, TASK]},
     "ScoreGroupParams": {"group": "g", "candidates": {"e": {"messages": []}}, "key": "k"},
     "ScoreGroupResult": {"rewards": {"e": {"value": None, "reason": "tie"}}},
+    "ListWorldsParams": {"environment": "env", "cursor": "w_1", "limit": 10},
+    "ListWorldsResult": {"worlds": [WORLD], "nextCursor": None},
+    "GetWorldParams": {"world": "w"},
+    "GetWorldResult": {"world": WORLD},
+    "BranchWorldParams": {"world": "w", "version": 1, "count": 2, "key": "k"},
+    "BranchWorldResult": {"worlds": [WORLD]},
+    "ResetWorldParams": {"world": "w", "version": 0, "key": "k"},
+    "ResetWorldResult": {"world": WORLD},
+    "DeleteWorldParams": {"world": "w"},
+    "DeleteWorldResult": {"deleted": True},
     "StartParams": {**WHERE, "seed": 2**53 - 1, "limits": {"idleSeconds": 1.5}, "tools": ["a"], "key": "k"},
     "StartResult": {"group": "g", "episodes": [STARTED]},
     "StepParams": {"episode": "e", "step": 1, "tool": "a", "arguments": {"snake_case": {"kept": 1}}, "key": "k"},
@@ -104,7 +126,7 @@ def test_there_is_a_sample_of_every_methods_params_and_result() -> None:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_message_is_the_same_after_a_round_trip(name: str) -> None:
-    kind = getattr(episodes, name)
+    kind = kind_of(name)
     first = kind.model_validate(SAMPLES[name])
     assert kind.model_validate_json(first.model_dump_json()) == first
     assert kind.model_validate(first.model_dump()) == first
@@ -128,7 +150,7 @@ def test_a_message_is_the_same_after_a_round_trip(name: str) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_missing_field_counts_as_its_default(name: str, defaults: dict[str, Any]) -> None:
-    kind = getattr(episodes, name)
+    kind = kind_of(name)
     without = {key: value for key, value in SAMPLES[name].items() if key not in defaults}
     assert kind.model_validate(without) == kind.model_validate({**without, **defaults})
 
@@ -145,7 +167,7 @@ def test_a_missing_field_counts_as_its_default(name: str, defaults: dict[str, An
 def test_a_server_may_leave_out_what_its_modules_would_fill(
     name: str, sample: dict[str, Any], defaults: dict[str, Any]
 ) -> None:
-    kind = getattr(episodes, name)
+    kind = kind_of(name)
     without = {key: value for key, value in sample.items() if key not in defaults}
     assert kind.model_validate(without) == kind.model_validate({**without, **defaults})
     required = {field.alias for field in kind.model_fields.values() if field.is_required()}
@@ -170,7 +192,7 @@ def test_keys_are_camel_case_on_the_wire_and_snake_case_in_python(kind: type[Wir
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_unknown_fields_are_refused_at_every_depth(name: str) -> None:
-    kind = getattr(episodes, name)
+    kind = kind_of(name)
     for sample in _with_one_more(SAMPLES[name]):
         with pytest.raises(ValidationError, match="extra_forbidden"):
             kind.model_validate(sample)

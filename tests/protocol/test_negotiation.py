@@ -8,10 +8,10 @@ import pytest
 from pydantic import ValidationError
 
 from ludus.protocol import METHODS
-from ludus.protocol.modules import METHOD_MODULES, RESERVED, Module
+from ludus.protocol.modules import METHOD_MODULES, Module
 from ludus.protocol.negotiation import Modules, Settings
 
-EVERYTHING = frozenset(Module) - RESERVED
+EVERYTHING = frozenset(Module)
 
 
 def test_every_module_that_is_defined_has_settings() -> None:
@@ -37,7 +37,7 @@ def test_paths_get_the_prefix_under_which_the_server_is_published() -> None:
 
 @pytest.mark.requirement("NEG-4")
 def test_modules_and_settings_that_are_not_known_are_ignored() -> None:
-    later = {"version": "0.2", "modules": {"weather": {"x": 1}, "fork": {"depth": 3}, "worlds": {}}, "motto": "x"}
+    later = {"version": "0.2", "modules": {"weather": {"x": 1}, "fork": {"depth": 3}}, "motto": "x"}
     assert Settings.model_validate(later).modules.offered == {Module.FORK}
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ludus.client.agent_loop import Harness, run_episode
     from ludus.client.branches import Branching
     from ludus.client.causes import Cause
+    from ludus.client.chains import Chain, ChainTrajectory, rollout_chains, start_chains
     from ludus.client.client import Client
     from ludus.client.driver import Driver, EpisodeOutcome, Observed
     from ludus.client.environment import GroupMember, Preview, RemoteEnvironment
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ludus.client.summary import Summary, pass_at_k, pass_hat_k, summarize
     from ludus.client.trajectory_files import TrajectoryWriter, read_trajectories
     from ludus.client.transports.base import Wire, WireCapabilities
+    from ludus.client.worlds import World
     from ludus.protocol.actions import Action, Answer, Call
     from ludus.protocol.content import Message, text_of
     from ludus.protocol.episodes import (
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
         TaskRow,
         ToolSpec,
         TurnMark,
+        WorldChoice,
     )
     from ludus.protocol.errors import LudusError
     from ludus.protocol.items import CallItem, OutputItem
@@ -61,6 +64,8 @@ __all__ = [
     "CallItem",
     "Candidate",
     "Cause",
+    "Chain",
+    "ChainTrajectory",
     "Client",
     "Conversation",
     "Driver",
@@ -105,6 +110,8 @@ __all__ = [
     "Wire",
     "WireCapabilities",
     "WireName",
+    "World",
+    "WorldChoice",
     "connect",
     "group_seed",
     "pass_at_k",
@@ -112,7 +119,9 @@ __all__ = [
     "read_trajectories",
     "rollout",
     "rollout_all",
+    "rollout_chains",
     "run_episode",
+    "start_chains",
     "summarize",
     "text_of",
 ]
@@ -123,6 +132,7 @@ _MODULES: Final = {
     "ludus.client.agent_loop": "Harness run_episode",
     "ludus.client.branches": "Branching",
     "ludus.client.causes": "Cause",
+    "ludus.client.chains": "Chain ChainTrajectory rollout_chains start_chains",
     "ludus.client.client": "Client",
     "ludus.client.driver": "Driver EpisodeOutcome Observed",
     "ludus.client.environment": "GroupMember Preview RemoteEnvironment",
@@ -136,10 +146,12 @@ _MODULES: Final = {
     "ludus.client.summary": "Summary pass_at_k pass_hat_k summarize",
     "ludus.client.trajectory_files": "TrajectoryWriter read_trajectories",
     "ludus.client.transports.base": "Wire WireCapabilities",
+    "ludus.client.worlds": "World",
     "ludus.protocol.actions": "Action Answer Call",
     "ludus.protocol.content": "Message text_of",
     "ludus.protocol.episodes": (
-        "Candidate EnvironmentInfo EpisodeInfo EpisodeLimits GradeResult Outcome StepResult TaskRow ToolSpec TurnMark"
+        "Candidate EnvironmentInfo EpisodeInfo EpisodeLimits GradeResult Outcome StepResult TaskRow ToolSpec TurnMark "
+        "WorldChoice"
     ),
     "ludus.protocol.errors": "LudusError",
     "ludus.protocol.items": "CallItem OutputItem",

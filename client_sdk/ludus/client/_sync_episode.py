@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from ludus.client import driver as asynchronous_driver
 from ludus.client import episode as asynchronous_episode
 from ludus.client import matches as asynchronous_matches
+from ludus.client import worlds as asynchronous_worlds
 from ludus.client._portal import portal
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         Candidate,
         EpisodeInfo,
         EpisodeLimits,
+        EpisodeWorld,
         GradeResult,
         RewardsResult,
         StepResult,
@@ -37,8 +39,9 @@ if TYPE_CHECKING:
     from ludus.protocol.items import Item
     from ludus.protocol.rewards import Reward
     from ludus.protocol.trajectory import Failure, FailureKind, Stop, Trajectory
+    from ludus.protocol.worlds import WorldInfo
 
-__all__ = ["Driver", "Episode", "Group", "Match"]
+__all__ = ["Driver", "Episode", "Group", "Match", "World"]
 
 
 class Episode:
@@ -73,6 +76,8 @@ class Episode:
         """The seat that the episode plays; None if its environment has no seats."""
         self.match: Final[str | None] = inner.match
         """The id of its match; None if its environment has no seats."""
+        self.world: Final[EpisodeWorld | None] = inner.world
+        """The world that it plays in, with the version that it began with; None if nobody keeps its world."""
         self._inner = inner
         self._portal = portal()
 
@@ -269,6 +274,60 @@ class Match:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._portal.call(self._inner.__aexit__(kind, error, trace))
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+
+class World:
+    """A world of a server. Making this object sends no request; a wrong id shows at the first one.
+
+    Pass its `id` to `RemoteEnvironment.episode` to play in it.
+    """
+
+    def __init__(self, inner: asynchronous_worlds.World) -> None:
+        self.id: Final[str] = inner.id
+        """The world's id on the server."""
+        self._inner = inner
+        self._portal = portal()
+
+    def info(self) -> WorldInfo:
+        """Return the world with its versions.
+
+        Raises:
+            WorldNotFound: there is no such world, or it belongs to another token.
+        """
+        return self._portal.call(self._inner.info())
+
+    def branch(self, count: int = 1, *, version: int | None = None) -> tuple[World, ...]:
+        """Make new worlds that begin with the state of a version of this one, and go their own ways.
+
+        Args:
+            count: how many.
+            version: the version; the last one when None.
+
+        Raises:
+            WorldVersionNotFound: the server does not have that version, or no longer.
+            CapacityError: the token has too many worlds.
+        """
+        return tuple(World(one) for one in self._portal.call(self._inner.branch(count, version=version)))
+
+    def reset(self, version: int) -> WorldInfo:
+        """Make a new last version with the state of an earlier one, and return the world.
+
+        Raises:
+            WorldBusy: an episode plays in it.
+            WorldVersionNotFound: the server does not have that version, or no longer.
+        """
+        return self._portal.call(self._inner.reset(version))
+
+    def delete(self) -> bool:
+        """Delete it with all its versions; return whether it was there. Deleting it twice is no error.
+
+        Raises:
+            WorldBusy: an episode plays in it.
+        """
+        return self._portal.call(self._inner.delete())
 
     def __repr__(self) -> str:
         return repr(self._inner)

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Final, Self
 from ludus.client._session import Session
 from ludus.client.environment import RemoteEnvironment
 from ludus.client.episode import Group
+from ludus.client.worlds import World, list_worlds
 from ludus.protocol.episodes import Candidate, EnvironmentInfo, ListEnvironmentsParams
 from ludus.protocol.methods import LIST_ENVIRONMENTS
 
 if TYPE_CHECKING:
     from ludus.client.transports.base import Wire
     from ludus.protocol.rewards import Reward
+    from ludus.protocol.worlds import WorldInfo
 
 
 class Client:
@@ -42,6 +44,16 @@ class Client:
         """Return the environment of that name, without a request: a wrong name shows at the first use."""
         self._session.used = True
         return RemoteEnvironment(self._session, name)
+
+    def world(self, world: str) -> World:
+        """Return the world with an id, without a request: a wrong id shows at the first use."""
+        self._session.used = True
+        return World(self._session, world)
+
+    async def worlds(self, environment: str | None = None) -> tuple[WorldInfo, ...]:
+        """Return the worlds of the client's token, or only those of one environment."""
+        self._session.used = True
+        return await list_worlds(self._session, environment)
 
     async def score_group(self, group: str, candidates: Mapping[str, Candidate]) -> dict[str, Reward]:
         """Ask the environment to score episodes of one group against each other.

@@ -12,6 +12,7 @@ from ludus.client._params import make
 from ludus.client.driver import Driver
 from ludus.client.episode import Episode, Group
 from ludus.client.matches import Match, matches_of
+from ludus.client.worlds import World, require_worlds
 from ludus.protocol.episodes import (
     EnvironmentInfo,
     EpisodeLimits,
@@ -26,6 +27,7 @@ from ludus.protocol.episodes import (
     StartParams,
     StartResult,
     TaskRow,
+    WorldChoice,
 )
 from ludus.protocol.errors import EnvironmentNotFound, InvalidParams, SplitNotFound, Unsupported
 from ludus.protocol.messages import did_you_mean
@@ -182,6 +184,7 @@ class RemoteEnvironment:
         limits: EpisodeLimits | None = None,
         tools: Sequence[str] | None = None,
         secrets: Mapping[str, str] | None = None,
+        world: str | WorldChoice | None = None,
         join: GroupMember | None = None,
     ) -> AsyncIterator[Episode]:
         """Start an episode, and close it when the block is left, also by an exception.
@@ -194,6 +197,8 @@ class RemoteEnvironment:
             limits: limits that are tighter than the environment's and the server's own.
             tools: the names of the only allowed tools; all are allowed when None.
             secrets: values for the environment, which are never logged or shown.
+            world: the world to play in: its id, or a `WorldChoice`, such as `WorldChoice()` for a new one. Nobody keeps
+                the world when None.
             join: the place in a group that several clients play; a group of one when None.
 
         Raises:
@@ -203,8 +208,9 @@ class RemoteEnvironment:
             Unsupported: this wire cannot join groups.
         """
         episode = await self.start(
-            split=split, task=task, index=index, seed=seed, limits=limits, tools=tools, secrets=secrets, join=join
-        )
+            split=split, task=task, index=index, seed=seed, limits=limits, tools=tools, secrets=secrets, world=world,
+            join=join,
+        )  # fmt: skip
         async with episode:
             yield episode
 
@@ -285,16 +291,21 @@ class RemoteEnvironment:
         limits: EpisodeLimits | None = None,
         tools: Sequence[str] | None = None,
         secrets: Mapping[str, str] | None = None,
+        world: str | WorldChoice | None = None,
         join: GroupMember | None = None,
     ) -> Episode:
         """Start an episode that the caller must close; see `episode`."""
         if join is None:
-            result = await self._open(1, split, task, index, seed, limits, tools, secrets)
+            result = await self._open(1, split, task, index, seed, limits, tools, secrets, world=world)
             started = result.episodes[0]
         else:
-            result = await self._open(join.size, split, task, index, seed, limits, tools, secrets, join)
+            result = await self._open(join.size, split, task, index, seed, limits, tools, secrets, join, world=world)
             started = result.episodes[join.place]
         return Episode(self._session, started, group=result.group, environment=self.name)
+
+    def world(self, world: str) -> World:
+        """Return the world with an id, without a request: a wrong id shows at the first use."""
+        return World(self._session, world)
 
     async def start_match(
         self,
@@ -367,14 +378,16 @@ class RemoteEnvironment:
         limits: EpisodeLimits | None = None,
         tools: Sequence[str] | None = None,
         secrets: Mapping[str, str] | None = None,
+        world: str | WorldChoice | None = None,
     ) -> AsyncIterator[Group]:
         """Start `count` episodes of one task and one seed with one request; close them when the block is left.
 
         See `episode` for the arguments and errors.
         """
         group = await self.start_group(
-            count, split=split, task=task, index=index, seed=seed, limits=limits, tools=tools, secrets=secrets
-        )
+            count, split=split, task=task, index=index, seed=seed, limits=limits, tools=tools, secrets=secrets,
+            world=world,
+        )  # fmt: skip
         async with group:
             yield group
 
@@ -389,9 +402,10 @@ class RemoteEnvironment:
         limits: EpisodeLimits | None = None,
         tools: Sequence[str] | None = None,
         secrets: Mapping[str, str] | None = None,
+        world: str | WorldChoice | None = None,
     ) -> Group:
         """Start a group that the caller must close; see `group`."""
-        result = await self._open(count, split, task, index, seed, limits, tools, secrets)
+        result = await self._open(count, split, task, index, seed, limits, tools, secrets, world=world)
         episodes = [
             Episode(self._session, started, group=result.group, environment=self.name) for started in result.episodes
         ]
@@ -410,24 +424,19 @@ class RemoteEnvironment:
         join: GroupMember | None = None,
         seats: Sequence[str] | Literal["all"] | None = None,
         opponent: str | None = None,
+        world: str | WorldChoice | None = None,
     ) -> StartResult:
         if (seats is not None or opponent is not None) and not self._wire.capabilities.matches:
             raise Unsupported(f"the wire {self._wire.name!r} has no matches; connect with wire='channel' or 'mcp'")
+        if world is not None:
+            require_worlds(self._wire)
         params = make(
-            StartParams,
-            environment=self.name,
-            split=split,
-            task=task,
-            index=index,
-            seed=seed,
-            count=count,
-            limits=limits,
-            tools=None if tools is None else tuple(tools),
-            secrets=dict(secrets or {}),
-            seats=seats,
+            StartParams, environment=self.name, split=split, task=task, index=index, seed=seed, count=count,
+            limits=limits, tools=None if tools is None else tuple(tools), secrets=dict(secrets or {}), seats=seats,
             opponent=opponent,
+            world=make(WorldChoice, id=world) if isinstance(world, str) else world,
             key=self._session.new_key() if join is None else f"group/{join.key}",
-        )
+        )  # fmt: skip
         if join is not None and not self._wire.capabilities.joined_groups:
             raise Unsupported(f"the wire {self._wire.name!r} cannot join groups; connect with wire='channel' or 'mcp'")
         return await self._session.open(START, params, member=None if join is None else join.place)

@@ -39,6 +39,7 @@ from ludus.protocol.episodes import (
     CloseParams,
     EpisodeInfo,
     EpisodeLimits,
+    EpisodeWorld,
     ForkParams,
     GetEpisodeParams,
     GradeParams,
@@ -95,6 +96,8 @@ class Episode:
         """The seat that the episode plays; None if its environment has no seats."""
         self.match: Final[str | None] = started.match
         """The id of its match; None if its environment has no seats."""
+        self.world: Final[EpisodeWorld | None] = started.world
+        """The world that it plays in, with the version that it began with; None if nobody keeps its world."""
         self._session = session
         self._wire = session.wire
         self._play = started.play

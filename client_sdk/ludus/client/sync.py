@@ -5,33 +5,30 @@ It is the asynchronous client run in a thread of its own, so episodes are kept a
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from ludus.client import _connect as asynchronous_connect
 from ludus.client import client as asynchronous_client
-from ludus.client import environment as asynchronous_environment
 from ludus.client import rollouts as asynchronous_rollouts
 from ludus.client._portal import portal
-from ludus.client._sync_episode import Driver, Episode, Group, Match
+from ludus.client._sync_environment import RemoteEnvironment
+from ludus.client._sync_episode import Driver, Episode, Group, Match, World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping
     from types import TracebackType
-    from typing import Literal
 
     from ludus.client._connect import WireName
     from ludus.client.agent_loop import Harness
     from ludus.client.branches import Branching
-    from ludus.client.environment import GroupMember, Preview
-    from ludus.client.formats import FormatName
     from ludus.client.policies.base import Policy
     from ludus.client.rollouts import Progress
     from ludus.client.transports.base import Wire
-    from ludus.protocol.episodes import Candidate, EnvironmentInfo, EpisodeLimits, Outcome, SplitInfo, TaskRow
+    from ludus.protocol.episodes import Candidate, EnvironmentInfo, EpisodeLimits, TaskRow
     from ludus.protocol.rewards import Reward
     from ludus.protocol.trajectory import Trajectory
+    from ludus.protocol.worlds import WorldInfo
 
 __all__ = [
     "Client",
@@ -40,334 +37,12 @@ __all__ = [
     "Group",
     "Match",
     "RemoteEnvironment",
+    "World",
     "connect",
     "rollout",
     "rollout_all",
     "run_sync",
 ]
-
-
-class RemoteEnvironment:
-    """One environment of a server. Making this object sends no request; a wrong name shows at the first one."""
-
-    def __init__(self, inner: asynchronous_environment.RemoteEnvironment) -> None:
-        self.name: Final[str] = inner.name
-        """The environment's name on the server."""
-        self._inner = inner
-        self._portal = portal()
-
-    def info(self) -> EnvironmentInfo:
-        """Return the server's description of the environment.
-
-        Raises:
-            EnvironmentNotFound: the server has no environment of that name.
-        """
-        return self._portal.call(self._inner.info())
-
-    def splits(self) -> tuple[SplitInfo, ...]:
-        """Return the splits, in the author's order."""
-        return self._portal.call(self._inner.splits())
-
-    def tasks(self, split: str, *, page: int = 100) -> Iterator[TaskRow]:
-        """Yield the tasks of a split in order of index, without end if the split is endless.
-
-        Args:
-            split: the name of the split.
-            page: how many tasks to request at a time, at most 1000.
-        """
-        yield from self._portal.iterate(self._inner.tasks(split, page=page))
-
-    def task(self, split: str, *, task: str | None = None, index: int | None = None) -> TaskRow:
-        """Return one task, by its id or by its index.
-
-        Raises:
-            TaskNotFound: the split has no such task.
-        """
-        return self._portal.call(self._inner.task(split, task=task, index=index))
-
-    def sample(
-        self,
-        split: str,
-        count: int = 1,
-        *,
-        seed: int | None = None,
-        strategy: Literal["uniform", "band"] = "uniform",
-        band: tuple[float, float] = (0.2, 0.5),
-    ) -> tuple[TaskRow, ...]:
-        """Draw tasks from a split, possibly with repetitions.
-
-        Args:
-            split: the name of the split.
-            count: how many tasks, at most 1000.
-            seed: the same seed draws the same tasks, as long as the same outcomes have been reported.
-            strategy: `band` prefers tasks whose reported pass rate lies in `band`, then unreported ones.
-            band: the lowest and highest pass rate to prefer.
-        """
-        return self._portal.call(self._inner.sample(split, count, seed=seed, strategy=strategy, band=band))
-
-    def report_outcomes(self, split: str, outcomes: Sequence[Outcome]) -> int:
-        """Report task outcomes to the server, for its curriculum.
-
-        Returns:
-            The number of outcomes that the split has now.
-        """
-        return self._portal.call(self._inner.report_outcomes(split, outcomes))
-
-    @contextmanager
-    def episode(
-        self,
-        *,
-        split: str = "train",
-        task: str | None = None,
-        index: int | None = None,
-        seed: int | None = None,
-        limits: EpisodeLimits | None = None,
-        tools: Sequence[str] | None = None,
-        secrets: Mapping[str, str] | None = None,
-        join: GroupMember | None = None,
-    ) -> Iterator[Episode]:
-        """Start an episode, and close it when the block is left, also by an exception.
-
-        Args:
-            split: the split that the task comes from.
-            task: the task's id.
-            index: the task's index. With neither id nor index, the server draws a task by the seed.
-            seed: the seed of the episode's randomness; drawn by the server when None.
-            limits: limits that are tighter than the environment's and the server's own.
-            tools: the names of the only allowed tools; all are allowed when None.
-            secrets: values for the environment, which are never logged or shown.
-            join: the place in a group that several clients play; a group of one when None.
-
-        Raises:
-            CapacityError: the server is full.
-            EpisodeFailed: the environment broke during its setup.
-            KeyConflict: another client started the group of `join` with other arguments.
-            Unsupported: this wire cannot join groups.
-        """
-        with self._portal.entered(
-            self._inner.episode(
-                split=split, task=task, index=index, seed=seed, limits=limits, tools=tools, secrets=secrets, join=join
-            )
-        ) as inner:
-            yield Episode(inner)
-
-    def preview(
-        self, *, split: str = "train", task: str | None = None, index: int | None = None, seed: int | None = None
-    ) -> Preview:
-        """Return the prompt and the tools of a task, for datasets and length filters.
-
-        It starts an episode and closes it. See `episode` for the arguments and errors; prompts may depend on the seed.
-        """
-        return self._portal.call(self._inner.preview(split=split, task=task, index=index, seed=seed))
-
-    def previews(
-        self, split: str, *, n: int | None = None, seed: int | None = None, concurrency: int = 16
-    ) -> Iterator[Preview]:
-        """Yield previews of a split's tasks in order of index.
-
-        Args:
-            split: the name of the split.
-            n: how many tasks; all when None, which an endless split refuses.
-            seed: the seed of every preview; drawn by the server when None. An environment that is not seedable refuses
-                a seed.
-            concurrency: how many episodes are open at the same time.
-
-        Raises:
-            SplitNotFound: there is no such split.
-            InvalidParams: the split is endless, and `n` is None.
-            EpisodeFailed: the environment broke during the setup of a task.
-        """
-        yield from self._portal.iterate(self._inner.previews(split, n=n, seed=seed, concurrency=concurrency))
-
-    @contextmanager
-    def drive(
-        self,
-        *,
-        form: FormatName = "openai-chat",
-        split: str = "train",
-        task: str | None = None,
-        index: int | None = None,
-        seed: int | None = None,
-        limits: EpisodeLimits | None = None,
-        tools: Sequence[str] | None = None,
-        secrets: Mapping[str, str] | None = None,
-        join: GroupMember | None = None,
-    ) -> Iterator[Driver]:
-        """Start an episode for code that owns its own loop, and close it when the block is left.
-
-        See `Driver` for the form of messages and tools, and `episode` for the other arguments and the errors.
-        """
-        with self._portal.entered(
-            self._inner.drive(
-                form=form,
-                split=split,
-                task=task,
-                index=index,
-                seed=seed,
-                limits=limits,
-                tools=tools,
-                secrets=secrets,
-                join=join,
-            )
-        ) as inner:
-            yield Driver(inner)
-
-    def start(
-        self,
-        *,
-        split: str = "train",
-        task: str | None = None,
-        index: int | None = None,
-        seed: int | None = None,
-        limits: EpisodeLimits | None = None,
-        tools: Sequence[str] | None = None,
-        secrets: Mapping[str, str] | None = None,
-        join: GroupMember | None = None,
-    ) -> Episode:
-        """Start an episode that the caller must close; see `episode`."""
-        return Episode(
-            self._portal.call(
-                self._inner.start(
-                    split=split,
-                    task=task,
-                    index=index,
-                    seed=seed,
-                    limits=limits,
-                    tools=tools,
-                    secrets=secrets,
-                    join=join,
-                )
-            )
-        )
-
-    def start_match(
-        self,
-        *,
-        split: str = "train",
-        task: str | None = None,
-        index: int | None = None,
-        seed: int | None = None,
-        seats: Sequence[str] | Literal["all"] = "all",
-        opponent: str | None = None,
-        limits: EpisodeLimits | None = None,
-        tools: Sequence[str] | None = None,
-        secrets: Mapping[str, str] | None = None,
-    ) -> Match:
-        """Start a match: an episode for each seat, with one request. The caller must close it, or use `with`.
-
-        Args:
-            split: the split that the task comes from.
-            task: the task's id.
-            index: the task's index. With neither id nor index, the server draws a task by the seed.
-            seed: the seed of the match's randomness; drawn by the server when None.
-            seats: the seats to start; scripted opponents take the others.
-            opponent: the strength of the scripted opponents; the task's own when None.
-            limits: limits of each episode, tighter than the environment's and the server's own.
-            tools: the names of the only allowed tools; all are allowed when None.
-            secrets: values for the environment, which are never logged or shown.
-
-        Raises:
-            CapacityError: the server is full.
-            EpisodeFailed: the environment broke during its setup.
-            InvalidParams: there is no such seat or strength.
-            Unsupported: the environment has no seats, or no scripted opponents; or this wire has no matches.
-        """
-        return Match(
-            self._portal.call(
-                self._inner.start_match(
-                    split=split,
-                    task=task,
-                    index=index,
-                    seed=seed,
-                    seats=seats,
-                    opponent=opponent,
-                    limits=limits,
-                    tools=tools,
-                    secrets=secrets,
-                )
-            )
-        )
-
-    def start_matches(
-        self,
-        count: int,
-        *,
-        split: str = "train",
-        task: str | None = None,
-        index: int | None = None,
-        seed: int | None = None,
-        seats: Sequence[str] | Literal["all"] = "all",
-        opponent: str | None = None,
-        limits: EpisodeLimits | None = None,
-        tools: Sequence[str] | None = None,
-        secrets: Mapping[str, str] | None = None,
-    ) -> tuple[Match, ...]:
-        """Start `count` matches of one task and one seed with one request; see `start_match`."""
-        return tuple(
-            Match(one)
-            for one in self._portal.call(
-                self._inner.start_matches(
-                    count,
-                    split=split,
-                    task=task,
-                    index=index,
-                    seed=seed,
-                    seats=seats,
-                    opponent=opponent,
-                    limits=limits,
-                    tools=tools,
-                    secrets=secrets,
-                )
-            )
-        )
-
-    @contextmanager
-    def group(
-        self,
-        count: int,
-        *,
-        split: str = "train",
-        task: str | None = None,
-        index: int | None = None,
-        seed: int | None = None,
-        limits: EpisodeLimits | None = None,
-        tools: Sequence[str] | None = None,
-        secrets: Mapping[str, str] | None = None,
-    ) -> Iterator[Group]:
-        """Start `count` episodes of one task and one seed with one request; close them when the block is left.
-
-        See `episode` for the arguments and errors.
-        """
-        with self._portal.entered(
-            self._inner.group(
-                count, split=split, task=task, index=index, seed=seed, limits=limits, tools=tools, secrets=secrets
-            )
-        ) as inner:
-            yield Group(inner)
-
-    def start_group(
-        self,
-        count: int,
-        *,
-        split: str = "train",
-        task: str | None = None,
-        index: int | None = None,
-        seed: int | None = None,
-        limits: EpisodeLimits | None = None,
-        tools: Sequence[str] | None = None,
-        secrets: Mapping[str, str] | None = None,
-    ) -> Group:
-        """Start a group that the caller must close; see `group`."""
-        return Group(
-            self._portal.call(
-                self._inner.start_group(
-                    count, split=split, task=task, index=index, seed=seed, limits=limits, tools=tools, secrets=secrets
-                )
-            )
-        )
-
-    def __repr__(self) -> str:
-        return repr(self._inner)
 
 
 class Client:
@@ -394,6 +69,14 @@ class Client:
     def environment(self, name: str) -> RemoteEnvironment:
         """Return the environment of that name, without a request: a wrong name shows at the first use."""
         return RemoteEnvironment(self._inner.environment(name))
+
+    def world(self, world: str) -> World:
+        """Return the world with an id, without a request: a wrong id shows at the first use."""
+        return World(self._inner.world(world))
+
+    def worlds(self, environment: str | None = None) -> tuple[WorldInfo, ...]:
+        """Return the worlds of the client's token, or only those of one environment."""
+        return self._portal.call(self._inner.worlds(environment))
 
     def score_group(self, group: str, candidates: Mapping[str, Candidate]) -> dict[str, Reward]:
         """Ask the environment to score episodes of one group against each other.

@@ -17,6 +17,7 @@ _VALUES: Final[Mapping[tuple[str, str], Any]] = {
     ("StartParams", "secrets"): {"NAME": "value"},
     ("StartParams", "seats"): "all",
     ("StartParams", "opponent"): "any",
+    ("StartParams", "world"): {},
     ("StepParams", "turn"): {"number": 1},
 }
 """For fields of params that belong to a module, a value that is not the default."""

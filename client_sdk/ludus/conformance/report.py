@@ -27,6 +27,7 @@ from ludus.conformance import (
     rewards,
     rights,
     seats,
+    worlds,
 )
 from ludus.conformance.boundary import boundary
 from ludus.conformance.checks import CORE, WIRE_MODULES, Check, ConformanceFailure, Verdict
@@ -35,7 +36,7 @@ from ludus.conformance.discover import discover, wires_of
 from ludus.conformance.http_probe import HttpProbe, Transcript
 from ludus.protocol.errors import LudusError
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION
-from ludus.protocol.modules import RESERVED, Module
+from ludus.protocol.modules import Module
 
 _PAUSES: Final = 15.0
 """Seconds that a check may spend waiting on purpose."""
@@ -45,7 +46,7 @@ OnVerdict = Callable[[Verdict], None]
 
 _CONTROL = (
     catalog.suite, episodes.suite, exactly_once.suite, limits.suite, rewards.suite, rights.suite, modules.suite,
-    seats.suite,
+    seats.suite, worlds.suite,
 )  # fmt: skip
 _SUITES: Final = {
     "channel": (*_CONTROL, channel.suite),
@@ -81,7 +82,7 @@ class Report(checks.Report[Verdict]):
     def by_module(self) -> dict[str, dict[str, Any]]:
         """Return for the core and each module whether the server has it, and the number of verdicts by status."""
         found: dict[str, dict[str, Any]] = {}
-        for name in (CORE, *(module.value for module in Module if module not in RESERVED)):
+        for name in (CORE, *(module.value for module in Module)):
             statuses = Counter(verdict.status for verdict in self.verdicts if verdict.module == name)
             has = not self.plain_ors if name == CORE else name in self.announced
             found[name] = {"announced": has}

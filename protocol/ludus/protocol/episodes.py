@@ -35,7 +35,7 @@ class ToolSpec(WireModel):
 
 
 def _unset(value: object) -> bool:
-    """Return whether a field of the module `seats` is left out: its environment has no seats."""
+    """Return whether a field of the modules `seats` and `worlds` is left out: its environment has none."""
     return value is None or value == ()
 
 
@@ -45,6 +45,14 @@ class SeatInfo(WireModel):
     name: Name
     tools: tuple[ToolSpec, ...]
     """The tools that the seat has in every match in which all seats are started."""
+
+
+class WorldsInfo(WireModel):
+    """What the worlds of an environment have in common."""
+
+    chain: Ordinal = 1
+    """How many tasks form a chain: those with the indices 0 to `chain` - 1 of each split are its first one, the next
+    as many the second, and so on. The tasks of a chain are meant for one world, in this order. 1 without chains."""
 
 
 SplitType = Literal["train", "validation", "test"]
@@ -83,6 +91,8 @@ class EnvironmentInfo(WireModel):
     opponents: tuple[Name, ...] = Field(default=(), exclude_if=_unset)
     """The strengths of the scripted opponents that take seats which are not started, the weakest first; empty if all
     seats must be started. Left out if empty."""
+    worlds: WorldsInfo | None = Field(default=None, exclude_if=_unset)
+    """What its worlds have in common; null, and left out, if its episodes leave nothing to later ones."""
 
 
 class TaskRow(WireModel):
@@ -219,6 +229,36 @@ class EpisodeLimits(WireModel):
     """Seconds since the last call."""
 
 
+class WorldChoice(WireModel):
+    """Which world an episode plays in."""
+
+    id: Name | None = None
+    """The world's id; null for a new world for each episode."""
+    branch: bool = False
+    """Whether each episode plays in a branch of that world: a new one that begins with the state of `version`."""
+    version: Whole | None = None
+    """The version that the branches begin with; null for the last one, and without `branch`."""
+
+    @model_validator(mode="after")
+    def _of_a_world(self) -> Self:
+        if self.branch and self.id is None:
+            raise ValueError("a branch needs the `id` of the world that it begins with")
+        if self.version is not None and not self.branch:
+            raise ValueError("an episode goes on with the last version of a world; to begin with another, set `branch`")
+        return self
+
+
+class EpisodeWorld(WireModel):
+    """The world of an episode."""
+
+    id: str
+    """The world's id."""
+    version: Whole
+    """The version that the episode began with."""
+    committed: Whole | None = None
+    """The version that the episode made with its end; null while it runs, and if it made none."""
+
+
 class StartParams(WireModel):
     """Start one episode, or a group of `count` episodes of one task.
 
@@ -245,6 +285,8 @@ class StartParams(WireModel):
     opponents take the others. The group then has `count` matches."""
     opponent: Name | None = Field(default=None, exclude_if=_unset)
     """The strength of the scripted opponents; null for the task's own."""
+    world: WorldChoice | None = Field(default=None, exclude_if=_unset)
+    """The world that the episodes play in; null for worlds that nobody keeps."""
     key: Key
 
     @model_validator(mode="after")
@@ -284,6 +326,8 @@ class StartedEpisode(WireModel):
     """The seat that the episode plays. Left out if its environment has no seats."""
     match: str | None = Field(default=None, exclude_if=_unset)
     """The id of its match, which the episodes of the other seats have, too. Left out likewise."""
+    world: EpisodeWorld | None = Field(default=None, exclude_if=_unset)
+    """The world that the episode plays in. Left out if nobody keeps it."""
 
 
 class StartResult(WireModel):
@@ -402,6 +446,8 @@ class EpisodeInfo(WireModel):
     """Whether the seat may move now. Left out likewise, and if its environment has no moves or its match has ended."""
     moves: Whole | None = Field(default=None, exclude_if=_unset)
     """The number of moves that the seat has made. Left out as `on_move` is."""
+    world: EpisodeWorld | None = Field(default=None, exclude_if=_unset)
+    """The world that the episode plays in. Left out if nobody keeps it."""
 
     @property
     def terminated(self) -> bool:

@@ -14,11 +14,15 @@
     │   │   ├── SplitNotFound           4042
     │   │   ├── TaskNotFound            4043
     │   │   ├── EpisodeNotFound         4044
-    │   │   └── GroupNotFound           4045
+    │   │   ├── GroupNotFound           4045
+    │   │   ├── WorldNotFound           4046
+    │   │   └── WorldVersionNotFound    4047
     │   ├── Conflict                    4090
     │   │   ├── StepConflict            4091  a step number that skips ahead, or repeats without its key
     │   │   ├── KeyConflict             4092  an idempotency key used before for something else
-    │   │   └── EpisodeEnded            4093  a call after the end
+    │   │   ├── EpisodeEnded            4093  a call after the end
+    │   │   ├── WorldBusy               4094  an episode plays in that world
+    │   │   └── WorldMismatch           4095  that world belongs to other tasks
     │   ├── PayloadTooLarge             4130
     │   └── Unsupported                 4220  this environment cannot do that (seed, fork, group score)
     ├── CapacityError                   4290  a limit of the server; `retry_after` says when to come back
@@ -185,6 +189,18 @@ class GroupNotFound(NotFound):
     code = 4045
 
 
+class WorldNotFound(NotFound):
+    """No such world, or another principal's."""
+
+    code = 4046
+
+
+class WorldVersionNotFound(NotFound):
+    """No such version of the world."""
+
+    code = 4047
+
+
 class Conflict(RequestError):
     """The request contradicts what has happened already."""
 
@@ -208,6 +224,18 @@ class EpisodeEnded(Conflict):
     """A call after the end of the episode."""
 
     code = 4093
+
+
+class WorldBusy(Conflict):
+    """An episode plays in the world."""
+
+    code = 4094
+
+
+class WorldMismatch(Conflict):
+    """A world of other tasks."""
+
+    code = 4095
 
 
 class PayloadTooLarge(RequestError):

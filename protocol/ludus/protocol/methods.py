@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from ludus.protocol import episodes as e
+from ludus.protocol import worlds as w
 from ludus.protocol._model import WireModel
 from ludus.protocol.identifiers import METHOD_PREFIX
 from ludus.protocol.modules import METHOD_MODULES, Module
@@ -104,6 +105,26 @@ REPORT_OUTCOMES = Method(
     METHOD_PREFIX + "outcomes/report", e.ReportOutcomesParams, e.ReportOutcomesResult,
     Scope.EPISODES_RUN, "Report task outcomes to the server, for its curriculum.",
 )  # fmt: skip
+LIST_WORLDS = Method(
+    METHOD_PREFIX + "worlds/list", w.ListWorldsParams, w.ListWorldsResult,
+    Scope.EPISODES_RUN, "List the principal's worlds, page by page.",
+)  # fmt: skip
+GET_WORLD = Method(
+    METHOD_PREFIX + "worlds/get", w.GetWorldParams, w.GetWorldResult,
+    Scope.EPISODES_RUN, "Get one world with its versions.",
+)  # fmt: skip
+BRANCH_WORLD = Method(
+    METHOD_PREFIX + "worlds/branch", w.BranchWorldParams, w.BranchWorldResult,
+    Scope.EPISODES_RUN, "Make new worlds that begin as a version of another one.",
+)  # fmt: skip
+RESET_WORLD = Method(
+    METHOD_PREFIX + "worlds/reset", w.ResetWorldParams, w.ResetWorldResult,
+    Scope.EPISODES_RUN, "Bring a world back to the state of an earlier version.",
+)  # fmt: skip
+DELETE_WORLD = Method(
+    METHOD_PREFIX + "worlds/delete", w.DeleteWorldParams, w.DeleteWorldResult,
+    Scope.EPISODES_RUN, "Delete a world with all its versions.",
+)  # fmt: skip
 
 METHODS: Final[Mapping[str, Method[Any, Any]]] = MappingProxyType(
     {
@@ -111,6 +132,7 @@ METHODS: Final[Mapping[str, Method[Any, Any]]] = MappingProxyType(
         for method in (
             LIST_ENVIRONMENTS, LIST_SPLITS, LIST_TASKS, GET_TASK, SAMPLE_TASKS, START, STEP, GRADE,
             REWARDS, GET_EPISODE, FORK, CLOSE, SCORE_GROUP, REPORT_OUTCOMES,
+            LIST_WORLDS, GET_WORLD, BRANCH_WORLD, RESET_WORLD, DELETE_WORLD,
         )
     }
 )  # fmt: skip

@@ -44,11 +44,8 @@ class Module(StrEnum):
     SEATS = "seats"
     """Several agents in one match, each with an episode of its own."""
     WORLDS = "worlds"
-    """Reserved: state that outlives an episode."""
+    """State that outlives an episode, with versions."""
 
-
-RESERVED: Final = frozenset({Module.WORLDS})
-"""Names that this version reserves and does not define; no server announces them."""
 
 METHOD_MODULES: Final[Mapping[str, Module]] = MappingProxyType(
     {
@@ -56,6 +53,11 @@ METHOD_MODULES: Final[Mapping[str, Module]] = MappingProxyType(
         "outcomes/report": Module.SAMPLING,
         "episodes/fork": Module.FORK,
         "groups/score": Module.GROUP_SCORING,
+        "worlds/list": Module.WORLDS,
+        "worlds/get": Module.WORLDS,
+        "worlds/branch": Module.WORLDS,
+        "worlds/reset": Module.WORLDS,
+        "worlds/delete": Module.WORLDS,
     }
 )
 """The methods that belong to a module, without the prefix of all methods."""
@@ -83,6 +85,10 @@ FIELD_MODULES: Final[Mapping[tuple[str, str], Module]] = MappingProxyType(
         ("EpisodeInfo", "onMove"): Module.SEATS,
         ("EpisodeInfo", "moves"): Module.SEATS,
         ("EpisodeInfo", "match"): Module.SEATS,
+        ("EnvironmentInfo", "worlds"): Module.WORLDS,
+        ("StartParams", "world"): Module.WORLDS,
+        ("StartedEpisode", "world"): Module.WORLDS,
+        ("EpisodeInfo", "world"): Module.WORLDS,
     }
 )
 """The fields of the core's wire types that belong to a module, by type and wire name."""

@@ -69,6 +69,7 @@ class Modules(WireModel):
     turns: ModuleSettings | SkipJsonSchema[None] = _Absent
     noise: ModuleSettings | SkipJsonSchema[None] = _Absent
     seats: ModuleSettings | SkipJsonSchema[None] = _Absent
+    worlds: ModuleSettings | SkipJsonSchema[None] = _Absent
 
     @model_serializer(mode="wrap")
     def _leave_out(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:

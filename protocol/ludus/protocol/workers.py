@@ -1,7 +1,8 @@
 """Ids that name the worker which made them, so that a gateway or a plain proxy can route requests by what it sees.
 
 A server process with a worker id writes it, with a dot, into the ids of its episodes (`e_w0.Yt81Lm`), groups
-(`g_w0.Qm42Xa`), play capabilities (`play_w0.AAAA`) and ORS sessions (`w0.5f0c…`). No other id of Ludus has a dot.
+(`g_w0.Qm42Xa`), worlds (`w_w0.Kd83Rt`), play capabilities (`play_w0.AAAA`) and ORS sessions (`w0.5f0c…`). No other id
+of Ludus has a dot.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ EPISODE_HEADER: Final = "Ludus-Episode"
 """The request header in which a client may repeat the id of the episode or group that a `POST /mcp` is about, so that
 proxies can route it without reading its body. A server does not read it."""
 
-_PREFIXES: Final = ("e_", "g_")
+_PREFIXES: Final = ("e_", "g_", "w_")
 _WORKER: Final = re.compile(WORKER_PATTERN)
 _WORKER_DOT: Final = re.compile(rf"({WORKER_PATTERN})\.")
 _CAPABILITY: Final = re.compile(rf"play_({WORKER_PATTERN})\.")
@@ -35,7 +36,7 @@ def is_worker_id(text: str) -> bool:
 
 
 def worker_of(identifier: str) -> str | None:
-    """Return the worker that the id of an episode or a group names; None if it names none."""
+    """Return the worker that the id of an episode, a group or a world names; None if it names none."""
     if "." not in identifier or identifier[:2] not in _PREFIXES:
         return None
     found = _WORKER_DOT.match(identifier, 2)

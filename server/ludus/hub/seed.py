@@ -57,6 +57,7 @@ LIBRARY: Final = {
     "sql": ("databases", "single-turn", "tools"),
     "terminal": ("code", "sandbox", "tools"),
     "workplace": ("office", "tools", "multi-turn"),
+    "company": ("office", "tools", "persistent"),
 }
 """The tags of each environment of the built-in library that the hub publishes."""
 

@@ -35,6 +35,7 @@ try:
     from ludus.server.authoring.seats import Match, SeatedEnvironment
     from ludus.server.authoring.splits import Split
     from ludus.server.authoring.tools import StepContext, tool
+    from ludus.server.authoring.worlds import WorldEnvironment
     from ludus.server.runtime.host import EpisodeHost
     from ludus.server.runtime.limits import ServerLimits
     from ludus.server.tasks.noisy import with_noise
@@ -189,6 +190,7 @@ __all__ = [
     "Verdict",
     "Weighted",
     "WeightedSum",
+    "WorldEnvironment",
     "call_function",
     "check",
     "connect_mcp",

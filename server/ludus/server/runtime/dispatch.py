@@ -33,6 +33,11 @@ HANDLERS: Mapping[str, str] = {
     m.CLOSE.name: "close",
     m.SCORE_GROUP.name: "score_group",
     m.REPORT_OUTCOMES.name: "report_outcomes",
+    m.LIST_WORLDS.name: "list_worlds",
+    m.GET_WORLD.name: "get_world",
+    m.BRANCH_WORLD.name: "branch_world",
+    m.RESET_WORLD.name: "reset_world",
+    m.DELETE_WORLD.name: "delete_world",
 }
 """The host's coroutine for each method."""
 

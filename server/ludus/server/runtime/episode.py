@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
 
     from ludus.server.runtime.matches import RunningMatch
+    from ludus.server.runtime.worlds import Stay, Version
 
 _CLOSED_KEPT = 50_000
 """Closed episodes that are kept at most."""
@@ -75,7 +76,7 @@ class StepRecord:
     """One accepted step, or the grade (`tool` is None): the call and its outcome."""
 
     __slots__ = (
-        "_callbacks", "alone", "answered", "arguments", "clock", "deadline", "digest", "key", "logged", "noise",
+        "_callbacks", "alone", "answered", "arguments", "clock", "deadline", "digest", "key", "left", "logged", "noise",
         "number", "order", "original_result", "outcome", "past", "refused", "saved", "sent", "size", "task", "tool",
         "trace", "turn", "turn_rewards", "watchdog",
     )  # fmt: skip
@@ -114,6 +115,8 @@ class StepRecord:
         """Whether no other call may start until it has settled: a snapshot of the state is taken."""
         self.saved: Saved | None = None
         """The snapshot of the state after it."""
+        self.left: Version | None = None
+        """The state of the world that it left, if it ends the episode well."""
         self.past: StepRecord | None = None
         """The earlier call that this one repeats, whose judged rewards it takes over; dropped when it settles."""
         self.task: asyncio.Task[None] | None = None
@@ -206,8 +209,8 @@ class Episode:
         "account", "active", "asked", "attempt", "began", "end_reason", "entries", "graded", "group", "held", "id",
         "incident", "instance", "journal", "keys", "limits", "match", "match_id", "origin", "owner", "pending",
         "pending_bytes", "prompt", "published", "queue", "records", "recovering", "retired", "row", "sandboxes",
-        "saved", "seat", "secrets", "seed", "shown_chars", "specs", "status", "task", "tools", "toolsets", "turns",
-        "used",
+        "saved", "seat", "secrets", "seed", "shown_chars", "specs", "status", "stay", "task", "tools", "toolsets",
+        "turns", "used",
     )  # fmt: skip
 
     def __init__(
@@ -230,6 +233,8 @@ class Episode:
         """Its match, while it runs; None without seats."""
         self.match_id: str | None = None
         """The id of its match, also after the end."""
+        self.stay: Stay | None = None
+        """Its stay in a world; None if nobody keeps its world."""
         self.toolsets: tuple[Toolset, ...] = ()
         self.sandboxes: EpisodeSandboxes | None = None
         self.attempt: Attempt | None = None
@@ -366,6 +371,8 @@ class Episode:
             digest=digest, fork=fork, origin=self.origin, has_secrets=bool(params.secrets),
             match=self.match_id, seat=self.seat, opponent=params.opponent,
             played=() if self.match is None else tuple(self.match.episodes),
+            world=None if self.stay is None else self.stay.world.id,
+            world_version=0 if self.stay is None else self.stay.version,
         )  # fmt: skip
 
     def ended_error(self) -> EpisodeEnded:
@@ -396,6 +403,7 @@ class Episode:
             match=self.match_id,
             on_move=on_move,
             moves=self.match.moves[self.seat or ""] if self.match is not None and on_move is not None else None,
+            world=None if self.stay is None else self.stay.info,
         )
 
     @property

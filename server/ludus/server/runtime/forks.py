@@ -71,6 +71,12 @@ class Forks:
         published = source.published
         if not published.cls.forkable:
             raise Unsupported(f"environment {published.name!r} is not forkable", environment=published.name)
+        if source.stay is not None:
+            raise Unsupported(
+                f"episode {source.id} plays in world {source.stay.world.id}, which another one cannot do at the same "
+                "time; start an episode in a branch of the world",
+                episode=source.id,
+            )
         if self._snapshots.wanted(published) and source.saved is None:
             raise Unsupported(f"episode {source.id} has ended, and its snapshots are dropped", episode=source.id)
         records = source.records or []

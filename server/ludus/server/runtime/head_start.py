@@ -133,7 +133,7 @@ class HeadStart:
         """Bring an episode up to the last call that can be repeated now."""
         name = history.started.episode
         begun = self._begun.get(name)
-        if history.started.match is not None:  # seats are rebuilt together, by the recovery
+        if history.started.match is not None or history.started.world is not None:  # the recovery knows what they share
             return
         if name in self._unfit or (begun is not None and begun.episode.end_reason is not None):
             return

@@ -20,6 +20,8 @@ from ludus.server.runtime.journal import (
     Started,
     Stored,
     Tallied,
+    WorldDeleted,
+    WorldVersioned,
 )
 
 
@@ -92,11 +94,13 @@ class Histories:
     Attributes:
         episodes: the histories, by id.
         reports: the entries that belong to no episode.
+        worlds: the entries of worlds.
     """
 
     def __init__(self) -> None:
         self.episodes: dict[str, History] = {}
         self.reports: list[Reported | Tallied] = []
+        self.worlds: list[WorldVersioned | WorldDeleted] = []
         self._settled = 0
 
     def add(self, stored: Iterable[Stored]) -> None:
@@ -105,6 +109,8 @@ class Histories:
             entry = one.entry
             if isinstance(entry, Reported | Tallied):
                 self.reports.append(entry)
+            elif isinstance(entry, WorldVersioned | WorldDeleted):
+                self.worlds.append(entry)
             elif isinstance(entry, Started):
                 self.episodes[entry.episode] = History(entry, one.at, one.at)
             elif (history := self.episodes.get(entry.episode)) is not None:

@@ -25,10 +25,12 @@ from ludus.protocol.text import is_unicode
 from ludus.sandbox import Sandboxes
 from ludus.server.auth import CapabilitySigner
 from ludus.server.auth.principal import Principal
+from ludus.server.auth.quotas import Account
 from ludus.server.authoring.environment import Environment
 from ludus.server.runtime.episode import Episode, EpisodeStore, EpisodeView, StepRecord
 from ludus.server.runtime.forks import Forks
 from ludus.server.runtime.group_scores import GroupScores
+from ludus.server.runtime.host_methods import HostMethods
 from ludus.server.runtime.idempotency import IdempotencyCache
 from ludus.server.runtime.ids import Ids
 from ludus.server.runtime.journal import Ended, Journal, committed
@@ -43,6 +45,9 @@ from ludus.server.runtime.startup import StartupHooks
 from ludus.server.runtime.steps import StepCounts, StepRunner
 from ludus.server.runtime.task_sandboxes import open_sandboxes
 from ludus.server.runtime.threads import Workers
+from ludus.server.runtime.world_requests import WorldRequests
+from ludus.server.runtime.world_states import WorldStates
+from ludus.server.runtime.worlds import Worlds
 from ludus.server.tasks.catalog import Catalog
 from ludus.server.tasks.service import TaskService
 
@@ -58,6 +63,8 @@ class HostStats:
     queued: int
     kept: int
     """Episodes in memory, including those that have ended."""
+    worlds: int
+    """Worlds that are kept."""
     started: dict[str, int]
     """Episodes started, by environment."""
     ended: dict[tuple[str, str], int]
@@ -65,7 +72,7 @@ class HostStats:
     steps: StepCounts
 
 
-class EpisodeHost:
+class EpisodeHost(HostMethods):
     """Starts, steps, grades and ends the episodes of some environments.
 
     Use it as an async context manager; leaving it tears down every episode within a time limit.
@@ -105,9 +112,12 @@ class EpisodeHost:
         self.sandboxes = Sandboxes()
         self.startup = StartupHooks(self._workers, self.limits.startup_seconds)
         self.snapshots = Snapshots(journal, self._workers)
+        self.worlds = Worlds(self.limits, self.ids, self.snapshots, journal)
         self._setup = EpisodeSetup(
-            self._workers, self.sandboxes, self.snapshots, self.limits.setup_seconds, self.limits.grace_seconds
-        )
+            self._workers, self.sandboxes, self.snapshots,
+            WorldStates(self._workers, self.snapshots, self.limits.world_bytes), self.limits.setup_seconds,
+            self.limits.grace_seconds,
+        )  # fmt: skip
         self.places = Places(self.limits)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._started, self._ended = Counter[str](), Counter[tuple[str, str]]()
@@ -120,7 +130,8 @@ class EpisodeHost:
         self.runner = StepRunner(
             self.catalog.values(), self._workers, self.journal, self.snapshots, self._end, self.limits
         )
-        self.recovery = Recovery(self.catalog, self.task_service, self._setup, self.runner, self.snapshots)
+        self.recovery = Recovery(self.catalog, self.task_service, self._setup, self.runner, self.snapshots, self.worlds)
+        self.world_requests = WorldRequests(self.worlds, self.journal, self._spawn, ttl)
         self.starts = IdempotencyCache[tuple[Episode, ...]](self._spawn, ttl, lambda g: any(e.id in store for e in g))
         self.forks = Forks(
             store, self.runner, self.snapshots, self.journal, self._open_group, self._close, self._spawn, ttl
@@ -176,34 +187,6 @@ class EpisodeHost:
         self._workers.close()
         self.snapshots.close()
 
-    # ── environments and tasks ─────────────────────────────────────────────────────────────────────────────────────
-
-    async def list_environments(
-        self, params: e.ListEnvironmentsParams, principal: Principal
-    ) -> e.ListEnvironmentsResult:
-        """Return all environments."""
-        return await self.task_service.list_environments()
-
-    async def list_splits(self, params: e.ListSplitsParams, principal: Principal) -> e.ListSplitsResult:
-        """Return the splits of one environment."""
-        return await self.task_service.list_splits(params)
-
-    async def list_tasks(self, params: e.ListTasksParams, principal: Principal) -> e.ListTasksResult:
-        """Return one page of tasks."""
-        return await self.task_service.list(params, principal)
-
-    async def get_task(self, params: e.GetTaskParams, principal: Principal) -> e.GetTaskResult:
-        """Return one task."""
-        return await self.task_service.get(params, principal)
-
-    async def sample_tasks(self, params: e.SampleTasksParams, principal: Principal) -> e.SampleTasksResult:
-        """Return a sample of tasks."""
-        return await self.task_service.sample(params, principal)
-
-    async def report_outcomes(self, params: e.ReportOutcomesParams, principal: Principal) -> e.ReportOutcomesResult:
-        """Record task outcomes for the curriculum."""
-        return await self.task_service.report(params, principal)
-
     # ── starting ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self, params: e.StartParams, principal: Principal) -> e.StartResult:
@@ -240,33 +223,43 @@ class EpisodeHost:
         row = published.row(params.split, index, task)
         seats = seats_to_start(published, params)
         count = params.count * max(1, len(seats))
-        account = await self.places.acquire(principal, count)
-        group = self.ids.group()
-        episodes = [
-            Episode(
-                self.ids.episode(), group, published, row, task, seed, principal.name, limits,
-                self.admit_secrets(params.secrets), self._loop.time(),
-            )
-            for _ in range(count)
-        ]  # fmt: skip
-        take_seats(episodes, seats, params.opponent, self.ids.match)
-        self._running += count
+        async with self.worlds.reserved(published, params.split, task, params, principal) as stays:
+            account = await self.places.acquire(principal, count)
+            group = self.ids.group()
+            episodes = [
+                Episode(
+                    self.ids.episode(), group, published, row, task, seed, principal.name, limits,
+                    self.admit_secrets(params.secrets), self._loop.time(),
+                )
+                for _ in range(count)
+            ]  # fmt: skip
+            take_seats(episodes, seats, params.opponent, self.ids.match)
+            for episode, stay in zip(episodes, stays, strict=False):
+                episode.stay = stay
+            await self._set_up(episodes, params.tools, account, saves=origin is None)
+            for episode in episodes:
+                episode.origin, episode.account = origin, account
+                self.store.add(episode)
+                self.worlds.begin(episode)
+                if self.journal is not None and origin is None:
+                    write_whole(self.journal, episode, episode.started(params, params.key, digest, count, fork=False))
+        self._started[published.name] += count
+        return tuple(episodes)
+
+    async def _set_up(
+        self, episodes: Sequence[Episode], tools: Sequence[str] | None, account: Account, *, saves: bool
+    ) -> None:
+        """Set a group up; if one of its episodes fails, tear all of them down and give their places back."""
+        self._running += len(episodes)
         try:
-            await self._setup.open_all(episodes, params.tools, saves=origin is None)
+            await self._setup.open_all(episodes, tools, saves=saves)
         except BaseException:
-            self._running -= count
-            self.places.release(account, count)
+            self._running -= len(episodes)
+            self.places.release(account, len(episodes))
             for episode in episodes:
                 if episode.instance is not None:
                     await asyncio.shield(self._spawn(self._setup.tear_down(episode, ())))
             raise
-        for episode in episodes:
-            episode.origin, episode.account = origin, account
-            self.store.add(episode)
-            if self.journal is not None and origin is None:
-                write_whole(self.journal, episode, episode.started(params, params.key, digest, count, fork=False))
-        self._started[published.name] += count
-        return tuple(episodes)
 
     def _describe(self, episode: Episode, principal: Principal) -> e.StartedEpisode:
         play = _play_access(self.signer, episode, principal) if self.signer is not None else None
@@ -274,6 +267,7 @@ class EpisodeHost:
             episode=episode.id, task=episode.row, seed=episode.seed, prompt=episode.prompt, tools=episode.specs,
             gradable=episode.published.gradable, limits=episode.limits, play=play,
             turns=episode.published.judges_turns, seat=episode.seat, match=episode.match_id,
+            world=episode.stay.info if episode.stay is not None else None,
         )  # fmt: skip
 
     # ── playing ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -392,6 +386,7 @@ class EpisodeHost:
         running = [r.task for r in records if r.task is not None and r.task is not current]
         self.runner.drain(episode)
         match, entries = episode.match, log_reward_of_match(episode, reason)
+        self.worlds.leave(episode, reason, last)
         if self.journal is not None:
             self.journal.append(Ended(episode.id, reason, episode.incident, entries))
         self._running -= 1
@@ -424,6 +419,7 @@ class EpisodeHost:
         self._running += len(found.running)
         self.places.restore(self.store)
         found.restore_keys(self.starts, self.forks.kept, self.group_scores.kept)
+        self.world_requests.restore(found.worlds)
 
     async def _close(self, episode: Episode) -> None:
         if episode.end_reason is None:
@@ -445,7 +441,7 @@ class EpisodeHost:
                 elif (reason := episode.overdue(now)) is not None:
                     self._end(episode, reason, None)
             self.store.evict(now)
-            for once in (self.starts, self.forks.kept, self.group_scores.kept):
+            for once in (self.starts, self.forks.kept, self.group_scores.kept, self.world_requests):
                 once.evict(now)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -462,7 +458,7 @@ class EpisodeHost:
         """Return counts for metrics and health."""
         return HostStats(
             running=self._running, starting=self.starts.pending, queued=self.places.queued, kept=len(self.store),
-            started=dict(self._started), ended=dict(self._ended), steps=self.runner.counts,
+            worlds=len(self.worlds), started=dict(self._started), ended=dict(self._ended), steps=self.runner.counts,
         )  # fmt: skip
 
 

@@ -32,6 +32,10 @@ class Ids:
         """Return the id of a new match."""
         return f"m_{self._mark}{secrets.token_urlsafe(_BYTES)}"
 
+    def world(self) -> str:
+        """Return the id of a new world."""
+        return f"w_{self._mark}{secrets.token_urlsafe(_BYTES)}"
+
     def session(self) -> str:
         """Return the id of a new ORS session."""
         return f"{self._mark}{uuid.uuid4()}"

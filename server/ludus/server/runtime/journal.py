@@ -69,6 +69,10 @@ class Started:
     """The seats of its match that agents have taken."""
     opponent: str | None = None
     """The strength of the scripted opponents that the start named."""
+    world: str | None = None
+    """The id of its world; None if nobody keeps it."""
+    world_version: int = 0
+    """The version of its world that it began with."""
 
 
 @dataclass(slots=True)  # not frozen, which would double the time to make one: there is one for every call
@@ -173,7 +177,60 @@ class Tallied:
     episode: str = ""
 
 
-Entry = Started | Asked | Settled | Saved | Ended | Evicted | Scored | Reported | Tallied
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldVersioned:
+    """A world has a new version; the first one makes the world. Its state is in the store of snapshots."""
+
+    episode: str
+    """The world's id."""
+    version: int
+    digest: str
+    """The SHA-256 of the state."""
+    size: int
+    """The bytes of the state."""
+    at: float
+    """The Unix time."""
+    by: str | None = None
+    """The episode that made the version."""
+    task: str | None = None
+    """The task of that episode."""
+    reset_to: int | None = None
+    """The earlier version that a reset brought back."""
+    made: WorldMade | None = None
+    """What the world is, with its first version."""
+    key: str | None = None
+    """The key of the request that asked for a branch or a reset."""
+    request: bytes = b""
+    """The digest of that request's params."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldMade:
+    """What a world is."""
+
+    owner: str
+    environment: str
+    environment_version: str
+    split: str
+    tasks: str
+    """What its tasks have in common: `WorldEnvironment.world_of`."""
+    origin: tuple[str, int] | None = None
+    """The world and the version that it is a branch of."""
+    size: int = 1
+    """How many branches the request made."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorldDeleted:
+    """A world was deleted."""
+
+    episode: str
+    """The world's id."""
+
+
+WorldEntry = WorldVersioned | WorldDeleted
+
+Entry = Started | Asked | Settled | Saved | Ended | Evicted | Scored | Reported | Tallied | WorldEntry
 
 OnDurable = Callable[[LudusError | None], None]
 """Called once all earlier entries are durable, or with the error that keeps them from becoming so."""
@@ -344,6 +401,9 @@ class MemoryJournal:
 
     def append(self, entry: Entry) -> None:
         """Append an entry."""
+        if isinstance(entry, WorldDeleted):
+            self.evict(entry.episode)
+            return
         self._entries.setdefault(entry.episode, []).append(entry)
 
     def append_call(self, episode: str, call: SettledCall, outcome: StepResult | LudusError) -> None:

@@ -31,9 +31,15 @@ from ludus.server.runtime.journal import (
     Started,
     Stored,
     Tallied,
+    WorldDeleted,
+    WorldMade,
+    WorldVersioned,
 )
 
-STARTED, ASKED, SETTLED, ENDED, EVICTED, CALLED, REWARDED, SAVED, SCORED, REPORTED, TALLIED = range(11)
+(
+    STARTED, ASKED, SETTLED, ENDED, EVICTED, CALLED, REWARDED, SAVED, SCORED, REPORTED, TALLIED, WORLD_VERSIONED,
+    WORLD_DELETED,
+) = range(13)  # fmt: skip
 """The numbers of the kinds of entries. `CALLED` and `REWARDED` are calls with their results; with `REWARDED`, the call
 added its result's reward to the log."""
 
@@ -48,6 +54,12 @@ _PLAIN: Final = (
 """The fields of `Started` that are JSON values."""
 
 
+_OF_VERSION: Final = ("version", "digest", "size", "at", "by", "task", "reset_to", "key")
+"""The fields of `WorldVersioned` that are JSON values."""
+
+_OF_WORLD: Final = ("owner", "environment", "environment_version", "split", "tasks", "origin", "size")
+
+
 def encode(entry: Entry) -> bytes:
     """Return an entry as bytes, which `decode_all` reads."""
     match entry:
@@ -58,7 +70,7 @@ def encode(entry: Entry) -> bytes:
         case Started():
             body = {name: replace_surrogates(getattr(entry, name)) for name in _PLAIN}
             body |= {"limits": entry.limits, "tools": entry.tools, "prompt": entry.prompt, "digest": entry.digest.hex()}
-            return _framed(STARTED, entry.episode, to_json(body | _of_match(entry)))
+            return _framed(STARTED, entry.episode, to_json(body | _of_match(entry) | _of_world(entry)))
         case Saved():
             return _framed(SAVED, entry.episode, to_json({"step": entry.step, "parts": entry.parts}))
         case Ended():
@@ -76,6 +88,13 @@ def encode(entry: Entry) -> bytes:
             body = {name: getattr(entry, name) for name in ("environment", "split", "counts", "recorded")}
             keys = [(owner, key, digest.hex()) for owner, key, digest in entry.keys]
             return _framed(TALLIED, entry.episode, to_json({**body, "keys": keys}))
+        case WorldVersioned():
+            body = {name: getattr(entry, name) for name in _OF_VERSION if getattr(entry, name) is not None}
+            made = {name: getattr(entry.made, name) for name in _OF_WORLD} if entry.made else None
+            body |= {"request": entry.request.hex(), "made": made}
+            return _framed(WORLD_VERSIONED, entry.episode, to_json(replace_surrogates(body)))
+        case WorldDeleted():
+            return _framed(WORLD_DELETED, entry.episode, b"{}")
 
 
 def encode_call(
@@ -219,6 +238,10 @@ def decode(kind: int, episode: str, body: bytes, outcome: bytes) -> tuple[Entry,
             return (Ended(episode, EndReason(given["reason"]), given["incident"], entries),)
         if kind == EVICTED:
             return (Evicted(episode),)
+        if kind == WORLD_VERSIONED:
+            return (_world_versioned(episode, given),)
+        if kind == WORLD_DELETED:
+            return (WorldDeleted(episode),)
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"an entry of kind {kind} lacks what it needs: {error!r}") from None
     raise ValueError(f"there is no kind {kind} of entries")
@@ -229,6 +252,20 @@ def _of_match(entry: Started) -> dict[str, Any]:
     if entry.match is None:
         return {}
     return {"match": entry.match, "seat": entry.seat, "played": entry.played, "opponent": entry.opponent}
+
+
+def _of_world(entry: Started) -> dict[str, Any]:
+    """Return what only the start of an episode in a world has."""
+    return {} if entry.world is None else {"world": entry.world, "world_version": entry.world_version}
+
+
+def _world_versioned(episode: str, given: dict[str, Any]) -> WorldVersioned:
+    made = given["made"]
+    if made is not None:
+        origin = made.pop("origin")
+        made = WorldMade(**made, origin=None if origin is None else (origin[0], origin[1]))
+    own = {name: given[name] for name in _OF_VERSION if name in given}
+    return WorldVersioned(episode=episode, made=made, request=bytes.fromhex(given["request"]), **own)
 
 
 def _started(episode: str, given: dict[str, Any]) -> Started:
@@ -242,6 +279,8 @@ def _started(episode: str, given: dict[str, Any]) -> Started:
         match=given.get("match"),
         seat=given.get("seat"),
         opponent=given.get("opponent"),
+        world=given.get("world"),
+        world_version=given.get("world_version", 0),
         played=tuple(given.get("played", ())),
         **{name: given[name] for name in _PLAIN},
     )

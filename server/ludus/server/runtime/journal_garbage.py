@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from ludus.server.runtime.journal import Entry, Evicted, Started
+from ludus.server.runtime.journal import Entry, Evicted, Started, WorldDeleted
 from ludus.server.runtime.journal_codec import split
 
 PART_BYTES: Final = 1024 * 1024
@@ -88,6 +88,8 @@ class Garbage:
             self._members.setdefault(entry.group, []).append(entry.episode)
             self._group_of[entry.episode] = entry.group
             self._left.setdefault(entry.group, entry.size)
+        elif isinstance(entry, WorldDeleted):
+            self._droppable.add(entry.episode)
         elif isinstance(entry, Evicted) and (group := self._group_of.pop(entry.episode, None)) is not None:
             self._left[group] -= 1
             if not self._left[group]:

@@ -57,6 +57,17 @@ class ServerLimits(BaseModel):
     grace_seconds: float = Field(default=5.0, ge=0)
     """How long to wait for environment code that was asked to stop."""
 
+    max_worlds: int = Field(default=10_000, ge=0)
+    """Worlds of one token."""
+    world_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
+    """The state of a world. An episode that leaves a larger one makes no new version."""
+    worlds_bytes: int = Field(default=8 * 1024 * 1024 * 1024, ge=1024)
+    """All versions of all worlds together; beyond it, no world is made and no branch."""
+    world_versions: int = Field(default=16, ge=1)
+    """Versions of one world that are kept besides the first one: the latest."""
+    world_idle_seconds: float = Field(default=86_400.0, gt=0)
+    """A world that is not used for this long is deleted."""
+
     def of_episode(self, *tighter: EpisodeLimits | None) -> EpisodeLimits:
         """Return the limits of one episode: for each limit, the least value that is set."""
         return _least((self._own, *(layer for layer in tighter if layer is not None)))

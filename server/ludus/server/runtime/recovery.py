@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ from ludus.server.runtime.episode import Episode
 from ludus.server.runtime.head_start import HeadStart
 from ludus.server.runtime.histories import History, record_of
 from ludus.server.runtime.idempotency import IdempotencyCache
-from ludus.server.runtime.journal import Ended, Journal, Scored
+from ludus.server.runtime.journal import Ended, Journal, Scored, WorldDeleted, WorldVersioned
 from ludus.server.runtime.match_recovery import Seats, join_match, rebuild_match
 from ludus.server.runtime.matches import RunningMatch
 from ludus.server.runtime.repeating import Departed, rebuild, repeat
@@ -47,6 +47,7 @@ from ludus.server.runtime.seats import by_match
 from ludus.server.runtime.setup import EpisodeSetup
 from ludus.server.runtime.snapshots import Snapshots
 from ludus.server.runtime.steps import OnEnd, StepRunner
+from ludus.server.runtime.worlds import Worlds
 from ludus.server.tasks.catalog import Catalog
 from ludus.server.tasks.service import TaskService
 
@@ -70,6 +71,7 @@ class Found:
     starts: list[Restored] = field(default_factory=list)
     forks: list[Restored] = field(default_factory=list)
     scored: list[Scored] = field(default_factory=list)
+    worlds: Sequence[WorldVersioned | WorldDeleted] = ()
 
     def restore_keys(
         self, starts: IdempotencyCache[tuple[Episode, ...]], forks: IdempotencyCache[Episode],
@@ -111,19 +113,22 @@ class Recovery:
         setup: sets episodes up.
         runner: repeats their calls.
         snapshots: restores their states.
+        worlds: the worlds that they play in.
 
     Attributes:
         counts: how many episodes there were.
     """
 
     def __init__(
-        self, catalog: Catalog, tasks: TaskService, setup: EpisodeSetup, runner: StepRunner, snapshots: Snapshots
-    ) -> None:
+        self, catalog: Catalog, tasks: TaskService, setup: EpisodeSetup, runner: StepRunner, snapshots: Snapshots,
+        worlds: Worlds,
+    ) -> None:  # fmt: skip
         self._catalog = catalog
         self._tasks = tasks
         self._setup = setup
         self._runner = runner
         self._snapshots = snapshots
+        self._worlds = worlds
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._begun: dict[str, int] = {}
         """How many calls the episodes have that are set up already, by id."""
@@ -143,7 +148,12 @@ class Recovery:
             read.add(journal.stored())
         read.forget_old(kept_seconds)
         histories = read.episodes
-        found, groups, matches = Found(), dict[str, list[Episode]](), dict[str, RunningMatch[Episode]]()
+        found, groups, matches = (
+            Found(worlds=read.worlds),
+            dict[str, list[Episode]](),
+            dict[str, RunningMatch[Episode]](),
+        )
+        self._worlds.restore(read.worlds)
         for name, history in list(histories.items()):
             begun = self.head_start.take(history)
             episode = begun.episode if begun is not None else await self._build(history)
@@ -151,6 +161,8 @@ class Recovery:
                 del histories[name]
                 continue
             join_match(matches, episode, history)
+            if history.started.world is not None:
+                self._worlds.rejoin(episode, history.started, running=history.ended is None)
             groups.setdefault(episode.group, []).append(episode)
             found.scored += history.scored
             if not history.evicted:
@@ -164,8 +176,8 @@ class Recovery:
                 restored = (started.owner, started.key, started.digest, tuple(members))
                 (found.forks if started.fork else found.starts).append(restored)
         await self.head_start.discard()
-        journal.compact(histories, self._tasks.reports.restore(read.reports))
-        self._snapshots.keep_only(found.running)
+        journal.compact([*histories, *self._worlds], self._tasks.reports.restore(read.reports))
+        self._snapshots.keep_only([*found.running, *self._worlds])
         self.counts.running += len(found.running)
         if found.running:
             log.info("rebuilding %d running episodes from the journal", len(found.running))
@@ -272,6 +284,8 @@ class Recovery:
             raise Departed("its start gave secrets, which no journal holds")
         if started.version != replace_surrogates(cls.version):
             raise Departed(f"it began in version {started.version} of its environment")
+        if started.world is not None and (episode.stay is None or episode.stay.begins_with is None):
+            raise Departed(f"version {started.world_version} of its world {started.world} is gone")
         if cls.durable == "none":
             raise Departed("its environment is not durable")
         if cls.outside_effects and (unsettled := history.unsettled()):

@@ -40,6 +40,7 @@ from ludus.server.runtime.startup import StartupHooks
 from ludus.server.runtime.steps import StepRunner
 from ludus.server.runtime.task_sandboxes import open_sandboxes
 from ludus.server.runtime.threads import Workers
+from ludus.server.runtime.world_states import WorldStates
 from ludus.server.tasks.catalog import Catalog, Published
 from ludus.server.tasks.service import TaskService
 
@@ -114,9 +115,11 @@ class Reexecution:
             sandboxes = Sandboxes()
             stack.push_async_callback(sandboxes.aclose)
             self._tasks = TaskService(self._catalog, self._workers, None)
+            worlds = WorldStates(self._workers, self._snapshots, self._limits.world_bytes)
             self._setup = EpisodeSetup(
-                self._workers, sandboxes, self._snapshots, self._limits.setup_seconds, self._limits.grace_seconds
-            )
+                self._workers, sandboxes, self._snapshots, worlds, self._limits.setup_seconds,
+                self._limits.grace_seconds,
+            )  # fmt: skip
             self._runner = StepRunner([self.published], self._workers, None, self._snapshots, self._end, self._limits)
             startup = StartupHooks(self._workers, self._limits.startup_seconds)
             stack.push_async_callback(startup.aclose)
@@ -287,6 +290,11 @@ def _refuse(published: Published, history: History) -> None:
         raise Unsupported(
             f"it is the seat {history.started.seat!r} of match {history.started.match}, which cannot be executed again "
             "without the steps of the other seats"
+        )
+    if history.started.world is not None:
+        raise Unsupported(
+            f"it played in version {history.started.world_version} of world {history.started.world}, which only its "
+            "server has"
         )
     if published.cls.outside_effects:
         raise Unsupported("its environment acts on the outside (`outside_effects`), so its calls must not run again")

@@ -21,6 +21,7 @@ from ludus.server.runtime.seats import by_match
 from ludus.server.runtime.snapshots import Snapshots
 from ludus.server.runtime.task_sandboxes import sandbox_of
 from ludus.server.runtime.threads import Workers
+from ludus.server.runtime.world_states import WorldStates
 from ludus.server.web.logs import episode_secrets
 
 log = logging.getLogger("ludus.server.episodes")
@@ -32,9 +33,11 @@ class EpisodeSetup:
     """Sets episodes up, and tears them down."""
 
     def __init__(
-        self, workers: Workers, sandboxes: Sandboxes, snapshots: Snapshots, setup_seconds: float, grace_seconds: float
-    ) -> None:
+        self, workers: Workers, sandboxes: Sandboxes, snapshots: Snapshots, worlds: WorldStates, setup_seconds: float,
+        grace_seconds: float,
+    ) -> None:  # fmt: skip
         self._workers = workers
+        self._worlds = worlds
         self._snapshots = snapshots
         self._sandboxes = sandboxes
         self._setup_seconds = setup_seconds
@@ -70,6 +73,9 @@ class EpisodeSetup:
                 what = "the sandbox"
                 if published.sandboxed:
                     instance.sandboxes = episode.sandboxes = await self._lease(episode)
+                if published.worlds is not None:
+                    what = "the world"
+                    await self._worlds.give(episode)
                 what = "setup"
                 if published.has_setup:
                     await self._run(episode, instance.setup)

@@ -106,7 +106,7 @@ class Snapshots:
             parts["files"] = (await episode.sandboxes.agent.snapshot()).data
         if instance._rng is not None:
             parts["rng"] = json.dumps(instance._rng.getstate()).encode()
-        digests = await self._in_lane(episode.id, self._put, episode.id, parts)
+        digests = await self.in_lane(episode.id, self._put, episode.id, parts)
         self.taken += 1
         self.bytes += sum(map(len, parts.values()))
         return Saved(episode.id, step, digests)
@@ -123,7 +123,7 @@ class Snapshots:
             dropped = [episode.saved.pop(step) for step in steps[1:-2:2]]  # the last one is not yet durable
             left = {digest for one in episode.saved.values() for digest in one.parts.values()}
             unused = {digest for one in dropped for digest in one.parts.values()} - left
-            self._in_lane(episode.id, self.store.drop, episode.id, unused)
+            self.in_lane(episode.id, self.store.drop, episode.id, unused)
 
     def nearest(self, saved: Mapping[int, Saved] | None, upto: int) -> Saved | None:
         """Return the last snapshot of a state up to a step; None if there is none."""
@@ -136,7 +136,7 @@ class Snapshots:
         Raises:
             EpisodeFailed: the author's `restore` failed, or a part is not there.
         """
-        parts = await self._in_lane(saved.episode, self._get, saved)
+        parts = await self.in_lane(saved.episode, self._get, saved)
         instance = episode.instance
         if "rng" in parts:
             version, words, rest = json.loads(parts["rng"])
@@ -157,7 +157,7 @@ class Snapshots:
         """
         saved = {step: one for step, one in (source.saved or {}).items() if step <= upto}
         digests = {digest for one in saved.values() for digest in one.parts.values()}
-        if not await self._in_lane(episode.id, self.store.share, source.id, episode.id, digests):
+        if not await self.in_lane(episode.id, self.store.share, source.id, episode.id, digests):
             raise Unsupported(f"episode {source.id} has ended, and its snapshots are dropped")
         episode.saved = {step: Saved(episode.id, step, one.parts) for step, one in saved.items()}
 
@@ -168,7 +168,7 @@ class Snapshots:
 
             def forget(error: LudusError | None) -> None:
                 if error is None and not self._closed:
-                    self._in_lane(episode.id, self.store.forget, episode.id)
+                    self.in_lane(episode.id, self.store.forget, episode.id)
 
             if self._journal is None:
                 forget(None)
@@ -192,7 +192,7 @@ class Snapshots:
         offload = episode.published.cls.blocking and not inspect.iscoroutinefunction(method)
         return await user_code.run(self._workers.share(episode.published.name), offload, method, *given)
 
-    def _in_lane(self, episode: str, function: Callable[..., T], *given: Any) -> asyncio.Future[T]:
+    def in_lane(self, episode: str, function: Callable[..., T], *given: Any) -> asyncio.Future[T]:
         """Let the store do something for an episode, after what it was given for this episode before."""
         lane = self._lanes[crc32(episode.encode()) % LANES]
         return asyncio.get_running_loop().run_in_executor(lane, function, *given)

@@ -18,6 +18,7 @@ takes a `Call` and returns a `Call`, and an environment has only those that it n
     _timed                        time spent, by environment
     _written_ahead                waits for the journal                              (if the class acts on the outside)
     snapshots.saving              a snapshot of the state                            (if the class is durable by them)
+    WorldStates.leaving_state     the next version of the world, at the end          (if the class has worlds)
     step_limits.limited           cut the observation; steps, observations and memory that end the episode
     scoring.judging_turns         rewards of turns that end with the step            (if the class judges turns)
     _refusing                     the agent's mistakes become results
@@ -67,6 +68,7 @@ from ludus.server.runtime.snapshots import Snapshots, saving
 from ludus.server.runtime.step_limits import NOT_RECEIVED, TOOL_NAME_CHARS, StepLimits
 from ludus.server.runtime.threads import Share, Workers
 from ludus.server.runtime.traced import traced
+from ludus.server.runtime.world_states import WorldStates
 from ludus.server.tasks.catalog import Published
 
 STEP_SECONDS: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0)
@@ -121,6 +123,7 @@ class StepRunner:
         self._journal = journal
         self._snapshots = snapshots
         self._on_end = on_end
+        self._worlds = WorldStates(workers, snapshots, limits.world_bytes)
         self._loop = asyncio.get_running_loop()
         self._tracing = workers.tracing
         self.counts = StepCounts()
@@ -331,6 +334,8 @@ class StepRunner:
         if cls._binding is not None and (rubric := cls._binding.turn) is not None:
             call, grade = scoring.judging_turns(call, rubric, share), scoring.judging_turns(grade, rubric, share)
         call, grade = self._limits.limited(call), self._limits.limited(grade)
+        if published.worlds is not None:
+            call, grade = self._worlds.leaving_state(call), self._worlds.leaving_state(grade)
         if self._snapshots.wanted(published):
             call = saving(call, self._snapshots, cls.snapshot_every)
         if cls.outside_effects and self._journal is not None:

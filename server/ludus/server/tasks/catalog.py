@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pydantic_core import to_jsonable_python
 
-from ludus.protocol.episodes import EnvironmentInfo, SeatInfo, SplitInfo, SplitType, TaskRow, ToolSpec
+from ludus.protocol.episodes import EnvironmentInfo, SeatInfo, SplitInfo, SplitType, TaskRow, ToolSpec, WorldsInfo
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, SplitNotFound, Unsupported
 from ludus.protocol.identifiers import SUBMIT_TOOL
 from ludus.protocol.messages import VALIDATION_NAMES, did_you_mean
@@ -26,6 +26,7 @@ from ludus.server.authoring.seat_checks import check_seats
 from ludus.server.authoring.seats import WAIT_TOOL, Match, SeatedEnvironment
 from ludus.server.authoring.splits import SPLIT_TYPES, Split
 from ludus.server.authoring.tools import Tool, collect, collect_shared
+from ludus.server.authoring.worlds import WorldEnvironment, check_no_seats_with_worlds, check_worlds
 from ludus.server.runtime import user_code
 from ludus.server.tasks.curriculum import Curriculum
 
@@ -79,6 +80,8 @@ class Published:
     """The tools that the catalog shows: the class's own, then those of `Environment.catalog_tools`."""
     match: type[Match[Any]] | None = None
     """The class of its matches; None without seats."""
+    worlds: type[WorldEnvironment[Any, Any]] | None = None
+    """The class, if it has worlds."""
     curricula: defaultdict[str, Curriculum] = field(default_factory=lambda: defaultdict(Curriculum))
     """The curriculum of each split, made when it is first used."""
     rows: dict[tuple[str, int], TaskRow] = field(default_factory=dict)
@@ -168,6 +171,7 @@ class Published:
                 for seat in self.seats
             ),
             opponents=self.opponents,
+            worlds=None if self.worlds is None else WorldsInfo(chain=self.worlds.chain_length),
         )
 
     def split_infos(self) -> tuple[SplitInfo, ...]:
@@ -234,6 +238,7 @@ def publish(name: str, cls: type[Environment[Any]]) -> Published:
     _check_class(cls, where)
     check_durability(cls, where)
     tools = _tools(cls, where)
+    check_no_seats_with_worlds(cls, where)
     check_seats(cls, where, tools.values())
     gradable = cls.grade is not Environment.grade
     has_task_tools = cls.task_tools is not Environment.task_tools
@@ -255,6 +260,7 @@ def publish(name: str, cls: type[Environment[Any]]) -> Published:
         judges_turns=cls._binding is not None and cls._binding.turn is not None,
         overlaps=has_task_tools or any(tool.concurrent for tool in tools.values()),
     )
+    published.worlds = check_worlds(cls, where, published.splits, overlaps=published.overlaps)
     published.written_ahead = published.overlaps or cls.outside_effects
     bases = [base for base in cls.__mro__ if issubclass(base, Environment)]
     _check_filters([name, *map(published_name, bases)], cls.version, published.splits)

@@ -82,7 +82,7 @@ class FromGateway:
     async def _tell_load(self, send: Send) -> None:
         self._lease.renew()
         stats = self._host.stats()
-        load = Load(running=stats.running, starting=stats.starting, queued=stats.queued, kept=stats.kept)
+        load = Load(running=stats.running, starting=stats.starting, queued=stats.queued, kept=stats.kept + stats.worlds)
         await _answer(send, load.model_dump_json().encode())
 
 

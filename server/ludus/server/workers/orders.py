@@ -58,4 +58,4 @@ class Load(BaseModel):
     starting: int
     queued: int
     kept: int
-    """Episodes in memory, including those that have ended."""
+    """Episodes in memory, including those that have ended, and worlds: a worker that has any is still needed."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 OFFERED_EVERYWHERE: Final = frozenset(
     {
         Module.INITIALIZE, Module.START_TOOL, Module.LIMITS, Module.SAMPLING, Module.FORK, Module.GROUP_SCORING,
-        Module.TURNS, Module.NOISE, Module.SECRETS, Module.SEATS,
+        Module.TURNS, Module.NOISE, Module.SECRETS, Module.SEATS, Module.WORLDS,
     }
 )  # fmt: skip
 """The modules that the server offers over HTTP and over stdio."""

@@ -1,0 +1,235 @@
+"""Five days of work in a generated company that remembers what was done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import count
+from typing import Final
+
+from ludus.environments._partition import FreshTests, SplitName, digest, fresh_tests
+from ludus.environments.company.chains import (
+    DAYS,
+    Chain,
+    cast_of,
+    goal_of,
+    history,
+    judged,
+    least_items,
+    spoils,
+    today_of,
+)
+from ludus.environments.company.office import APPS, desk_of
+from ludus.environments.company.story import stories
+from ludus.environments.workplace import exploits
+from ludus.environments.workplace.apps.desk import Desk
+from ludus.environments.workplace.briefing import briefing
+from ludus.environments.workplace.drafts import Case
+from ludus.environments.workplace.environment import reward_of
+from ludus.environments.workplace.goals import DONE, LEVELS, Goal, Level
+from ludus.environments.workplace.grading import Outcome
+from ludus.environments.workplace.world.companies import names
+from ludus.environments.workplace.world.store import Store
+from ludus.protocol import Answer, Call, EpisodeLimits, Reward, StepResult, text_of
+from ludus.server import Private, Split, Task, WorldEnvironment
+
+CHAINS: Final[Mapping[SplitName, int]] = {"validation": 200, "test": 200}
+"""The number of chains of the splits that end. Training never does."""
+
+_NOTHING_LEFT: Final = (
+    "What I wanted to ask for today needs the records that we worked on in the days before, and they are not there any "
+    "more. Change nothing, and tell me that there is nothing to do."
+)
+_STAYS: Final = (
+    "The company goes on: what you did on earlier days is there, and what you change today stays. A change that nobody "
+    "asked for also makes the work of the days after worthless. "
+)
+
+
+class CompanyTask(Task):
+    """The request of a day."""
+
+    difficulty: Level
+    company: str
+    """The name of the company, which determines the split."""
+    day: int
+    """The day of the chain, from 1 to 5."""
+    story: Private[str]
+    """The story that the chain tells."""
+    draw: Private[int]
+    """The seed of the story."""
+    origin: Private[str] = ""
+    """The secret from which a fresh company for tests is drawn; empty for others."""
+
+
+@dataclass(slots=True)
+class World:
+    """A company that remembers.
+
+    Attributes:
+        store: its database.
+        spoiled: whether a day has left a change that nobody asked for.
+    """
+
+    store: Store
+    spoiled: bool = False
+
+
+def chain_of(task: CompanyTask) -> Chain:
+    """Return the chain of a task."""
+    return Chain(task.company, task.origin, task.difficulty, task.story, task.draw)
+
+
+def make_chain(split: SplitName, levels: Sequence[Level], number: int, secret: str = "") -> Chain:
+    """Return the chain with a number; levels take turns, then stories, then companies."""
+    which, level = divmod(number, len(levels))
+    kinds = list(stories())
+    turn, kind = divmod(which, len(kinds))
+    known = names(split, secret)
+    return Chain(
+        known[(turn + kind) % len(known)], secret, levels[level], kinds[kind],
+        digest(f"company:{split}:{levels[level]}:{kinds[kind]}:{turn}:{secret}") >> 11,
+    )  # fmt: skip
+
+
+def make_task(split: SplitName, levels: Sequence[Level], index: int) -> CompanyTask:
+    """Return the task of the training split at an index."""
+    number, day = divmod(index, DAYS)
+    return _task(make_chain(split, levels, number), day, f"{split}-{index}")
+
+
+def _task(chain: Chain, day: int, id: str) -> CompanyTask:
+    return CompanyTask(
+        id=id, difficulty=chain.level, company=chain.company, day=day + 1, story=chain.story, draw=chain.draw,
+        origin=chain.origin,
+    )  # fmt: skip
+
+
+@cache
+def _chains(split: SplitName, levels: tuple[Level, ...], fresh: FreshTests | None) -> Sequence[Chain]:
+    """Return all chains of a split that ends, none of them twice."""
+    found: dict[str, Chain] = {}
+    for number in count():
+        if len(found) == CHAINS[split]:
+            break
+        chain = make_chain(split, levels, number, fresh.secret if fresh else "")
+        found.setdefault(f"{chain.company}|{chain.story}|{cast_of(chain)}", chain)
+    return list(found.values())
+
+
+def held_out_task(split: SplitName, levels: tuple[Level, ...], index: int) -> CompanyTask:
+    """Return the task of the split for validation or test at an index."""
+    fresh = fresh_tests() if split == "test" else None
+    number, day = divmod(index, DAYS)
+    prefix = f"{split}-{fresh.name}" if fresh else split
+    return _task(_chains(split, levels, fresh)[number], day, f"{prefix}-{index}")
+
+
+def _splits(*levels: Level) -> dict[str, Split[CompanyTask]]:
+    held_out: dict[str, Split[CompanyTask]] = {
+        split: Split.lazy(partial(held_out_task, split, levels), DAYS * number) for split, number in CHAINS.items()
+    }
+    return {"train": Split.generated(partial(make_task, "train", levels)), **held_out}
+
+
+class Company(WorldEnvironment[CompanyTask, World]):
+    """Work five days in a generated company that remembers: each day goes on with what the earlier ones have left."""
+
+    version = "0.1.0"
+    splits = _splits(*LEVELS)
+    variants = {level: {"splits": _splits(level)} for level in LEVELS}
+    toolsets = APPS
+    chain_length = DAYS
+    reward_range = (0.0, 1.0)
+    limits = EpisodeLimits(max_steps=60)
+    forkable = True
+    blocking = False
+
+    desk: Desk
+    """What the tools work on."""
+
+    @classmethod
+    def world_of(cls, task: CompanyTask) -> str:
+        """Return the chain: no other one shares its world."""
+        return chain_of(task).text
+
+    def new_world(self) -> World:
+        """Return the company as it is if all days before were done."""
+        return World(Store(history(chain_of(self.task), self.task.day - 1)))
+
+    def save_world(self) -> bytes:
+        """Return the database, and whether it is spoiled, also by this day."""
+        spoiled = self.world.spoiled or spoils(self._outcome(""))
+        return json.dumps({"spoiled": spoiled}).encode() + b"\n" + self.world.store.image()
+
+    def load_world(self, saved: bytes) -> World:
+        """Return a company as it was saved."""
+        head, _, image = saved.partition(b"\n")
+        return World(Store(image), json.loads(head)["spoiled"])
+
+    def setup(self) -> None:
+        """Find out what is wanted, given the company as it is, and add what the day brings."""
+        chain, day, store = chain_of(self.task), self.task.day - 1, self.world.store
+        goal, case = goal_of(chain, day, store)
+        self._nothing_left = goal is None
+        if goal is None:
+            me = case.company.person.get(cast_of(chain).get("me", ""), case.company.employees[0])
+            goal = Goal(_NOTHING_LEFT, me, ())
+        self._goal = goal
+        self._today = today_of(chain, day)
+        self.desk = desk_of(goal, case, store)
+
+    def teardown(self) -> None:
+        """Free the database."""
+        if "world" in self.__dict__:
+            self.world.store.close()
+
+    def prompt(self) -> str:
+        """Return who the agent works for, the rules, the request and the form of the answer."""
+        return briefing(self._goal.me, self.task.company, self._today.isoformat(), self._goal.request, _STAYS)
+
+    def grade(self, answer: str) -> Reward:
+        """Compare the changes of the day and the answer with what was wanted, given the company as it was."""
+        void = ""
+        if self.world.spoiled:
+            void = "an earlier day left a change that nobody asked for"
+        elif self._nothing_left or (not self._goal.changes and self._goal.answer == DONE):
+            void = "earlier days have not left what this day is about"
+        return reward_of(self._outcome(answer), least_items(chain_of(self.task), self.task.day - 1), void)
+
+    def _outcome(self, answer: str) -> Outcome:
+        if "desk" not in self.__dict__:  # a new world, before the episode
+            return Outcome()
+        return judged(self._goal, self.world.store, answer, self.desk.today, self.desk.domain)
+
+    @classmethod
+    def oracle(cls, task: CompanyTask) -> Generator[Call | Answer, StepResult, None]:
+        """Do the day in a company in which all days before were done.
+
+        Raises:
+            RuntimeError: a call was refused, or did not show what the agent has to learn from it.
+        """
+        goal, _ = _goal_in_order(task)
+        for step in goal.steps:
+            result = yield Call(step.tool, step.arguments)
+            text = text_of(result.content)
+            lacking = [one for one in step.shows if one not in text]
+            if result.error is not None or lacking:
+                raise RuntimeError(f"{task.story} day {task.day} ({task.id}): {step} does not show {lacking}: {text}")
+        yield Answer(f"Answer: {goal.answer}")
+
+    @classmethod
+    def exploits(cls, task: CompanyTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return the policies of `workplace`, on the day of the task."""
+        goal, case = _goal_in_order(task)
+        return exploits.policies(goal, case)
+
+
+def _goal_in_order(task: CompanyTask) -> tuple[Goal, Case]:
+    """Return what a task wants if all days before were done. The objects of the case stay usable."""
+    chain = chain_of(task)
+    goal, case = goal_of(chain, task.day - 1, Store(history(chain, task.day - 1)))
+    assert goal is not None
+    return goal, case
