@@ -170,6 +170,53 @@ class RolloutConfig(Section):
         return self
 
 
+class SelfPlayConfig(Section):
+    """Matches in environments with seats: who plays the seats that the policy does not learn from."""
+
+    mode: Literal["self", "pool"] = "self"
+    """`self`: the policy plays all seats of a match and learns from each. `pool`: it plays one seat, and frozen
+    snapshots of it, which are not learned from, play the others."""
+    seats: tuple[str, ...] = ()
+    """The seats that the policy takes against others, drawn for each group; all when empty."""
+    scripted: dict[str, Share] = Field(default_factory=dict)
+    """The environment's scripted opponents that take the other seats in a share of the groups: strength → share."""
+    current: Share = 0.0
+    """For `pool`: the share of the groups in which the policy plays all seats, as with `self`."""
+    size: Positive = 8
+    """The most snapshots in the pool. A new one takes the place of the oldest."""
+    every: Positive = 10
+    """Steps between two snapshots. The first one is the policy before the first step."""
+    draw: Literal["uniform", "recent", "pfsp"] = "pfsp"
+    """How a snapshot is drawn: all alike, one of the newest `recent`, or by the policy's win rate against each
+    (prioritized fictitious self-play, Vinyals et al. 2019, AlphaStar)."""
+    recent: Positive = 3
+    """The number of snapshots for `draw = "recent"`."""
+    priority: Literal["hard", "even"] = "hard"
+    """The weight of a snapshot that the policy beats with probability x, for `pfsp`: (1 - x)^`power`, which prefers
+    the strongest, or x(1 - x), which prefers equals."""
+    power: Rate = 2.0
+    """The exponent for `priority = "hard"`."""
+    window: Positive = 64
+    """The number of newest matches against a snapshot that its win rate is computed from."""
+    loaded: Positive = 4
+    """The most snapshots that the torch engine holds in memory at once; groups that need others wait."""
+    waiting: Literal["trainer", "policy"] = "trainer"
+    """Who calls the tool `wait` when it is another seat's move: the trainer, so that each turn of the policy is a move
+    and these calls are not trained on, or the policy itself."""
+    evaluate_scripted: tuple[str, ...] | None = None
+    """The scripted opponents of evaluations; all that the environment has when left out."""
+    evaluate_pool: Count = 2
+    """The number of snapshots to evaluate against: the first policy, and then the newest ones."""
+
+    @model_validator(mode="after")
+    def _shares(self) -> Self:
+        if self.mode == "self" and self.current:
+            raise ValueError('current is for mode = "pool"; with "self" the policy plays all seats anyway')
+        if (total := sum(self.scripted.values()) + self.current) > 1:
+            raise ValueError(f"the shares of scripted and current add up to {total:g}; at most 1 is possible")
+        return self
+
+
 class TorchEngineConfig(Section):
     """The embedded engine."""
 
@@ -492,6 +539,8 @@ class TrainConfig(Section):
     """How the environments share the groups. `--mix FILE` takes this table and the environments from a mix file."""
     rollouts: RolloutConfig = RolloutConfig()
     """How episodes are run."""
+    self_play: SelfPlayConfig | None = None
+    """Self-play in environments with seats. When left out, the policy plays the first seat against scripts."""
     engine: EngineConfig = EngineConfig()
     """The inference engine that samples."""
     advantages: AdvantageConfig = AdvantageConfig()
@@ -519,6 +568,8 @@ class TrainConfig(Section):
             check_stages([environment.stage for environment in self.environments])
         if self.rollouts.harness is not None and self.evaluation.persistent:
             raise ValueError("evaluation.persistent is for the trainer's own loop and not for a harness")
+        if self.self_play is not None:
+            self._check_self_play()
         if self.advantages.credit == "monte_carlo":
             if self.rollouts.harness is not None:
                 raise ValueError(
@@ -530,3 +581,18 @@ class TrainConfig(Section):
                     "at least 2"
                 )
         return self
+
+    def _check_self_play(self) -> None:
+        """Raise `ValueError` if a setting cannot be combined with `self_play`."""
+        if self.rollouts.harness is not None:
+            raise ValueError("self_play is for the trainer's own loop and not for a harness")
+        if self.advantages.credit == "monte_carlo":
+            raise ValueError('self_play excludes advantages.credit = "monte_carlo": a match cannot be forked')
+        if self.self_play and self.self_play.mode == "pool" and self.engine.kind == "vllm":
+            if self.engine.vllm.sync != "lora":
+                raise ValueError('self_play.mode = "pool" with vLLM needs engine.vllm.sync = "lora"')
+        if self.mix.kind != "fixed" or any(one.curriculum or one.stages for one in self.environments):
+            raise ValueError(
+                "self_play excludes curriculum, stages and mixes that follow results: what a match earns depends on "
+                "the opponent and not only on the task"
+            )
