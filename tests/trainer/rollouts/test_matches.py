@@ -370,8 +370,8 @@ async def test_an_evaluation_plays_each_seat_against_each_scripted_opponent_and_
     server = await serve(Counting)
 
     def perfect(prompt: str, rng: random.Random) -> str:
-        left = int(re.findall(r"(\d+) left", prompt)[-1])
-        return call("take", count=left % 4 or 1)
+        left = re.findall(r"(\d+) left", prompt)
+        return call("take", count=int(left[-1]) % 4 or 1) if left else call("recall")
 
     policy.script = perfect
     config = configured(server.url, {"mode": "pool"})

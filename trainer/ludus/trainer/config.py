@@ -188,12 +188,11 @@ class SelfPlayConfig(Section):
     """Steps between two snapshots. The first one is the policy before the first step."""
     draw: Literal["uniform", "recent", "pfsp"] = "pfsp"
     """How a snapshot is drawn: all alike, one of the newest `recent`, or by the policy's win rate against each
-    (prioritized fictitious self-play, Vinyals et al. 2019, AlphaStar)."""
+    (prioritized fictitious self-play; Vinyals et al. 2019, doi:10.1038/s41586-019-1724-z)."""
     recent: Positive = 3
     """The number of snapshots for `draw = "recent"`."""
     priority: Literal["hard", "even"] = "hard"
-    """The weight of a snapshot that the policy beats with probability x, for `pfsp`: (1 - x)^`power`, which prefers
-    the strongest, or x(1 - x), which prefers equals."""
+    """The weight in `pfsp` of a snapshot that is beaten with probability x: (1 - x)^`power`, or x(1 - x)."""
     power: Rate = 2.0
     """The exponent for `priority = "hard"`."""
     window: Positive = 64
@@ -201,8 +200,7 @@ class SelfPlayConfig(Section):
     loaded: Positive = 4
     """The most snapshots that the torch engine holds in memory at once; groups that need others wait."""
     waiting: Literal["trainer", "policy"] = "trainer"
-    """Who calls the tool `wait` when it is another seat's move: the trainer, so that each turn of the policy is a move
-    and these calls are not trained on, or the policy itself."""
+    """Who calls the tool `wait` when it is another seat's move; the trainer's calls are not trained on."""
     evaluate_scripted: tuple[str, ...] | None = None
     """The scripted opponents of evaluations; all that the environment has when left out."""
     evaluate_pool: Count = 2
@@ -412,6 +410,8 @@ class SftConfig(Section):
     demonstrations."""
     reward: float | None = None
     """The lowest reward of an episode to learn from; None uses all episodes that did not fail."""
+    held_out: bool = False
+    """Allow episodes of splits that are not for training, such as test."""
     steps: Positive = 100
     """Optimizer steps."""
     batch: Positive = 32
@@ -427,6 +427,8 @@ class DpoConfig(Section):
     """Files of trajectories; in each task, an episode of higher reward is preferred to one of lower reward."""
     beta: Rate = 0.1
     """Strength of the reference."""
+    held_out: bool = False
+    """As in `sft`."""
     margin: Annotated[float, Field(ge=0)] = 0.0
     """The minimum difference of rewards in a pair."""
     steps: Positive = 100
@@ -588,9 +590,9 @@ class TrainConfig(Section):
             raise ValueError("self_play is for the trainer's own loop and not for a harness")
         if self.advantages.credit == "monte_carlo":
             raise ValueError('self_play excludes advantages.credit = "monte_carlo": a match cannot be forked')
-        if self.self_play and self.self_play.mode == "pool" and self.engine.kind == "vllm":
-            if self.engine.vllm.sync != "lora":
-                raise ValueError('self_play.mode = "pool" with vLLM needs engine.vllm.sync = "lora"')
+        pool = self.self_play is not None and self.self_play.mode == "pool"
+        if pool and self.engine.kind == "vllm" and self.engine.vllm.sync != "lora":
+            raise ValueError('self_play.mode = "pool" with vLLM needs engine.vllm.sync = "lora"')
         if self.mix.kind != "fixed" or any(one.curriculum or one.stages for one in self.environments):
             raise ValueError(
                 "self_play excludes curriculum, stages and mixes that follow results: what a match earns depends on "

@@ -77,10 +77,8 @@ class SeatPolicy:
         self._turns = 0
 
     async def __call__(self, conversation: Conversation) -> PolicyResult:
-        """Return the call of `wait` after another seat has moved, and else the policy's turn. A match that has ended
-        before the seat's first move has no turn: the call is not run then."""
-        first = conversation.turn == 1
-        if (self._waits and await self._wait()) or (first and (await self._episode.info()).end_reason is not None):
+        """Return the call of `wait` after another seat has moved, and else the policy's turn."""
+        if self._waits and await self._wait():
             return Call(WAIT_TOOL)
         if self._turns == self._config.max_turns:
             return Turn((), stopped="turn_limit")
