@@ -10,8 +10,16 @@ from typing import Any
 
 import pytest
 
-from ludus.environments.connect_four.board import Position, best_columns, choose, forced_win, position_after
-from ludus.environments.connect_four.environment import LEVELS, ConnectFourMatch, make_task
+from ludus.environments._partition import SECRET_VARIABLE, SplitName, split_of
+from ludus.environments.connect_four.board import (
+    Position,
+    best_columns,
+    canonical,
+    choose,
+    forced_win,
+    position_after,
+)
+from ludus.environments.connect_four.environment import LEVELS, ConnectFourMatch, ConnectFourTask, make_task
 from ludus.environments.connect_four.openings import COUNTS, PLIES, find_openings, openings
 from ludus.protocol import EndReason, text_of
 from ludus.protocol import episodes as e
@@ -58,6 +66,29 @@ def test_the_board_follows_the_plain_rules() -> None:
                 wins += 1
                 break
     assert wins > 200
+
+
+def test_a_secret_gives_other_test_openings_with_other_ids_and_the_same_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tasks(split: SplitName) -> list[ConnectFourTask]:
+        return [make_task(split, ("easy", "medium"), index) for index in range(20)]
+
+    public = {split: tasks(split) for split in ("train", "validation", "test")}
+    boards = {canonical(task.opening) for found in public.values() for task in found}
+    monkeypatch.setenv(SECRET_VARIABLE, "no one knows this")
+    fresh = tasks("test")
+    assert tasks("test") == fresh, "the same secret gives the same tasks"
+    assert {task.id for task in fresh}.isdisjoint(task.id for task in public["test"])
+    assert not any("no one" in task.id for task in fresh)
+    assert len({canonical(task.opening) for task in fresh}) == 20
+    assert boards.isdisjoint(canonical(task.opening) for task in fresh)
+    for task in fresh:
+        assert split_of(f"connect_four:{canonical(task.opening)}") == "test"
+        assert forced_win(position_after(task.opening), task.win_in) is not None
+        assert forced_win(position_after(task.opening), task.win_in - 2) is None
+    assert tasks("train") == public["train"]
+    assert tasks("validation") == public["validation"]
+    monkeypatch.setenv(SECRET_VARIABLE, "another")
+    assert {task.id for task in tasks("test")}.isdisjoint(task.id for task in fresh)
 
 
 def plain_value(position: Position, column: int, depth: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -254,7 +255,13 @@ def _failed(step: StepRecord) -> bool:
 
 def _is_held_out(split: str, selection: Selection) -> bool:
     known = selection.training_splits
-    return split not in known if known is not None else split.lower() in HELD_OUT_NAMES
+    return split not in known if known is not None else is_held_out(split)
+
+
+def is_held_out(split: str) -> bool:
+    """Return whether a split is not for training, by its name: recorded episodes do not have the type of their split.
+    Of a name with several parts, such as `hard-test` or `test/2025`, one part is enough."""
+    return not HELD_OUT_NAMES.isdisjoint(re.split(r"[^a-z0-9]+", split.lower()))
 
 
 def _is_prompt(item: Item) -> bool:

@@ -20,8 +20,9 @@ from ludus.protocol.items import CallItem, Item, OutputItem, text_message, to_js
 from ludus.protocol.rewards import Reward
 from ludus.protocol.trajectory import Failure, Trajectory
 from ludus.rendering import Renderer
-from ludus.trainer.config import SftConfig
+from ludus.trainer.config import DpoConfig, SftConfig
 from ludus.trainer.errors import ConfigError
+from ludus.trainer.learning.dpo import preference_pairs
 from ludus.trainer.learning.losses import Tokens, linear_objective
 from ludus.trainer.learning.sft import demonstrations, own_episodes, render, sft_batches, shuffled
 from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus, Sample
@@ -59,6 +60,24 @@ def recorded(path: Path, *trajectories: Trajectory) -> Path:
         for one in trajectories:
             writer.write(one)
     return path
+
+
+@pytest.mark.parametrize("split", ["test", "Validation", "hard-test", "dev"])
+def test_episodes_of_splits_that_are_not_for_training_are_refused_unless_allowed(
+    split: str, renderer: Renderer, tmp_path: Path
+) -> None:
+    row = TaskRow(id="t", split=split, index=0, fields={})
+    held_out = trajectory(1.0).model_copy(update={"split": split, "task": row})
+    path = recorded(tmp_path / "mixed.jsonl", trajectory(1.0), held_out)
+    with pytest.raises(ConfigError, match=rf"not for training: 1 of '{split}' among 2.*sft.held_out = true"):
+        demonstrations(SftConfig(demonstrations=(path,)), renderer, context=1000)
+    allowed = demonstrations(SftConfig(demonstrations=(path,), held_out=True), renderer, context=1000)
+    assert len(allowed) == 2
+    worse = trajectory(0.0, sample=1).model_copy(update={"split": split, "task": row})
+    pairs = recorded(tmp_path / "pairs.jsonl", held_out, worse)
+    with pytest.raises(ConfigError, match=r"dpo.held_out = true"):
+        preference_pairs(DpoConfig(trajectories=(pairs,)), renderer, context=1000)
+    assert preference_pairs(DpoConfig(trajectories=(pairs,), held_out=True), renderer, context=1000)
 
 
 def own_sample(*turn_tokens: int) -> Sample:

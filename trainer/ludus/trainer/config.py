@@ -170,6 +170,51 @@ class RolloutConfig(Section):
         return self
 
 
+class SelfPlayConfig(Section):
+    """Matches in environments with seats: who plays the seats that the policy does not learn from."""
+
+    mode: Literal["self", "pool"] = "self"
+    """`self`: the policy plays all seats of a match and learns from each. `pool`: it plays one seat, and frozen
+    snapshots of it, which are not learned from, play the others."""
+    seats: tuple[str, ...] = ()
+    """The seats that the policy takes against others, drawn for each group; all when empty."""
+    scripted: dict[str, Share] = Field(default_factory=dict)
+    """The environment's scripted opponents that take the other seats in a share of the groups: strength → share."""
+    current: Share = 0.0
+    """For `pool`: the share of the groups in which the policy plays all seats, as with `self`."""
+    size: Positive = 8
+    """The most snapshots in the pool. A new one takes the place of the oldest."""
+    every: Positive = 10
+    """Steps between two snapshots. The first one is the policy before the first step."""
+    draw: Literal["uniform", "recent", "pfsp"] = "pfsp"
+    """How a snapshot is drawn: all alike, one of the newest `recent`, or by the policy's win rate against each
+    (prioritized fictitious self-play; Vinyals et al. 2019, doi:10.1038/s41586-019-1724-z)."""
+    recent: Positive = 3
+    """The number of snapshots for `draw = "recent"`."""
+    priority: Literal["hard", "even"] = "hard"
+    """The weight in `pfsp` of a snapshot that is beaten with probability x: (1 - x)^`power`, or x(1 - x)."""
+    power: Rate = 2.0
+    """The exponent for `priority = "hard"`."""
+    window: Positive = 64
+    """The number of newest matches against a snapshot that its win rate is computed from."""
+    loaded: Positive = 4
+    """The most snapshots that the torch engine holds in memory at once; groups that need others wait."""
+    waiting: Literal["trainer", "policy"] = "trainer"
+    """Who calls the tool `wait` when it is another seat's move; the trainer's calls are not trained on."""
+    evaluate_scripted: tuple[str, ...] | None = None
+    """The scripted opponents of evaluations; all that the environment has when left out."""
+    evaluate_pool: Count = 2
+    """The number of snapshots to evaluate against: the first policy, and then the newest ones."""
+
+    @model_validator(mode="after")
+    def _shares(self) -> Self:
+        if self.mode == "self" and self.current:
+            raise ValueError('current is for mode = "pool"; with "self" the policy plays all seats anyway')
+        if (total := sum(self.scripted.values()) + self.current) > 1:
+            raise ValueError(f"the shares of scripted and current add up to {total:g}; at most 1 is possible")
+        return self
+
+
 class TorchEngineConfig(Section):
     """The embedded engine."""
 
@@ -365,6 +410,8 @@ class SftConfig(Section):
     demonstrations."""
     reward: float | None = None
     """The lowest reward of an episode to learn from; None uses all episodes that did not fail."""
+    held_out: bool = False
+    """Allow episodes of splits that are not for training, such as test."""
     steps: Positive = 100
     """Optimizer steps."""
     batch: Positive = 32
@@ -380,6 +427,8 @@ class DpoConfig(Section):
     """Files of trajectories; in each task, an episode of higher reward is preferred to one of lower reward."""
     beta: Rate = 0.1
     """Strength of the reference."""
+    held_out: bool = False
+    """As in `sft`."""
     margin: Annotated[float, Field(ge=0)] = 0.0
     """The minimum difference of rewards in a pair."""
     steps: Positive = 100
@@ -492,6 +541,8 @@ class TrainConfig(Section):
     """How the environments share the groups. `--mix FILE` takes this table and the environments from a mix file."""
     rollouts: RolloutConfig = RolloutConfig()
     """How episodes are run."""
+    self_play: SelfPlayConfig | None = None
+    """Self-play in environments with seats. When left out, the policy plays the first seat against scripts."""
     engine: EngineConfig = EngineConfig()
     """The inference engine that samples."""
     advantages: AdvantageConfig = AdvantageConfig()
@@ -519,6 +570,8 @@ class TrainConfig(Section):
             check_stages([environment.stage for environment in self.environments])
         if self.rollouts.harness is not None and self.evaluation.persistent:
             raise ValueError("evaluation.persistent is for the trainer's own loop and not for a harness")
+        if self.self_play is not None:
+            self._check_self_play()
         if self.advantages.credit == "monte_carlo":
             if self.rollouts.harness is not None:
                 raise ValueError(
@@ -530,3 +583,18 @@ class TrainConfig(Section):
                     "at least 2"
                 )
         return self
+
+    def _check_self_play(self) -> None:
+        """Raise `ValueError` if a setting cannot be combined with `self_play`."""
+        if self.rollouts.harness is not None:
+            raise ValueError("self_play is for the trainer's own loop and not for a harness")
+        if self.advantages.credit == "monte_carlo":
+            raise ValueError('self_play excludes advantages.credit = "monte_carlo": a match cannot be forked')
+        pool = self.self_play is not None and self.self_play.mode == "pool"
+        if pool and self.engine.kind == "vllm" and self.engine.vllm.sync != "lora":
+            raise ValueError('self_play.mode = "pool" with vLLM needs engine.vllm.sync = "lora"')
+        if self.mix.kind != "fixed" or any(one.curriculum or one.stages for one in self.environments):
+            raise ValueError(
+                "self_play excludes curriculum, stages and mixes that follow results: what a match earns depends on "
+                "the opponent and not only on the task"
+            )

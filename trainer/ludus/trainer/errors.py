@@ -16,6 +16,9 @@ Each message says what happened, to which input, and what to do. `ludus train` p
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class TrainerError(Exception):
     """Anything that ends a run on purpose."""
@@ -64,3 +67,15 @@ class Interrupted(TrainerError):
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)
         self.exit_code = 128 + number
+
+
+@contextmanager
+def unwrap_exception_group() -> Iterator[None]:
+    """Raise only the first error of a task group."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from error.__cause__

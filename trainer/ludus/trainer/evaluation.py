@@ -14,16 +14,18 @@ from ludus.client.seeds import derive_seed
 from ludus.client.summary import SUCCESS_TOLERANCE, pass_at_k, pass_hat_k, wilson
 from ludus.protocol.episodes import TaskRow
 from ludus.trainer.config import TrainConfig
-from ludus.trainer.errors import RolloutError
-from ludus.trainer.rollouts.episodes import Player, unwrap_exception_group
+from ludus.trainer.errors import RolloutError, unwrap_exception_group
+from ludus.trainer.rollouts.episodes import Player
 from ludus.trainer.rollouts.sampler import ConnectedEnvironment, GroupSpec, TaskSampler
 from ludus.trainer.rollouts.summary import no_value_message
 from ludus.trainer.samples import RolloutGroup, scored_rewards
+from ludus.trainer.self_play.results import against_all, seated_metrics, whole_tasks
 
 if TYPE_CHECKING:
     from ludus.rendering import Renderer
     from ludus.trainer.engines.base import Engine
     from ludus.trainer.rollouts.harness import HarnessPlayer
+    from ludus.trainer.self_play.frozen import SelfPlay
 
 PERSISTENCE: Final = 16
 """How many times the persistent baseline samples a turn again, at most."""
@@ -47,8 +49,11 @@ async def evaluate(
     *,
     persistent: bool = False,
     harness: HarnessPlayer | None = None,
+    matches: SelfPlay | None = None,
 ) -> Evaluation:
     """Run the held-out tasks of every environment. Tasks and seeds are the same in every evaluation of every run.
+
+    In self-play, environments with seats are played against each opponent of `evaluated_plans`, from each seat.
 
     Args:
         engine: the engine that holds the policy.
@@ -59,6 +64,7 @@ async def evaluate(
             `PERSISTENCE` times. Environments that grade a final message are left out, and no episodes are returned;
             the metrics are named `evaluation/<label>/persistent/…`.
         harness: the program that plays the episodes; None for the trainer's own loop.
+        matches: how matches are played; None without self-play.
 
     Raises:
         RolloutError: no episode of any environment was scored.
@@ -74,14 +80,18 @@ async def evaluate(
         persistence=PERSISTENCE if persistent else 0,
         wait_for_all=True,
         harness=harness,
+        matches=matches,
     )
     environments = [known for known in source.evaluated if not (persistent and known.info.gradable)]
-    draws = [draw for environment in environments for draw in held_out(environment, chosen.split, chosen.tasks)]
+    draws = [
+        draw for environment in environments
+        for draw in against_all(held_out(environment, chosen.split, chosen.tasks), source.opponents)
+    ]  # fmt: skip
 
     async def play(draw: GroupSpec) -> RolloutGroup:
         rollouts = await player.group(draw, chosen.samples)
         task = rollouts[-1].trajectory.task.id
-        return RolloutGroup(draw.task.index, draw.environment.label, task, rollouts, engine.version)
+        return RolloutGroup(draw.task.index, draw.environment.label, task, rollouts, engine.version, draw.plan)
 
     with unwrap_exception_group():
         async with asyncio.TaskGroup() as tasks:
@@ -92,7 +102,10 @@ async def evaluate(
     metrics: dict[str, float] = {}
     for environment in environments:
         own = [group for group in groups if group.environment == environment.label]
-        figures = evaluation_metrics(own, chosen.samples, chosen.threshold)
+        if any(group.plan is not None for group in own):
+            figures = evaluation_metrics(whole_tasks(own), 1, chosen.threshold) | seated_metrics(own, environment.info)
+        else:
+            figures = evaluation_metrics(own, chosen.samples, chosen.threshold)
         prefix = f"evaluation/{environment.label}{'/persistent' if persistent else ''}"
         metrics |= {f"{prefix}/{name}": value for name, value in figures.items()}
     return Evaluation(metrics, () if persistent else groups)

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from ludus.protocol.trajectory import Trajectory
 from ludus.rendering.samples import Sample
+from ludus.trainer.self_play.pool import MatchPlan
 
 __all__ = [
     "Rollout",
@@ -48,6 +49,8 @@ class Rollout:
     """The client's record, with the conversation as text."""
     parse_errors: int = 0
     """The number of turns in which a tool call could not be parsed."""
+    seat: str = ""
+    """The seat that it played, in self-play; empty otherwise."""
     continuations: Mapping[int, tuple[Rollout, ...]] = field(default_factory=dict[int, "tuple[Rollout, ...]"])
     """For each state that was forked, by the number of turns before it: how the policy played on from there. Their
     samples and rewards begin with the turns that they share; tokens of these do not count as sampled."""
@@ -84,6 +87,21 @@ class RolloutGroup:
     """All rollouts, failed ones included."""
     version: int
     """The newest version of the weights when the group started."""
+    plan: MatchPlan | None = None
+    """Who played the seats of its matches, in self-play."""
+
+    @property
+    def by_seat(self) -> list[tuple[Rollout, ...]]:
+        """The rollouts of each seat, failed ones included; only these are compared with each other."""
+        seats: dict[str, list[Rollout]] = {}
+        for rollout in self.rollouts:
+            seats.setdefault(rollout.seat, []).append(rollout)
+        return [tuple(own) for own in seats.values()]
+
+    @property
+    def least_scored(self) -> int:
+        """The number of scored rollouts, of the seat that has the fewest."""
+        return min((len(scored(own)) for own in self.by_seat), default=0)
 
     @property
     def scored(self) -> tuple[Rollout, ...]:

@@ -18,7 +18,8 @@ from ludus.rendering import Renderer
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.engines.base import Engine, WeightUpdate
 from ludus.trainer.engines.canary import TEXT, Canary
-from ludus.trainer.errors import Interrupted, LearningError, TrainerError
+from ludus.trainer.engines.frozen import frozen_engines
+from ludus.trainer.errors import Interrupted, LearningError, TrainerError, unwrap_exception_group
 from ludus.trainer.evaluation import evaluate
 from ludus.trainer.learning.batch import make_batch
 from ludus.trainer.learning.idle import IdleSteps
@@ -26,11 +27,12 @@ from ludus.trainer.learning.model import load_model, model_folder
 from ludus.trainer.learning.parallel import Parallel
 from ludus.trainer.logs import RunLog
 from ludus.trainer.rollouts.collector import Collector
-from ludus.trainer.rollouts.episodes import Player, unwrap_exception_group
+from ludus.trainer.rollouts.episodes import Player
 from ludus.trainer.rollouts.harness import HarnessPlayer, open_harness
 from ludus.trainer.rollouts.sampler import TaskSampler, open_source
 from ludus.trainer.rollouts.summary import TaskSolved
 from ludus.trainer.samples import RolloutGroup
+from ludus.trainer.self_play.frozen import FOLDER, FrozenPolicies, SelfPlay
 from ludus.trainer.stopping import StopRequest, stop_requests
 from ludus.trainer.warm_up import WarmUp
 from ludus.trainer.worker import Worker, WorkerGroup, worker_loop
@@ -49,6 +51,7 @@ async def train(config: TrainConfig, parallel: Parallel) -> None:
         try:
             await run.warm_up.run(run)
             await run.sync()  # before any rollout, so that rollouts always use the learner's weights
+            await run.snapshot()
             async with run.collector:
                 run.collector.on_weights_updated(run.step)
                 await run.steps()
@@ -94,6 +97,8 @@ class Run:
     canary: Canary
     harness: HarnessPlayer | None = None
     """The program that plays the episodes; None for the trainer's own loop."""
+    matches: SelfPlay | None = None
+    """How matches are played; None without self-play."""
     step: int = 0
     """The number of batches learned from, which is the version of the learner's weights."""
     evaluated: int = -1
@@ -132,6 +137,7 @@ class Run:
         waited = time.perf_counter() - clock
         metrics |= await self.learn(groups)
         metrics |= await self.sync()
+        await self.snapshot()
         self.collector.on_weights_updated(self.step)
         seconds, sampled = time.perf_counter() - clock, self.collector.sampled - self.sampled
         self.sampled += sampled
@@ -145,13 +151,14 @@ class Run:
         """Run `count` groups of episodes with the current policy and return them."""
         await self.sync()
         player = Player(
-            self.engine, self.renderer, self.config.rollouts, self.source.episode_slots, harness=self.harness
-        )
+            self.engine, self.renderer, self.config.rollouts, self.source.episode_slots, harness=self.harness,
+            matches=self.matches,
+        )  # fmt: skip
 
         async def play(number: int) -> RolloutGroup:
             draw = await self.source.draw(number)
             rollouts = await player.group(draw, self.config.rollouts.group_size)
-            return RolloutGroup(number, draw.environment.label, draw.task.id, rollouts, self.step)
+            return RolloutGroup(number, draw.environment.label, draw.task.id, rollouts, self.step, draw.plan)
 
         with unwrap_exception_group():
             async with self.stop.interruptible(), asyncio.TaskGroup() as tasks:
@@ -195,6 +202,16 @@ class Run:
         difference = await self.canary.check(lambda ids: self.workers.command(Worker.logprobs, ids))
         return {"time/sync": time.perf_counter() - clock, "canary/difference": difference}
 
+    async def snapshot(self) -> None:
+        """Add the policy to the pool of frozen opponents, if that is due."""
+        if self.matches is None or self.source.opponents is None:
+            return
+        if (name := self.source.opponents.due(self.step)) is not None:
+            adapter = self.config.engine.kind == "vllm"
+            folder = self.matches.frozen.folder / name
+            await self.workers.command(Worker.save_adapter if adapter else Worker.export, folder)
+            self.source.opponents.add(name)
+
     def evaluation_due(self) -> bool:
         """Return whether to evaluate before the next step. An interrupted evaluation is due again."""
         if self.evaluated == self.step:
@@ -207,9 +224,9 @@ class Run:
             clock = time.perf_counter()
             async with self.stop.interruptible():
                 parts = (self.engine, self.renderer, self.source, self.config)
-                metrics, groups = await evaluate(*parts, harness=self.harness)
+                metrics, groups = await evaluate(*parts, harness=self.harness, matches=self.matches)
                 if self.step == 0 and self.config.evaluation.persistent:
-                    metrics |= (await evaluate(*parts, persistent=True)).metrics
+                    metrics |= (await evaluate(*parts, persistent=True, matches=self.matches)).metrics
             self.evaluated = self.step
             self.log.rollouts(self.step, groups, held_out=True)
             self.log.metrics(self.step, {**metrics, "time/evaluation": time.perf_counter() - clock})
@@ -223,6 +240,9 @@ class Run:
             warming = self.warm_up.unfinished(self.config)
             await self.workers.command(Worker.save, self.warm_up.steps if warming else self.step, state, warming)
             self.saved = self.progress
+            if self.matches is not None and self.source.opponents is not None:
+                folder = self.config.output / "checkpoints"
+                await asyncio.to_thread(self.matches.frozen.prune, self.source.opponents.members, folder)
 
     async def save_at_exit(self, error: BaseException | None) -> None:
         """Save the progress before the run ends. If an error ends it, add a note to the error that says what was saved.
@@ -293,7 +313,8 @@ async def _open(config: TrainConfig, parallel: Parallel, stack: AsyncExitStack, 
     engine = await open_engine(config, parallel.device)
     stack.push_async_callback(engine.aclose)
     harness = await stack.enter_async_context(open_harness(config.rollouts, engine, renderer))
-    collector = Collector(config, engine, renderer, source, harness)
+    matches = await _open_self_play(config, engine, parallel.device, stack)
+    collector = Collector(config, engine, renderer, source, harness, matches)
     warm_up, measured = WarmUp(), None
     if resumed is not None:
         collector.load_state(resumed["collector"])
@@ -305,11 +326,23 @@ async def _open(config: TrainConfig, parallel: Parallel, stack: AsyncExitStack, 
     )
     run = Run(
         config, workers, engine, renderer, source, log, collector, stop, warm_up, IdleSteps(config), canary, harness,
-        step,
+        matches, step,
     )  # fmt: skip
     run.evaluated = log.evaluated
     run.saved = None if resumed is None else run.progress
     return run
+
+
+async def _open_self_play(
+    config: TrainConfig, engine: Engine, device: torch.device, stack: AsyncExitStack
+) -> SelfPlay | None:
+    """Return how matches are played; None without self-play."""
+    if config.self_play is None:
+        return None
+    opening = frozen_engines(config, engine, device)
+    frozen = FrozenPolicies(config.output / FOLDER, opening, config.self_play.loaded)
+    stack.push_async_callback(frozen.aclose)
+    return SelfPlay(config.self_play, frozen)
 
 
 async def open_engine(config: TrainConfig, device: torch.device) -> Engine:
@@ -332,4 +365,5 @@ async def open_engine(config: TrainConfig, device: torch.device) -> Engine:
         folder=config.output / "vllm",
         device=device,
         lora=config.model.lora,
+        frozen=0 if config.self_play is None else config.self_play.loaded,
     )

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from ludus.environments._partition import SPLITS, SplitName
 from ludus.environments.connect_four.board import HEIGHT, WIDTH, choose, forced_win, position_after
-from ludus.environments.connect_four.openings import COUNTS, openings
+from ludus.environments.connect_four.openings import COUNTS, opening_at
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult, text_of
 from ludus.server import Match, SeatedEnvironment, Split, Task, ToolError, tool
 
@@ -51,9 +51,9 @@ def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) 
     """Return the task at an index; difficulties take turns."""
     place, kind = divmod(index, len(difficulties))
     level = LEVELS[difficulties[kind]]
-    opening = openings(split, level.plies)[place]
+    opening, prefix = opening_at(split, level.plies, place)
     return ConnectFourTask(
-        id=f"{split}-{index}", opening=opening, opponent=level.opponent, win_in=level.plies,
+        id=f"{prefix}-{index}", opening=opening, opponent=level.opponent, win_in=level.plies,
         difficulty=difficulties[kind],
     )  # fmt: skip
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import resources
 from typing import Final
 
-from ludus.environments._partition import SplitName, split_of
+from ludus.environments._partition import FreshTests, SplitName, digest, fresh_tests, split_of
 from ludus.environments.connect_four.board import Position, canonical, forced_win, position_after
 
 PLIES: Final = (3, 5, 7)
@@ -34,6 +34,41 @@ def openings(split: SplitName, plies: int) -> tuple[str, ...]:
     return tuple(moves for number, moves in lines if int(number) == plies and _split_of(moves) == split)
 
 
+def opening_at(split: SplitName, plies: int, place: int) -> tuple[str, str]:
+    """Return the moves of an opening, and the prefix of its task's id. Where `LUDUS_TEST_SECRET` is set, those of the
+    split test are drawn from it: each hard one takes a fifth of a second of search, when it is first asked for."""
+    fresh = fresh_tests() if split == "test" else None
+    if fresh is None:
+        return openings(split, plies)[place], split
+    return _fresh_openings(fresh, plies)(place), f"{split}-{fresh.name}"
+
+
+@cache
+def _fresh_openings(fresh: FreshTests, plies: int) -> Callable[[int], str]:
+    """Return a function from a place to the opening there, which draws only as many as are asked for."""
+    rng = random.Random(digest(f"connect_four:{plies}:{fresh.secret}"))
+    seen = {canonical(moves) for moves in openings("test", plies)}
+    found: list[str] = []
+
+    def at(place: int) -> str:
+        while len(found) <= place:
+            moves = _random_moves(rng)
+            if moves is None or _split_of(moves) != "test" or canonical(moves) in seen:
+                continue
+            seen.add(canonical(moves))
+            if plies_to_win(moves, plies) == plies:
+                found.append(moves)
+        return found[place]
+
+    return at
+
+
+def plies_to_win(moves: str, most: int) -> int:
+    """Return after how many plies the first player wins, if it is one of 1 and `PLIES` up to `most`; 0 otherwise."""
+    position = position_after(moves)
+    return next((one for one in (1, *PLIES) if one <= most and forced_win(position, one) is not None), 0)
+
+
 def find_openings(seed: int = 1) -> Iterator[tuple[int, str]]:
     """Yield plies and moves of new openings until each split has as many as `COUNTS` says."""
     rng = random.Random(seed)
@@ -44,7 +79,7 @@ def find_openings(seed: int = 1) -> Iterator[tuple[int, str]]:
         if moves is None or (position := canonical(moves)) in seen:
             continue
         seen.add(position)
-        plies = next((one for one in (1, *PLIES) if forced_win(position_after(moves), one) is not None), 0)
+        plies = plies_to_win(moves, PLIES[-1])
         place = (_split_of(moves), plies)
         if place in missing:
             missing[place] -= 1

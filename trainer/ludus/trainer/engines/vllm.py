@@ -86,6 +86,7 @@ class VllmEngine:
         folder: Path,
         device: torch.device | None = None,
         lora: LoraConfig | None = None,
+        frozen: int = 0,
     ) -> Self:
         """Find or launch the servers, check that they can be used for training, and connect the weight transfer.
 
@@ -97,6 +98,7 @@ class VllmEngine:
             folder: the folder for the log of a launched server, and for weights when `config.folder` is not set.
             device: the learner's device, for NCCL.
             lora: the adapter, for `sync = "lora"`.
+            frozen: the most frozen adapters that are served at once, for a launched server.
 
         Raises:
             ConfigError: a server cannot be used; the message names each flag and variable that it lacks.
@@ -116,7 +118,7 @@ class VllmEngine:
         weights: Weights | None = None
         try:
             if config.launch:
-                launched = await launch(config, http, model, dtype, context, folder, lora, device)
+                launched = await launch(config, http, model, dtype, context, folder, lora, device, frozen)
                 servers = VllmServers([launched], config.sync_seconds)
             await together(server.wait_ready(config.start_seconds) for server in servers)
             replicas = await together(inspect(server, config, dtype, context, lora) for server in servers)
@@ -135,6 +137,22 @@ class VllmEngine:
 
     async def generate(self, ids: Sequence[int], sampling: Sampling, *, seed: int, session: str) -> Generation:
         """See `Engine.generate`."""
+        async with self._adapter() as adapter:
+            return await self._generate(ids, sampling, seed, session, adapter)
+
+    async def frozen(self, folder: Path) -> FrozenAdapter:
+        """Return an engine that samples with the adapter in a folder, on the same servers; for `sync = "lora"`.
+
+        Raises:
+            EngineError: a server refused the adapter.
+        """
+        assert isinstance(self._weights, LoraAdapters)
+        self._check()
+        return FrozenAdapter(self, self._weights, await self._weights.load_frozen(folder))
+
+    async def _generate(
+        self, ids: Sequence[int], sampling: Sampling, seed: int, session: str, adapter: str | None
+    ) -> Generation:
         parameters = {
             # Every parameter that a model's own generation_config could change is set explicitly.
             **{"temperature": sampling.temperature, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "n": 1},
@@ -143,11 +161,10 @@ class VllmEngine:
             **{"seed": seed % 2**63, "logprobs": 0, "detokenize": False},
         }
         version = self.version
-        async with self._adapter() as adapter:
-            if session not in self._homes:
-                self._homes[session] = min(self.replicas, key=lambda replica: replica.sessions)
-                self._homes[session].sessions += 1
-            answer = await self._ask(self._homes[session], ids, parameters, adapter)
+        if session not in self._homes:
+            self._homes[session] = min(self.replicas, key=lambda replica: replica.sessions)
+            self._homes[session].sessions += 1
+        answer = await self._ask(self._homes[session], ids, parameters, adapter)
         (choice,) = answer["choices"]
         if choice["finish_reason"] not in ("stop", "length"):
             raise EngineError(f"vLLM ended a generation of version {version} with {choice['finish_reason']!r}")
@@ -265,6 +282,33 @@ class VllmEngine:
             call.cancel()
 
 
+@dataclass(frozen=True, slots=True)
+class FrozenAdapter:
+    """An engine that samples with one LoRA adapter, which never changes."""
+
+    engine: VllmEngine
+    adapters: LoraAdapters
+    name: str
+
+    @property
+    def context(self) -> int:
+        """See `Engine`."""
+        return self.engine.context
+
+    async def generate(self, ids: Sequence[int], sampling: Sampling, *, seed: int, session: str) -> Generation:
+        """See `Engine.generate`."""
+        return await self.engine._generate(ids, sampling, seed, session, self.name)
+
+    async def forget(self, session: str) -> None:
+        """See `Engine.forget`."""
+        await self.engine.forget(session)
+
+    async def aclose(self) -> None:
+        """Unload the adapter."""
+        with suppress(EngineError):
+            await self.adapters.unload_frozen(self.name)
+
+
 async def launch(
     config: VllmEngineConfig,
     http: aiohttp.ClientSession,
@@ -274,6 +318,7 @@ async def launch(
     folder: Path,
     lora: LoraConfig,
     device: torch.device,
+    frozen: int = 0,
 ) -> VllmServer:
     """Start `vllm serve` with the flags that training needs. `config.arguments` come last and take precedence.
 
@@ -290,7 +335,8 @@ async def launch(
         arguments.append("--no-enable-chunked-prefill")
     if config.sync == "lora":
         rank = next((rank for rank in _LORA_RANKS if rank >= lora.rank), _LORA_RANKS[-1])
-        arguments += ["--enable-lora", f"--max-lora-rank={rank}", "--max-loras=2", "--max-cpu-loras=8"]
+        arguments += ["--enable-lora", f"--max-lora-rank={rank}"]
+        arguments += [f"--max-loras={2 + frozen}", f"--max-cpu-loras={8 + frozen}"]
         arguments += ["--lora-target-modules", *lora.targets]
         variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
     else:

@@ -241,6 +241,8 @@ class LoraAdapters:
         self._servers = servers
         self._prefix = f"ludus-{secrets.token_hex(4)}"  # a server may have served another run
         self._loaded: list[str] = []
+        self._frozen: list[str] = []
+        """The adapters that an update does not unload."""
         self.running: Counter[str] = Counter()
         """The number of open requests, by the adapter's name."""
 
@@ -266,9 +268,24 @@ class LoraAdapters:
         self._loaded.append(name)
         await self._unload([old for old in self._loaded[:-1] if not self.running[old]])
 
+    async def load_frozen(self, folder: Path) -> str:
+        """Load an adapter that stays until `unload_frozen`, and return its name on the servers."""
+        name = f"{self._prefix}-{folder.name}-{secrets.token_hex(2)}"
+        path = str(folder.absolute())  # noqa: ASYNC240 - asks the system for its folder only
+        await self._servers.post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": path})
+        self._frozen.append(name)
+        return name
+
+    async def unload_frozen(self, name: str) -> None:
+        """Unload an adapter of `load_frozen`."""
+        self._frozen.remove(name)
+        await self._servers.post("/v1/unload_lora_adapter", {"lora_name": name})
+
     async def aclose(self) -> None:
         """Unload all adapters."""
         with suppress(EngineError):
+            for name in list(self._frozen):
+                await self.unload_frozen(name)
             await self._unload(list(self._loaded))
 
     async def _unload(self, names: Sequence[str]) -> None:

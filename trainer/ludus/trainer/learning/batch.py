@@ -119,7 +119,12 @@ def informative(group: RolloutGroup, config: TrainConfig) -> bool:
 
 
 def _compare(group: RolloutGroup, config: TrainConfig) -> list[_Episode]:
-    """Return the scored episodes of a group with the advantage of each turn, in the order of `_learned`."""
+    """Return the scored episodes of a group with the advantage of each turn, in the order of `_learned`. Those of a
+    match are compared with the same seat of the group's other matches."""
+    return [episode for own in group.by_seat for episode in _compare_seat(replace(group, rollouts=own), config)]
+
+
+def _compare_seat(group: RolloutGroup, config: TrainConfig) -> list[_Episode]:
     rollouts = group.scored
     rewards = [_turn_rewards(rollout, config) for rollout in rollouts]
     if config.advantages.credit == "monte_carlo":

@@ -40,7 +40,7 @@ def preference_pairs(config: DpoConfig, renderer: Renderer, *, context: int) -> 
     """
     by_prompt: dict[object, list[tuple[float, Sample]]] = defaultdict(list)
     for path in config.trajectories:
-        for trajectory in read_episodes(path):
+        for trajectory in read_episodes(path, "dpo", held_out=config.held_out):
             if trajectory.value is None:
                 continue
             sample = render(trajectory, renderer)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
+from ludus.client.demonstrations import is_held_out
 from ludus.client.trajectory_files import read_trajectories
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import ParseError
@@ -30,7 +32,7 @@ def demonstrations(config: SftConfig, renderer: Renderer, *, context: int) -> li
     """
     chosen: list[EpisodeSamples] = []
     for path in config.demonstrations:
-        found = read_episodes(path)
+        found = read_episodes(path, "sft", held_out=config.held_out)
         good = [t for t in found if t.failure is None and _reaches(t.value, config.reward)]
         samples = [sample for t in good if (sample := render(t, renderer)) is not None and len(sample.ids) <= context]
         if not samples:
@@ -74,16 +76,30 @@ def sft_batches(
         yield TrainBatch(tuple(uniform(sample, 1.0, weights[number], number) for number, sample in samples))
 
 
-def read_episodes(path: Path) -> list[Trajectory]:
+def read_episodes(path: Path, table: str, *, held_out: bool) -> list[Trajectory]:
     """Return the last trajectory of each key in a file.
 
+    Args:
+        path: the file.
+        table: the table of the configuration that names it, for messages.
+        held_out: whether splits that are not for training are allowed.
+
     Raises:
-        ConfigError: the file does not exist, or is not a file of trajectories.
+        ConfigError: the file does not exist, is not a file of trajectories, or holds episodes of such a split.
     """
     try:
-        return latest(read_trajectories(path))
+        found = latest(read_trajectories(path))
     except (OSError, ParseError) as error:
         raise ConfigError(f"trajectories cannot be read from {path}: {error}") from None
+    kept_back = Counter(one.split for one in found if is_held_out(one.split))
+    if kept_back and not held_out:
+        splits = ", ".join(f"{count} of {split!r}" for split, count in sorted(kept_back.items()))
+        raise ConfigError(
+            f"{table}: {path} has episodes of splits that are not for training: {splits} among {len(found)}. Learning "
+            f"from them would make evaluations on these splits meaningless. Leave them out (`ludus demos --from {path}`"
+            f" keeps the others), or set {table}.held_out = true"
+        )
+    return found
 
 
 def render(trajectory: Trajectory, renderer: Renderer) -> Sample | None:

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ludus.protocol.episodes import TaskRow
 from ludus.trainer.config import TrainConfig
-from ludus.trainer.errors import RolloutError
+from ludus.trainer.errors import RolloutError, unwrap_exception_group
 from ludus.trainer.learning.batch import informative
 from ludus.trainer.rollouts.buffer import StalenessWindow
 from ludus.trainer.rollouts.continuations import ContinuationPlan
-from ludus.trainer.rollouts.episodes import Player, unwrap_exception_group
+from ludus.trainer.rollouts.episodes import Player
 from ludus.trainer.rollouts.sampler import GroupSpec, TaskSampler
 from ludus.trainer.rollouts.summary import TaskSolved, no_signal_message, nothing_left, rollout_metrics
 from ludus.trainer.samples import RolloutGroup
+from ludus.trainer.self_play.frozen import SelfPlay
+from ludus.trainer.self_play.pool import MatchPlan
+from ludus.trainer.self_play.results import match_metrics
 
 if TYPE_CHECKING:
     from ludus.rendering import Renderer
@@ -44,6 +47,7 @@ class Collector:
         renderer: Renderer,
         source: TaskSampler,
         harness: HarnessPlayer | None = None,
+        matches: SelfPlay | None = None,
     ) -> None:
         self._config = config
         self._source = source
@@ -51,7 +55,9 @@ class Collector:
         credit, plan = config.advantages, None
         if credit.credit == "monte_carlo":
             plan = ContinuationPlan(credit.monte_carlo, config.rollouts.max_turns, source.branch_slots)
-        self._player = Player(engine, renderer, config.rollouts, source.episode_slots, harness=harness, plan=plan)
+        self._player = Player(
+            engine, renderer, config.rollouts, source.episode_slots, harness=harness, plan=plan, matches=matches
+        )
         self._window = StalenessWindow(config.rollouts.groups, config.rollouts.staleness)
         self._next = 0
         self._again: deque[tuple[int, GroupSpec | None]] = deque()
@@ -59,7 +65,9 @@ class Collector:
         self._draws: dict[int, GroupSpec | None] = {}
         """The groups that were neither returned nor dropped; None while the task is being chosen."""
         self._handed_out: dict[int, GroupSpec | None] = {}
-        """The groups of the last batch."""
+        """The groups of the last batch, until it is learned from."""
+        self._unsettled: list[RolloutGroup] = []
+        """Those groups, whose results count when the batch is learned from."""
         self._dropped: list[RolloutGroup] = []
         """The groups dropped since the last batch."""
         self._in_a_row: list[RolloutGroup] = []
@@ -85,6 +93,10 @@ class Collector:
 
     def on_weights_updated(self, version: int) -> None:
         """Record that the engine holds the weights of `version`; groups that waited for them may start."""
+        if version >= self._window.batches:
+            self._settle()
+        if self._source.opponents is not None:
+            self._source.opponents.publish(version)
         self._window.on_weights_updated(version)
         self._notify()
 
@@ -111,12 +123,21 @@ class Collector:
                 break
             await self._changed.wait()
         # No await from here on, so a cancellation cannot lose groups that have been taken.
+        self._settle()
         self._handed_out = {group.number: self._draws.pop(group.number) for group in groups}
-        for group in groups:
-            self._source.report(group)
+        self._unsettled = groups
         dropped, self._dropped = self._dropped, []
         metrics = rollout_metrics(groups, dropped, self._window.batches - 1, self._minimum)
+        if self._source.opponents is not None:
+            metrics |= match_metrics(groups, dropped, self._source) | self._source.opponents.metrics()
         return groups, metrics | self._source.mixer.metrics()
+
+    def _settle(self) -> None:
+        """Report the results of the last batch, which was learned from. Until then its groups may have to run again
+        after a resume, and would count twice."""
+        for group in self._unsettled:
+            self._source.report(group)
+        self._unsettled, self._handed_out = [], {}
 
     def state(self, learned: int | None = None) -> dict[str, Any]:
         """Return the state for `load_state`, JSON-ready. Groups not learned from will run again after the resume, with
@@ -129,6 +150,8 @@ class Collector:
         batches = self._window.batches
         if learned is not None and learned < batches:
             pending, batches = {**pending, **self._handed_out}, learned
+        else:
+            self._settle()
         return {
             "next": self._next,
             "batches": batches,
@@ -149,7 +172,8 @@ class Collector:
 
     def _restored(self, number: int, draw: dict[str, Any]) -> GroupSpec:
         task = TaskRow(id=draw["task"], split=draw["split"], index=draw["index"], fields={})
-        return self._source.drawn(number, self._source.find(draw["environment"]), task)
+        plan = None if draw.get("plan") is None else MatchPlan.load(draw["plan"])
+        return self._source.drawn(number, self._source.find(draw["environment"]), task, plan)
 
     # ── in the background ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -168,10 +192,10 @@ class Collector:
         if draw is None:
             self._draws[number] = draw = await self._source.draw(number)
         rollouts = await self._player.group(draw, self._config.rollouts.group_size)
-        group = RolloutGroup(number, draw.environment.label, draw.task.id, rollouts, version)
+        group = RolloutGroup(number, draw.environment.label, draw.task.id, rollouts, version, draw.plan)
         self.sampled += sum(rollout.sampled for rollout in (*rollouts, *group.continuations))
         self._source.record(group)
-        failed = len(group.scored) < self._minimum
+        failed = group.least_scored < self._minimum
         failures = self._failures.setdefault(group.environment, [])
         failures.append(group) if failed else failures.clear()
         if not failed and (not self._config.rollouts.drop_zero_variance or informative(group, self._config)):
@@ -198,7 +222,7 @@ class Collector:
             raise RolloutError(no_signal_message(failures, self._minimum))
         if len(self._in_a_row) < limit:
             return
-        constant = [group for group in self._in_a_row if len(group.scored) >= self._minimum]
+        constant = [group for group in self._in_a_row if group.least_scored >= self._minimum]
         if 2 * len(constant) <= limit or not all(map(self._source.solved, constant)):
             raise RolloutError(no_signal_message(self._in_a_row, self._minimum))
         if not all(self._source.at_last_stage(group.environment) for group in constant):
@@ -214,4 +238,5 @@ class Collector:
 
 def _described(draw: GroupSpec) -> dict[str, Any]:
     task = draw.task
-    return {"environment": draw.environment.label, "split": task.split, "task": task.id, "index": task.index}
+    described = {"environment": draw.environment.label, "split": task.split, "task": task.id, "index": task.index}
+    return described if draw.plan is None else {**described, "plan": draw.plan.state()}

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 from ludus.client import Client, Episode, RemoteEnvironment, WireName, connect
 from ludus.client.driver import EPISODE_LOST_ERRORS
+from ludus.client.matches import Match
 from ludus.client.mix import Mixer, Source, draw_task
 from ludus.client.seeds import derive_seed
 from ludus.client.summary import SUCCESS_TOLERANCE
@@ -27,7 +28,9 @@ from ludus.protocol.difficulty import DifficultyFile
 from ludus.protocol.episodes import EnvironmentInfo, Outcome, TaskRow
 from ludus.trainer.config import EnvironmentConfig, TrainConfig
 from ludus.trainer.errors import ConfigError, RolloutError
+from ludus.trainer.rollouts.slots import EpisodeSlots
 from ludus.trainer.samples import RolloutGroup, scored_rewards
+from ludus.trainer.self_play.pool import MatchPlan, Opponents, check_seats, outcome_of
 
 T = TypeVar("T")
 
@@ -83,6 +86,17 @@ class ConnectedEnvironment:
             (e.CapacityError, e.ShuttingDown),
         )
 
+    async def start_match(self, task: TaskRow, seed: int, plan: MatchPlan) -> Match:
+        """Start the seats of a match that the plan gives to policies, in one call. Otherwise like `start`."""
+        seats = plan.seats if plan.kind == "scripted" else "all"
+        return await self.ask(
+            lambda: self.remote.start_match(
+                split=task.split, index=task.index, seed=seed if self.info.seedable else None, seats=seats,
+                opponent=plan.scripted, secrets=self.secrets,
+            ),
+            (e.CapacityError, e.ShuttingDown),
+        )  # fmt: skip
+
     async def ask(self, request: Callable[[], Awaitable[T]], again: tuple[type[e.LudusError], ...]) -> T:
         """Make a request and return the answer. Repeat it, with pauses, after errors of the kinds `again`.
 
@@ -128,6 +142,15 @@ class GroupSpec:
     environment: ConnectedEnvironment
     task: TaskRow
     seed: int
+    plan: MatchPlan | None = None
+    """Who plays the seats of its matches, in self-play; None for episodes of one agent."""
+
+    @property
+    def episodes(self) -> int:
+        """The number of episodes that one sample of the group opens."""
+        if self.plan is None or self.plan.kind == "scripted":
+            return 1
+        return len(self.environment.info.seats)
 
 
 class TaskSampler:
@@ -142,10 +165,12 @@ class TaskSampler:
         open_episodes, branches = config.rollouts.concurrency, 0
         if config.advantages.credit == "monte_carlo":
             branches = open_episodes - max(1, open_episodes // (1 + config.advantages.monte_carlo.continuations))
-        self.episode_slots = asyncio.Semaphore(open_episodes - branches)
+        self.episode_slots = EpisodeSlots(open_episodes - branches)
         """The limit of open episodes, shared by training and evaluation."""
         self.branch_slots = asyncio.Semaphore(branches)
         """The limit of open forks; the two limits add up to `rollouts.concurrency`."""
+        self.opponents = None if config.self_play is None else Opponents(config.self_play, config.seed)
+        """The choice of opponents in environments with seats; None without self-play."""
         self._seed = config.seed
         self._success = config.evaluation.threshold - SUCCESS_TOLERANCE
         self.mixer = Mixer(
@@ -239,9 +264,13 @@ class TaskSampler:
         task = await environment.ask(lambda: self._choose(environment, rng), (e.LudusError,))
         return self.drawn(number, environment, task)
 
-    def drawn(self, number: int, environment: ConnectedEnvironment, task: TaskRow) -> GroupSpec:
-        """Return group `number` with a given task."""
-        return GroupSpec(str(number), environment, task, derive_seed(self._seed, "episode", number))
+    def drawn(
+        self, number: int, environment: ConnectedEnvironment, task: TaskRow, plan: MatchPlan | None = None
+    ) -> GroupSpec:
+        """Return group `number` with a given task. Choose who plays in its matches unless that is given."""
+        if plan is None and self.opponents is not None and environment.info.seats:
+            plan = self.opponents.plan(number, environment.info)
+        return GroupSpec(str(number), environment, task, derive_seed(self._seed, "episode", number), plan)
 
     async def _choose(self, environment: ConnectedEnvironment, rng: random.Random) -> TaskRow:
         curriculum, split = environment.entry.curriculum, self.split(environment)
@@ -271,6 +300,8 @@ class TaskSampler:
         environment = self.find(group.environment)
         split = group.rollouts[0].trajectory.split
         rewards = scored_rewards(group.rollouts)
+        if self.opponents is not None and (declared := environment.info.reward_range) is not None:
+            self.opponents.record(group.plan, [outcome_of(reward, declared) for reward in rewards])
         if split == self.split(environment):
             stages, stage = environment.entry.stages, self._stages[group.environment]
             recent = self._recent[group.environment]
@@ -311,6 +342,7 @@ class TaskSampler:
         """Return the state for `load_state`, JSON-ready: the mix, stages and outcomes."""
         return {
             "mix": self.mixer.state(),
+            "opponents": None if self.opponents is None else self.opponents.state(),
             "stages": dict(self._stages),
             "recent": {label: list(recent) for label, recent in self._recent.items()},
             "outcomes": [
@@ -322,6 +354,8 @@ class TaskSampler:
     def load_state(self, state: dict[str, Any]) -> None:
         """Continue from `state()`. Ignore environments that are no longer in the configuration."""
         self.mixer.load_state(state["mix"])
+        if self.opponents is not None and (opponents := state.get("opponents")) is not None:
+            self.opponents.load_state(opponents)
         labels = {environment.label: environment for environment in self.environments}
         for label in labels.keys() & state["stages"].keys():
             self._stages[label] = min(state["stages"][label], len(labels[label].splits) - 1)
@@ -368,8 +402,14 @@ async def open_source(config: TrainConfig, *, outage_seconds: float = OUTAGE_SEC
                     f'{environment.where} cannot be forked, which advantages.credit = "monte_carlo" needs; choose '
                     "`episode` or `step`, or declare `forkable = True` in the environment if its steps can be repeated"
                 )
-            await _check(environment, config.evaluation.split)
+            matches = config.self_play is not None and bool(info.seats)
+            await _check(environment, config.evaluation.split, matches=matches)
+            if matches:
+                await _check_matches(environment, config)
             found.append(replace(environment, difficulty=await _difficulty(environment)))
+        if config.self_play is not None and not any(environment.info.seats for environment in found):
+            labels = ", ".join(repr(environment.label) for environment in found)
+            raise ConfigError(f"self_play needs an environment with seats, and {labels} has none; remove the table")
         yield TaskSampler(config, found)
 
 
@@ -416,8 +456,8 @@ def _variable(name: str, what: str) -> str:
         raise ConfigError(f"{what} is to be read from the environment variable {name}, which is not set") from None
 
 
-async def _check(environment: ConnectedEnvironment, held_out: str) -> None:
-    """Check the environment for errors that would otherwise fail every episode.
+async def _check(environment: ConnectedEnvironment, held_out: str, *, matches: bool) -> None:
+    """Check the environment for errors that would otherwise fail every episode; `matches` if none is played alone.
 
     Raises:
         ConfigError: the environment cannot be learned from.
@@ -431,6 +471,8 @@ async def _check(environment: ConnectedEnvironment, held_out: str) -> None:
         await remote.task(held_out, index=0)
         if environment.entry.curriculum is not None:
             await remote.report_outcomes(splits[0], ())
+        if matches:
+            return
         async with remote.episode(split=splits[0], secrets=environment.secrets) as episode:
             await episode.rewards()
             if not episode.tools and not episode.gradable:
@@ -441,6 +483,29 @@ async def _check(environment: ConnectedEnvironment, held_out: str) -> None:
         raise ConfigError(f"{where} does not answer: {error.message}") from error
     except e.LudusError:
         return  # this one episode failed; the run will show whether all of them do
+
+
+async def _check_matches(environment: ConnectedEnvironment, config: TrainConfig) -> None:
+    """Check that matches of the environment can be played as the configuration says.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    info, rules = environment.info, config.self_play
+    assert rules is not None
+    check_seats(rules, info, environment.where)
+    if config.rollouts.concurrency < len(info.seats):
+        raise ConfigError(
+            f"rollouts.concurrency = {config.rollouts.concurrency} is too low for {environment.where}: a match opens "
+            f"{len(info.seats)} episodes"
+        )
+    try:
+        match = await environment.remote.start_match(split=environment.splits[0], secrets=environment.secrets)
+        await match.close()
+    except e.Unsupported as error:
+        raise ConfigError(f"{environment.where} cannot be used for self_play: {error.message}") from error
+    except e.LudusError:
+        return  # as for `_check`
 
 
 async def _difficulty(environment: ConnectedEnvironment) -> DifficultyFile | None:

@@ -22,7 +22,14 @@ class EpisodeEnd:
     """The engine's clock."""
     continuations: list[asyncio.Task[None]] = field(default_factory=list["asyncio.Task[None]"])
     """The tasks that continue the episode in forks; they are canceled, since what they had earned is no return."""
+    parts: list[EpisodeEnd] = field(default_factory=list["EpisodeEnd"])
+    """Those of the seats of a match, which end together."""
     _whole: asyncio.Timeout | None = None
+
+    def part(self) -> EpisodeEnd:
+        """Return the limits of one seat of the match whose limits these are."""
+        self.parts.append(EpisodeEnd(self.clock))
+        return self.parts[-1]
 
     @asynccontextmanager
     async def limit(self, seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
@@ -32,7 +39,9 @@ class EpisodeEnd:
             yield limit
 
     def now(self) -> None:
-        """Let the time limit of the whole episode expire now."""
+        """Let the time limit of the whole episode expire now, or of the whole match."""
+        for part in self.parts:
+            part.now()
         for task in self.continuations:
             task.cancel()
         if self._whole is not None:

@@ -33,7 +33,7 @@ def rollout_metrics(
     everything = (*groups, *dropped)
     rollouts = [rollout for group in everything for rollout in group.rollouts]
     scored = [rollout for rollout in rollouts if rollout.status is not RolloutStatus.FAILED]
-    failed = sum(len(group.scored) < minimum for group in dropped)
+    failed = sum(group.least_scored < minimum for group in dropped)
     continued = [one for group in everything for one in group.continuations]
     metrics = {
         "environment/steps": float(sum(one.environment_steps for one in (*rollouts, *continued))),
@@ -90,8 +90,8 @@ def nothing_left(constant: Sequence[RolloutGroup]) -> str:
 def no_signal_message(dropped: Sequence[RolloutGroup], minimum: int) -> str:
     """Return the message of a `RolloutError`: why groups were dropped, and what to do about it."""
     lines = [f"the last {len(dropped)} groups were all dropped, so there is nothing to learn from."]
-    constant = [group for group in dropped if len(group.scored) >= minimum]
-    failed = [group for group in dropped if len(group.scored) < minimum]
+    constant = [group for group in dropped if group.least_scored >= minimum]
+    failed = [group for group in dropped if group.least_scored < minimum]
     for label in sorted({group.environment for group in dropped}):
         rewards = Counter(earned_by(group) for group in constant if group.environment == label)
         if rewards:
