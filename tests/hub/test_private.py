@@ -100,6 +100,8 @@ def all_requests(routes: list[BaseRoute], secret: Release) -> Iterator[Sent]:
         path += (
             "?environment=toss&split=train&level=played"
             if path.endswith(("/board", "/match-board", "/versions/1.0.0/matches"))
+            else "?path=*.dist-info/METADATA"
+            if path.endswith(("/diff/file", "/files/text"))
             else ""
         )
         for method in sorted(route.methods or ()):

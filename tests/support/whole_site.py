@@ -62,6 +62,8 @@ ROUTES_WITHOUT_A_PAGE: Final = {
     "/rollouts/{file}/download": "a file to download",
     "/{owner}/{name}/play/{play}/demonstration": "a file to download",
     "/{owner}/{name}/versions/{version}/card": "plain text",
+    "/{owner}/{name}/badge.svg": "a picture",
+    "/{owner}/{name}/versions/{version}/badge.svg": "a picture",
     "/rollouts/{file}/{line:int}/images/{image:int}": "an image on the page of its episode",
     "/runs/{run}/rollouts/{line:int}/images/{image:int}": "an image on the page of its episode",
     "/training/{run}/rollouts/{number:int}/images/{image:int}": "an image on the page of its episode",
@@ -200,9 +202,21 @@ async def _add_openid(site: WholeSite, provider: TestProvider) -> None:
     site.add("/account", Visit("account-without-a-password", "/account", "ada of the provider"))
 
 
+MORE_FILES: Final = {
+    "1.0.0": {"coins/edge.png": b"\x89PNG\r\n\0\1"},
+    "1.1.0": {
+        "coins/edge.png": b"\x89PNG\r\n\0\2\3",
+        "coins/rules.py": b'"""The rules: a coin lies\xe2\x80\xae on one side."""\n\nSIDES = ("heads", "tails")\n',
+    },
+}
+"""The files of some versions besides the module."""
+
+
 def coin_release(package: str, version: str = "1.0.0", **changes: Any) -> Release:
     """Return a release with everything that an environment's page can show."""
-    parts = WheelParts(package.replace("/", "-"), version)
+    parts = WheelParts(package.replace("/", "-"), version, more=MORE_FILES.get(version, {}))
+    if version in MORE_FILES:
+        parts.module = parts.module.replace("heads or tails?", "Heads or tails?")
     schema = {
         "type": "object", "required": ["side"],
         "properties": {"side": {"type": "string", "enum": ["heads", "tails"], "description": "How the coin lies."},
@@ -222,7 +236,9 @@ def coin_release(package: str, version: str = "1.0.0", **changes: Any) -> Releas
         "resources": {"cpus": 2, "memory_mb": 2048}, "citation": "@misc{coin,\n  title={Coin}\n}",
         "provenance": {"repository": "https://example.org/grace/coin", "commit": "a" * 40, "dirty": True},
     }  # fmt: skip
-    return release(package, version, parts=parts, key=KEY, card=CARD, **{**fields, **changes})
+    return release(
+        package, version, parts=parts, key=KEY, card=f"{CARD}\nThis is {version}.\n", **{**fields, **changes}
+    )
 
 
 VALIDATION: Final = {
@@ -256,7 +272,16 @@ async def _add_packages(site: WholeSite) -> None:
     site.add("/{owner}/{name}", Visit("environment", coin, None), Visit("own-environment", coin),
              Visit("wordle", "/ludus/wordle", None), Visit("private", "/grace/hidden"))  # fmt: skip
     site.add("/{owner}/{name}/versions/{version}", Visit("yanked-version", f"{coin}/versions/1.0.0", None))
-    site.add("/{owner}/{name}/versions/{version}/diff", Visit("changes", f"{coin}/versions/1.1.0/diff", None))
+    diff, listing = f"{coin}/versions/1.1.0/diff", f"{coin}/versions/1.1.0/files"
+    version = "/{owner}/{name}/versions/{version}"
+    site.add(f"{version}/diff", Visit("changes", diff, None), Visit("no-changes", f"{diff}?from=1.1.0", None))
+    site.add(f"{version}/diff/card", Visit("changes-of-the-card", f"{diff}/card", None))
+    site.add(f"{version}/diff/file", Visit("changes-of-a-file", f"{diff}/file?path=grace_coin.py", None),
+             Visit("added-file", f"{diff}/file?path=coins/rules.py", None),
+             Visit("changed-picture", f"{diff}/file?path=coins/edge.png", None))  # fmt: skip
+    site.add(f"{version}/files", Visit("files", listing, None))
+    site.add(f"{version}/files/text", Visit("text-of-a-file", f"{listing}/text?path=coins/rules.py", None),
+             Visit("picture-as-text", f"{listing}/text?path=coins/edge.png", None))  # fmt: skip
     site.add("/{owner}/{name}/versions/{version}/trainers",
              Visit("trainers", f"/{OWNER}/locks/versions/1.0.0/trainers?environment=debts"))  # fmt: skip
     site.add("/{owner}/{name}/access", Visit("access", "/grace/hidden/access"))

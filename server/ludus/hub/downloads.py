@@ -11,10 +11,10 @@ from starlette.types import Receive, Scope, Send
 
 from ludus.hub.blobs import BlobStore
 
-FOREVER: Final = {"cache-control": "public, max-age=31536000, immutable", "x-content-type-options": "nosniff"}
+FOREVER: Final = {"cache-control": "public, max-age=31536000, immutable"}
 """The headers of files, which never change under their address."""
 
-PRIVATE: Final = {"cache-control": "private, no-store", "x-content-type-options": "nosniff"}
+PRIVATE: Final = {"cache-control": "private, no-store"}
 """The headers of files of private packages, which no cache between may give to others."""
 
 

@@ -1,4 +1,9 @@
-"""What discovery answers is valid by the published schemas, and is what the registry holds."""
+"""What discovery answers is valid by the schemas of its formats, and is what the registry holds.
+
+The schemas of server cards, of `server.json` and of the registry's read API are those that others publish. The one of AI
+catalogs is ours, written from a specification that publishes its grammar in another language; `schemas/README.md` names
+the sources.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ import httpx
 import pytest
 import yaml
 from hubs import HubProcess, Release, new_name, published, release, upload
-from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 
 from ludus.protocol.episodes import SplitInfo
 from ludus.protocol.registry import EnvironmentEntry, Provenance
@@ -237,6 +242,28 @@ def test_the_ai_catalog_leads_to_the_card_of_each_package(client: httpx.Client, 
     published(client, release(f"alice/{name}", "1.1.0"))
     entries = {entry["identifier"]: entry for entry in client.get(path).json()["entries"]}
     assert entries[f"urn:air:localhost:mcp:alice.{name}"]["version"] == "1.1.0"
+
+
+def test_our_schema_of_ai_catalogs_refuses_what_the_formats_do_not_allow() -> None:
+    schema = json.loads((SCHEMAS / "ai-catalog.schema.json").read_text())
+    entry = {
+        "identifier": "urn:air:example.org:mcp:a.b", "displayName": "a/b", "type": CARD, "url": "https://example.org/c",
+        "updatedAt": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    whole = {"specVersion": "1.0", "host": {"displayName": "Hub"}, "entries": [entry]}
+    check(whole, schema)
+    faults: list[Any] = [
+        {**whole, "specVersion": "2.0"}, {**whole, "more": 1}, {**whole, "host": {}}, {"specVersion": "1.0"},
+        *({**whole, "entries": [{**entry, **fault}]} for fault in (
+            {"identifier": "a/b"}, {"type": "application/json"}, {"url": "not a URL"}, {"data": {}}, {"more": 1},
+            {"updatedAt": "yesterday"},
+        )),
+        *({**whole, "entries": [{name: entry[name] for name in entry if name != left_out}]}
+          for left_out in ("identifier", "displayName", "type", "url")),
+    ]  # fmt: skip
+    for fault in faults:
+        with pytest.raises(ValidationError):
+            check(fault, schema)
 
 
 def test_what_does_not_run_is_not_found(client: httpx.Client) -> None:

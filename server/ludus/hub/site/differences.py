@@ -12,6 +12,9 @@ from ludus.protocol.registry import Manifest
 MOST_CHANGES: Final = 120
 """The most changes that are shown."""
 
+MOST_CHARACTERS: Final = 7_000
+"""The most characters of all changes together."""
+
 _SHOWN: Final = 160
 """The most characters of one value that are shown."""
 
@@ -43,7 +46,17 @@ def changes(before: Manifest, after: Manifest) -> tuple[list[Change], int]:
         kind: Literal["added", "removed", "changed"]
         kind = "added" if path not in old else "removed" if path not in new else "changed"
         found.append(Change(kind, path, old.get(path, ""), new.get(path, "")))
-    return found[:MOST_CHANGES], len(found)
+    return list(_first(found)), len(found)
+
+
+def _first(found: list[Change]) -> Iterator[Change]:
+    """Yield as many changes as a page has room for."""
+    left = MOST_CHARACTERS
+    for change in found[:MOST_CHANGES]:
+        left -= len(change.path) + len(change.before) + len(change.after) + 40
+        if left < 0:
+            return
+        yield change
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:

@@ -1,11 +1,11 @@
-"""The pages of one environment: a version, and what changed between two of them."""
+"""The pages of one environment: a version, its card, and how other trainers train on it."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -14,16 +14,16 @@ from starlette.responses import Response
 from ludus.hub.endpoints.hosts import host_address
 from ludus.hub.registry.catalog import VersionRecord
 from ludus.hub.site.board_pages import environment_results
-from ludus.hub.site.differences import changes
+from ludus.hub.site.code_pages import previous
 from ludus.hub.site.markdown import card_html
 from ludus.hub.site.match_pages import environment_matches
 from ludus.hub.site.recipes import place_of, recipes
 from ludus.hub.site.rendering import HEADERS
 from ludus.hub.site.site import Site, short_text
-from ludus.hub.site.usage import LOCAL_SERVER, snippets
+from ludus.hub.site.usage import LOCAL_SERVER, badge_code, snippets
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import NotFound
-from ludus.protocol.registry import EnvironmentEntry, VersionSummary
+from ludus.protocol.registry import EnvironmentEntry
 
 SHOWN_VERSIONS: Final = 20
 """The most versions in the list of a page."""
@@ -61,14 +61,14 @@ class EnvironmentPages:
         return self._site.page(
             request, "environment.html", record=record, manifest=record.manifest, card=card, card_is_cut=is_cut,
             environments=shown, hidden_environments=hidden, versions=versions[:SHOWN_VERSIONS],
-            more_versions=len(versions) - SHOWN_VERSIONS, latest=latest, previous=_previous(versions, record.version),
+            more_versions=len(versions) - SHOWN_VERSIONS, latest=latest, previous=previous(versions, record.version),
             fingerprint=fingerprint(signature.key) if signature is not None else "", runs=runs,
             snippets=snippets(
                 record, hub_url, self._site.hub.file_url(request, record.sha256, record.filename), endpoint,
                 host_address(hub_url, self._site.hub.settings.endpoints.domain, owner, name, record.version) if runs
                 else None,
             ),
-            reports=list(_reports(record)), owners=registry.owners(owner, name),
+            badge=badge_code(hub_url, record.id), reports=list(_reports(record)), owners=registry.owners(owner, name),
             results=environment_results(request.app.state.results, record.id, record.version),
             matches=environment_matches(self._site.hub.database, record.id, record.version),
             of_organization=self._site.hub.people.organizations.exists(owner),
@@ -91,20 +91,6 @@ class EnvironmentPages:
             source=entry.source, names=[one.name for one in record.environments[:100]],
         )  # fmt: skip
 
-    def difference(self, request: Request) -> Response:
-        """Return what changed in the manifest from one version to another."""
-        owner, name = request.path_params["owner"], request.path_params["name"]
-        registry = self._site.catalog(request)
-        after = registry.version(owner, name, request.path_params["version"])
-        versions = registry.versions(owner, name)
-        wanted = short_text(request, "from", 60) or _previous(versions, after.version) or after.version
-        before = registry.version(owner, name, wanted)
-        found, total = changes(before.manifest, after.manifest)
-        return self._site.page(
-            request, "difference.html", record=after, before=before, changes=found, total=total,
-            versions=[one.version for one in versions[:100]],
-        )  # fmt: skip
-
     def card(self, request: Request) -> Response:
         """Return a card as it was uploaded, as plain text."""
         parts = request.path_params
@@ -116,13 +102,6 @@ def fingerprint(key: str) -> str:
     """Return a short form of a public key to compare by eye: the SHA-256 digest of its bytes, as OpenSSH writes it."""
     raw = base64.b64decode(key.partition(":")[2])
     return "SHA256:" + base64.b64encode(hashlib.sha256(raw).digest()).decode().rstrip("=")
-
-
-def _previous(versions: Iterable[VersionSummary], version: str) -> str:
-    """Return the version before another one; empty if there is none."""
-    names = [one.version for one in versions]
-    place = names.index(version) + 1 if version in names else len(names)
-    return names[place] if place < len(names) else ""
 
 
 def _environments(entries: tuple[EnvironmentEntry, ...]) -> tuple[list[dict[str, Any]], int]:

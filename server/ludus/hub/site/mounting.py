@@ -14,8 +14,10 @@ from starlette.routing import Route
 
 from ludus.hub.people.device_api import PAGE
 from ludus.hub.site.account_pages import AccountPages
+from ludus.hub.site.badges import Badges
 from ludus.hub.site.board_pages import BoardPages
 from ludus.hub.site.catalog_pages import CatalogPages
+from ludus.hub.site.code_pages import CodePages
 from ludus.hub.site.device_pages import DevicePages
 from ludus.hub.site.environment_pages import EnvironmentPages
 from ludus.hub.site.match_pages import MatchPages
@@ -88,13 +90,25 @@ def mount_site(app: FastAPI, hub: Hub) -> None:
         Route(PACKAGE, environments.environment),
         Route(version, environments.environment),
         Route(f"{version}/card", environments.card),
-        Route(f"{version}/diff", environments.difference),
         Route(f"{version}/trainers", environments.trainers),
+        *_code_routes(version, CodePages(site), Badges(site)),
     ]
     _add_play_and_rollouts(app, site)
     _add_results(app, site)
     _add_training(app, site)
     _add_error_pages(app, site)
+
+
+def _code_routes(version: str, pages: CodePages, badges: Badges) -> list[Route]:
+    return [
+        Route(f"{PACKAGE}/badge.svg", badges.badge),
+        Route(f"{version}/badge.svg", badges.badge),
+        Route(f"{version}/diff", pages.difference),
+        Route(f"{version}/diff/card", pages.card),
+        Route(f"{version}/diff/file", pages.file),
+        Route(f"{version}/files", pages.files),
+        Route(f"{version}/files/text", pages.text),
+    ]
 
 
 def _openid_routes(pages: OpenIdPages) -> list[Route]:

@@ -1,7 +1,8 @@
 """Complete configurations with which other trainers train on a version.
 
 They are the files of the documentation of the integrations, which its tests run, with the address, the environment and
-the splits of the version in place of the ones in the documentation.
+the splits of the version in place of the ones in the documentation. `scripts/generate_recipes.py` copies them from
+`docs/snippets` into this package.
 """
 
 from __future__ import annotations
@@ -21,6 +22,12 @@ DOCUMENTED_URLS: Final = ("http://10.0.0.5:8000", "https://ludus.example.com")
 
 DOCUMENTED_NAMES: Final = ("wordle", "guess_number")
 """The names of environments in the files."""
+
+SNIPPETS: Final = (
+    "ludus_sums.py", "nemo_gym.yaml", "nemo_gym_app.py", "openrlhf_agent.py", "openrlhf_run.sh", "skyrl_run.sh",
+    "tinker_train.py", "verifiers_rl.toml", "verl_agent.yaml", "verl_run.sh",
+)  # fmt: skip
+"""The files of the documentation that are shown."""
 
 
 class RecipeFile(NamedTuple):
@@ -103,10 +110,14 @@ def recipes(place: Place) -> list[Recipe]:
     ]  # fmt: skip
 
 
+def stored_name(name: str) -> str:
+    """Return under which name a file of the documentation lies here: no tool may take it for a module of the hub."""
+    return f"{name}.txt" if name.endswith(".py") else name
+
+
 @cache
 def _text(name: str) -> str:
-    stored = f"{name}.txt" if name.endswith(".py") else name  # so that no tool takes it for a module of the hub
-    return files("ludus.hub.site").joinpath("templates", "recipes", stored).read_text(encoding="utf-8")
+    return files("ludus.hub.site").joinpath("templates", "recipes", stored_name(name)).read_text(encoding="utf-8")
 
 
 def _shell(name: str, place: Place) -> str:

@@ -30,6 +30,16 @@ class Snippet:
     note: str = ""
 
 
+def badge_code(hub_url: str, package: str) -> list[Snippet]:
+    """Return what shows the badge of a package in a README or on a page. Names of packages need no escaping."""
+    page = f"{hub_url}/{package}"
+    text = f"{package} on a Ludus hub"
+    return [
+        Snippet("Markdown", "markdown", f"[![{text}]({page}/badge.svg)]({page})"),
+        Snippet("HTML", "html", f'<a href="{page}"><img src="{page}/badge.svg" alt="{text}"></a>'),
+    ]
+
+
 def snippets(
     record: VersionRecord, hub_url: str, file_url: str, endpoint: str | None, host: str | None = None
 ) -> list[Snippet]:
