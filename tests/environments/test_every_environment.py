@@ -25,15 +25,16 @@ NAMES = (
     "guess_number", "guess_number-easy", "guess_number-hard", "guess_number-shaped", "guess_number-tiny",
     "search", "search-easy", "search-hard", "search-medium",
     "sql", "sql-easy", "sql-hard", "sql-medium",
+    "support_desk", "support_desk-easy", "support_desk-hard", "support_desk-medium",
     "terminal", "terminal-easy", "terminal-hard", "terminal-medium",
     "wordle", "wordle-easy", "wordle-hard", "wordle-sparse",
     "workplace", "workplace-easy", "workplace-hard", "workplace-medium",
 )  # fmt: skip
-SEVERAL_PARAMETERS = ("company", "workplace")
+SEVERAL_PARAMETERS = ("company", "support_desk", "workplace")
 """Those whose tools take several arguments; their own tests try extreme ones."""
 SPLITS = ("train", "validation", "test")
 SAMPLE = 30
-SMALLER = {"code": 1, "terminal": 2, "workplace": 6, "company": 6}
+SMALLER = {"code": 1, "company": 6, "support_desk": 8, "terminal": 2, "workplace": 6}
 """The sample of an environment whose episodes take long, such as those in a sandbox."""
 
 BREADTH = pytest.mark.suite("breadth")

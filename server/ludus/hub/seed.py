@@ -55,6 +55,7 @@ LIBRARY: Final = {
     "wordle": ("game", "words", "single-player"),
     "search": ("question-answering", "multi-hop", "citations"),
     "sql": ("databases", "single-turn", "tools"),
+    "support_desk": ("dialogue", "tools", "multi-turn"),
     "terminal": ("code", "sandbox", "tools"),
     "workplace": ("office", "tools", "multi-turn"),
     "company": ("office", "tools", "persistent"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import random
 from abc import ABC, abstractmethod
@@ -250,6 +251,25 @@ def collect_shared(source: type, owner: int, blocking: bool) -> list[Tool]:
     if (owner, blocking) not in known:
         known[owner, blocking] = collect(source, owner=owner, blocking=blocking)
     return known[owner, blocking]
+
+
+_METHODS: Final[WeakKeyDictionary[Callable[..., Any], dict[bool, Tool]]] = WeakKeyDictionary()
+
+
+def task_tool(function: Callable[..., Any], options: ToolOptions, *, blocking: bool) -> Tool:
+    """Return the tool of a function or bound method that `task_tools` returned.
+
+    The schema of a method is made once, whatever it is bound to: making it takes longer than the start of an episode.
+    """
+    if not inspect.ismethod(function):
+        return Tool(function, options, owner=None, bound=False, blocking=blocking)
+    known = _METHODS.setdefault(function.__func__, {})
+    if blocking not in known:
+        known[blocking] = Tool(function, options, owner=None, bound=False, blocking=blocking)
+        known[blocking].function = None  # a bound method would keep its episode, and the key, alive
+    tool = copy.copy(known[blocking])
+    tool.function = function
+    return tool
 
 
 def collect(source: type, *, owner: int | None, blocking: bool) -> list[Tool]:

@@ -13,7 +13,7 @@ from ludus.protocol.content import Message
 from ludus.protocol.errors import AuthoringError, EpisodeFailed, InvalidParams, LudusError
 from ludus.sandbox import EpisodeSandboxes, Sandboxes, SandboxUnsupported
 from ludus.server.authoring.results import ToolError, read_messages
-from ludus.server.authoring.tools import Tool, ToolBase, options_of
+from ludus.server.authoring.tools import ToolBase, options_of, task_tool
 from ludus.server.runtime import user_code
 from ludus.server.runtime.clock import time_limit
 from ludus.server.runtime.episode import Episode
@@ -188,7 +188,7 @@ class EpisodeSetup:
             if isinstance(function, ToolBase):
                 tool = function
             elif (options := options_of(function)) is not None:
-                tool = Tool(function, options, owner=None, bound=False, blocking=episode.published.cls.blocking)
+                tool = task_tool(function, options, blocking=episode.published.cls.blocking)
             else:
                 raise AuthoringError(f"task_tools returned {function!r}, which is not marked with @tool")
             if tool.name in tools:

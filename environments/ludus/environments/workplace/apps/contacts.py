@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ludus.environments.workplace.apps.desk import App, Page, Short, filled, listed, matching
+from ludus.environments._arguments import filled
+from ludus.environments.workplace.apps.desk import App, Page, Short, listed, matching
 from ludus.environments.workplace.world.store import Row
 from ludus.server import ToolError, tool
 

@@ -6,16 +6,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from ludus.environments.workplace.apps.desk import (
-    App,
-    Long,
-    Page,
-    Short,
-    filled,
-    listed,
-    matching,
-    read_date,
-)
+from ludus.environments._arguments import filled, read_date
+from ludus.environments.workplace.apps.desk import App, Long, Page, Short, listed, matching
 from ludus.environments.workplace.world.store import Row
 from ludus.server import ToolError, tool
 

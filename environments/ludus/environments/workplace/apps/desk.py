@@ -103,20 +103,6 @@ class App(Toolset):
         return cast(_HasDesk, self.environment).desk
 
 
-def read_date(text: str, name: str = "the date") -> str:
-    """Return a date in its usual form.
-
-    Raises:
-        ToolError: it is none.
-    """
-    if re.fullmatch(r"\d{4}-\d\d-\d\d", text.strip(), re.ASCII):
-        try:
-            return date.fromisoformat(text.strip()).isoformat()
-        except ValueError:
-            pass
-    raise ToolError(f"Give {name} as YYYY-MM-DD, such as 2026-03-09, not {text[:40]!r}.")
-
-
 def read_time(text: str, name: str) -> str:
     """Return a date with a time in its usual form.
 
@@ -130,28 +116,6 @@ def read_time(text: str, name: str) -> str:
         except ValueError:
             pass
     raise ToolError(f"Give {name} as YYYY-MM-DD HH:MM, such as 2026-03-09 14:30, not {text[:40]!r}.")
-
-
-def one_of(text: str, choices: Sequence[str], name: str) -> str:
-    """Return the choice that a text names.
-
-    Raises:
-        ToolError: it names none.
-    """
-    if text.strip().lower() in choices:
-        return text.strip().lower()
-    raise ToolError(f"{name} is one of {', '.join(choices)}, not {text[:40]!r}.")
-
-
-def filled(text: str, name: str) -> str:
-    """Return a text without spaces around it.
-
-    Raises:
-        ToolError: it is empty.
-    """
-    if not text.strip():
-        raise ToolError(f"{name} must not be empty.")
-    return text.strip()
 
 
 def matching(query: str, columns: Sequence[str]) -> tuple[str, list[str]]:

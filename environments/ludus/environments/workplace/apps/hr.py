@@ -7,7 +7,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from ludus.environments.workplace.apps.desk import App, Page, Short, filled, listed, read_date
+from ludus.environments._arguments import filled, read_date
+from ludus.environments.workplace.apps.desk import App, Page, Short, listed
 from ludus.environments.workplace.world.store import Row
 from ludus.server import ToolError, tool
 

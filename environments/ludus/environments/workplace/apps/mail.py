@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
-from ludus.environments.workplace.apps.desk import Addresses, App, Long, Page, Short, filled, listed, matching
+from ludus.environments._arguments import filled
+from ludus.environments.workplace.apps.desk import Addresses, App, Long, Page, Short, listed, matching
 from ludus.environments.workplace.world.store import Row
 from ludus.server import ToolError, tool
 

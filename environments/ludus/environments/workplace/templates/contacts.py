@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from ludus.environments._names import FIRST_NAMES, LAST_NAMES
 from ludus.environments.workplace.drafts import Case, template
 from ludus.environments.workplace.goals import Delete, Facts, Goal, Insert, Update, do, look
 from ludus.environments.workplace.policies import SENDER
 from ludus.environments.workplace.world.schema import Contact, Customer, Employee
-from ludus.environments.workplace.world.words import CONTACT_TITLES, FIRST_NAMES, LAST_NAMES
+from ludus.environments.workplace.world.words import CONTACT_TITLES
 
 
 def phone(case: Case) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from datetime import date, timedelta
 
+from ludus.environments._names import FIRST_NAMES, LAST_NAMES
 from ludus.environments.workplace import policies
 from ludus.environments.workplace.world import words
 from ludus.environments.workplace.world.company import Company, clock
@@ -66,7 +67,7 @@ def _people(company: Company, rng: random.Random) -> None:
 
     def hire(title: str, department: str, manager: str) -> Employee:
         while True:
-            first, last = rng.choice(words.FIRST_NAMES), rng.choice(words.LAST_NAMES)
+            first, last = rng.choice(FIRST_NAMES), rng.choice(LAST_NAMES)
             if f"{first} {last}" not in taken:
                 break
         taken.add(f"{first} {last}")
@@ -135,7 +136,7 @@ def _customers(company: Company, rng: random.Random) -> None:
         )  # fmt: skip
         known: set[str] = set()
         for _ in range(rng.randrange(2, 5)):
-            first, last = rng.choice(words.FIRST_NAMES), rng.choice(words.LAST_NAMES)
+            first, last = rng.choice(FIRST_NAMES), rng.choice(LAST_NAMES)
             if first in known:
                 continue
             known.add(first)

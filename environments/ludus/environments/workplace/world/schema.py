@@ -6,7 +6,9 @@ person hold the id of an employee, such as `P-104`.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, get_type_hints
+from typing import Any, Final, NamedTuple
+
+from ludus.environments._store import table_script
 
 
 class Employee(NamedTuple):
@@ -291,13 +293,7 @@ _INDEXES: Final = (
 
 def script() -> str:
     """Return the SQL that makes the tables."""
-    lines = []
-    for table, kind in TABLES.items():
-        hints = get_type_hints(kind)
-        columns = ", ".join(
-            f"{name} {'INTEGER' if hints[name] is int else 'TEXT'} NOT NULL" for name in kind._fields[1:]
-        )
-        lines.append(f"CREATE TABLE {table} (id TEXT PRIMARY KEY, {columns}) WITHOUT ROWID;")
+    lines = [table_script(TABLES)]
     for number, (table, columns) in enumerate(_INDEXES):
         lines.append(f"CREATE INDEX by_{number} ON {table} ({columns});")
     return "\n".join(lines)
