@@ -28,7 +28,7 @@ TOOLS = publish("company", Company).tools
 
 
 def chain_tasks(story: str, level: Level = "medium", turn: int = 0) -> list[CompanyTask]:
-    """Return the tasks of a chain that tells a story."""
+    """Return the tasks of a chain with a story."""
     number = turn * len(STORIES) + list(stories()).index(f"chain/{story}")
     return [make_task("train", [level], DAYS * number + day) for day in range(DAYS)]
 
