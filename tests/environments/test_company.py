@@ -16,14 +16,19 @@ from ludus.environments.company.story import stories
 from ludus.environments.workplace.goals import LEVELS, Level, Step, do
 from ludus.environments.workplace.world.companies import names
 from ludus.server import ToolError
+from ludus.server.authoring.tools import InvalidArguments
+from ludus.server.tasks.catalog import publish
 
 STORIES = tuple(sorted(("deal", "project", "requests", "week")))
 Play = Callable[[Company, int], tuple[Sequence[Step], str | None]]
 """What a policy does on a day: its calls, and its final message; None if it runs out of steps instead."""
 
 
+TOOLS = publish("company", Company).tools
+
+
 def chain_tasks(story: str, level: Level = "medium", turn: int = 0) -> list[CompanyTask]:
-    """Return the tasks of a chain that tells a story."""
+    """Return the tasks of a chain with a story."""
     number = turn * len(STORIES) + list(stories()).index(f"chain/{story}")
     return [make_task("train", [level], DAYS * number + day) for day in range(DAYS)]
 
@@ -39,8 +44,8 @@ def play_day(task: CompanyTask, saved: bytes | None, play: Play) -> tuple[float 
     for step in steps:
         method = next(getattr(app, step.tool) for app in apps if hasattr(app, step.tool))
         try:
-            method(**step.arguments)
-        except ToolError:
+            method(**TOOLS[step.tool].arguments(step.arguments))
+        except (ToolError, InvalidArguments):
             continue
     reward = None if answer is None else day.grade(answer).value
     return reward, day.save_world(), day

@@ -114,8 +114,8 @@ class RemoteEnvironment:
             limits: limits that are tighter than the environment's and the server's own.
             tools: the names of the only allowed tools; all are allowed when None.
             secrets: values for the environment, which are never logged or shown.
-            world: the world to play in: its id, or a `WorldChoice`, such as `WorldChoice()` for a new one. Nobody keeps
-                the world when None.
+            world: the world to play in: its id, or a `WorldChoice`, such as `WorldChoice()` for a new one. The
+                world is not kept when None.
             join: the place in a group that several clients play; a group of one when None.
 
         Raises:

@@ -77,7 +77,7 @@ class Episode:
         self.match: Final[str | None] = inner.match
         """The id of its match; None if its environment has no seats."""
         self.world: Final[EpisodeWorld | None] = inner.world
-        """The world that it plays in, with the version that it began with; None if nobody keeps its world."""
+        """The world that it plays in, with the version that it began with; None if its world is not kept."""
         self._inner = inner
         self._portal = portal()
 

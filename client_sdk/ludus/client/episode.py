@@ -97,7 +97,7 @@ class Episode:
         self.match: Final[str | None] = started.match
         """The id of its match; None if its environment has no seats."""
         self.world: Final[EpisodeWorld | None] = started.world
-        """The world that it plays in, with the version that it began with; None if nobody keeps its world."""
+        """The world that it plays in, with the version that it began with; None if its world is not kept."""
         self._session = session
         self._wire = session.wire
         self._play = started.play

@@ -40,7 +40,7 @@ async def worlds(context: CheckContext) -> None:
         await context.refused(4220, "episodes/start", **context.place, key=new_key(), world={})
         return
     await context.refused(4046, "episodes/start", **context.place, key=new_key(), world={"id": _NO_WORLD})
-    expect("world" not in await context.start(), "an episode that nobody chose a world for has one")
+    expect("world" not in await context.start(), "an episode has a world although its start names none")
     group = await context.start_group(2, index=0, world={})
     read("episodes/start", group)
     one, other = group["episodes"]

@@ -286,7 +286,7 @@ class StartParams(WireModel):
     opponent: Name | None = Field(default=None, exclude_if=_unset)
     """The strength of the scripted opponents; null for the task's own."""
     world: WorldChoice | None = Field(default=None, exclude_if=_unset)
-    """The world that the episodes play in; null for worlds that nobody keeps."""
+    """The world that the episodes play in; null for worlds that are not kept."""
     key: Key
 
     @model_validator(mode="after")
@@ -327,7 +327,7 @@ class StartedEpisode(WireModel):
     match: str | None = Field(default=None, exclude_if=_unset)
     """The id of its match, which the episodes of the other seats have, too. Left out likewise."""
     world: EpisodeWorld | None = Field(default=None, exclude_if=_unset)
-    """The world that the episode plays in. Left out if nobody keeps it."""
+    """The world that the episode plays in. Left out if it is not kept."""
 
 
 class StartResult(WireModel):
@@ -447,7 +447,7 @@ class EpisodeInfo(WireModel):
     moves: Whole | None = Field(default=None, exclude_if=_unset)
     """The number of moves that the seat has made. Left out as `on_move` is."""
     world: EpisodeWorld | None = Field(default=None, exclude_if=_unset)
-    """The world that the episode plays in. Left out if nobody keeps it."""
+    """The world that the episode plays in. Left out if it is not kept."""
 
     @property
     def terminated(self) -> bool:

@@ -43,8 +43,8 @@ _NOTHING_LEFT: Final = (
     "more. Change nothing, and tell me that there is nothing to do."
 )
 _STAYS: Final = (
-    "The company goes on: what you did on earlier days is there, and what you change today stays. A change that nobody "
-    "asked for also makes the work of the days after worthless. "
+    "The company goes on: what you did on earlier days is there, and what you change today stays. A change that was "
+    "not asked for also makes the work of the days after worthless. "
 )
 
 
@@ -57,7 +57,7 @@ class CompanyTask(Task):
     day: int
     """The day of the chain, from 1 to 5."""
     story: Private[str]
-    """The story that the chain tells."""
+    """The story of the chain."""
     draw: Private[int]
     """The seed of the story."""
     origin: Private[str] = ""
@@ -70,7 +70,7 @@ class World:
 
     Attributes:
         store: its database.
-        spoiled: whether a day has left a change that nobody asked for.
+        spoiled: whether a day has left a change that was not asked for.
     """
 
     store: Store
@@ -194,7 +194,7 @@ class Company(WorldEnvironment[CompanyTask, World]):
         """Compare the changes of the day and the answer with what was wanted, given the company as it was."""
         void = ""
         if self.world.spoiled:
-            void = "an earlier day left a change that nobody asked for"
+            void = "an earlier day left a change that was not asked for"
         elif self._nothing_left or (not self._goal.changes and self._goal.answer == DONE):
             void = "earlier days have not left what this day is about"
         return reward_of(self._outcome(answer), least_items(chain_of(self.task), self.task.day - 1), void)

@@ -29,7 +29,7 @@ WorldT = TypeVar("WorldT")
 class WorldEnvironment(Environment[TaskT], Generic[TaskT, WorldT]):
     """The base class of environments with worlds. Before `setup` runs, the instance also has `world`.
 
-    An episode that no world was chosen for plays in a new one, which nobody keeps.
+    An episode that no world was chosen for plays in a new one, which is not kept.
     """
 
     world_class: ClassVar[Any] = dict[str, Any]

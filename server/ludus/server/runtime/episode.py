@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
 
     from ludus.server.runtime.matches import RunningMatch
-    from ludus.server.runtime.worlds import Stay, Version
+    from ludus.server.runtime.world_versions import Stay, Version
 
 _CLOSED_KEPT = 50_000
 """Closed episodes that are kept at most."""
@@ -234,7 +234,7 @@ class Episode:
         self.match_id: str | None = None
         """The id of its match, also after the end."""
         self.stay: Stay | None = None
-        """Its stay in a world; None if nobody keeps its world."""
+        """Its stay in a world; None if its world is not kept."""
         self.toolsets: tuple[Toolset, ...] = ()
         self.sandboxes: EpisodeSandboxes | None = None
         self.attempt: Attempt | None = None

@@ -70,7 +70,7 @@ class Started:
     opponent: str | None = None
     """The strength of the scripted opponents that the start named."""
     world: str | None = None
-    """The id of its world; None if nobody keeps it."""
+    """The id of its world; None if it is not kept."""
     world_version: int = 0
     """The version of its world that it began with."""
 

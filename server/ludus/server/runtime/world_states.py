@@ -13,7 +13,8 @@ from ludus.server.runtime import user_code
 from ludus.server.runtime.episode import Call, Episode, StepRecord
 from ludus.server.runtime.snapshots import Snapshots
 from ludus.server.runtime.threads import Workers
-from ludus.server.runtime.worlds import COMMITTING, Version
+from ludus.server.runtime.world_versions import Version
+from ludus.server.runtime.worlds import COMMITTING
 
 
 class WorldStates:

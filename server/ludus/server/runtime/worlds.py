@@ -6,7 +6,7 @@ How this works:
   snapshots, under the world's id: on disk or in the database of the journal, or in a temporary folder without one. A
   branch shares the bytes of the version that it begins with.
 * A start that names a world takes it (`reserve`), so that a second one is refused as long as an episode plays in it.
-  The episode gets a copy of the last version, and nobody sees what it does to it.
+  The episode gets a copy of the last version, and what it does to it stays unseen.
 * The call that ends an episode well also takes the state that it leaves (`world_states.py`). The new version (`leave`)
   is appended to the journal next to the call's outcome and the end, as one row: after a crash, all of them are there or
   none, so no version is made twice and none is lost that was answered for.
@@ -20,7 +20,6 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ludus.protocol import episodes as e
@@ -44,6 +43,7 @@ from ludus.server.runtime.ids import Ids
 from ludus.server.runtime.journal import Journal, Started, WorldDeleted, WorldMade, WorldVersioned
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.runtime.snapshots import Snapshots
+from ludus.server.runtime.world_versions import Stay, Version, World
 from ludus.server.tasks.catalog import Published
 
 log = logging.getLogger("ludus.server.runtime.worlds")
@@ -56,62 +56,6 @@ call. A passed time limit may have cut a call off in its middle."""
 
 _STARTING: Final = "an episode that is being set up"
 """The writer of a world until its episode has started."""
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """A state of a world."""
-
-    number: int
-    digest: str
-    size: int
-    at: float
-    """Unix time."""
-    by: str | None = None
-    task: str | None = None
-    reset_to: int | None = None
-
-
-@dataclass(slots=True)
-class World:
-    """A world and its versions."""
-
-    id: str
-    made: WorldMade
-    versions: dict[int, Version] = field(default_factory=dict)
-    last: int = -1
-    """The number of the last version; -1 before the first one."""
-    writer: str | None = None
-    """The id of the episode that plays in it."""
-    used: float = field(default_factory=time.time)
-    """The Unix time of the last use."""
-
-    @property
-    def bytes(self) -> int:
-        """The bytes of its versions, without the one that a branch shares with its origin."""
-        shared = 0 if self.made.origin is not None else None
-        return sum(one.size for one in self.versions.values() if one.number != shared)
-
-
-@dataclass(slots=True)
-class Stay:
-    """The stay of an episode in a world."""
-
-    world: World
-    version: int = 0
-    """The version that it began with."""
-    committed: int | None = None
-    """The version that it made."""
-
-    @property
-    def begins_with(self) -> Version | None:
-        """The state that it begins with; None in a new world, until there is one."""
-        return self.world.versions.get(self.version)
-
-    @property
-    def info(self) -> e.EpisodeWorld:
-        """What a trainer sees of it."""
-        return e.EpisodeWorld(id=self.world.id, version=self.version, committed=self.committed)
 
 
 class Worlds:

@@ -8,7 +8,7 @@ from ludus.environments.workplace.goals import Facts, Goal, Insert, Level, Updat
 from ludus.environments.workplace.policies import EXPENSE, EXPENSE_LIMIT, LEAVE
 from ludus.environments.workplace.world.schema import Expense, Leave
 
-_CATEGORIES = ("travel", "meals", "software", "hardware", "training")
+_CATEGORIES = ("travel", "meals", "software", "equipment", "training")
 _THINGS = ("train to the fair", "dinner with a customer", "editor license", "keyboard", "course on statistics", "taxi")
 
 
