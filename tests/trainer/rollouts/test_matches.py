@@ -438,6 +438,14 @@ async def test_a_configuration_that_the_environment_cannot_follow_is_refused(
             pass
 
 
+async def test_a_wire_without_matches_is_refused(serve: Any) -> None:
+    server = await serve(Piles)
+    config = make_config(environments=[{"url": server.url, "wire": "ors"}], self_play={}, evaluation={"split": "train"})
+    with pytest.raises(ConfigError, match="cannot be used for self_play: the wire .ors. has no matches"):
+        async with open_source(config):
+            pass
+
+
 async def test_a_match_that_needs_more_episodes_than_the_limit_is_refused(serve: Any) -> None:
     server = await serve(Piles)
     with pytest.raises(ConfigError, match="a match opens 2 episodes"):
