@@ -283,7 +283,7 @@ async def test_matches_never_open_more_episodes_than_allowed_and_never_wait_for_
                 playing.discard(match.id)
                 await close()
 
-            match.close = closed
+            match.close = closed  # type: ignore[method-assign]
             return match
 
         remote.start_match = counted  # type: ignore[method-assign]
