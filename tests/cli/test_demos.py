@@ -41,6 +41,12 @@ def test_the_oracle_plays_and_the_next_command_is_shown(target: str, tmp_path: P
     assert "--resume" not in again.stderr
 
 
+def test_the_next_command_serves_the_environment_that_a_variant_belongs_to(tmp_path: Path) -> None:
+    done = run_ludus_here("demos", "arithmetic-easy", "--out", "o.jsonl", "-n", 1, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "--tiny-from o.jsonl --serve arithmetic\n" in done.stdout
+
+
 @pytest.mark.parametrize("resumable", [True, False])
 def test_only_a_command_that_can_resume_says_so_when_it_is_interrupted(
     resumable: bool, capsys: pytest.CaptureFixture[str]

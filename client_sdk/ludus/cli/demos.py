@@ -135,7 +135,11 @@ def demos(
         work.play(target)
     work.print()
     if form == "trajectories" and target is not None:
-        where = f"--serve {target}" if is_local(target) else f"--environments.0.url={target}"
+        where = f"--environments.0.url={target}"
+        if is_local(target):
+            from ludus.validation.local_environments import source_of
+
+            where = f"--serve {source_of(target)}"  # which serves the variant, too
         console.print(shown(f"To train on them: ludus train --tiny-from {path} {where}"), soft_wrap=True)
 
 

@@ -16,7 +16,8 @@ from ludus.trainer.config import Section, TrainConfig
 from ludus.trainer.errors import ConfigError, TrainerError
 from ludus.trainer.settings import EXAMPLE, config_toml, read_config, write_config
 
-CONFIGS = sorted((Path(__file__).parents[3] / "trainer" / "configs").glob("*.toml"))
+ROOT = Path(__file__).parents[3]
+CONFIGS = sorted([*(ROOT / "trainer" / "configs").glob("*.toml"), *(ROOT / "examples").glob("train_*.toml")])
 MINIMAL = 'output = "o"\n[model]\npath = "m"\n[[environments]]\nurl = "http://h"\n'
 
 
@@ -43,7 +44,10 @@ def test_a_file_with_nothing_but_what_is_needed_has_all_defaults(file: Path) -> 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_each_example_can_be_used(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in tomllib.loads(path.read_text()).get("sft", {}).get("demonstrations", ()):
+    tables = tomllib.loads(path.read_text())
+    template = tables["model"].get("chat_template")
+    for name in [*tables.get("sft", {}).get("demonstrations", ()), *([template] if template else [])]:
+        assert name != template or (ROOT / name).exists()
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).touch()
     assert read_config(path, ["--steps=3"]).steps == 3

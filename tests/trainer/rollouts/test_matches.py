@@ -283,7 +283,7 @@ async def test_matches_never_open_more_episodes_than_allowed_and_never_wait_for_
                 playing.discard(match.id)
                 await close()
 
-            match.close = closed
+            match.close = closed  # type: ignore[method-assign]
             return match
 
         remote.start_match = counted  # type: ignore[method-assign]
@@ -435,6 +435,14 @@ async def test_a_configuration_that_the_environment_cannot_follow_is_refused(
     server = await serve(environment)
     with pytest.raises(ConfigError, match=message):
         async with open_source(configured(server.url, rules)):
+            pass
+
+
+async def test_a_wire_without_matches_is_refused(serve: Any) -> None:
+    server = await serve(Piles)
+    config = make_config(environments=[{"url": server.url, "wire": "ors"}], self_play={}, evaluation={"split": "train"})
+    with pytest.raises(ConfigError, match="cannot be used for self_play: the wire .ors. has no matches"):
+        async with open_source(config):
             pass
 
 

@@ -256,6 +256,9 @@ async def test_folders_stay_as_long_as_the_pool_a_match_or_a_checkpoint_needs_th
         (tmp_path / "opponents" / name).mkdir(parents=True)
     (tmp_path / "checkpoints" / "step-1").mkdir(parents=True)
     (tmp_path / "checkpoints" / "step-1" / "checkpoint.json").write_text('{"members": ["saved"]}')
+    async with policies.lease("old"):
+        pass
     async with policies.lease("plays"):
-        policies.prune(("member",), tmp_path / "checkpoints")
+        await policies.prune(("member",), tmp_path / "checkpoints")
     assert {path.name for path in (tmp_path / "opponents").iterdir()} == {"member", "plays", "saved"}
+    assert Held.open == {"plays"}, "an engine that is not needed any more is closed"

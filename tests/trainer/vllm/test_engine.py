@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -266,3 +267,26 @@ async def test_closing_ends_the_requests_under_way(connect: Connect) -> None:
     await engine.aclose()
     with pytest.raises(EngineError, match="closed"):
         await request
+
+
+async def test_frozen_adapters_sample_next_to_the_current_one_and_stay_when_it_changes(
+    connect: Connect, tmp_path: Path
+) -> None:
+    stub = StubVllm()
+    engine = await connect(stub, sync="lora")
+    await engine.update_weights(WeightUpdate(1, (), tmp_path / "v1"))
+    frozen = await engine.frozen(tmp_path / "step-00000000")
+    await engine.update_weights(WeightUpdate(2, (), tmp_path / "v2"))
+    await engine.generate([1, 2], SAMPLING, seed=1, session="own")
+    await frozen.generate([1, 2], SAMPLING, seed=1, session="frozen")
+    await frozen.forget("frozen")
+    loaded = {body["lora_path"]: body["lora_name"] for body in stub.bodies("/v1/load_lora_adapter")}
+    own, other = stub.bodies(GENERATE)
+    assert own["model"] == loaded[str(tmp_path / "v2")]
+    assert other["model"] == loaded[str(tmp_path / "step-00000000")]
+    assert frozen.context == engine.context
+    unloaded = [body["lora_name"] for body in stub.bodies("/v1/unload_lora_adapter")]
+    assert unloaded == [loaded[str(tmp_path / "v1")]], "an update leaves the frozen adapter"
+    await frozen.aclose()
+    unloaded = [body["lora_name"] for body in stub.bodies("/v1/unload_lora_adapter")]
+    assert unloaded[1:] == [other["model"]]

@@ -54,6 +54,7 @@ def write_report(folder: Path) -> Path:
         (
             page.head(_title(folder, config, metrics), _facts(folder, records, metrics)),
             page.section("Held-out tasks", f'<div class="grid wide">{"".join(_headline(metrics))}</div>'),
+            _opponents(metrics),
             page.section("Learning", _charts(metrics) or '<p class="soft">No steps yet.</p>'),
             page.section("Episodes", episodes, "Some of the last, a middle and the first step.") if episodes else "",
             _notes(records),
@@ -207,6 +208,25 @@ def _measured(prefix: str, metrics: Curves) -> Iterator[tuple[str, ...]]:
         merged.setdefault(tuple(cells), []).append(name.removeprefix(prefix))
     for values, labels in merged.items():
         yield (" = ".join(labels), *values)
+
+
+def _opponents(metrics: Curves) -> str:
+    """Return the table of held-out matches: what was won, drawn and lost against each opponent, first and last."""
+    found = [match for name in metrics if (match := re.fullmatch(r"evaluation/(.+)/([^/]+)/won", name))]
+    rows = []
+    for match in found:
+        prefix = f"evaluation/{match[1]}/{match[2]}/"
+        steps = [step for step, _ in metrics[f"{prefix}won"]]
+        for step in dict.fromkeys((steps[0], steps[-1])):
+            at = {key: dict(metrics[f"{prefix}{key}"])[step] for key in ("won", "drawn", "lost", "matches")}
+            low, high = _interval(f"{prefix}won", metrics)[step]
+            shares = (f"{at['won']:.1%} ({low:.1%} to {high:.1%})", f"{at['drawn']:.1%}", f"{at['lost']:.1%}")
+            rows.append((match[1], match[2], f"{step:.0f}", *shares, f"{at['matches']:.0f}"))
+    if not rows:
+        return ""
+    head = ("environment", "opponent", "step", "won, with 95 % interval", "drawn", "lost", "matches")
+    about = "Held-out matches from all seats of the policy. `step-…` are frozen snapshots of the policy itself."
+    return page.section("Opponents", f'<div class="card">{page.table(head, rows)}</div>', about)
 
 
 def _interval(name: str, metrics: Curves) -> dict[float, tuple[float, float]]:

@@ -242,7 +242,7 @@ class Run:
             self.saved = self.progress
             if self.matches is not None and self.source.opponents is not None:
                 folder = self.config.output / "checkpoints"
-                await asyncio.to_thread(self.matches.frozen.prune, self.source.opponents.members, folder)
+                await self.matches.frozen.prune(self.source.opponents.members, folder)
 
     async def save_at_exit(self, error: BaseException | None) -> None:
         """Save the progress before the run ends. If an error ends it, add a note to the error that says what was saved.

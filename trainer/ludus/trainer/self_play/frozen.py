@@ -118,8 +118,15 @@ class FrozenPolicies:
         async with self._changed:
             self._changed.notify_all()
 
-    def prune(self, members: Container[str], checkpoints: Path) -> None:
-        """Remove the folders of snapshots that neither are in the pool, nor play, nor are named in a checkpoint."""
+    async def prune(self, members: Container[str], checkpoints: Path) -> None:
+        """Close the engines and remove the folders of snapshots that neither are in the pool nor play. A folder that a
+        checkpoint names stays, too."""
+        unused = [name for name, entry in self._entries.items() if name not in members and not entry.leases]
+        await asyncio.gather(*[_close(self._entries.pop(name)) for name in unused])
+        await self._notify()
+        await asyncio.to_thread(self._remove, members, checkpoints)
+
+    def _remove(self, members: Container[str], checkpoints: Path) -> None:
         manifests = [path.read_text(encoding="utf-8") for path in checkpoints.glob(f"*/{MANIFEST}")]
         for path in self.folder.glob("*"):
             name = path.name

@@ -1,0 +1,186 @@
+"""How much do small models learn after a warm-up, on tasks that they have not seen?
+
+    python benchmarks/learning.py [--only arithmetic,connect_four,sql] [--seed 0] [--folder runs/learning] [--write]
+
+Each run is `ludus train` with a configuration of examples/, on held-out validation tasks with three baselines: random
+calls, the model before any training (its weights are random for the tiny model), and the model after the warm-up.
+The tiny model learns `arithmetic-easy`, and `connect_four-easy` by self-play, where the scripted opponents that it has
+never trained against count by themselves. SmolLM2-135M-Instruct (the peer `smollm2`) learns `sql-easy`.
+
+A run that was interrupted goes on where it was saved; one that has ended is only read again, so delete its folder to
+repeat it. Minutes count from the first evaluation to the last. `--write` puts the rows into benchmarks/LEARNING.md, and
+keeps the rows of the other runs there. Other options are passed to `ludus train`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ludus.client import RandomPolicy, connect, rollout_all
+from ludus.trainer.quickstart import serving
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+LUDUS: Final = Path(sys.executable).with_name("ludus")
+PAGE: Final = ROOT / "benchmarks" / "LEARNING.md"
+GAIN: Final = 0.30
+MINUTES: Final = 10.0
+BEGIN, END = "<!-- measured -->", "<!-- measured until here -->"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A run to measure."""
+
+    config: str
+    serve: str
+    """What `ludus serve` gets."""
+    environment: str
+    demonstrations: int
+    """Episodes of the oracle for the warm-up."""
+    tiny: bool = True
+    strangers: tuple[str, ...] = ()
+    """The scripted opponents that it does not train against."""
+
+
+SUBJECTS: Final = {
+    "arithmetic": Subject("train_arithmetic.toml", "arithmetic", "arithmetic-easy", 3000),
+    "connect_four": Subject(
+        "train_connect_four.toml", "connect_four", "connect_four-easy", 400, strangers=("greedy", "minimax-4")
+    ),
+    "sql": Subject("train_sql_smollm2.toml", "sql", "sql-easy", 300, tiny=False),
+}
+
+
+def ludus(*arguments: str) -> None:
+    """Run a command of Ludus."""
+    subprocess.run([str(LUDUS), *arguments], cwd=ROOT, stdin=subprocess.DEVNULL, check=True)
+
+
+def train(subject: Subject, url: str, run: Path, demos: Path, seed: int, more: list[str]) -> None:
+    """Run `ludus train` with the configuration of the subject."""
+    arguments = ["train", f"examples/{subject.config}", f"--output={run}", f"--seed={seed}"]
+    arguments += [f"--environments.0.url={url}", "--logging.console=false"]
+    if subject.tiny:
+        arguments += ["--tiny-from", str(demos)]
+    else:
+        model = run.parent / "model"
+        subprocess.run([sys.executable, str(ROOT / "scripts" / "smollm2.py"), str(model)], check=True)
+        arguments += [f"--model.path={model}", f"--sft.demonstrations={json.dumps([str(demos)])}"]
+    ludus(*arguments, *more)
+
+
+async def random_reward(url: str, environment: str, tasks: int) -> float:
+    """Return the mean reward of random calls on validation tasks."""
+    async with connect(url) as client:
+        played = await rollout_all(
+            client.environment(environment), RandomPolicy(), split="validation", n=tasks, seed=1, concurrency=8
+        )
+    return statistics.fmean(one.value for one in played if one.value is not None)
+
+
+def evaluations(run: Path, label: str) -> list[dict[str, Any]]:
+    """Return the lines of a run's metrics that have an evaluation."""
+    lines = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if f"evaluation/{label}/mean" in line]
+
+
+def measure(name: str, folder: Path, seed: int, more: list[str]) -> dict[str, Any]:
+    """Measure one subject and return its figures."""
+    subject, own = SUBJECTS[name], folder / f"{name}-{seed}"
+    own.mkdir(parents=True, exist_ok=True)
+    demos, run, untrained = own / "demos.jsonl", own / "run", own / "untrained"
+    if not demos.exists():
+        part = own / "demos.part.jsonl"
+        ludus("demos", subject.environment, "-n", str(subject.demonstrations), "--out", str(part), "--overwrite")
+        part.replace(demos)
+    with serving(subject.serve) as url:
+        by_chance = asyncio.run(random_reward(url, subject.environment, 50))
+        if not (untrained / "model").exists():
+            train(subject, url, untrained, demos, seed, [*more, "--sft=none", "--steps=0"])
+        train(subject, url, run, demos, seed, more)
+    label = subject.environment
+    first, last = (evaluations(run, label)[place] for place in (0, -1))
+    return {
+        "seed": seed, "random": by_chance, "untrained": evaluations(untrained, label)[-1][f"evaluation/{label}/mean"],
+        "before": figures(first, label, subject), "after": figures(last, label, subject), "steps": last["step"],
+        "minutes": (last["time"] - first["time"]) / 60,
+        "load": os.getloadavg()[1], "cores": os.cpu_count(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime(last["time"])),
+    }  # fmt: skip
+
+
+def figures(line: dict[str, Any], label: str, subject: Subject) -> dict[str, Any]:
+    """Return an evaluation's mean with its interval, and the shares won against each opponent."""
+    prefix = f"evaluation/{label}/"
+    won = {found[1]: value for key, value in line.items() if (found := re.fullmatch(rf"{prefix}([^/]+)/won", key))}
+    mean, low, high = (line[f"{prefix}mean{side}"] for side in ("", "_low", "_high"))
+    strangers = [won[one] for one in subject.strangers if one in won]
+    return {"mean": mean, "low": low, "high": high, "won": won, "strangers": statistics.fmean(strangers or [mean])}
+
+
+def row(name: str, found: dict[str, Any]) -> str:
+    """Return the row of the table."""
+    before, after = found["before"], found["after"]
+    gain = after["strangers"] - before["strangers"]
+    met = "met" if gain >= GAIN and found["minutes"] <= MINUTES else "**missed**"
+    means = [f"{one['mean']:.1%} ({one['low']:.0%} to {one['high']:.0%})" for one in (before, after)]
+    against = "; ".join(
+        f"{opponent} {before['won'].get(opponent, 0):.0%} → {won:.0%}" for opponent, won in sorted(after["won"].items())
+    )
+    return (
+        f"| `{name}`, {found['date']}, seed {found['seed']} | {found['random']:.1%} | {found['untrained']:.1%} | "
+        f"{means[0]} | {means[1]} | {against or '–'} | {100 * gain:+.1f} | {found['steps']} | {found['minutes']:.1f} | "
+        f"{found['load']:.0f} on {found['cores']} cores | {met} |"
+    )
+
+
+def table(rows: list[str]) -> str:
+    """Return the Markdown table."""
+    head = (
+        "| | random calls | before any training | after the warm-up | after training | won, by opponent | "
+        "points gained | steps | minutes | load | ≥ 30 points in ≤ 10 min |"
+    )
+    return "\n".join([head, "|---" * 11 + "|", *rows])
+
+
+def write(rows: list[str]) -> None:
+    """Put the rows into the page, each in place of the last one of its run."""
+    text = PAGE.read_text("utf-8")
+    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+    new = [line.partition(",")[0] for line in rows]
+    old = [line for line in text[begin:end].splitlines() if line.startswith("| `")]
+    rows = sorted([*rows, *(line for line in old if line.partition(",")[0] not in new)])
+    PAGE.write_text(f"{text[:begin]}\n\n{table(rows)}\n\n{text[end:]}", "utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(SUBJECTS))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "learning")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--json", type=Path)
+    options, more = parser.parse_known_args()
+    found: dict[str, dict[str, Any]] = {}
+    for name in options.only.split(","):
+        found[name] = measure(name, options.folder.resolve(), options.seed, more)
+        print(row(name, found[name]), flush=True)
+    if options.write:
+        write([row(name, one) for name, one in found.items()])
+    if options.json:
+        options.json.write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
