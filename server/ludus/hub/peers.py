@@ -17,6 +17,7 @@ How this works:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import secrets
 import time
@@ -126,9 +127,17 @@ class Peers:
         self._client: aiohttp.ClientSession | None = None
 
     def address_of(self, process: str) -> str | None:
-        """Return the address of a process; None if it has none, or has ended. This blocks."""
+        """Return the address of a process by the id of its lease; None if it has none. This blocks.
+
+        Raises:
+            HubUnavailable: the lease has ended.
+        """
         with self._database.reading() as session:
-            return session.scalar(select(HubProcess.address).where(HubProcess.id == process))
+            found = session.execute(select(HubProcess.address).where(HubProcess.id == process)).first()
+        if found is None:
+            raise HubUnavailable("the processes of this hub have just changed; try again", retryAfter=RETRY_SECONDS)
+        address: str | None = found[0]
+        return address
 
     async def find(self, name: str) -> Peer | None:
         """Return another process; None if there is none of this name, or it has ended."""
@@ -302,10 +311,12 @@ class PeerPaths:
 
     async def _elsewhere(self, request: Request, process: str) -> Response:
         try:
+            address = None
             if FORWARDED not in request.headers and process:
-                address = await asyncio.to_thread(self._peers.address_of, process)
-                if address is not None:
-                    return await self._peers.forward(request, address)
+                with contextlib.suppress(HubUnavailable):  # the lease has ended
+                    address = await asyncio.to_thread(self._peers.address_of, process)
+            if address is not None:
+                return await self._peers.forward(request, address)
             raise NotFound("the process of this hub that played here has ended; ask the run for its next episode")
         except LudusError as error:
             return self._refuse(error)
