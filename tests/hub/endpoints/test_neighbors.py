@@ -322,8 +322,8 @@ async def test_when_a_process_is_killed_its_episodes_end_with_a_typed_error_and_
     lost = next(one for one in episodes if process(one) != kept and one.play_url)
     ping = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     with pair.client() as browser:
-        answer = browser.post(str(lost.play_url)[str(lost.play_url).index("/e/") :], json=ping)
-        error = answer.json()["error"]
+        refused = browser.post(str(lost.play_url)[str(lost.play_url).index("/e/") :], json=ping)
+        error = refused.json()["error"]
         assert (error["code"], error["data"]["endReason"]) == (InfrastructureFailed.code, "infrastructure_error")
 
 
