@@ -79,7 +79,7 @@ async def test_many_first_requests_wait_for_one_start(hub: Any, tools: Any) -> N
 async def test_a_client_that_leaves_during_the_start_and_a_hub_that_stops_leave_no_process(
     start_hub: Any, tools: Any
 ) -> None:
-    hub = await start_hub()
+    hub = await start_hub(shared=False)
     await hub.publish()
     async with aiohttp.ClientSession() as session:
         asking = asyncio.create_task(session.get(hub.address() + "/health"))

@@ -115,7 +115,7 @@ class Pair:
 
 @pytest.fixture
 async def pair(postgres: PostgresServer, tmp_path: Path) -> AsyncIterator[Pair]:
-    url, ports, hubs = postgres.new_url(), free_ports(3), []
+    url, ports, hubs = postgres.new_url(), free_ports(3), list[HubProcess]()
     (tmp_path / "settings.toml").write_text(SETTINGS)
     parts = WheelParts(PACKAGE.replace("/", "-"), module=COUNTER)
     entry = EnvironmentEntry(
