@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from postgres_server import PostgresServer
 from sqlalchemy import Engine, MetaData, inspect, select, text
 
 from ludus.hub.database.engine import open_engine, sqlite_url
-from ludus.hub.database.migrate import MIGRATIONS, migrate
+from ludus.hub.database.migrate import MIGRATIONS, migrate, newest_revision, statements_of
 from ludus.hub.database.schema import METADATA
 
 
@@ -52,6 +54,28 @@ def test_migrations_make_the_tables_of_the_code(url: str) -> None:
         context = MigrationContext.configure(connection, opts={"include_object": ours})
         assert compare_metadata(context, METADATA) == []
     engine.dispose()
+
+
+def test_a_new_sqlite_database_is_what_the_migrations_make_and_needs_no_alembic(tmp_path: Path) -> None:
+    new = tmp_path / "new.sqlite"
+    program = f"""
+import sys
+from ludus.hub.database.engine import open_engine, sqlite_url
+from ludus.hub.database.migrate import migrate
+
+for _ in range(2):
+    migrate(open_engine({sqlite_url(new)!r}))
+assert "alembic" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    migrated, made = open_engine(sqlite_url(tmp_path / "migrated.sqlite")), []
+    migrate(migrated, newest_revision())
+    for engine in (open_engine(sqlite_url(new)), migrated):
+        with engine.connect() as connection:
+            made.append(statements_of(connection))
+        engine.dispose()
+    assert made[0] == made[1]
 
 
 def test_hubs_that_start_at_once_migrate_once(url: str) -> None:

@@ -1,11 +1,13 @@
 """The compose file of a hub: real containers of a hub and of PostgreSQL on an engine of the tests' own.
 
 The engine can pull no image. That of the hub is built from its Dockerfile, and that of the database from this machine's
-PostgreSQL, with an entry point that does what the official one does.
+PostgreSQL, with an entry point that does what the official one does. That of the object store has moto in place of
+MinIO, with the signatures of requests checked (`tests/support/compose_store`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import socket
@@ -17,8 +19,8 @@ from pathlib import Path
 import httpx
 import pytest
 from container_base import Docker, docker_command
-from hub_image import DEPLOY, build_hub_image, build_postgres_image
-from hubs import WheelParts, published, release
+from hub_image import DEPLOY, build_hub_image, build_postgres_image, build_store_image
+from hubs import WheelParts, kind_of, publish, published, release
 
 from ludus.client import connect
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
@@ -29,10 +31,10 @@ PACKAGE = "alice/coins"
 
 
 class Compose:
-    """A project of `docker compose` with the files of `deploy/hub`."""
+    """A project of `docker compose` with files of `deploy/hub`."""
 
-    def __init__(self, docker: Docker, folder: Path) -> None:
-        self._command = compose_command()
+    def __init__(self, docker: Docker, folder: Path, files: tuple[str, ...]) -> None:
+        self._command = [*compose_command(), *(word for file in files for word in ("--file", file))]
         self._docker = docker
         self._folder = folder
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -67,6 +69,10 @@ class Compose:
         answer = httpx.get(f"{self.url}/api/v1/environments/{PACKAGE}/versions", timeout=60)
         return [one["version"] for one in answer.json()["versions"]] if answer.status_code == 200 else []
 
+    def wheel(self) -> bytes:
+        info = httpx.get(f"{self.url}/api/v1/environments/{PACKAGE}/versions/1.0.0", timeout=60).json()
+        return httpx.get(info["url"], timeout=60).content
+
 
 def compose_command() -> list[str]:
     """Return the command of Compose; skip the test if there is none. Version 1 lets no container mount /proc."""
@@ -92,6 +98,7 @@ def images(docker: Docker, wheel: Path, tmp_path_factory: pytest.TempPathFactory
     build_postgres_image(docker, home / "postgres", "postgres:17-alpine")
     (home / "hub").mkdir()
     build_hub_image(docker, wheel, home / "hub", "ludus-hub")
+    build_store_image(docker, home / "store", "minio/minio")
 
 
 @pytest.fixture
@@ -101,19 +108,43 @@ def token() -> tuple[str, TokenFile]:
 
 
 @pytest.fixture
-def compose(docker: Docker, images: None, token: tuple[str, TokenFile], tmp_path: Path) -> Iterator[Compose]:
+def files() -> tuple[str, ...]:
+    """The compose files."""
+    return ("compose.yaml",)
+
+
+@pytest.fixture
+def compose(
+    files: tuple[str, ...], docker: Docker, images: None, token: tuple[str, TokenFile], tmp_path: Path
+) -> Iterator[Compose]:
     folder = tmp_path / "hub"
     shutil.copytree(DEPLOY, folder, ignore=shutil.ignore_patterns("secrets"))
     (folder / "secrets").mkdir()
-    (folder / "secrets" / "database_password").write_text("p@ss/w:rd%20\n")
+    for name in ("database_password", "store_password"):
+        (folder / "secrets" / name).write_text("p@ss/w:rd%20\n")
+    (folder / "secrets" / "store_user").write_text("hub\n")
     write_token_file(folder / "secrets" / "tokens.json", token[1])
     for file in (folder / "secrets").iterdir():
         file.chmod(0o644)
-    found = Compose(docker, folder)
+    found = Compose(docker, folder, files)
     try:
         yield found
     finally:
         found("down", "--volumes", "--timeout", "5")
+
+
+def no_secret_is_shown(compose: Compose) -> None:
+    for secret in ("p@ss", "p%40ss"):
+        assert secret not in compose("logs"), "no secret is logged"
+        assert secret not in compose("exec", "-T", "hub", "env"), "no secret is a variable"
+
+
+async def play(compose: Compose, token: str) -> None:
+    """Play an episode at the endpoint of the package."""
+    async with connect(f"{compose.url}/e/{PACKAGE}", token=token) as hub:
+        async with hub.environment("toss").episode(split="train") as episode:
+            await episode.call("say", side="heads")
+            assert episode.ended, "the endpoint runs in its sandbox"
 
 
 async def test_compose_runs_a_hub_that_survives_restarts_and_is_restored_from_a_backup(
@@ -122,13 +153,8 @@ async def test_compose_runs_a_hub_that_survives_restarts_and_is_restored_from_a_
     compose.up()
     with httpx.Client(base_url=compose.url, headers={"authorization": f"Bearer {token[0]}"}, timeout=60) as client:
         published(client, release(PACKAGE, parts=WheelParts("alice-coins")))
-    async with connect(f"{compose.url}/e/{PACKAGE}", token=token[0]) as hub:
-        async with hub.environment("toss").episode(split="train") as episode:
-            await episode.call("say", side="heads")
-            assert episode.ended, "the endpoint runs in its sandbox"
-    for secret in ("p@ss", "p%40ss"):
-        assert secret not in compose("logs"), "no secret is logged"
-        assert secret not in compose("exec", "-T", "hub", "env"), "no secret is a variable"
+    await play(compose, token[0])
+    no_secret_is_shown(compose)
     backups = tmp_path / "backups"
     backups.mkdir()
     backups.chmod(0o777)
@@ -144,3 +170,25 @@ async def test_compose_runs_a_hub_that_survives_restarts_and_is_restored_from_a_
     compose("run", "--rm", "-T", "--volume", f"{backups}:/backups", "hub", "restore", "/backups/one.tar")
     compose.up()
     assert compose.versions() == ["1.0.0"], "the backup has it"
+
+
+@pytest.mark.parametrize("files", [("compose.yaml", "compose.s3.yaml")], ids=["s3"])
+async def test_compose_keeps_wheels_in_an_object_store_that_checks_the_key(
+    compose: Compose, token: tuple[str, TokenFile], tmp_path: Path
+) -> None:
+    compose.up()
+    one = release(PACKAGE, parts=WheelParts("alice-coins"))
+    with httpx.Client(base_url=compose.url, headers={"authorization": f"Bearer {token[0]}"}, timeout=60) as client:
+        published(client, one)
+        await play(compose, token[0])
+        no_secret_is_shown(compose)
+        assert "all is well" in compose("exec", "-T", "hub", "ludus", "hub", "check")
+        compose("rm", "--stop", "--force", "hub")
+        compose.up()
+        assert hashlib.sha256(compose.wheel()).hexdigest() == one.sha256
+        (tmp_path / "hub" / "secrets" / "store_password").write_text("another\n")
+        compose("restart", "--timeout", "20", "hub")
+        compose.wait_until_healthy()
+        refused = publish(client, release(PACKAGE, "1.1.0", parts=WheelParts("alice-coins", "1.1.0")))
+        assert (refused.status_code, kind_of(refused)) == (503, "HubUnavailable")
+        assert compose.versions() == ["1.0.0"]

@@ -18,6 +18,8 @@ from engine import IMAGE, engine, libraries_of
 BASE = "ludus-test:pip"
 """What `python:3.12-slim` is to a Dockerfile: a Python with pip."""
 
+CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+
 Docker = list[str]
 
 
@@ -41,10 +43,11 @@ def build_base(docker: Docker, folder: Path) -> None:
         pytest.skip(f"this virtual environment has no pip to put into the image ({pip})")
     shutil.copytree(pip, folder / "pip", ignore=shutil.ignore_patterns("__pycache__"))
     modules = [str(path) for path in Path(sysconfig.get_path("platlib")).glob("pydantic_core/*.so")]
-    for library in libraries_of(modules):  # such as libgcc_s, which every distribution's image has
-        copy = folder / "system" / library.lstrip("/")
+    # Every distribution's image has libgcc_s, and that of Python has certificates.
+    for file in (*libraries_of(modules), *(one for one in (CERTIFICATES,) if os.path.exists(one))):
+        copy = folder / "system" / file.lstrip("/")
         copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(library, copy)
+        shutil.copy(file, copy)
     (folder / "Dockerfile").write_text(
         f"FROM {IMAGE}\nENV PATH={prefix}/bin:/usr/local/bin:/usr/bin:/bin\nCOPY system /\nCOPY pip {packages}/pip\n"
         f"RUN printf '#!/bin/sh\\nexec python3 -m pip \"$@\"\\n' > /usr/bin/pip && chmod 755 /usr/bin/pip "

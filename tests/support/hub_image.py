@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 from container_base import BASE, Docker, build_base
 from engine import IMAGE, libraries_of
+from peer_clients import python_of
 from wheelhouse import closure, repack
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy" / "hub"
+STORE = Path(__file__).parent / "compose_store"
 EXTRAS = ("server", "environments", "registry", "hub", "postgres", "s3", "telemetry")
 """What the image installs, with what these extras include."""
 
@@ -83,6 +85,22 @@ def build_postgres_image(docker: Docker, home: Path, tag: str) -> None:
         "&& chown 999:999 /var/lib/postgresql/data && chmod 700 /var/lib/postgresql/data && chmod 1777 /tmp\n"
         f"ENV PATH={folder}:/bin PGDATA=/var/lib/postgresql/data\nUSER 999:999\nSTOPSIGNAL SIGINT\n"
         'ENTRYPOINT ["/entrypoint"]\n'
+    )
+    build(docker, tag, home)
+
+
+def build_store_image(docker: Docker, home: Path, tag: str) -> None:
+    """Build an image on `BASE` with a program `minio` that does what the compose file uses of it; see its file."""
+    python = Path(python_of("moto"))
+    packages = subprocess.run(
+        [python, "-c", "import moto; print(moto.__path__[0])"], capture_output=True, text=True, timeout=60, check=True
+    )  # fmt: skip
+    shutil.copytree(Path(packages.stdout.strip()).parent, home / "moto", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(STORE / "minio", home / "program")
+    (home / "minio").write_text('#!/bin/sh\nexec python3 /program "$@"\n')
+    (home / "minio").chmod(0o755)
+    (home / "Dockerfile").write_text(
+        f"FROM {BASE}\nCOPY moto /moto\nCOPY program /program\nCOPY minio /usr/local/bin/minio\n"
     )
     build(docker, tag, home)
 

@@ -89,7 +89,48 @@ class Auction(SeatedEnvironment[Deal, Bids]):
         raise RuntimeError("it breaks")
 
 
-CLASSES: dict[str, Any] = {"auction": Auction, "locks": results_hub.Locks}
+class Throws(Match[Deal]):
+    """Both seats throw at the same time, for three rounds. The greater sum wins."""
+
+    seats = ("red", "blue")
+
+    def setup(self) -> None:
+        self.thrown: dict[str, list[int]] = {"red": [], "blue": []}
+
+    def throw(self, seat: str, number: int) -> None:
+        self.thrown[seat].append(number)
+        if min(map(len, self.thrown.values())) == 3:
+            ahead = sum(self.thrown["red"]) - sum(self.thrown["blue"])
+            self.finish({"red": float(ahead > 0) - float(ahead < 0), "blue": float(ahead < 0) - float(ahead > 0)})
+
+
+class Duel(SeatedEnvironment[Deal, Throws]):
+    """Throw greater numbers than the other seat."""
+
+    match_class = Throws
+    version = "1.0"
+    reward_range = (-1.0, 1.0)
+    splits = Auction.splits
+
+    def prompt(self) -> str:
+        return f"You are {self.seat}."
+
+    def observe(self) -> str:
+        return f"{len(self.match.thrown[self.seat])} throws."
+
+    @tool(move=True)
+    def throw(self, number: int = 1) -> str:
+        """Throw a number."""
+        self.match.throw(self.seat, number)
+        return "Thrown."
+
+    @tool
+    def look(self) -> str:
+        """Look around."""
+        return "Nothing to see."
+
+
+CLASSES: dict[str, Any] = {"auction": Auction, "duel": Duel, "locks": results_hub.Locks}
 
 
 def auction_release(package: str, version: str = "1.0.0") -> Release:

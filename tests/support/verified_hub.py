@@ -210,7 +210,12 @@ class VerifiedHub:
         settings: the settings of verified runs.
         database: the URL of its database; None for SQLite.
         more: further options of the command.
+
+    Attributes:
+        looked_at: the key of a run that several tests look at; empty before the first of them.
     """
+
+    looked_at = ""
 
     def __init__(self, folder: Path, database: str | None = None, more: tuple[str, ...] = (), **settings: Any) -> None:
         self.model = ModelServer()

@@ -13,6 +13,7 @@ from sqlalchemy import text
 from ludus.hub.database.engine import Database, open_engine, sqlite_url
 from ludus.hub.database.migrate import migrate
 from ludus.hub.endpoints.runner import Runner
+from ludus.hub.peers import Peers
 from ludus.hub.people.authenticator import check_reach
 from ludus.hub.people.openid.settings import check_callback
 from ludus.hub.people.people import People
@@ -53,6 +54,7 @@ class Hub:
         people: accounts, their tokens and sessions, and the audit log.
         authenticator: finds the viewer of a request by its token.
         runner: the hub's own credential at its endpoints.
+        peers: the processes of this hub.
         counts: events for the metrics, by name.
         requests: the times of requests, by route and status; see `ludus.hub.metrics`.
 
@@ -74,6 +76,7 @@ class Hub:
         check_reach(settings, self.authenticator)
         check_callback(settings.openid, settings.public_url, on_loopback=settings.on_loopback)
         self.runner = Runner()
+        self.peers = Peers(self.database, settings.peer_url)
         self.counts: Counter[str] = Counter()
         self.requests: dict[tuple[str, str], Times] = {}
         self._at_start: list[Callable[[], Awaitable[None]]] = []

@@ -240,6 +240,8 @@ def _available(digest: str) -> Iterator[None]:
 
 def _first_line(error: BaseException) -> str:
     """Return what went wrong without the addresses of requests, which show where the store is."""
+    if "no ca certificates" in str(error).lower():
+        return "this machine has no CA certificates; install them, such as the package ca-certificates"
     line = str(error).strip().partition("\n")[0]
     for word in ("error sending request", "operation timed out", "PermissionDenied", "403 Forbidden", "404 Not Found"):
         if word.lower() in str(error).lower():

@@ -2,12 +2,14 @@
 
 How this works:
 
-* Played runs, matches and verified runs are in the memory of the process that plays them. Each process writes the
-  address at which the others reach it next to its lease (`ludus.hub.results.processes`), if the operator gives it one.
+* Played runs, matches, verified runs and plays by hand are in the memory of the process that plays them. Each process
+  writes the address at which the others reach it next to its lease (`ludus.hub.results.processes`), if the operator
+  gives it one. The ids of its leases begin with its name, which never changes, and which the ids of its plays and of
+  the episodes at its endpoints hold (`ludus.hub.endpoints.neighbors`).
 * A request about what another process plays raises `PlayedElsewhere`. It is then passed on to that process as it came,
   with the client's own credentials, which that process checks: processes trust each other with nothing else. The answer
   is passed back unread.
-* Play URLs name their process, as `/at/PROCESS/e/...`, because nothing in the database says where an agent plays.
+* Play URLs of runs and matches name their lease, as `/at/PROCESS/e/...`: when that is lost, the episode is another's.
 * A request is passed on once. If a process does not answer, the client gets HTTP 503 and may try again: when the lease
   of that process has ended, another one plays the run.
 """
@@ -15,15 +17,21 @@ How this works:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
+import secrets
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import httpx
+import aiohttp
+from multidict import CIMultiDict
 from sqlalchemy import select
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
+from yarl import URL
 
 from ludus.hub.database.engine import Database
 from ludus.hub.database.result_tables import HubProcess
@@ -42,11 +50,20 @@ FORWARDED: Final = "ludus-hub-forwarded"
 RETRY_SECONDS: Final = 2.0
 """When a client should come back that found a process away."""
 
+LOOK_SECONDS: Final = 1.0
+"""How long what is known of the processes counts."""
+
+NAME_LENGTH: Final = 8
+"""The length of the name of a process, in hexadecimal digits."""
+
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 3_900.0
 """How long a process may take for a part of its answer. What it does is bounded by its own limits, which are less."""
 
 _PATH: Final = re.compile(r"/at/([0-9a-f]{32})(/.*)")
+_AUTOMATIC_HEADERS: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+"""What the client would add, if it is missing."""
+
 _CONNECTION_HEADERS: Final = frozenset(
     {
         b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer",
@@ -71,24 +88,90 @@ class PlayedElsewhere(RunElsewhere):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Another process.
+
+    Attributes:
+        name: its name.
+        process: the id of its lease.
+        address: where it is reached; None if it is not.
+    """
+
+    name: str
+    process: str
+    address: str | None
+
+
 class Peers:
-    """The other processes of this hub.
+    """The processes of this hub.
 
     Args:
         database: the hub's database.
+        address: where other processes reach this one; None if they do not.
+
+    Attributes:
+        own: the name of this process.
+        known: the other processes by their names, as of the last look.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, address: str | None = None) -> None:
+        self.own = secrets.token_hex(NAME_LENGTH // 2)
+        self.known: dict[str, Peer] = {}
         self._database = database
-        self._client = httpx.AsyncClient(
-            timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS), trust_env=False,
-            limits=httpx.Limits(max_connections=1_000, max_keepalive_connections=50),
-        )  # fmt: skip
+        self._address = address
+        self._looked_at = float("-inf")
+        self._looking = asyncio.Lock()
+        self._away: dict[str, float] = {}
+        """The processes that did not accept a connection, and when they may be tried again."""
+        self._client: aiohttp.ClientSession | None = None
 
     def address_of(self, process: str) -> str | None:
-        """Return the address of a process; None if it has none, or has ended. This blocks."""
+        """Return the address of a process by the id of its lease; None if it has none. This blocks.
+
+        Raises:
+            HubUnavailable: the lease has ended.
+        """
         with self._database.reading() as session:
-            return session.scalar(select(HubProcess.address).where(HubProcess.id == process))
+            found = session.execute(select(HubProcess.address).where(HubProcess.id == process)).first()
+        if found is None:
+            raise HubUnavailable("the processes of this hub have just changed; try again", retryAfter=RETRY_SECONDS)
+        address: str | None = found[0]
+        return address
+
+    async def find(self, name: str) -> Peer | None:
+        """Return another process; None if there is none of this name, or it has ended."""
+        await self.look()
+        return self.known.get(name)
+
+    async def look(self) -> None:
+        """Find out which processes there are, if the last look is too long ago."""
+        async with self._looking:
+            if time.monotonic() - self._looked_at >= LOOK_SECONDS:
+                self.known = await asyncio.to_thread(self._look)
+                self._looked_at = time.monotonic()
+
+    def _look(self) -> dict[str, Peer]:
+        with self._database.reading() as session:
+            rows = session.execute(select(HubProcess.id, HubProcess.address)).all()
+        found = (Peer(one[:NAME_LENGTH], one, address) for one, address in rows)
+        return {peer.name: peer for peer in found if peer.name != self.own}
+
+    @property
+    def others(self) -> list[Peer]:
+        """The others that take requests that any process can answer; none if they do not reach this one."""
+        if self._address is None:
+            return []
+        return [one for one in self.known.values() if one.address is not None and not self.is_away(one.name)]
+
+    def is_away(self, name: str) -> bool:
+        """Return whether a process has just not accepted a connection."""
+        return self._away.get(name, 0.0) > time.monotonic()
+
+    def note_away(self, name: str) -> None:
+        """Note that a process has not accepted a connection."""
+        self._away = {one: until for one, until in self._away.items() if one in self.known}
+        self._away[name] = time.monotonic() + RETRY_SECONDS
 
     async def answer(self, request: Request, error: PlayedElsewhere) -> Response:
         """Return the answer of the process that a request must go to.
@@ -117,23 +200,42 @@ class Peers:
         scope = request.scope
         target = scope.get("raw_path") or scope["path"].encode()
         query = scope.get("query_string", b"")
-        headers = [one for one in scope["headers"] if one[0] not in _CONNECTION_HEADERS]
+        headers = CIMultiDict(
+            (name.decode("latin-1"), value.decode("latin-1"))
+            for name, value in scope["headers"]
+            if name not in _CONNECTION_HEADERS
+        )
+        headers[FORWARDED] = "1"
         has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
-        passed = self._client.build_request(
-            scope["method"], httpx.URL(address).copy_with(raw_path=target + (b"?" + query if query else b"")),
-            headers=[*headers, (FORWARDED.encode(), b"1")], content=request.stream() if has_body else None,
-        )  # fmt: skip
+        place = address.rstrip("/") + (target + (b"?" + query if query else b"")).decode("latin-1")
         try:
-            return _Passed(await self._client.send(passed, stream=True))
-        except httpx.TransportError:
+            answer = await self._session().request(
+                scope["method"], URL(place, encoded=True), headers=headers, allow_redirects=False,
+                data=request.stream() if has_body else None, skip_auto_headers=_AUTOMATIC_HEADERS,
+            )  # fmt: skip
+            return _Passed(answer)
+        except (aiohttp.ClientConnectionError, TimeoutError):
             raise HubUnavailable(
                 "the process of this hub that plays this does not answer; try again. If it has ended, another one "
                 "takes over in a while", retryAfter=RETRY_SECONDS,
             ) from None  # fmt: skip
 
+    def _session(self) -> aiohttp.ClientSession:
+        if self._client is None:
+            self._client = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(
+                    total=None, connect=CONNECT_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=ANSWER_SECONDS
+                ),
+                connector=aiohttp.TCPConnector(limit=1_000),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+            )
+        return self._client
+
     async def close(self) -> None:
         """Close all connections."""
-        await self._client.aclose()
+        if self._client is not None:
+            await self._client.close()
 
 
 class _Passed(Response):
@@ -143,10 +245,10 @@ class _Passed(Response):
         answer: the answer of the other process.
     """
 
-    def __init__(self, answer: httpx.Response) -> None:
-        super().__init__(status_code=answer.status_code)
+    def __init__(self, answer: aiohttp.ClientResponse) -> None:
+        super().__init__(status_code=answer.status)
         self.raw_headers = [
-            (name.lower(), value) for name, value in answer.headers.raw if name.lower() not in _CONNECTION_HEADERS
+            (name.lower(), value) for name, value in answer.raw_headers if name.lower() not in _CONNECTION_HEADERS
         ]
         self._answer = answer
 
@@ -160,11 +262,11 @@ class _Passed(Response):
             for one in (passing, leaving):
                 one.cancel()
             await asyncio.gather(passing, leaving, return_exceptions=True)
-            await self._answer.aclose()
+            self._answer.close()
 
     async def _pass(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        async for part in self._answer.aiter_raw():
+        async for part in self._answer.content.iter_any():
             await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -209,10 +311,12 @@ class PeerPaths:
 
     async def _elsewhere(self, request: Request, process: str) -> Response:
         try:
+            address = None
             if FORWARDED not in request.headers and process:
-                address = await asyncio.to_thread(self._peers.address_of, process)
-                if address is not None:
-                    return await self._peers.forward(request, address)
+                with contextlib.suppress(HubUnavailable):  # the lease has ended
+                    address = await asyncio.to_thread(self._peers.address_of, process)
+            if address is not None:
+                return await self._peers.forward(request, address)
             raise NotFound("the process of this hub that played here has ended; ask the run for its next episode")
         except LudusError as error:
             return self._refuse(error)

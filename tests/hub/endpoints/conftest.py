@@ -14,6 +14,7 @@ from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ludus.hub.app import create_hub
+from ludus.hub.endpoints.mounting import FOLDER
 from ludus.hub.endpoints.pool import Endpoints
 from ludus.hub.endpoints.servers import ReleaseServer
 from ludus.hub.endpoints.settings import EndpointLimits, EndpointSettings
@@ -217,17 +218,28 @@ async def until(happened: Callable[[], bool], seconds: float = 60.0) -> None:
 StartHub = Callable[..., Awaitable[EndpointHub]]
 
 
+@pytest.fixture(scope="session")
+def environments(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The virtual environments of all hubs, whose folders are named by digests: each is made once."""
+    return tmp_path_factory.mktemp("environments")
+
+
 @pytest.fixture
-async def start_hub(tmp_path: Path) -> AsyncIterator[StartHub]:
-    """`hub = await start_hub(idle_seconds=1.0, limits={...})`: a hub, which is gone when the test ends."""
+async def start_hub(tmp_path: Path, environments: Path) -> AsyncIterator[StartHub]:
+    """`hub = await start_hub(idle_seconds=1.0, limits={...})`: a hub, which is gone when the test ends.
+
+    With `shared=False`, it makes all of its virtual environments itself.
+    """
     async with AsyncExitStack() as stack:
 
         async def start(
             *, limits: dict[str, Any] | None = None, tokens: TokenStore | None = None, blobs: str | None = None,
-            **settings: Any,
+            shared: bool = True, **settings: Any,
         ) -> EndpointHub:  # fmt: skip
             given = EndpointSettings(limits=EndpointLimits(**(limits or {})), **{"spares": False, **settings})
             hub = EndpointHub(tmp_path, given, tokens, blobs)
+            if shared and not (hub.data / FOLDER).exists():
+                (hub.data / FOLDER).symlink_to(environments)
             stack.push_async_callback(hub.stop)
             await hub.start()
             return hub

@@ -12,12 +12,14 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from ludus.hub.database.engine import Database, open_engine, sqlite_url
 from ludus.hub.endpoints import environments, pool
 from ludus.hub.endpoints.environments import Environments
 from ludus.hub.endpoints.errors import InstallRefused
 from ludus.hub.endpoints.pool import Endpoints
 from ludus.hub.endpoints.releases import Release
 from ludus.hub.endpoints.settings import EndpointLimits, EndpointSettings
+from ludus.hub.peers import Peers
 from ludus.sandbox import find_provider
 
 pytestmark = pytest.mark.timeout(120)
@@ -275,7 +277,10 @@ async def test_a_folder_that_cannot_be_used_is_tried_again_at_the_next_request(
     left = iter(providers)
     monkeypatch.setattr(pool, "find_provider", lambda name: next(left))
     (tmp_path / "environments").write_text("not a folder")
-    endpoints = Endpoints(lambda *_: pytest.fail("nothing is looked up"), tmp_path / "environments", EndpointSettings())
+    peers = Peers(Database(open_engine(sqlite_url(tmp_path / "hub.sqlite"))))
+    endpoints = Endpoints(
+        lambda *_: pytest.fail("nothing is looked up"), tmp_path / "environments", EndpointSettings(), None, peers
+    )
     with pytest.raises(OSError, match="environments"):
         await endpoints._open()
     assert providers[0].aclose.await_count == 1

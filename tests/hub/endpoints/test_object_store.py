@@ -23,7 +23,7 @@ def variables(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Non
 async def test_an_endpoint_is_installed_from_the_store(
     variables: None, start_hub: Any, object_store: ObjectStore
 ) -> None:
-    hub = await start_hub(blobs=object_store.new_bucket())
+    hub = await start_hub(shared=False, blobs=object_store.new_bucket())
     await hub.publish()
     async with connect(hub.address()) as client:
         episode = await client.environment("counter").start(index=0)
@@ -35,7 +35,7 @@ async def test_an_endpoint_does_not_run_a_changed_wheel(
     variables: None, start_hub: Any, object_store: ObjectStore
 ) -> None:
     bucket = object_store.new_bucket()
-    hub = await start_hub(blobs=bucket)
+    hub = await start_hub(shared=False, blobs=bucket)
     await hub.publish()
     digest = hub.app.state.hub.catalog_of(STRANGER).version("ada", "counter").sha256
     object_store.change(bucket, digest, b"another wheel")

@@ -69,7 +69,7 @@ def test_what_a_killed_process_used_can_be_removed(tmp_path: Path) -> None:
 
 @pytest.mark.suite("hub-endpoints")
 async def test_a_hub_keeps_the_environment_of_an_endpoint_that_runs(start_hub: Any, tools: Any) -> None:
-    hub = await start_hub(limits={"environments": 1}, idle_seconds=0.5)
+    hub = await start_hub(shared=False, limits={"environments": 1}, idle_seconds=0.5)
     for name in ("one", "two"):
         await hub.publish(name)
     folder = hub.data / "environments"

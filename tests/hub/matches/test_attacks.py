@@ -224,6 +224,56 @@ async def stall(
         return found[0], found[1]
 
 
+async def duel(hub: ResultsHub, package: str, *rounds: tuple[str, str]) -> tuple[str, ...]:
+    """Let two seats that move at the same time make these calls; return its state, and the results of red and blue.
+
+    Every 100 s, red makes the first call and blue the second one, and the hub looks at the match.
+    """
+    async with hub.client("alice") as one, hub.client("bob") as other:
+        alice = await Contender.register(one, package, environment="duel")
+        bob = await Contender.register(other, package, environment="duel")
+        tickets = {ticket["seat"]: ticket for ticket in await meet(alice, bob)}
+        matches = matches_of(hub)
+        began, passed = matches.clock(), 0.0
+        matches.clock = lambda: began + passed
+        for lobby in matches._lobbies.values():
+            lobby.client._clock = lambda: matches.clock()
+        for red, blue in rounds:
+            await call(tickets["red"], red)
+            await call(tickets["blue"], blue)
+            await matches.sweep()
+            passed += 100.0
+        found = (await one.get(f"/api/v1/matches/{tickets['red']['match']}")).json()
+        results = {side["seat"]: side["result"] for side in found["sides"]}  # of ended matches only
+        return found["state"], *(results[seat] for seat in ("red", "blue") if results)
+
+
+LOOK, THROW = "look", "throw"
+
+
+async def test_of_two_seats_that_move_at_the_same_time_the_one_that_does_not_move_loses(start_hub: StartHub) -> None:
+    hub = await start_hub(move_seconds=450.0)
+    publish(hub, "ada/duel")
+    red_loses, blue_loses = ("ended", "loss", "win"), ("ended", "win", "loss")
+    waits = [(LOOK, THROW), *[(LOOK, LOOK)] * 5]
+    assert await duel(hub, "ada/duel", *waits) == red_loses
+    assert await duel(hub, "ada/duel", *[(blue, red) for red, blue in waits]) == blue_loses
+    both = [(THROW, THROW), *[(LOOK, LOOK)] * 3, (THROW, LOOK), *[(LOOK, LOOK)] * 3]
+    assert await duel(hub, "ada/duel", *both) == blue_loses, "after an equal first round, blue does not move"
+    assert await duel(hub, "ada/duel", *[(LOOK, LOOK)] * 6) == ("void",), "neither has moved"
+
+
+async def test_of_two_seats_that_move_at_the_same_time_the_slower_one_loses_a_match_that_takes_too_long(
+    start_hub: StartHub,
+) -> None:
+    hub = await start_hub(move_seconds=450.0, match_seconds=900.0)
+    publish(hub, "ada/duel")
+    slow = [*[(LOOK, LOOK)] * 3, (LOOK, THROW), (THROW, LOOK)] * 2
+    assert await duel(hub, "ada/duel", *slow, (LOOK, LOOK)) == ("ended", "loss", "win")
+    quick = [(LOOK, LOOK), (THROW, THROW), *[(LOOK, LOOK)] * 2]
+    assert await duel(hub, "ada/duel", *quick) == ("open",), "both may think"
+
+
 async def test_a_player_that_stalls_with_calls_that_are_no_moves_loses(hub: ResultsHub, package: str) -> None:
     limits = matches_of(hub)._limits
     assert await stall(hub, package, limits.move_seconds - 100.0) == (None, None), "it may think"

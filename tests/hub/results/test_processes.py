@@ -201,6 +201,7 @@ def test_a_process_of_the_same_folder_that_died_is_not_waited_for_and_one_that_l
     database.close()
 
 
+@pytest.mark.timeout(300)  # as for other tests that start two hubs
 @pytest.mark.suite("hub")
 @pytest.mark.parametrize("how", ["killed", "paused"])
 async def test_two_hub_processes_on_one_postgres_take_episodes_of_a_lost_one_only(

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import httptools
 from starlette.types import Message, Receive, Scope, Send
 
 from ludus.hub.endpoints.gateways import server_of
+from ludus.hub.endpoints.neighbors import PeerWorker
 from ludus.hub.endpoints.passes import pass_of
 from ludus.protocol.errors import EpisodeFailed, LudusError, PayloadTooLarge, ShuttingDown
 from ludus.protocol.tracing import TRACE_FIELDS, active
@@ -35,6 +37,7 @@ from ludus.server.workers.routing import Place, place_of, target_of_mcp
 if TYPE_CHECKING:
     from ludus.hub.endpoints.gateways import EndpointGateway
     from ludus.server.auth.principal import Principal
+    from ludus.server.web.delivery import Delivery
     from ludus.server.workers.pool import Worker
     from ludus.server.workers.roles import Hub
 
@@ -66,31 +69,33 @@ class HttpExchange:
         gateway: the gateway of the endpoint.
         scope, receive, send: the request.
         target: its path and query, as the process is to see them.
+        asked: its path and query as the client sent them.
+        stays: whether no other process of the hub may answer it.
         sender: the principal, of whom the process gets a pass; None for a request that needs none.
     """
 
     transport: asyncio.Transport
 
     def __init__(
-        self, gateway: EndpointGateway, scope: Scope, receive: Receive, send: Send, target: bytes,
-        sender: Principal | None,
+        self, gateway: EndpointGateway, scope: Scope, receive: Receive, send: Send, target: bytes, asked: bytes,
+        sender: Principal | None, *, stays: bool,
     ) -> None:  # fmt: skip
         self.gateway: Hub = gateway
+        self.stays = stays
         self.peer: str = (scope.get("client") or ("unknown", 0))[0]
         self.uplinks: dict[str, upstream.Uplink] = {}
         self._endpoint = gateway
         self._scope = scope
         self._receive = receive
         self._send = send
+        self._asked = asked
         self._request = request = Request()
         request.method = scope["method"].encode("latin-1")
         request.target = target
         request.headers = [
             (name, value) for name, value in scope["headers"] if name not in PRIVATE_HEADERS and name != b"expect"
         ]
-        if (tracing := active()) is not None:  # the process's span is below that of the hub, the current one here
-            request.headers = [field for field in request.headers if field[0] not in _TRACE_FIELDS]
-            request.headers += [(name.encode(), value.encode()) for name, value in tracing.carrier().items()]
+        request.headers = _traced(request.headers)
         if sender is not None:
             request.headers.append((b"authorization", f"Bearer {pass_of(gateway.secret, sender)}".encode()))
         request.complete = not (request.length or request.chunked)
@@ -181,37 +186,44 @@ class HttpExchange:
                 return part
         return b""
 
+    def head_for(self, request: Request, worker: Worker, *, lasting: bool = True) -> bytes:
+        """Return the head with which the request is passed on to a worker. See `Request.head`."""
+        if isinstance(worker, PeerWorker):
+            return worker.head(request.method, self._asked, _traced(self._scope["headers"]))
+        return request.head(self._endpoint.introduction(self.peer), lasting=lasting)
+
     # ── passing it on ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _pass_on(self, worker: Worker, *, about_episodes: bool) -> None:
         server = server_of(self._endpoint, worker)
-        server.in_use += 1
+        if server is not None:
+            server.in_use += 1
         try:
             uplink = await upstream.connect(self._endpoint.pool, worker, about_episodes=about_episodes)
             delivery = watch(self._scope)
             reader = _AnswerReader(uplink, to_head=self._request.method == b"HEAD")
             sending = asyncio.ensure_future(self._send_body(uplink))
             try:
-                whole = await self._pass_back(uplink, reader, sending)
+                whole = await self._pass_back(uplink, reader, sending, delivery)
             finally:
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)
             if whole:
-                delivery.sent()
                 self._endpoint.settle(uplink, delivery)
             elif not reader.began:
                 if about_episodes and await worker.died():
                     raise lost()
                 raise ShuttingDown("the endpoint's process ended before it answered; try again", retryAfter=1.0)
         finally:
-            server.in_use -= 1
+            if server is not None:
+                server.in_use -= 1
 
     async def _send_body(self, uplink: upstream.Uplink) -> None:
         """Send the request, and wait until the client leaves."""
         request, room = self._request, asyncio.Event()
         room.set()
         uplink.on_room = lambda free: room.set() if free else room.clear()
-        uplink.transport.write(request.head(self._endpoint.introduction(self.peer)))
+        uplink.transport.write(self.head_for(request, uplink.worker))
         for part in request.parts:
             uplink.transport.write(request.encoded(part))
         if request.complete and request.chunked:
@@ -228,7 +240,9 @@ class HttpExchange:
             continue
         raise ClientGone
 
-    async def _pass_back(self, uplink: upstream.Uplink, reader: _AnswerReader, sending: asyncio.Future[None]) -> bool:
+    async def _pass_back(
+        self, uplink: upstream.Uplink, reader: _AnswerReader, sending: asyncio.Future[None], delivery: Delivery
+    ) -> bool:
         """Pass the answer on, and return whether it was whole.
 
         Raises:
@@ -238,6 +252,8 @@ class HttpExchange:
             while True:
                 while (message := reader.take()) is not None:
                     await self._send(message)
+                    if message.get("more_body") is False:
+                        delivery.sent()  # at once: a client that has it all may close its connection
                 if reader.complete or uplink.closed:
                     return reader.complete
                 waiting = asyncio.ensure_future(reader.wait())
@@ -248,6 +264,14 @@ class HttpExchange:
         except BaseException:
             uplink.reset()
             raise
+
+
+def _traced(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return headers of a client with the current span, below which the process's own is."""
+    if (tracing := active()) is None:
+        return list(headers)
+    kept = [field for field in headers if field[0] not in _TRACE_FIELDS]
+    return kept + [(name.encode(), value.encode()) for name, value in tracing.carrier().items()]
 
 
 class _AnswerReader:

@@ -4,7 +4,8 @@ How this works: a package has one gateway for `/e/owner/name`, and one for each 
 `/e/owner/name@version`. Both are `ludus.server.workers.gateway.Gateway`, and each process of a release is one worker.
 What names an episode, a group, a capability or an ORS session goes to the worker that the id names, so it stays with
 its version and its process. Everything else goes to a process of the newest version, or of the pinned one. A release
-that does not run is started by the first request for it.
+that does not run is started by the first request for it. A worker can also be one of another process of the hub: then
+the request goes there (`ludus.hub.endpoints.neighbors`).
 """
 
 from __future__ import annotations
@@ -13,14 +14,19 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from ludus.hub.endpoints.neighbors import PeerWorker
+from ludus.hub.endpoints.releases import process_of
 from ludus.server.workers.gateway import Gateway
 from ludus.server.workers.placements import Placements
 from ludus.server.workers.pool import Pool, Worker, lost
 
 if TYPE_CHECKING:
+    from ludus.hub.endpoints.neighbors import Neighbors
     from ludus.hub.endpoints.servers import ReleaseServer
     from ludus.server.web.delivery import Delivery
     from ludus.server.web.settings import ServerSettings
+    from ludus.server.workers.roles import Client
+    from ludus.server.workers.routing import Target
     from ludus.server.workers.upstream import Uplink
 
 
@@ -29,10 +35,12 @@ class EndpointPool(Pool):
 
     Args:
         newest: the newest release.
+        neighbors: the other processes of the hub.
     """
 
-    def __init__(self, newest: ReleaseServer) -> None:
+    def __init__(self, newest: ReleaseServer, neighbors: Neighbors) -> None:
         super().__init__([], durable=False)
+        self.neighbors = neighbors
         self.servers: dict[str, ReleaseServer] = {}
         self.newest = newest
         self.add(newest)
@@ -51,7 +59,7 @@ class EndpointPool(Pool):
         server.replicas.on_add.append(add)
 
     def find(self, name: str | None) -> Worker | None:
-        """Return the worker of a name; None if there is none, or if it has ended for good."""
+        """Return the worker of a name; None if this process has none, or if it has ended for good."""
         worker = super().find(name)
         return worker if worker is not None and self.servers[worker.name].replicas.has(worker) else None
 
@@ -69,14 +77,22 @@ class EndpointPool(Pool):
 
         Raises:
             InfrastructureFailed: the worker died, and the episodes with it.
-            LudusError: see `ReleaseServer.ensure`.
+            LudusError: see `ReleaseServer.ensure` and `Neighbors.reach`.
         """
+        if isinstance(worker, PeerWorker):
+            await self.neighbors.reach(worker)
+            return
         server = self.servers[worker.name]
         if about_episodes and server.has_lost_episodes(worker):
             raise lost()
         await server.ensure()
         if worker is not server.worker:
             await super().reach(worker, about_episodes=about_episodes)
+
+    def refused(self, worker: Worker) -> None:
+        """Note that nothing has accepted a connection to a worker."""
+        if isinstance(worker, PeerWorker):
+            self.neighbors.peers.note_away(worker.process)
 
 
 class EndpointGateway(Gateway):
@@ -116,9 +132,26 @@ class EndpointGateway(Gateway):
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
 
-    def _of_session(self, session: str) -> Worker:
+    def find(self, client: Client, name: str | None) -> Worker | None:
+        """Return the worker that an id of a client's request names, which may be another process; None for none."""
+        worker = self.pool.find(name)
+        process = process_of(name)
+        if worker is not None or process is None or process == self.releases.neighbors.peers.own:
+            return worker
+        return self.releases.neighbors.worker(process, may_pass=not client.stays)
+
+    def place(self, client: Client, owner: bytes, target: Target) -> tuple[Worker, asyncio.Future[None] | None]:
+        """Return the worker of a start, which may be another process, and what to wait for. See `Placements.place`."""
+        if target.key is not None and not client.stays:
+            elsewhere = self.releases.neighbors.for_start(target.key)
+            if elsewhere is not None:
+                return elsewhere, None
+        return super().place(client, owner, target)
+
+    def _of_session(self, client: Client, session: str) -> Worker:
         """Return the worker of a session whose id its client made up: the one that its first request found."""
-        return self._placements.pin(session)
+        elsewhere = self.releases.neighbors.for_start(session) if not client.stays else None
+        return elsewhere or self._placements.pin(session)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -129,9 +162,9 @@ class EndpointGateway(Gateway):
         self._placements.close()
 
 
-def server_of(gateway: EndpointGateway, worker: Worker) -> ReleaseServer:
-    """Return the release of a worker."""
-    return gateway.releases.servers[worker.name]
+def server_of(gateway: EndpointGateway, worker: Worker) -> ReleaseServer | None:
+    """Return the release of a worker; None for one of another process."""
+    return gateway.releases.servers.get(worker.name)
 
 
 async def close_all(gateways: Iterable[EndpointGateway]) -> None:

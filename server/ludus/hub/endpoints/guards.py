@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.requests import Request
 
 from ludus.hub.endpoints.passes import capability_key
+from ludus.hub.peers import FORWARDED
 from ludus.hub.people.viewers import STRANGER, Viewer
 from ludus.protocol.errors import CapabilityRefused, Forbidden
 from ludus.protocol.people import HubScope
@@ -38,10 +39,14 @@ class Guards:
 
     Args:
         hub: the hub.
+
+    Attributes:
+        runner: the hub's own principal.
     """
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
+        self.runner = hub.runner
         self._rights: dict[tuple[Viewer, HubScope, str, str], tuple[bool | PackageNotFound, float]] = {}
 
     def admit(self, request: Request, address: Address, secret: str | None) -> Viewer | None:
@@ -69,6 +74,14 @@ class Guards:
         publishes = self._check(viewer, address)
         viewer.require(HubScope.RUN, f"{address.owner}/{address.name}")
         return viewer.at_endpoint(publishes=publishes)
+
+    def stays(self, request: Request) -> bool:
+        """Return whether no other process may answer a request: the hub's own, and one that such a process passed on.
+
+        This does not block.
+        """
+        sent = request.headers
+        return FORWARDED in sent or self.runner.sent(request) or self._hub.authenticator.has_lent(sent)
 
     def admit_to_logs(self, request: Request, address: Address) -> None:
         """Check that the sender of a request may read the log of an endpoint.

@@ -33,9 +33,9 @@ def mount_endpoints(app: FastAPI, hub: Hub) -> None:
     def find(owner: str, name: str, version: str | None) -> Release:
         return release_of(everything.version(owner, name, version))
 
-    endpoints = Endpoints(find, hub.settings.data / FOLDER, hub.settings.endpoints, hub.blobs.local)
+    endpoints = Endpoints(find, hub.settings.data / FOLDER, hub.settings.endpoints, hub.blobs.local, hub.peers)
     domain = hub.settings.endpoints.domain
-    routes = EndpointRoutes(endpoints, Guards(hub), hub.settings.origins, domain, hub.runner)
+    routes = EndpointRoutes(endpoints, Guards(hub), hub.settings.origins, domain)
     app.state.endpoints, app.state.channels = endpoints, routes.find_channel
     app.router.routes.append(Mount("/e", app=routes))
     app.add_middleware(EndpointHosts, domain=domain)

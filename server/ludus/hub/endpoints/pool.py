@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from ludus.hub.endpoints.environments import Environments, Wheels
 from ludus.hub.endpoints.gateways import EndpointGateway, EndpointPool, close_all
+from ludus.hub.endpoints.neighbors import Neighbors
 from ludus.hub.endpoints.processes import UNSAFE
 from ludus.hub.endpoints.servers import ReleaseServer, stop_all
 from ludus.hub.endpoints.span_relay import SpanRelay
@@ -29,6 +30,7 @@ from ludus.server.web.settings import ServerSettings
 if TYPE_CHECKING:
     from ludus.hub.endpoints.releases import Address, FindRelease, Release
     from ludus.hub.endpoints.settings import EndpointSettings
+    from ludus.hub.peers import Peers
     from ludus.sandbox import SandboxProvider
 
 log = logging.getLogger("ludus.hub.endpoints")
@@ -46,10 +48,12 @@ class Endpoint:
     Args:
         id: `owner/name`.
         settings: the settings of the server that clients see.
+        neighbors: the other processes of the hub.
     """
 
-    def __init__(self, id: str, settings: ServerSettings) -> None:
+    def __init__(self, id: str, settings: ServerSettings, neighbors: Neighbors) -> None:
         self.id = id
+        self._neighbors = neighbors
         self.secret = secrets.token_hex(16)
         self.servers: dict[str, ReleaseServer] = {}
         self.newest: EndpointGateway | None = None
@@ -78,7 +82,7 @@ class Endpoint:
         return self.newest
 
     def _open(self, server: ReleaseServer) -> EndpointGateway:
-        gateway = EndpointGateway(EndpointPool(server), self._settings, self.secret)
+        gateway = EndpointGateway(EndpointPool(server, self._neighbors), self._settings, self.secret)
         gateway.begin_sweeping()
         return gateway
 
@@ -91,11 +95,13 @@ class Endpoints:
         folder: where virtual environments lie.
         settings: the settings.
         wheels: see `Environments`.
+        peers: the processes of the hub.
     """
 
     def __init__(
-        self, find: FindRelease, folder: Path, settings: EndpointSettings, wheels: Wheels | None = None
+        self, find: FindRelease, folder: Path, settings: EndpointSettings, wheels: Wheels | None, peers: Peers
     ) -> None:
+        self.neighbors = Neighbors(peers)
         self._wheels = wheels
         self.settings = settings
         self._find = find
@@ -119,10 +125,11 @@ class Endpoints:
             SandboxUnavailable: this machine has no sandbox to run it in.
         """
         release = await self._release(address.owner, address.name, address.version)
+        await self.neighbors.peers.look()
         await self._open()
         endpoint = self._endpoints.get(release.id)
         if endpoint is None:
-            endpoint = self._endpoints[release.id] = Endpoint(release.id, self._client_settings())
+            endpoint = self._endpoints[release.id] = Endpoint(release.id, self._client_settings(), self.neighbors)
         return endpoint.gateway(self._server(endpoint, release), pinned=address.version is not None)
 
     def server(self, owner: str, name: str, version: str) -> ReleaseServer | None:
@@ -168,7 +175,7 @@ class Endpoints:
             assert self._provider is not None
             server = endpoint.servers[release.version] = ReleaseServer(
                 release, self.settings, self._environments, self._provider, endpoint.secret, self._admit,
-                self._has_room_for_replica, self._starting, self._relay,
+                self._has_room_for_replica, self._starting, self._relay, self.neighbors.peers.own,
             )  # fmt: skip
             if endpoint.newest is not None:
                 endpoint.newest.releases.add(server)
@@ -253,6 +260,7 @@ class Endpoints:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
+            await self._look_at_peers()
             for endpoint in list(self._endpoints.values()):
                 try:
                     await self._look_at(endpoint)
@@ -260,6 +268,13 @@ class Endpoints:
                     log.warning("looking at the endpoint %s failed: %s", endpoint.id, error.message)
                 except Exception:
                     log.exception("looking at the endpoint %s failed", endpoint.id)
+
+    async def _look_at_peers(self) -> None:
+        """Find out which other processes there are, for starts over channels that are open."""
+        try:
+            await self.neighbors.peers.look()
+        except Exception:
+            log.exception("looking for the other processes of the hub failed")
 
     async def _look_at(self, endpoint: Endpoint) -> None:
         newest = endpoint.newest

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from starlette.requests import Request
@@ -17,22 +17,35 @@ from starlette.types import Receive, Scope, Send
 
 from ludus.hub.endpoints.exchanges import HttpExchange
 from ludus.hub.endpoints.hosts import path_of_host
-from ludus.hub.endpoints.releases import Address, parse_address
+from ludus.hub.endpoints.releases import Address, parse_address, process_of
 from ludus.hub.endpoints.runner import without_admin
 from ludus.protocol.errors import LudusError, NotFound
+from ludus.protocol.workers import worker_of_capability
 from ludus.server.web.guard import error_body, error_headers
+from ludus.server.workers.pool import lost
+from ludus.server.workers.routing import Place, place_of
 
 if TYPE_CHECKING:
     from ludus.hub.endpoints.gateways import EndpointGateway
     from ludus.hub.endpoints.guards import Guards
     from ludus.hub.endpoints.pool import Endpoints
-    from ludus.hub.endpoints.runner import Runner
     from ludus.server.auth.principal import Principal
     from ludus.server.web.guard import Origins
     from ludus.server.workers.upstream import Headers
 
 LOGS: Final = "/logs"
 """The path of an endpoint's log, below the endpoint."""
+
+
+class Upgrade(NamedTuple):
+    """Where an upgrade to a WebSocket goes."""
+
+    gateway: EndpointGateway
+    target: bytes
+    """The path and query below the endpoint."""
+    sender: Principal
+    stays: bool
+    """Whether no other process of the hub may answer its requests."""
 
 
 class EndpointRoutes:
@@ -43,13 +56,11 @@ class EndpointRoutes:
         guards: checks who may use them.
         origins: the hosts and pages that may open channels; other requests were checked before.
         domain: the domain below which endpoints have host names of their own.
-        runner: the hub's own principal.
     """
 
-    def __init__(self, endpoints: Endpoints, guards: Guards, origins: Origins, domain: str, runner: Runner) -> None:
+    def __init__(self, endpoints: Endpoints, guards: Guards, origins: Origins, domain: str) -> None:
         self._endpoints = endpoints
         self._guards = guards
-        self._runner = runner
         self._origins = origins
         self._domain = domain
 
@@ -65,15 +76,18 @@ class EndpointRoutes:
             if address.rest == LOGS:
                 await (await self._logs(Request(scope), address))(scope, receive, send)
                 return
-            sender = await self._admit(Request(_with_bearer(scope)), address)
+            request = Request(_with_bearer(scope))
+            stays = self._guards.stays(request)
+            sender = None if await self._is_elsewhere(address, stays=stays) else await self._admit(request, address)
             gateway = await self._endpoints.gateway(address)
         except LudusError as error:
             await _error(unquote(raw.decode("latin-1")), error)(scope, receive, send)
             return
-        await HttpExchange(gateway, scope, receive, send, target, sender).run()
+        asked = self._asked(raw, scope)
+        await HttpExchange(gateway, scope, receive, send, target, asked, sender, stays=stays).run()
 
-    async def find_channel(self, target: bytes, headers: Headers) -> tuple[EndpointGateway, bytes, Principal]:
-        """Return the gateway of an upgrade, the path below the endpoint, and the sender.
+    async def find_channel(self, target: bytes, headers: Headers) -> Upgrade:
+        """Return where an upgrade goes, and its sender.
 
         Args:
             target: the path and query of the upgrade.
@@ -89,15 +103,38 @@ class EndpointRoutes:
             raise refusal
         prefix = path_of_host(fields.get(b"host"), self._domain)
         address, below = _split(raw if prefix is None else prefix.encode() + raw, query)
-        sender = await self._admit(Request(_with_bearer({"type": "http", "headers": list(headers)})), address)
+        request = Request(_with_bearer({"type": "http", "headers": list(headers)}))
+        sender = await self._admit(request, address)
         if sender is None:
             raise NotFound("there is no channel at this address; it is /channel, below the endpoint")
-        return await self._endpoints.gateway(address), below, sender
+        return Upgrade(await self._endpoints.gateway(address), below, sender, self._guards.stays(request))
+
+    async def _is_elsewhere(self, address: Address, *, stays: bool) -> bool:
+        """Return whether another process has the episode of an agent's URL. That process checks the capability.
+
+        Raises:
+            InfrastructureFailed: the process has ended, with the episode.
+        """
+        place, named = place_of(address.rest)
+        process = process_of(worker_of_capability(named)) if place is Place.PLAY else None
+        peers = self._endpoints.neighbors.peers
+        if process is None or process == peers.own or stays:
+            return False
+        if await peers.find(process) is None:
+            raise lost()  # whether there is such a package, this does not say
+        return True
+
+    def _asked(self, raw: bytes, scope: Scope) -> bytes:
+        """Return the path and query of a request as its client sent them."""
+        host = next((value for name, value in scope["headers"] if name == b"host"), None)
+        prefix = path_of_host(host, self._domain) or ""
+        query = scope.get("query_string", b"")
+        return raw.removeprefix(prefix.encode()) + (b"?" + query if query else b"")
 
     async def _admit(self, request: Request, address: Address) -> Principal | None:
         """Return the sender of a request as the endpoint gets it: the hub itself, or as in `Guards.admit`."""
-        if self._runner.sent(request):
-            return self._runner.principal
+        if self._guards.runner.sent(request):
+            return self._guards.runner.principal
         secret = self._endpoints.secret(address.owner, address.name)
         viewer = await asyncio.to_thread(self._guards.admit, request, address, secret)
         return without_admin(viewer) if viewer is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,10 +10,16 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ludus.hub.peers import NAME_LENGTH
 from ludus.protocol.registry import NAME_PATTERN, OWNER_PATTERN, Resources
 
 if TYPE_CHECKING:
     from ludus.hub.registry.catalog import VersionRecord
+
+_DIGEST_LENGTH: Final = 7
+"""The length of a release's digest in worker ids, which have at most 16 characters; a replica has one more."""
+
+_HEX: Final = frozenset("0123456789abcdef")
 
 _PATH: Final = re.compile(
     rf"/e/(?P<owner>{OWNER_PATTERN})/(?P<name>{NAME_PATTERN})(?:@(?P<version>[0-9][0-9A-Za-z.!]{{0,59}}))?(?P<rest>/.*)?"
@@ -64,10 +71,22 @@ class Release:
         """The path at which exactly this version is reached."""
         return f"/e/{self.title}"
 
-    @property
-    def worker(self) -> str:
-        """The worker id of its server process, which the ids of its episodes name."""
-        return "r" + blake2b(f"{self.title} {self.sha256}".encode(), digest_size=7).hexdigest()
+    def worker(self, process: str) -> str:
+        """Return the worker id of its server process, which the ids of its episodes name.
+
+        Args:
+            process: the name of the process of the hub.
+        """
+        digest = blake2b(f"{self.title} {self.sha256}".encode(), digest_size=5).digest()
+        return base64.b32encode(digest).decode().lower()[:_DIGEST_LENGTH] + process
+
+
+def process_of(worker: str | None) -> str | None:
+    """Return the name of the hub's process in a worker id; None if it names none."""
+    if worker is None or len(worker) not in (_DIGEST_LENGTH + NAME_LENGTH, _DIGEST_LENGTH + NAME_LENGTH + 1):
+        return None
+    process = worker[_DIGEST_LENGTH : _DIGEST_LENGTH + NAME_LENGTH]
+    return process if set(process) <= _HEX else None
 
 
 FindRelease = Callable[[str, str, str | None], Release]

@@ -58,6 +58,7 @@ class ReleaseServer:
         admit_replica: returns whether there is room for one more process of it.
         starting: limits how many servers start at one time.
         relay: sends the spans of its processes on.
+        process: the name of this process of the hub.
 
     Attributes:
         worker: what the gateway knows of its first process.
@@ -71,9 +72,10 @@ class ReleaseServer:
         self, release: Release, settings: EndpointSettings, environments: Environments,
         provider: SandboxProvider, secret: str, admit: Callable[[ReleaseServer], None],
         admit_replica: Callable[[ReleaseServer], bool], starting: asyncio.Semaphore, relay: SpanRelay,
+        process: str,
     ) -> None:  # fmt: skip
         self.release = release
-        self.worker = Worker(release.worker)
+        self.worker = Worker(release.worker(process))
         self.replicas = Replicas(release.title, self.worker, settings, self._serve_replica, lambda: admit_replica(self))
         self.ring = LogRing(settings.limits.log_bytes)
         self.in_use = 0

@@ -15,14 +15,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ludus.hub.endpoints.exchanges import PRIVATE_HEADERS
+from ludus.hub.endpoints.neighbors import PeerWorker
 from ludus.hub.endpoints.passes import pass_of
 from ludus.protocol.errors import Forbidden, InternalError, LudusError, NotFound, Unauthenticated
 from ludus.server.web.guard import error_body, refusal_headers
 from ludus.server.workers.connection import ClientConnection
 
 if TYPE_CHECKING:
-    from ludus.hub.endpoints.gateways import EndpointGateway
+    from ludus.hub.endpoints.proxy import Upgrade
     from ludus.server.auth.principal import Principal
+    from ludus.server.workers.pool import Worker
+    from ludus.server.workers.requests import Request
     from ludus.server.workers.upstream import Headers
 
 log = logging.getLogger("ludus.hub.endpoints")
@@ -32,17 +35,25 @@ CHECK_SECONDS: Final = 5.0
 
 _REASONS: Final = {401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 421: "Misdirected Request"}
 
-FindGateway = Callable[[bytes, "Headers"], Awaitable[tuple["EndpointGateway", bytes, "Principal"]]]
-"""Returns the gateway for a path with its query and headers, what is below its path, and the sender.
+FindGateway = Callable[[bytes, "Headers"], Awaitable["Upgrade"]]
+"""Returns where an upgrade goes, by its path with its query and its headers.
 
 It raises `LudusError` if there is none, or the sender may not use it."""
 
 
 class EndpointConnection(ClientConnection):
-    """A channel of a client to an endpoint, as uvicorn knows its connections."""
+    """A channel of a client to an endpoint, as uvicorn knows its connections.
 
-    def __init__(self, gateway: EndpointGateway, connections: set[Any]) -> None:
-        super().__init__(gateway)
+    Args:
+        upgrade: where it goes.
+        head: the head of the upgrade as the client sent it.
+        connections: the connections of the server.
+    """
+
+    def __init__(self, upgrade: Upgrade, head: bytes, connections: set[Any]) -> None:
+        super().__init__(upgrade.gateway)
+        self.stays = upgrade.stays
+        self._head = head
         self._own_set = connections
         self._checking: asyncio.Task[None] | None = None
         connections.add(self)
@@ -65,6 +76,12 @@ class EndpointConnection(ClientConnection):
                 return
             except LudusError as error:
                 log.warning("a channel could not be checked: %s", error.message)
+
+    def head_for(self, request: Request, worker: Worker, *, lasting: bool = True) -> bytes:
+        """Return the head with which a request is passed on to a worker. See `Request.head`."""
+        if isinstance(worker, PeerWorker):
+            return worker.head(b"GET", _target(self._head), _headers(self._head), upgrade=True)
+        return super().head_for(request, worker, lasting=lasting)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
@@ -116,7 +133,7 @@ def channels_of(find: FindGateway) -> type[asyncio.Protocol]:
 
         async def _hand_over(self, head: bytes) -> None:
             try:
-                gateway, target, sender = await find(_target(head), _headers(head))
+                upgrade = await find(_target(head), _headers(head))
             except LudusError as error:
                 self._refuse(error)
                 return
@@ -126,12 +143,13 @@ def channels_of(find: FindGateway) -> type[asyncio.Protocol]:
                 return
             if self._transport.is_closing():
                 return
-            connection = EndpointConnection(gateway, self._connections)
+            connection = EndpointConnection(upgrade, head, self._connections)
             self._connections.discard(self)
             self._transport.set_protocol(connection)
             connection.connection_made(self._transport)
-            connection.keep_checking(partial(_check_again, find, head, sender))
-            connection.data_received(_passed(head, target, pass_of(gateway.secret, sender)))
+            connection.keep_checking(partial(_check_again, find, head, upgrade.sender))
+            own_pass = pass_of(upgrade.gateway.secret, upgrade.sender)
+            connection.data_received(_passed(head, upgrade.target, own_pass))
             if self._waiting:
                 connection.data_received(bytes(self._waiting))
             self._transport.resume_reading()
@@ -153,8 +171,8 @@ async def _check_again(find: FindGateway, head: bytes, sender: Principal) -> Non
     Raises:
         Forbidden: the sender has fewer rights now than when the channel was opened.
     """
-    _, _, now = await find(_target(head), _headers(head))
-    if not sender.scopes <= now.scopes:
+    now = await find(_target(head), _headers(head))
+    if not sender.scopes <= now.sender.scopes:
         raise Forbidden("the sender has fewer rights at this endpoint now")
 
 

@@ -146,6 +146,10 @@ class Authenticator:
             self._lent.popitem(last=False)
         return token
 
+    def has_lent(self, headers: Mapping[str, str]) -> bool:
+        """Return whether a request has a token that this process lent: whether the hub sends it to itself."""
+        return (token_of(headers.get("authorization", "")) or "") in self._lent
+
     def _is_enabled(self, viewer: Viewer) -> bool:
         return viewer.account is None or self._accounts.is_enabled(viewer.account)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ludus.hub.error_answers import error_response
-from ludus.hub.peers import PeerPaths, Peers, PlayedElsewhere
+from ludus.hub.peers import PeerPaths, PlayedElsewhere
 from ludus.hub.results.matches.personal import PersonalMatches
 from ludus.hub.results.matches.playing import Matches
 from ludus.hub.results.matches.receipts import Signer
@@ -43,7 +43,11 @@ def mount_results(app: FastAPI, hub: Hub) -> None:
     store, calls = ResultStore(hub.database, hub.settings.results), VerifiedStore(hub.database).calls
     conclude = concluding(key, calls)
     lease = ProcessLease(
-        hub.database, hub.settings.data / LOCKS, hub.settings.results.lease_seconds, hub.settings.peer_url
+        hub.database,
+        hub.settings.data / LOCKS,
+        hub.settings.results.lease_seconds,
+        hub.settings.peer_url,
+        hub.peers.own,
     )
     _pass_on(app, hub, lease)
     played = PlayedRuns(store, hub.settings.results, hub.runner.token, lease, conclude)
@@ -73,15 +77,16 @@ def mount_results(app: FastAPI, hub: Hub) -> None:
 
 def _pass_on(app: FastAPI, hub: Hub, lease: ProcessLease) -> None:
     """Let other processes of the hub answer requests about what they play."""
-    peers = Peers(hub.database)
+    peers = hub.peers
 
     async def elsewhere(request: Request, error: Exception) -> Response:
         assert isinstance(error, PlayedElsewhere)
         try:
             return await peers.answer(request, error)
         except LudusError as refusal:
-            hub.counts[f"refused:{type(refusal).__name__}"] += 1
-            return error_response(refusal)
+            answer: Any = app.exception_handlers[LudusError]
+            refused: Response = await answer(request, refusal)
+            return refused
 
     app.add_exception_handler(PlayedElsewhere, elsewhere)
     app.add_middleware(PeerPaths, peers=peers, own=lambda: lease.id, refuse=error_response)

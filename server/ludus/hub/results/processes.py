@@ -25,12 +25,13 @@ from sqlalchemy.orm import Session
 from ludus.hub.database.engine import Database
 from ludus.hub.database.result_tables import HubProcess, ResultEpisode, ResultRun
 from ludus.hub.database.times import database_time
-from ludus.hub.peers import PlayedElsewhere
+from ludus.hub.peers import NAME_LENGTH, PlayedElsewhere
 
 LOCKS: Final = "processes"
 """The folder of the lock files in the data folder of the hub."""
 
-_ID: Final = re.compile(r"[0-9a-f]{32}")
+_ID_LENGTH: Final = 32
+_ID: Final = re.compile(rf"[0-9a-f]{{{_ID_LENGTH}}}")
 
 
 class ProcessLease:
@@ -41,13 +42,17 @@ class ProcessLease:
         folder: the folder of the lock files, which is created.
         seconds: for how long a process counts as alive after it has renewed its lease.
         address: where other processes reach this one; None if they do not.
+        name: the name of this process, with which the ids begin; None to make one up.
 
     Attributes:
         id: the id of this process, which changes when its lease was lost.
     """
 
-    def __init__(self, database: Database, folder: Path, seconds: float, address: str | None = None) -> None:
+    def __init__(
+        self, database: Database, folder: Path, seconds: float, address: str | None = None, name: str | None = None
+    ) -> None:
         self.id = ""
+        self._name = name or secrets.token_hex(NAME_LENGTH // 2)
         self.address = address
         self._database = database
         self._folder = folder
@@ -58,7 +63,7 @@ class ProcessLease:
         """Take a new id."""
         self._unlock()
         self._folder.mkdir(parents=True, exist_ok=True)
-        new = secrets.token_hex(16)
+        new = self._name + secrets.token_hex((_ID_LENGTH - NAME_LENGTH) // 2)
         self._lock = (self._folder / new).open("xb")
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with self._database.writing() as session:

@@ -31,7 +31,7 @@ from ludus.hub.site.rollouts import Rollouts
 from ludus.hub.site.sign_in_pages import SignInPages
 from ludus.hub.site.site import Site, see
 from ludus.hub.site.training_pages import TrainingPages
-from ludus.protocol.errors import LudusError, MethodNotFound, NotFound, Unauthenticated
+from ludus.protocol.errors import EpisodeFailed, LudusError, MethodNotFound, NotFound, Unauthenticated
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -158,7 +158,7 @@ def _organization_routes(pages: OrganizationPages) -> list[Route]:
 
 def _add_play_and_rollouts(app: FastAPI, site: Site) -> None:
     """Add the pages to play and to look at rollouts, and stop all plays when the application ends."""
-    plays, rollouts = Plays(), Rollouts(site.hub.settings.data / ROLLOUTS)
+    plays, rollouts = Plays(process=site.hub.peers.own), Rollouts(site.hub.settings.data / ROLLOUTS)
     play, viewer = PlayPages(site, plays, rollouts), RolloutPages(site, rollouts, app.state.run_rollouts)
     app.state.plays = plays
     start, one = "/{owner}/{name}/play", "/{owner}/{name}/play/{play}"
@@ -178,11 +178,11 @@ def _add_play_and_rollouts(app: FastAPI, site: Site) -> None:
         Route(f"{line_of_run}/images/{{image:int}}", viewer.image),
         Route(start, play.choose),
         Route(start, play.start, methods=["POST"]),
-        Route(one, play.play),
-        Route(one, play.act, methods=["POST"]),
-        Route(f"{one}/images/{{image:int}}", play.image),
-        Route(f"{one}/demonstration", play.demonstration),
-        Route(f"{one}/keep", play.keep, methods=["POST"]),
+        Route(one, play.here(play.play)),
+        Route(one, play.here(play.act), methods=["POST"]),
+        Route(f"{one}/images/{{image:int}}", play.here(play.image)),
+        Route(f"{one}/demonstration", play.here(play.demonstration)),
+        Route(f"{one}/keep", play.here(play.keep), methods=["POST"]),
     ]
     before = next(place for place, route in enumerate(app.router.routes) if getattr(route, "path", "") == PACKAGE)
     app.router.routes[before:before] = routes
@@ -245,7 +245,10 @@ def _for_browsers(handler: Handler, site: Site) -> Handler:
             return response
         if isinstance(error, Unauthenticated) and request.method == "GET":
             return see("/login?" + urlencode({"next": request.url.path}))
-        return error_page(site, request, response.status_code, error)
+        page = error_page(site, request, response.status_code, error)
+        if (moment := response.headers.get("retry-after")) is not None:
+            page.headers["retry-after"] = moment
+        return page
 
     return answer
 
@@ -258,7 +261,9 @@ def wants_page(request: Request) -> bool:
 
 def error_page(site: Site, request: Request, status: int, error: Exception) -> Response:
     """Return the page of an error, which says no more than a stranger may know."""
-    if isinstance(error, MethodNotFound) or status == 405:
+    if isinstance(error, EpisodeFailed):
+        title, message = "This episode is lost", error.message
+    elif isinstance(error, MethodNotFound) or status == 405:
         title, message = "This is not possible here", "The page does not take this kind of request. Go back to it."
     elif status == 404:
         title, message = "Nothing here", ABSENT

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import io
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -13,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ludus.client.policies.base import Conversation
+from ludus.hub.peers import NAME_LENGTH, PlayedElsewhere
 from ludus.hub.registry.catalog import VersionRecord
 from ludus.hub.site.conversations import PAGE_BYTES, pages, turns
 from ludus.hub.site.forms import MOST_FIELDS, read_arguments, tool_form
@@ -24,7 +27,7 @@ from ludus.hub.site.site import Site, see, short_text, whole_number
 from ludus.hub.site.visitors import Visitor
 from ludus.protocol.actions import Answer, Call
 from ludus.protocol.episodes import ToolSpec
-from ludus.protocol.errors import InvalidParams, NotFound, Unsupported
+from ludus.protocol.errors import InfrastructureFailed, InvalidParams, NotFound, Unsupported
 from ludus.protocol.items import OutputItem, to_json
 from ludus.protocol.people import HubScope
 from ludus.protocol.registry import EnvironmentEntry
@@ -37,6 +40,8 @@ SHOWN_TOOLS: Final = 12
 
 FORMS_BUDGET: Final = 40
 """The most fields of all forms on one page."""
+
+_PROCESS: Final = re.compile(f"[0-9a-f]{{{NAME_LENGTH}}}")
 
 
 class PlayPages:
@@ -68,10 +73,28 @@ class PlayPages:
         play = await self._plays.start(visitor.key, target)
         return see(f"/{record.id}/play/{play.id}#now")
 
-    def _token(self, visitor: Visitor) -> str | None:
-        """Return a token with which the hub plays for a person; None on an open hub."""
-        if not self._site.visitors.needs_sign_in:
-            return None
+    def here(self, page: Callable[[Request], Any]) -> Callable[[Request], Awaitable[Response]]:
+        """Return the page of a play so that the process of the hub that has the play answers, whichever is asked."""
+
+        async def answer(request: Request) -> Response:
+            process, peers = request.path_params["play"][:NAME_LENGTH], self._site.hub.peers
+            if process != peers.own and _PROCESS.fullmatch(process):
+                found = await peers.find(process)
+                if found is None:
+                    raise InfrastructureFailed(
+                        "the process of the hub that had this episode has ended, and the episode with it: start "
+                        "another one", endReason="infrastructure_error",
+                    )  # fmt: skip
+                raise PlayedElsewhere("this episode is played", found.process)
+            if inspect.iscoroutinefunction(page):
+                response: Response = await page(request)
+                return response
+            return await run_in_threadpool(page, request)
+
+        return answer
+
+    def _token(self, visitor: Visitor) -> str:
+        """Return a token with which the hub plays for a person, by which it knows its own requests."""
         limits = self._plays.limits
         return self._site.hub.authenticator.lend(visitor.viewer, limits.start_seconds + limits.play_seconds)
 

@@ -81,8 +81,10 @@ class Play:
         ended: when it ended; None while it runs.
     """
 
-    def __init__(self, visitor: str, target: PlayTarget, limits: PlayLimits, clock: Callable[[], float]) -> None:
-        self.id = secrets.token_urlsafe(18)
+    def __init__(
+        self, visitor: str, target: PlayTarget, limits: PlayLimits, clock: Callable[[], float], process: str
+    ) -> None:
+        self.id = process + secrets.token_urlsafe(18)
         self.visitor = visitor
         self.target = target
         self.conversation: Conversation | None = None
@@ -190,10 +192,12 @@ class Plays:
     Args:
         limits: the limits.
         clock: returns seconds that only increase.
+        process: the name of this process of the hub, with which the ids of its plays begin.
     """
 
     limits: PlayLimits = PlayLimits()
     clock: Callable[[], float] = time.monotonic
+    process: str = ""
     _plays: dict[str, Play] = field(default_factory=dict)
 
     async def start(self, visitor: str, target: PlayTarget) -> Play:
@@ -214,7 +218,7 @@ class Plays:
                 f"you have {self.limits.plays_per_visitor} episodes open: end one of them first",
                 limit="plays_per_visitor", retryAfter=30.0,
             )  # fmt: skip
-        play = Play(visitor, target, self.limits, self.clock)
+        play = Play(visitor, target, self.limits, self.clock, self.process)
         self._plays[play.id] = play
         await play.settled(self.limits.start_seconds + 5.0)
         if play.problem is not None:

@@ -29,7 +29,9 @@ def mount_verified(app: FastAPI, hub: Hub) -> None:
     settings, results = hub.settings.verified, app.state.results
     seconds = settings.episode_seconds + START_SECONDS
     limits = hub.settings.results.model_copy(update={"episode_seconds": seconds, "run_seconds": settings.run_seconds})
-    lease = ProcessLease(hub.database, hub.settings.data / LOCKS, limits.lease_seconds, hub.settings.peer_url)
+    lease = ProcessLease(
+        hub.database, hub.settings.data / LOCKS, limits.lease_seconds, hub.settings.peer_url, hub.peers.own
+    )
     own = ResultStore(hub.database, hub.settings.results)  # a store writes what is open under one lease
     played = PlayedRuns(own, limits, hub.runner.token, lease, app.state.conclude, LEVEL)
     store, everything = VerifiedStore(hub.database), hub.catalog_of(Viewer.of_administrator("hub"))

@@ -74,6 +74,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
     def __init__(self, gateway: Hub) -> None:
         super().__init__(gateway)
         self.peer = ""
+        self.stays = True
         self.uplinks: dict[str, upstream.Uplink] = {}
         self.idle_since = 0.0
         self.channel: FramedChannel | None = None
@@ -290,6 +291,10 @@ class ClientConnection(RequestReader, asyncio.Protocol):
 
     # ── passing requests on ─────────────────────────────────────────────────────────────────────────────────────────
 
+    def head_for(self, request: Request, worker: Worker, *, lasting: bool = True) -> bytes:
+        """Return the head with which a request is passed on to a worker. See `Request.head`."""
+        return request.head(self.gateway.introduction(self.peer), lasting=lasting)
+
     async def uplink_to(self, worker: Worker) -> upstream.Uplink:
         """Return the connection to a worker that this client has, or a new one."""
         uplink = self.uplinks.get(worker.name)
@@ -331,7 +336,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
 
         uplink.sink, uplink.on_lost = passed, settle
         uplink.on_room = lambda room: self.hold("uplink", held=not room)
-        data = [request.head(self.gateway.introduction(self.peer), lasting=lasting)]
+        data = [self.head_for(request, worker, lasting=lasting)]
         data += map(request.encoded, request.parts)
         if request.complete and request.chunked:
             data.append(request.encoded(b""))
@@ -361,7 +366,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         gateway = self.gateway
         request.keep_alive = False
         if place is Place.WORKER_CHANNEL:
-            worker = gateway.pool.find(named)
+            worker = gateway.find(self, named)
             if worker is None:
                 raise MethodNotFound(f"this server has no worker {named!r}")
             try:
@@ -399,7 +404,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
             event.set()
 
         uplink.sink, uplink.on_lost = read, event.set
-        uplink.transport.write(request.head(self.gateway.introduction(self.peer)))
+        uplink.transport.write(self.head_for(request, uplink.worker))
         while b"\r\n\r\n" not in received or not received.startswith(_SWITCHING):
             if uplink.closed:
                 self.transport.write(bytes(received))

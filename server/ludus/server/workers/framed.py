@@ -68,7 +68,7 @@ class FramedChannel:
         self._request = request
         self._owner = self._gateway.owner_of(request)
         self._reader = MessageReader(2 * self._gateway.settings.limits.body_bytes)
-        self._home = home.worker.name
+        self._home = home.worker
         self._links: dict[str, _Link] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._unnoted = 0
@@ -77,7 +77,7 @@ class FramedChannel:
         self._closing = False
         self.heard_at = self._loop.time()
         """When the client last sent anything."""
-        link = self._links[self._home] = _Link(home.worker)
+        link = self._links[self._home.name] = _Link(self._home)
         self._attach(link, home)
 
     # ── the client ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -147,31 +147,31 @@ class FramedChannel:
         known = [worker for worker in workers if worker is not None]
         first = known[0]
         if all(worker is first for worker in known):
-            self._send(first.name, payload, items)
+            self._send(first, payload, items)
             return
-        by_worker: dict[str, list[Any]] = {}
+        by_worker: dict[Worker, list[Any]] = {}
         for item, worker in zip(items, known, strict=True):
-            by_worker.setdefault(worker.name, []).append(item)
-        for name, own in by_worker.items():
-            self._send(name, _written(own), own)
+            by_worker.setdefault(worker, []).append(item)
+        for worker, own in by_worker.items():
+            self._send(worker, _written(own), own)
 
     def _worker_for(self, item: Any) -> Worker | None:
         """Return the worker of a request; None for a start that is sent on later, or by its client once more."""
-        pool = self._gateway.pool
+        gateway = self._gateway
         if type(item) is not dict:
-            return pool.workers[self._home]
+            return self._home
         target = target_of_method(item.get("method"), item.get("params"))
-        if target.kind is Kind.WORKER and (worker := pool.find(target.worker)) is not None:
+        if target.kind is Kind.WORKER and (worker := gateway.find(self._client, target.worker)) is not None:
             return worker
         if target.kind is Kind.START:
-            worker, noted = self._gateway.place(self._owner, target)
+            worker, noted = gateway.place(self._client, self._owner, target)
             if noted is not None:
                 self._spawn(self._send_noted(worker, noted, item))
                 return None
             return None if self._refuses(worker) else worker
         if target.kind is Kind.EVERY:
-            self._gateway.tell_others_soon(self._client, self._request, self._home, to_json(item))
-        return pool.workers[self._home]
+            gateway.tell_others_soon(self._client, self._request, self._home.name, to_json(item))
+        return self._home
 
     def _refuses(self, worker: Worker) -> bool:
         """Return whether a worker is about to be stopped and no other can take its start.
@@ -192,15 +192,15 @@ class FramedChannel:
             self._client.transport.write(frames.frame(frames.TEXT, failure(readable_id(item), error)))
         else:
             if not self._closing and not self._refuses(worker):
-                self._send(worker.name, payload, [item])
+                self._send(worker, payload, [item])
         finally:
             self._unnoted -= len(payload)
             self._client.hold("notes", held=self._unnoted > WAITING_BYTES)
 
-    def _send(self, name: str, payload: bytes, items: list[Any], *, opcode: int = frames.TEXT) -> None:
-        link = self._links.get(name)
+    def _send(self, worker: Worker, payload: bytes, items: list[Any], *, opcode: int = frames.TEXT) -> None:
+        link = self._links.get(worker.name)
         if link is None:
-            link = self._links[name] = _Link(self._gateway.pool.workers[name])
+            link = self._links[worker.name] = _Link(worker)
             self._spawn(self._reach(link, about_episodes=not any(map(_starts, items))))
         data = frames.frame(opcode, payload, masked=True)
         if link.uplink is not None:
@@ -246,7 +246,7 @@ class FramedChannel:
             event.set()
 
         uplink.sink, uplink.on_lost = read, event.set
-        uplink.transport.write(self._request.head(self._gateway.introduction(self._client.peer)))
+        uplink.transport.write(self._client.head_for(self._request, uplink.worker))
         while b"\r\n\r\n" not in received:
             if uplink.closed:
                 return None

@@ -175,7 +175,11 @@ class Gateway:
         """Return what identifies the sender of a request; the same for all on a server without tokens."""
         return request.owner() if self._has_tokens else b""
 
-    def place(self, owner: bytes, target: Target) -> tuple[Worker, asyncio.Future[None] | None]:
+    def find(self, client: Client, name: str | None) -> Worker | None:
+        """Return the worker that an id of a client's request names; None if there is none."""
+        return self.pool.find(name)
+
+    def place(self, client: Client, owner: bytes, target: Target) -> tuple[Worker, asyncio.Future[None] | None]:
         """Return the worker for a start, and what to wait for before it is sent on (see `Placements.place`)."""
         if target.key is None:
             worker = self.pool.least_busy(b"")
@@ -190,13 +194,13 @@ class Gateway:
             LudusError: the worker cannot be reached.
         """
         target = await self._target(client, request, place, named)
-        worker = self.pool.find(target.worker)
+        worker = self.find(client, target.worker)
         if worker is None and place is Place.OTHER and target.worker is not None:
-            worker = self._of_session(target.worker)
+            worker = self._of_session(client, target.worker)
         about_episodes = worker is not None and not request.path.endswith(("/create", "/create_session"))
         if worker is None:
             if target.kind is Kind.START:
-                worker, noted = self.place(self.owner_of(request), target)
+                worker, noted = self.place(client, self.owner_of(request), target)
                 if noted is not None:
                     await asyncio.shield(noted)  # another request may wait for the same note
             else:
@@ -208,7 +212,7 @@ class Gateway:
             await self.tell_others(client, request, worker.name, b"".join(request.parts))
         return worker, about_episodes
 
-    def _of_session(self, session: str) -> Worker:
+    def _of_session(self, client: Client, session: str) -> Worker:
         """Return the worker of a session whose id its client made up."""
         if self.settings.max_workers is not None:
             return self._placements.pin(session)
@@ -232,7 +236,7 @@ class Gateway:
         sid = request.header(b"x-session-id").decode("latin-1")
         if sid:
             worker = worker_of_session(sid)
-            return Target(Kind.WORKER, worker if worker in self.pool.workers else sid)
+            return Target(Kind.WORKER, worker if self.find(client, worker) is not None else sid)
         return NEW if request.path.endswith("/create_session") else ANY
 
     async def _body(self, client: Client, request: Request) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import StrEnum
@@ -52,6 +53,7 @@ class Worker:
         host: the address of its process.
         port: the port of its process; 0 while it has none.
         dial: returns a connected socket to its process, for one in a network of its own; None to connect to the port.
+        tls: encrypts connections to the port; None for none.
         retiring: whether it gets no new episodes, and ends for good when it has none left.
         queued: how many starts wait in it for a place.
     """
@@ -61,6 +63,7 @@ class Worker:
         self.state = State.STARTING
         self.host, self.port = "127.0.0.1", 0
         self.dial: Callable[[], Awaitable[socket.socket]] | None = None
+        self.tls: ssl.SSLContext | None = None
         self.retiring = False
         self.queued = 0
         self._load = 0
@@ -197,6 +200,9 @@ class Pool:
     def by_hash(self, key: bytes, among: Iterable[Worker] | None = None) -> Worker:
         """Return the worker that `key` belongs to (rendezvous hashing over all workers, whatever their states)."""
         return min(self.workers.values() if among is None else among, key=lambda worker: _weight(worker.name, key))
+
+    def refused(self, worker: Worker) -> None:
+        """Note that nothing has accepted a connection to a worker."""
 
     async def reach(self, worker: Worker, *, about_episodes: bool = True) -> None:
         """Wait until a worker can be reached, if it will have what the request is about.

@@ -106,15 +106,16 @@ class Request:
             own |= {b"expect"}
         return [(name, value.rstrip(_BLANKS)) for name, value in self.headers if name not in own]
 
-    def head(self, introduction: bytes, *, lasting: bool = True) -> bytes:
+    def head(self, introduction: bytes | None, *, lasting: bool = True) -> bytes:
         """Return the head for a worker.
 
         Args:
-            introduction: the value of the gateway's own header.
+            introduction: the value of the gateway's own header; None to leave that out.
             lasting: whether the worker is to keep the connection for another request.
         """
         fields = self.passed_headers()
-        fields.append((GATEWAY_HEADER, introduction))
+        if introduction is not None:
+            fields.append((GATEWAY_HEADER, introduction))
         if self.chunked:
             fields.append((b"transfer-encoding", b"chunked"))
         elif (length := self.header(b"content-length")) and not self.upgrade:

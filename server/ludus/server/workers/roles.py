@@ -18,6 +18,8 @@ class Client(Protocol):
     """The connection of a client."""
 
     gateway: Hub
+    stays: bool
+    """Whether its requests must be answered here, and not by another server that shares this one's address."""
     peer: str
     transport: asyncio.Transport
     uplinks: dict[str, Uplink]
@@ -40,6 +42,10 @@ class Client(Protocol):
 
     async def whole(self, request: Request) -> bytes:
         """Return the body of a request, and keep it for being passed on."""
+        ...
+
+    def head_for(self, request: Request, worker: Worker, *, lasting: bool = True) -> bytes:
+        """Return the head with which a request is passed on to a worker. See `Request.head`."""
         ...
 
 
@@ -84,7 +90,11 @@ class Hub(Protocol):
         """Return what identifies the sender of a request."""
         ...
 
-    def place(self, owner: bytes, target: Target) -> tuple[Worker, asyncio.Future[None] | None]:
+    def find(self, client: Client, name: str | None) -> Worker | None:
+        """Return the worker that an id names; None if there is none."""
+        ...
+
+    def place(self, client: Client, owner: bytes, target: Target) -> tuple[Worker, asyncio.Future[None] | None]:
         """Return the worker for a start, and what to wait for before it is sent on; None for nothing."""
         ...
 

@@ -98,6 +98,7 @@ async def connect(pool: Pool, worker: Worker, *, about_episodes: bool = True) ->
             async with asyncio.timeout(CONNECT_SECONDS):
                 return await _open(worker)
         except OSError:  # it has just died, and the supervisor does not know yet
+            pool.refused(worker)
             await asyncio.sleep(pause.next())
     raise ShuttingDown(f"worker {worker.name} cannot be reached; send the request again", retryAfter=1.0)
 
@@ -111,7 +112,8 @@ async def _open(worker: Worker) -> Uplink:
     loop = asyncio.get_running_loop()
     uplink: Uplink
     if worker.dial is None:
-        _, uplink = await loop.create_connection(lambda: Uplink(worker), worker.host, worker.port)
+        tls = worker.tls
+        _, uplink = await loop.create_connection(lambda: Uplink(worker), worker.host, worker.port, ssl=tls)
         return uplink
     connected = await worker.dial()
     try:

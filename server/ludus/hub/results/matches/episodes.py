@@ -36,7 +36,7 @@ class LiveSeat:
         steps: the number of its calls when it was last looked at.
         called: when that number last changed, in seconds of the clock.
         moves: the number of its moves when it was last looked at.
-        on_move: since when it has the move, in seconds of the clock; None if it is not its move, as far as is known.
+        on_move: since when it owes a move, in seconds of the clock; None if it owes none, as far as is known.
         calls: the number of its calls before that.
         used: the seconds that it has used for its moves in all.
         looked: when it was last looked at.
@@ -53,25 +53,26 @@ class LiveSeat:
     used: float = 0.0
     looked: float = 0.0
 
-    def note(self, info: EpisodeInfo, now: float, *, alone: bool) -> None:
+    def note(self, info: EpisodeInfo, now: float, *, is_ahead: bool) -> None:
         """Note the calls and the moves of its episode.
 
-        Time counts as used for a move if the seat has had the move at two looks in a row and has made none between
-        them, so quick players use none. While both seats may move, their time does not count.
+        A seat owes a move while it may move, and has not made more moves than the other one that may move, too: where
+        both move at the same time, the one that has moved waits for the other. Time counts as used for a move if the
+        seat has owed it at two looks in a row, so quick players use none.
 
         Args:
             info: the state of the episode.
             now: the time, in seconds of the clock.
-            alone: whether the other seat may not move now.
+            is_ahead: whether the other seat may move, and has made fewer moves.
         """
         if info.steps != self.steps:
             self.steps, self.called = info.steps, now
         moved, self.moves = (info.moves or 0) != self.moves, info.moves or 0
-        if not info.on_move:
+        if not info.on_move or is_ahead:
             self.on_move = None
         elif self.on_move is None or moved:
             self.on_move, self.calls = now, info.steps
-        elif alone:
+        else:
             self.used += now - self.looked
         self.looked = now
 
@@ -207,7 +208,8 @@ class BoardClient(EndpointClient):
         now = self._clock()
         for place, info in infos.items():
             others = [one for number, one in infos.items() if number != place]
-            live.seats[place].note(info, now, alone=not any(one.on_move for one in others))
+            is_ahead = any(one.on_move and (one.moves or 0) < (info.moves or 0) for one in others)
+            live.seats[place].note(info, now, is_ahead=is_ahead)
         return infos
 
     async def leave(self, live: LiveMatch, place: int) -> None:

@@ -28,11 +28,13 @@ class MatchLimits(BaseModel):
     """How long an entrant may take from its registration."""
     match_seconds: float = Field(default=3600.0, gt=0)
     """How long a match may take. One that takes longer is lost by the seat that has used more than half of that for its
-    own moves. If neither has, it is void, and among those that are given again a few times."""
+    own moves; where both move at the same time, by the one that has used more. If neither has, it is void, and among
+    those that are given again a few times."""
     idle_seconds: float = Field(default=300.0, gt=0)
     """How long a seat may make no call, not even one that waits for the others. It then has left, and loses."""
     move_seconds: float = Field(default=600.0, gt=0)
-    """How long a seat may take for one move, whatever it calls meanwhile. It then has left, and loses."""
+    """How long a seat may take for one move, whatever it calls meanwhile. It then has left, and loses. Where both move
+    at the same time, it is the one that has not moved; if neither has moved since the same time, the match is void."""
     move_calls: int = Field(default=200, ge=1)
     """The most calls of a seat for one move. It then has left, and loses."""
     start_seconds: float = Field(default=120.0, gt=0)

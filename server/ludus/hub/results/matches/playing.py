@@ -407,7 +407,7 @@ class Matches:
             is_late = self.clock() - live.started > self._limits.match_seconds
             if left is None and is_late:
                 left = _slow(live, running, self._limits)
-            if left is None and not is_late:
+            if left is None and not (is_late or _stalled(live, running, self.clock(), self._limits) == running):
                 return None
             for place in infos if left is None else (left, 1 - left):
                 await live.client.leave(live, place)
@@ -458,27 +458,36 @@ class Matches:
 
 
 def _slow(live: LiveMatch, running: list[int], limits: MatchLimits) -> int | None:
-    """Return the running seat that has used more than half of the time of a match for its moves; None if none."""
-    used = [place for place in running if live.seats[place].used > limits.match_seconds / 2]
-    return used[0] if used else None
+    """Return the running seat that has used more than half of the time of a match for its moves; None if none.
+
+    If both have, because both move at the same time, it is the one that has used more; None if that is neither.
+    """
+    used = {place: live.seats[place].used for place in running}
+    most = max(used.values())
+    slowest = [place for place, seconds in used.items() if seconds == most > limits.match_seconds / 2]
+    return slowest[0] if len(slowest) == 1 else None
 
 
 def _idle(live: LiveMatch, running: list[int], now: float, limits: MatchLimits) -> int | None:
     """Return the running seat that stalls; None if none does.
 
     That is one that takes too long, or too many calls, for its move; or else the one whose last call is the longest
-    ago, if that is too long.
+    ago, if that is too long. If both have owed a move since the same time, it is neither.
     """
-    stalling = [
-        (live.seats[place].on_move or 0.0, place)
-        for place in running
-        if live.seats[place].is_stalling(now, limits.move_seconds, limits.move_calls)
-    ]
+    stalling = _stalled(live, running, now, limits)
     if stalling:
-        return min(stalling)[1]
+        since = {place: live.seats[place].on_move or 0.0 for place in stalling}
+        first = [place for place in stalling if since[place] == min(since.values())]
+        return first[0] if len(first) == 1 else None
     called = [(live.seats[place].called, place) for place in running]
     oldest, place = min(called)
     return place if now - oldest > limits.idle_seconds else None
+
+
+def _stalled(live: LiveMatch, running: list[int], now: float, limits: MatchLimits) -> list[int]:
+    """Return the running seats that take too long, or too many calls, for their moves."""
+    seconds, calls = limits.move_seconds, limits.move_calls
+    return [place for place in running if live.seats[place].is_stalling(now, seconds, calls)]
 
 
 def _fail(waiting: Waiting, error: e.LudusError) -> None:
