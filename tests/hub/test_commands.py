@@ -100,6 +100,7 @@ def test_an_environment_is_published_found_and_installed(user: User, python: Pat
     git(folder, "commit", "--quiet", "-m", "first")
     printed = user.ludus("publish", folder, "--no-isolation", "--no-validate")
     assert f"Published {package} 1.0.0" in printed
+    assert f"/{package}\n" in printed, "the address of its page"
     info = json.loads(user.ludus("info", package, "--json"))
     manifest = info["manifest"]
     assert manifest["provenance"] == {

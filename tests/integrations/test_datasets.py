@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from terminal import run_ludus, run_ludus_here
+from terminal import run_ludus_here
 
 from ludus.client import CallItem, Conversation, TrajectoryWriter, Turn, connect, rollout_all
 from ludus.client.dataset_rows import TaskForm
 from ludus.protocol.actions import Call
 
-pytestmark = [pytest.mark.suite("integrations"), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.suite("integrations")
 
 
 async def play(url: str, environment: str, path: Path) -> None:
@@ -35,24 +35,6 @@ async def play(url: str, environment: str, path: Path) -> None:
             writer.write(trajectory)
 
 
-def test_preference_pairs_of_real_episodes_are_what_trl_reads(
-    server: str, tmp_path: Path, run_peer: Callable[..., dict[str, Any]]
-) -> None:
-    asyncio.run(play(server, "every_third_breaks", tmp_path / "games.jsonl"))
-    done = run_ludus("export", "games.jsonl", "--form", "pairs", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    report = run_peer("trl", "trl_pairs.py", {"path": str(tmp_path / "pairs.jsonl")})
-    assert report["conversational"]
-    assert all(report["conversational"])
-    for text in report["texts"]:
-        assert "TOOL submit" in text["prompt"]
-        assert "What is" in text["prompt"]
-        assert "CALL submit" in text["chosen"]
-        assert "right" in text["chosen"]
-        assert "wrong" in text["rejected"]
-
-
-@pytest.mark.timeout(180)
 def test_parquet_of_every_form_is_read_and_joined_by_hugging_face_datasets(
     server: str, tmp_path: Path, run_peer: Callable[..., dict[str, Any]]
 ) -> None:
@@ -79,12 +61,16 @@ def test_parquet_of_every_form_is_read_and_joined_by_hugging_face_datasets(
         assert report[form]["rows"] > 0
 
 
-@pytest.mark.timeout(300)
-def test_trl_trains_on_demonstrations_and_pairs(
+@pytest.mark.timeout(120)  # TRL is imported once, which alone takes 11 s of CPU
+def test_trl_reads_exported_pairs_and_trains_on_demonstrations_and_pairs(
     server: str, tmp_path: Path, run_peer: Callable[..., dict[str, Any]]
 ) -> None:
+    asyncio.run(play(server, "every_third_breaks", tmp_path / "broken.jsonl"))
+    exported = tmp_path / "exported.jsonl"
+    done = run_ludus_here("export", "broken.jsonl", "--form", "pairs", "--out", exported, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     asyncio.run(play(server, "sums", tmp_path / "games.jsonl"))
-    given = {}
+    given = {"exported": str(exported)}
     for form in ("sft", "pairs"):
         for kind in ("jsonl", "parquet"):
             out = tmp_path / f"{form}.{kind}"
@@ -92,6 +78,15 @@ def test_trl_trains_on_demonstrations_and_pairs(
             assert done.returncode == 0, done.stderr
             given[f"{form} {kind}"] = str(out)
     report = run_peer("trl", "trl_demonstrations.py", given)
+    pairs = report.pop("exported")
+    assert pairs["conversational"]
+    assert all(pairs["conversational"])
+    for text in pairs["texts"]:
+        assert "TOOL submit" in text["prompt"]
+        assert "What is" in text["prompt"]
+        assert "CALL submit" in text["chosen"]
+        assert "right" in text["chosen"]
+        assert "wrong" in text["rejected"]
     assert len(report) == 4
     for name, one in report.items():
         assert one["changed"], f"nothing was learned from {name}"

@@ -215,7 +215,7 @@ MORE_FILES: Final = {
 def coin_release(package: str, version: str = "1.0.0", **changes: Any) -> Release:
     """Return a release with everything that an environment's page can show."""
     parts = WheelParts(package.replace("/", "-"), version, more=MORE_FILES.get(version, {}))
-    if version in MORE_FILES:
+    if version != "1.0.0":
         parts.module = parts.module.replace("heads or tails?", "Heads or tails?")
     schema = {
         "type": "object", "required": ["side"],

@@ -173,7 +173,7 @@ def revoke(
     hub: HubAddress = DEFAULT,
     token: HubToken = None,
 ) -> None:
-    """Revoke a token; it stops to work at once."""
+    """Revoke a token; it stops working at once."""
 
     async def go() -> None:
         async with connect(hub, token) as client:
@@ -185,7 +185,7 @@ def revoke(
 
 @account.command("audit")
 def audit(hub: HubAddress = DEFAULT, token: HubToken = None, as_json: Json = False) -> None:
-    """Show what was done with your account, the last first."""
+    """Show what was done with your account, the newest first."""
 
     async def go() -> AuditList:
         async with connect(hub, token) as client:
@@ -206,7 +206,7 @@ def export(
     hub: HubAddress = DEFAULT,
     token: HubToken = None,
 ) -> None:
-    """Export everything that the hub keeps of you, as JSON."""
+    """Export everything that the hub keeps about you, as JSON."""
 
     async def go() -> bytes:
         async with connect(hub, token) as client:

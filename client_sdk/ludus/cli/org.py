@@ -151,7 +151,7 @@ def public(
 
 @org.command("audit")
 def audit(name: Organization, hub: HubAddress = DEFAULT, token: HubToken = None, as_json: Json = False) -> None:
-    """Show what was done with an organization, the last first."""
+    """Show what was done with an organization, the newest first."""
     found = _with(hub, token, lambda client: client.organization_audit(name))
     if as_json:
         print_json(found.model_dump(mode="json", by_alias=True))

@@ -70,4 +70,5 @@ def publish(
         shown(f"Published {found.id} {found.version} on {hub}{' (private)' if found.private else ''}"), soft_wrap=True
     )
     console.print(shown(f"  sha256 {found.sha256}, signed with {prepared.signed.key}"), soft_wrap=True)
+    console.print(shown(f"  {hub.rstrip('/')}/{found.id}"), soft_wrap=True)
     console.print(shown(f"  ludus install {found.id}@{found.version}"), soft_wrap=True)

@@ -77,7 +77,7 @@ class OrganizationsClient(RegistryClient):
         await self._delete(f"{_where(name)}/members/{quote(account, safe='')}")
 
     async def organization_audit(self, name: str) -> AuditList:
-        """Return what was done with an organization, the last first."""
+        """Return what was done with an organization, the newest first."""
         return await self._call("GET", f"{_where(name)}/audit", AuditList)
 
     async def _delete(self, path: str) -> None:

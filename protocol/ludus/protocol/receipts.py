@@ -179,17 +179,18 @@ def describe_receipt(signed: SignedReceipt, *, key_is_known: bool) -> Iterator[s
     yield f"  signed with {signed.key}"
     yield "It proves, as far as you trust the hub:"
     yield "  the mean is that of these rows, and no row was changed, dropped or added since the hub signed;"
-    yield "  tasks and seeds follow from a secret that was fixed before the run."
-    if isinstance(one, VerifiedStatement):
+    of_verified = isinstance(one, VerifiedStatement)
+    yield f"  tasks and seeds follow from a secret that was fixed before the run{';' if of_verified else '.'}"
+    if of_verified:
         yield "  the hub ran that harness, which reached nothing but its episode and that endpoint;"
         yield "  these are all calls of the model, and the tokens are those that the endpoint has counted."
-        yield "It does not prove:"
+    yield "It does not prove:"
+    if not key_is_known:
+        yield "  that this is the hub's key: compare it with the hub's own, or give it with --key;"
+    if of_verified:
         yield "  which model answers behind the endpoint; that the harness, which anyone can read, holds no answers."
     else:
-        yield "It does not prove:"
         yield "  who or what chose the actions; the identity of the model; that the harness had no help."
-    if not key_is_known:
-        yield "  that this is the hub's key: compare it with the hub's own, or give it with --key."
 
 
 def check_signed(statement: WireModel, key: str, signature: str) -> None:

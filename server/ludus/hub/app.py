@@ -165,7 +165,8 @@ class _WrongMethod(MethodNotFound):
 class HubGuard:
     """ASGI middleware that checks hosts, origins and the sizes of bodies. See `ludus.server.web.guard`.
 
-    Bodies are counted as they arrive and not kept, because uploads go to the disk.
+    Bodies are counted as they arrive and not kept, because uploads go to the disk. Answers that do not say who may keep
+    them may be kept by no cache, because most of them depend on who asks.
     """
 
     def __init__(self, app: ASGIApp, hub: Hub) -> None:
@@ -204,7 +205,14 @@ class HubGuard:
                 raise self._too_large()
             return message
 
-        await self._app(scope, counting, send)
+        async def saying(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                kept = [*message.get("headers", ())]
+                if not any(name.lower() == b"cache-control" for name, _ in kept):
+                    message = {**message, "headers": [*kept, (b"cache-control", b"no-store")]}
+            await send(message)
+
+        await self._app(scope, counting, saying)
 
     def _too_large(self) -> PayloadTooLarge:
         return PayloadTooLarge(

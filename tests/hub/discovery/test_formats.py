@@ -1,8 +1,8 @@
 """What discovery answers is valid by the schemas of its formats, and is what the registry holds.
 
-The schemas of server cards, of `server.json` and of the registry's read API are those that others publish. The one of AI
-catalogs is ours, written from a specification that publishes its grammar in another language; `schemas/README.md` names
-the sources.
+The schemas of server cards, of `server.json` and of the registry's read API are those that others publish. The one of
+AI catalogs is ours, written from a specification that publishes its grammar in another language; `schemas/README.md`
+names the sources.
 """
 
 from __future__ import annotations

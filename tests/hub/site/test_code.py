@@ -16,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ludus.hub.registry.wheel_contents import MOST_TEXT, wheel_contents
+from ludus.hub.site.badges import KEPT_SECONDS
 from ludus.hub.site.line_differences import MOST_PIECES, NO_NEWLINE, compare, in_pages, numbered, visible
 from ludus.protocol.errors import NotFound
 from ludus.protocol.registry_errors import WheelRefused
@@ -43,7 +44,7 @@ def small(answer: httpx.Response, status: int = 200) -> Page:
 
 def marked(answer: httpx.Response, tag: str) -> list[str]:
     """Return the lines that are marked as added (`ins`) or as removed (`del`)."""
-    return [Page(one).text for one in re.findall(rf"<{tag}>(.*?)\n</{tag}>", answer.text, re.DOTALL)]
+    return [Page(one).text for one in re.findall(rf"<{tag}>(.*?)</{tag}>", answer.text, re.DOTALL)]
 
 
 # ── texts ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -251,6 +252,12 @@ def test_every_file_of_a_version_can_be_read(site: SiteHub, browser: httpx.Clien
     assert found == [str(number) for number in range(9_000)]
     for path in ("nope", "", "../x"):
         assert "Nothing here" in small(browser.get(f"{where}/text", params={"path": path}), 404).text
+
+
+def test_the_bounds_are_those_of_the_documentation() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "hub.md").read_text()
+    assert f"up to {MOST_TEXT // 1024} KiB and {MOST_PIECES:,} lines" in page
+    assert f"keep a badge for {KEPT_SECONDS // 60} minutes" in page
 
 
 def test_pages_of_huge_changes_stay_small(site: SiteHub, browser: httpx.Client) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hubs import HubProcess, project
+from hubs import MODULE, HubProcess, project
 
 sync_api: Any = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -64,16 +64,19 @@ class Walker:
         return self.look()
 
     def look(self) -> str:
-        """Check the page that is open, in both themes, and return its text."""
+        """Check the page that is open, in both themes and on a wide and a narrow screen, and return its text."""
         name = re.sub(r"\W+", "_", self.page.url.removeprefix(self.hub.url))[:60]
-        for theme in ("light", "dark"):
-            self.page.emulate_media(color_scheme=theme)
-            if folder := os.environ.get("LUDUS_SCREENSHOTS"):
-                self.page.screenshot(path=f"{folder}/walk{name}-{theme}.png", full_page=True)
-            if AXE:
-                self.page.add_script_tag(path=AXE)
-                run = "() => axe.run().then(all => all.violations.map(v => [v.id, v.nodes.map(n => n.html)]))"
-                assert self.page.evaluate(run) == [], self.page.url
+        for width in (420, 1100):
+            self.page.set_viewport_size({"width": width, "height": 900})
+            assert self.page.evaluate("() => document.documentElement.scrollWidth") <= width, self.page.url
+            for theme in ("light", "dark"):
+                self.page.emulate_media(color_scheme=theme)
+                if folder := os.environ.get("LUDUS_SCREENSHOTS"):
+                    self.page.screenshot(path=f"{folder}/walk{name}-{width}-{theme}.png", full_page=True)
+                if AXE:
+                    self.page.add_script_tag(path=AXE)
+                    run = "() => axe.run().then(all => all.violations.map(v => [v.id, v.nodes.map(n => n.html)]))"
+                    assert self.page.evaluate(run) == [], self.page.url
         return str(self.page.inner_text("main"))
 
     def fill(self, button: str, **fields: str) -> None:
@@ -84,15 +87,21 @@ class Walker:
         form.get_by_role("button", name=button, exact=True).click()
         self.page.wait_for_load_state()
 
-    def ludus(self, *arguments: str | Path) -> str:
-        """Run a command with the token that was made on the site, and return all that it prints."""
+    def ludus(self, *arguments: str | Path, code: int = 0, hub: str = "") -> str:
+        """Run a command with the token that was made on the site, and return all that it prints.
+
+        Args:
+            arguments: the command.
+            code: its exit code.
+            hub: another address of the hub.
+        """
         own = {"LUDUS_CONFIG_DIR": str(self.folder / "config"), "COLUMNS": "200"}
         done = subprocess.run(
             [sys.executable, "-m", "ludus.cli", *map(str, arguments)], cwd=self.folder, stdin=subprocess.DEVNULL,
             capture_output=True, text=True, timeout=120,
-            env={**os.environ, **own, "LUDUS_HUB": self.hub.url, "LUDUS_HUB_TOKEN": self.token},
+            env={**os.environ, **own, "LUDUS_HUB": hub or self.hub.url, "LUDUS_HUB_TOKEN": self.token},
         )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
 
@@ -123,23 +132,39 @@ def test_a_person_registers_publishes_plays_evaluates_and_verifies_the_receipt(
 
     coin = project(tmp_path / "coin", "grace/coin", toml='tags = ["coin"]\n')
     walker.ludus("publish", coin, "--no-validate")
+    changed = project(tmp_path / "coin", "grace/coin", "1.1.0", toml='tags = ["coin", "game"]\n',
+                      module=MODULE.replace("heads or tails?", "Heads or tails?"))  # fmt: skip
+    assert f"{hub.url}/grace/coin\n" in walker.ludus("publish", changed, "--no-validate")
 
     walker.go("/?q=coin")
     page.get_by_role("link", name="grace/coin").first.click()
     page.wait_for_url(re.compile("/grace/coin$"))
     assert "Say how a coin lies." in walker.look()
 
+    page.get_by_role("link", name="What changed since 1.0.0").click()
+    assert "tags[game]" in walker.look()
+    page.get_by_role("link", name="grace_coin.py").click()
+    assert '-         return "heads or tails?"\n+         return "Heads or tails?"' in walker.look()
+    page.get_by_role("link", name="Whole file in 1.1.0").click()
+    assert "class Toss(Environment[Coin])" in walker.look()
+    with hub.client() as stranger:
+        assert "1.1.0 · not validated" in stranger.get("/grace/coin/badge.svg").text
+
     walker.go("/grace/coin/play")
     walker.fill("Start")
     page.wait_for_url(re.compile("/play/"))
-    assert "heads or tails?" in walker.look()
+    assert "Heads or tails?" in walker.look()
     page.locator("[name='a.side']").fill("heads")
     page.keyboard.press("Enter")
     page.get_by_text("The episode has ended").wait_for()
     assert "reward" in walker.look()
+    page.get_by_role("button", name="Keep in rollouts").click()
+    page.wait_for_url(re.compile("/rollouts/"))
+    assert "Heads or tails?" in walker.look()
 
     said = walker.ludus(
         "eval", "play", "grace/coin", "--env", "toss", "--split", "train", "--model", "random", "--tasks", "2",
+        "--out", "random.jsonl",
     )  # fmt: skip
     run = re.search(r"/runs/([\w-]{22})", said)
     assert run is not None, said
@@ -151,9 +176,21 @@ def test_a_person_registers_publishes_plays_evaluates_and_verifies_the_receipt(
     shown = walker.go(f"/runs/{run[1]}")
     assert "2" in shown
 
+    walker.go("/rollouts")
+    page.locator("[name='file']").set_input_files(tmp_path / "random.jsonl")
+    page.get_by_role("button", name="Open", exact=True).click()
+    page.wait_for_url(re.compile(r"/rollouts/\w+"))
+    walker.look()
+    page.get_by_role("link", name=re.compile("^1 · toss")).click()
+    page.wait_for_url(re.compile(r"/rollouts/\w+/1"))
+    assert "Turn 1" in walker.look()
+
+    receipt = tmp_path / "receipt.json"
     with hub.client() as client:
-        (tmp_path / "receipt.json").write_bytes(client.get(f"/api/v1/runs/{run[1]}/receipt").content)
+        receipt.write_bytes(client.get(f"/api/v1/runs/{run[1]}/receipt").content)
         key = client.get("/api/v1/results/key").json()["key"]
-    said = walker.ludus("hub", "verify", tmp_path / "receipt.json", "--key", key)
-    assert "grace/coin" in said
+    nowhere = "http://127.0.0.1:9"
+    assert "grace/coin" in walker.ludus("hub", "verify", receipt, "--key", key, hub=nowhere)
+    receipt.write_text(receipt.read_text().replace("random", "better"))
+    assert "it was changed" in walker.ludus("hub", "verify", receipt, "--key", key, hub=nowhere, code=5)
     assert walker.problems == []

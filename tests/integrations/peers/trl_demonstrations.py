@@ -1,6 +1,8 @@
-"""Train a tiny model for a step with TRL's SFT and DPO trainers on files of `ludus demos`, and report what they read.
+"""Read preference pairs and demonstrations as TRL does, and train a tiny model on them for a step each.
 
-trl_demonstrations.py '{"sft": "sft.parquet", "pairs": "pairs.parquet"}'
+trl_demonstrations.py '{"exported": "pairs.jsonl", "sft parquet": "sft.parquet", "pairs jsonl": "pairs.jsonl"}'
+
+Importing TRL takes far longer than all that follows, so one process does everything.
 """
 
 from __future__ import annotations
@@ -10,20 +12,35 @@ import sys
 import tempfile
 import warnings
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import datasets
 import torch
 from tiny_calls import make_model
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from tokenizers import Tokenizer, models
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
+from trl.data_utils import is_conversational, maybe_apply_chat_template
+
+TEMPLATE = """\
+{%- for tool in tools or [] %}{{- 'TOOL ' + tool.function.name + '\\n' }}{%- endfor %}\
+{%- for message in messages %}{{- message.role + ': ' + (message.content or '') }}\
+{%- for call in message.tool_calls or [] %}{{- 'CALL ' + call.function.name }}{%- endfor %}{{- '\\n' }}{%- endfor %}\
+{%- if add_generation_prompt %}{{- 'assistant: ' }}{%- endif %}"""
 
 
 def load(path: str) -> Any:
     """Return a file as a dataset."""
     kind = "parquet" if path.endswith("parquet") else "json"
     return datasets.load_dataset(kind, data_files=path, split="train", cache_dir=tempfile.mkdtemp())
+
+
+def read(path: str) -> dict[str, Any]:
+    """Read preference pairs with TRL's own functions, as its DPO trainer does before it tokenizes them."""
+    rows = load(path)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), chat_template=TEMPLATE)
+    texts = [maybe_apply_chat_template(row, tokenizer, tools=row["tools"]) for row in rows]
+    return {"conversational": [is_conversational(row) for row in rows], "texts": texts}
 
 
 def train(kind: str, path: str, folder: str) -> dict[str, Any]:
@@ -49,13 +66,14 @@ def train(kind: str, path: str, folder: str) -> dict[str, Any]:
     }
 
 
-def main(given: dict[str, str]) -> dict[str, Any]:
-    """Train on each file."""
+def main(given: dict[str, Any]) -> dict[str, Any]:
+    """Read the exported pairs, and train on each of the other files."""
     folder = tempfile.mkdtemp()
     template = files("trl").joinpath("chat_templates/qwen3.jinja").read_text("utf-8")
     calls = [{"name": "submit", "arguments": {"number": number}} for number in range(2, 19)]
     make_model(folder, calls, ["The sum is 7."], template=template)
-    return {f"{kind}{Path(path).suffix}": train(kind.split()[0], path, folder) for kind, path in given.items()}
+    exported = read(given.pop("exported"))
+    return {"exported": exported, **{name: train(name.split()[0], path, folder) for name, path in given.items()}}
 
 
 if __name__ == "__main__":

@@ -61,10 +61,18 @@ def _open_postgres(url: str) -> Engine:
         import psycopg  # noqa: F401  # for the message
     except ModuleNotFoundError as error:
         raise missing_extra(error, "hub,postgres") from None
-    return create_engine(
+    engine = create_engine(
         url, pool_size=CONNECTIONS, max_overflow=0, pool_timeout=BUSY_SECONDS, pool_pre_ping=True, pool_recycle=3600,
         connect_args={"connect_timeout": 10},
     )  # fmt: skip
+    event.listen(engine, "connect", _prepare_postgres)
+    return engine
+
+
+def _prepare_postgres(connection: Any, record: object) -> None:
+    """Let the server answer with times in UTC, whatever zone it or the database is set to."""
+    connection.execute("SET TIME ZONE 'UTC'")
+    connection.commit()
 
 
 def _prepare_sqlite(connection: Any, record: object) -> None:

@@ -10,8 +10,8 @@ from sqlalchemy.orm import Session
 
 
 def aware(moment: datetime) -> datetime:
-    """Return a time of the database with its zone, which SQLite does not keep."""
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    """Return a time of the database in UTC. SQLite keeps no zone, and PostgreSQL answers in the one of its session."""
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def database_time(session: Session) -> float:

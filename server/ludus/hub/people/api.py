@@ -197,7 +197,7 @@ def _add_account(routes: APIRouter, hub: Hub) -> None:
         people.accounts.change_password(viewer.name, body.old, body.new, address=address)
         return Response(status_code=204)
 
-    @routes.get("/account/export", tags=["Account"], summary="Export all that the hub keeps of you")
+    @routes.get("/account/export", tags=["Account"], summary="Export all that the hub keeps about you")
     def export(request: Request) -> dict[str, Any]:
         viewer, account_id = person_of(hub, request)
         return people.data.export(account_id, viewer.name)

@@ -104,7 +104,7 @@ class Organizations:
             return self._info(session, viewer, found)
 
     def events(self, viewer: Viewer, name: str) -> list[AuditEntry]:
-        """Return what was done with an organization, the last first, without addresses of its members.
+        """Return what was done with an organization, the newest first, without addresses of its members.
 
         Raises:
             NotFound: there is none, or the viewer does not see it.

@@ -28,7 +28,7 @@ from ludus.hub.site.plays import Plays
 from ludus.hub.site.rendering import Renderer
 from ludus.hub.site.rollout_pages import RolloutPages
 from ludus.hub.site.rollouts import Rollouts
-from ludus.hub.site.sign_in_pages import SignInPages
+from ludus.hub.site.sign_in_pages import LONGEST_NEXT, SignInPages
 from ludus.hub.site.site import Site, see
 from ludus.hub.site.training_pages import TrainingPages
 from ludus.protocol.errors import EpisodeFailed, LudusError, MethodNotFound, NotFound, Unauthenticated
@@ -244,11 +244,19 @@ def _for_browsers(handler: Handler, site: Site) -> Handler:
         if not wants_page(request):
             return response
         if isinstance(error, Unauthenticated) and request.method == "GET":
+<<<<<<< HEAD
             return see("/login?" + urlencode({"next": request.url.path}))
         page = error_page(site, request, response.status_code, error)
         if (moment := response.headers.get("retry-after")) is not None:
             page.headers["retry-after"] = moment
         return page
+=======
+            query = f"?{request.url.query}" if request.url.query else ""
+            wanted = (f"{request.url.path}{query}", request.url.path, "/")
+            following = next(address for address in wanted if len(address) <= LONGEST_NEXT)
+            return see("/login?" + urlencode({"next": following}))
+        return error_page(site, request, response.status_code, error)
+>>>>>>> site
 
     return answer
 

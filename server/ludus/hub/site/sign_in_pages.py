@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -14,6 +14,9 @@ from ludus.hub.site.visitors import Visitor
 from ludus.protocol.errors import CapacityError, Forbidden, InvalidParams, Unauthenticated
 from ludus.protocol.registry_errors import NameRefused
 
+LONGEST_NEXT: Final = 500
+"""The most characters of the address to go to after the sign-in."""
+
 
 class SignInPages:
     """The pages to sign in and to register, and their forms."""
@@ -24,7 +27,7 @@ class SignInPages:
     def form(self, request: Request) -> Response:
         """Return the page to sign in."""
         visitor = self._site.visitors.visitor(request)
-        return self._page(request, visitor, local_path(short_text(request, "next", 500)), "", 200)
+        return self._page(request, visitor, local_path(short_text(request, "next", LONGEST_NEXT)), "", 200)
 
     async def sign_in(self, request: Request) -> Response:
         """Check a name and a password, or a token; show the page again if they are not valid."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -45,7 +45,13 @@ class Site:
     def page(
         self, request: Request, template: str, *, visitor: Visitor | None = None, status: int = 200, **values: Any
     ) -> Response:
-        """Return a page; its browser gets a cookie only if a visitor is given, because the page has forms then."""
+        """Return a page; its browser gets a cookie only if a visitor is given, because the page has forms then.
+
+        Of a list that has fewer pages than the address says, this is a redirection to the last one.
+        """
+        if values.get("page", 1) > max(1, values.get("pages", 1)):
+            others = [pair for pair in request.query_params.multi_items() if pair[0] != "page"]
+            return see(f"{request.url.path}?{urlencode([*others, ('page', max(1, values['pages']))])}")
         known = visitor or self.visitors.shown(request)
         response = self.renderer.page(
             template, status, needs_sign_in=self.visitors.needs_sign_in, owner_name=known.owner,
