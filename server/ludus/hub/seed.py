@@ -56,6 +56,7 @@ LIBRARY: Final = {
     "search": ("question-answering", "multi-hop", "citations"),
     "sql": ("databases", "single-turn", "tools"),
     "terminal": ("code", "sandbox", "tools"),
+    "word_problems": ("math", "reasoning", "single-turn"),
     "workplace": ("office", "tools", "multi-turn"),
 }
 """The tags of each environment of the built-in library that the hub publishes."""
