@@ -27,6 +27,7 @@ NAMES = (
     "sql", "sql-easy", "sql-hard", "sql-medium",
     "support_desk", "support_desk-easy", "support_desk-hard", "support_desk-medium",
     "terminal", "terminal-easy", "terminal-hard", "terminal-medium",
+    "word_problems", "word_problems-easy", "word_problems-hard", "word_problems-medium",
     "wordle", "wordle-easy", "wordle-hard", "wordle-sparse",
     "workplace", "workplace-easy", "workplace-hard", "workplace-medium",
 )  # fmt: skip
@@ -40,6 +41,9 @@ SMALLER = {"code": 1, "company": 6, "support_desk": 8, "terminal": 2, "workplace
 BREADTH = pytest.mark.suite("breadth")
 SUITES = {"code": pytest.mark.suite("code"), "terminal": pytest.mark.suite("terminal")}
 """The suites in which the variants of these environments are tested, if not in `breadth`."""
+
+WITHOUT_FORKS = ("arithmetic", "connect_four", "word_problems")
+"""Those whose episodes cannot be forked: they have one message, or an opponent."""
 
 ENDED_BY_MESSAGE = ("company", "terminal", "workplace")
 """The environments with tools of which none ends the episode."""
@@ -344,7 +348,7 @@ async def test_the_readme_names_its_tools_fields_components_and_counts(player: A
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=marks_of(name)) for name in NAMES if base_of(name) not in ("arithmetic", "connect_four")],
+    [pytest.param(name, marks=marks_of(name)) for name in NAMES if base_of(name) not in WITHOUT_FORKS],
 )
 async def test_a_fork_goes_on_as_the_original_does(player: Any, name: str) -> None:
     [episode] = await player.start(name, "train", 2, seed=5)

@@ -57,6 +57,7 @@ LIBRARY: Final = {
     "sql": ("databases", "single-turn", "tools"),
     "support_desk": ("dialogue", "tools", "multi-turn"),
     "terminal": ("code", "sandbox", "tools"),
+    "word_problems": ("math", "reasoning", "single-turn"),
     "workplace": ("office", "tools", "multi-turn"),
     "company": ("office", "tools", "persistent"),
 }

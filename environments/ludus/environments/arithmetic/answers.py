@@ -33,9 +33,13 @@ def read_answer(message: str) -> Fraction | None:
     """
     end = message[-READ:]
     lines = _LINE.findall(end)
-    said = lines[-1] if lines else end
-    boxes = _BOX.findall(said)
-    return read_number(boxes[-1] if boxes else said)
+    return read_number(in_last_box(lines[-1] if lines else end))
+
+
+def in_last_box(text: str) -> str:
+    """Return what the last `\\boxed{…}` of a text holds; the text itself if there is none."""
+    boxes = _BOX.findall(text)
+    return str(boxes[-1]) if boxes else text
 
 
 def read_number(text: str) -> Fraction | None:

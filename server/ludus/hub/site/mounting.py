@@ -244,19 +244,14 @@ def _for_browsers(handler: Handler, site: Site) -> Handler:
         if not wants_page(request):
             return response
         if isinstance(error, Unauthenticated) and request.method == "GET":
-<<<<<<< HEAD
-            return see("/login?" + urlencode({"next": request.url.path}))
-        page = error_page(site, request, response.status_code, error)
-        if (moment := response.headers.get("retry-after")) is not None:
-            page.headers["retry-after"] = moment
-        return page
-=======
             query = f"?{request.url.query}" if request.url.query else ""
             wanted = (f"{request.url.path}{query}", request.url.path, "/")
             following = next(address for address in wanted if len(address) <= LONGEST_NEXT)
             return see("/login?" + urlencode({"next": following}))
-        return error_page(site, request, response.status_code, error)
->>>>>>> site
+        page = error_page(site, request, response.status_code, error)
+        if (moment := response.headers.get("retry-after")) is not None:
+            page.headers["retry-after"] = moment
+        return page
 
     return answer
 

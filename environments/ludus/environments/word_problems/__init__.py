@@ -1,0 +1,7 @@
+"""Solve math problems that are told in words."""
+
+from __future__ import annotations
+
+from ludus.environments.word_problems.environment import WordProblem, WordProblems
+
+__all__ = ["WordProblem", "WordProblems"]

@@ -1,0 +1,46 @@
+"""Read the number that a message gives as its answer, perhaps with the unit that the question asks for.
+
+Exactly one counts, as in `arithmetic`: what follows `Answer:` or "The answer is" in the last line that has one of them
+at its beginning, or else the whole message; and if that holds a `\\boxed{…}`, only the last of these does.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Final
+
+from ludus.environments.arithmetic.answers import LONGEST, READ, in_last_box, read_number
+
+# The repetitions are bounded, so that no message makes the search slow.
+_LINE: Final = re.compile(
+    r"^[ \t*_#>-]{0,20}(?:(?:so|thus|hence|therefore),?[ \t]{1,4})?(?:the[ \t]{1,4})?(?:final[ \t]{1,4})?"
+    r"answer[ \t]{0,4}[*_]{0,4}(?::|[ \t]{1,4}is[ \t]{0,4}:?)(.*)$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_TEXT: Final = re.compile(r"\\(?:text|mathrm)\{([^{}]{0,100})\}")
+
+
+def read_answer(message: str, unit: str) -> Fraction | None:
+    """Return the number that a message gives; None if it gives none.
+
+    Args:
+        message: the message.
+        unit: the words that may follow the number, or the first of them: `square meters`.
+    """
+    end = message[-READ:]
+    lines = _LINE.findall(end)
+    said = in_last_box(lines[-1] if lines else end).strip()
+    if len(said) > 2 * LONGEST:
+        return None
+    plain = _TEXT.sub(r" \1", said).replace("\\$", "").replace("\\ ", " ").strip().strip("*_`$ ").removesuffix(".")
+    return read_number(_without_unit(plain.strip("*_`$ "), unit))
+
+
+def _without_unit(text: str, unit: str) -> str:
+    words = unit.split()
+    for count in range(len(words), 0, -1):
+        ending = " ".join(words[:count])
+        if text.lower().endswith(f" {ending}"):
+            return text[: -len(ending)].strip()
+    return text
