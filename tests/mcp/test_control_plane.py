@@ -34,6 +34,7 @@ EVERYWHERE: dict[str, Any] = {
         "noise",
         "secrets",
         "seats",
+        "worlds",
     )
 }
 """The modules without settings that our server always offers."""

@@ -18,7 +18,7 @@ from ludus.client.transports.channel import ChannelWire
 from ludus.client.transports.mcp import McpWire
 from ludus.protocol import episodes, errors, methods
 from ludus.protocol.identifiers import EXTENSION_VERSION
-from ludus.protocol.modules import RESERVED, Module
+from ludus.protocol.modules import Module
 from ludus.server.web.serve import LudusServer
 
 Connect = Callable[..., Any]
@@ -132,7 +132,7 @@ async def test_a_process_serves_over_stdio() -> None:
             if method == "server/discover":
                 settings = result["capabilities"]["extensions"][EXTENSION]
                 absent = {"play", "tokens", "channel", "ors"}
-                assert settings["modules"].keys() == set(Module) - RESERVED - absent
+                assert settings["modules"].keys() == set(Module) - absent
     finally:
         process.stdin.close()
         await asyncio.wait_for(process.wait(), 30)

@@ -112,7 +112,7 @@ class EpisodeHost(HostMethods):
         self.sandboxes = Sandboxes()
         self.startup = StartupHooks(self._workers, self.limits.startup_seconds)
         self.snapshots = Snapshots(journal, self._workers)
-        self.worlds = Worlds(self.limits, self.ids, self.snapshots, journal)
+        self.worlds = Worlds(self.limits, lambda: self.ids.world(), self.snapshots, journal)
         self._setup = EpisodeSetup(
             self._workers, self.sandboxes, self.snapshots,
             WorldStates(self._workers, self.snapshots, self.limits.world_bytes), self.limits.setup_seconds,

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -39,7 +39,6 @@ from ludus.protocol.text import replace_surrogates
 from ludus.server.auth.principal import Principal
 from ludus.server.runtime import user_code
 from ludus.server.runtime.episode import Episode, StepRecord
-from ludus.server.runtime.ids import Ids
 from ludus.server.runtime.journal import Journal, Started, WorldDeleted, WorldMade, WorldVersioned
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.runtime.snapshots import Snapshots
@@ -63,14 +62,16 @@ class Worlds:
 
     Args:
         limits: how many there may be, and how large.
-        ids: makes their ids.
+        new_id: makes an id.
         snapshots: keeps their states.
         journal: gets their versions.
     """
 
-    def __init__(self, limits: ServerLimits, ids: Ids, snapshots: Snapshots, journal: Journal | None) -> None:
+    def __init__(
+        self, limits: ServerLimits, new_id: Callable[[], str], snapshots: Snapshots, journal: Journal | None
+    ) -> None:
         self._limits = limits
-        self._ids = ids
+        self._new_id = new_id
         self._snapshots = snapshots
         self._journal = journal
         self._worlds: dict[str, World] = {}
@@ -123,7 +124,7 @@ class Worlds:
         )  # fmt: skip
         if choice.id is None:
             self._admit(principal.name, count)
-            return [Stay(World(self._ids.world(), made, writer=_STARTING)) for _ in range(count)]
+            return [Stay(World(self._new_id(), made, writer=_STARTING)) for _ in range(count)]
         world = self._owned_by(choice.id, principal)
         if (why := _differs(world.made, made)) is not None:
             raise WorldMismatch(f"task {task.id!r} cannot be played in world {world.id}: {why}", world=world.id)
@@ -292,7 +293,7 @@ class Worlds:
             owner=principal.name, environment=old.environment, environment_version=old.environment_version,
             split=old.split, tasks=old.tasks, origin=(world.id, state.number), size=count,
         )  # fmt: skip
-        branches = [World(self._ids.world(), made) for _ in range(count)]
+        branches = [World(self._new_id(), made) for _ in range(count)]
         world.used = time.time()
         for branch in branches:
             if not await self._snapshots.in_lane(
