@@ -67,7 +67,7 @@ async def left_alone() -> Play:
     """A play that has ended because its person did nothing."""
     async with serving([GuessNumber]) as server, asyncio.timeout(60):
         target = PlayTarget(server.url, None, "ludus/guess-number", "0.1.0", "guess_number", "train", 0)
-        play = Play("browser", target, PlayLimits(idle_seconds=0.05), time.monotonic)
+        play = Play("browser", target, PlayLimits(idle_seconds=0.05), time.monotonic, "")
         await asyncio.wait([play._task])
         return play
 
