@@ -87,7 +87,7 @@ def test_the_first_request_has_the_outcome_that_was_drawn_and_ids_name_one_row_e
         assert case.requests[0].kind.name == task.kind
         rows = [(table, row.id) for table, row in case.rows]
         assert len(set(rows)) == len(rows)
-        assert all(request.decision.tells for request in case.requests), "each outcome has a figure to tell"
+        assert all(request.decision.figures for request in case.requests), "each outcome has a figure to state"
 
 
 def test_levels_add_second_requests_namesakes_strangers_and_changes_of_mind() -> None:
@@ -193,25 +193,25 @@ def wordy_request(case: Case, request: Request) -> Policy:
             if text_of((yield Call("reply", {"message": message})).content).startswith("Yes"):
                 break
         yield Call(request.kind.tool, {case.domain.id_parameter: request.id, **decision.arguments})
-        rest = "; ".join(worded("", one) for one in decision.tells)
+        rest = "; ".join(worded("", one) for one in decision.figures)
         yield Call("reply", {"message": f"All done! As for your question, here are the details: {rest}."})
     else:
         tool, name = ("log_refusal", "rule") if decision.outcome == "refused" else ("escalate", "team")
         yield Call(tool, {"record_id": request.id, name: decision.code})
-        figure = decision.tells[0]
+        figure = decision.figures[0]
         if decision.outcome == "escalated":
             days = NUMBERS[int(figure)]
-            told = (
+            text = (
                 f"I've forwarded your case to our {decision.code} team. You'll hear back within {days} business days."
             )
         else:
             limit = figure if isinstance(figure, int) else spelled(figure)
-            told = (
+            text = (
                 "I completely understand your frustration, but I'm unable to make an exception here; the relevant "
                 f"figure is {limit}."
             )
         for _ in range(3):
-            yield Call("reply", {"message": told})
+            yield Call("reply", {"message": text})
 
 
 def worded(name: str, value: Any) -> str:
@@ -335,7 +335,7 @@ async def test_tools_refuse_what_they_cannot_do_and_say_what_to_do(player: Any, 
     case = case_of(player.task("support_desk-easy", "train", index))
     [episode] = await player.start("support_desk-easy", "train", index)
     wrong: list[tuple[str, dict[str, Any], str]] = [
-        ("find_customers", {"query": "nobody"}, "No customer"),
+        ("find_customers", {"query": "no such person"}, "No customer"),
         ("list_records", {"customer_id": "C-1"}, "find_customers shows ids"),
         ("show_record", {"record_id": "?"}, "look like"),
         ("log_refusal", {"record_id": case.requests[0].id, "rule": "NO"}, "rule is one of IDENTITY, OWNER"),
