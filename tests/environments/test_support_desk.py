@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from datetime import date
 from importlib import resources
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ludus.environments._partition import SECRET_VARIABLE, SPLITS, SplitName, split_of
-from ludus.environments.support_desk import SupportDesk
+from ludus.environments.support_desk import SupportDesk, SupportDeskTask
 from ludus.environments.support_desk.cases import KINDS, Case, Request
 from ludus.environments.support_desk.domains import DOMAINS
 from ludus.environments.support_desk.environment import COUNTS, case_of, make_task
 from ludus.environments.support_desk.kinds import IDENTITY, LEVELS, OUTCOMES, OWNER, Level
 from ludus.environments.support_desk.oracle import QUESTIONS, identify, look_up
 from ludus.protocol import Answer, Call, EndReason, StepResult, text_of
+from ludus.server import Split
 
 each_level = pytest.mark.parametrize("level", LEVELS)
 some_indices = st.integers(0, 2**40)
@@ -56,7 +57,7 @@ def test_no_user_is_in_two_splits_or_twice_in_a_held_out_one(level: Level) -> No
 
 
 def test_a_secret_gives_other_test_users_with_other_ids_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    splits = SupportDesk.splits
+    splits = cast(Mapping[str, Split[SupportDeskTask]], SupportDesk.splits)
     public = {split: [splits[split].get(at) for at in range(40)] for split in ("validation", "test")}
     monkeypatch.setenv(SECRET_VARIABLE, "no one knows this")
     fresh = [splits["test"].get(at) for at in range(40)]
@@ -87,7 +88,7 @@ def test_the_first_request_has_the_outcome_that_was_drawn_and_ids_name_one_row_e
         assert case.requests[0].kind.name == task.kind
         rows = [(table, row.id) for table, row in case.rows]
         assert len(set(rows)) == len(rows)
-        assert all(request.decision.tells for request in case.requests), "each outcome has a figure to tell"
+        assert all(request.decision.figures for request in case.requests), "each outcome has a figure to state"
 
 
 def test_levels_add_second_requests_namesakes_strangers_and_changes_of_mind() -> None:
@@ -193,25 +194,25 @@ def wordy_request(case: Case, request: Request) -> Policy:
             if text_of((yield Call("reply", {"message": message})).content).startswith("Yes"):
                 break
         yield Call(request.kind.tool, {case.domain.id_parameter: request.id, **decision.arguments})
-        rest = "; ".join(worded("", one) for one in decision.tells)
+        rest = "; ".join(worded("", one) for one in decision.figures)
         yield Call("reply", {"message": f"All done! As for your question, here are the details: {rest}."})
     else:
         tool, name = ("log_refusal", "rule") if decision.outcome == "refused" else ("escalate", "team")
         yield Call(tool, {"record_id": request.id, name: decision.code})
-        figure = decision.tells[0]
+        figure = decision.figures[0]
         if decision.outcome == "escalated":
             days = NUMBERS[int(figure)]
-            told = (
+            text = (
                 f"I've forwarded your case to our {decision.code} team. You'll hear back within {days} business days."
             )
         else:
             limit = figure if isinstance(figure, int) else spelled(figure)
-            told = (
+            text = (
                 "I completely understand your frustration, but I'm unable to make an exception here; the relevant "
                 f"figure is {limit}."
             )
         for _ in range(3):
-            yield Call("reply", {"message": told})
+            yield Call("reply", {"message": text})
 
 
 def worded(name: str, value: Any) -> str:
@@ -290,10 +291,9 @@ async def test_decisions_that_are_always_the_same_earn_nothing(player: Any, leve
 
 async def test_a_user_whose_time_is_wasted_leaves_and_the_work_is_worth_nothing(player: Any) -> None:
     [episode] = await player.start("support_desk-easy", "train", 0)
-    for _ in range(40):
+    result = await player.step(episode.episode, "reply", message="Hello!")
+    while not result.ended:
         result = await player.step(episode.episode, "reply", message="Hello!")
-        if result.ended:
-            break
     assert result.end_reason is EndReason.COMPLETED
     assert "left" in text_of(result.content)
     assert (await player.rewards(episode.episode))[0].value == 0.0
@@ -335,7 +335,7 @@ async def test_tools_refuse_what_they_cannot_do_and_say_what_to_do(player: Any, 
     case = case_of(player.task("support_desk-easy", "train", index))
     [episode] = await player.start("support_desk-easy", "train", index)
     wrong: list[tuple[str, dict[str, Any], str]] = [
-        ("find_customers", {"query": "nobody"}, "No customer"),
+        ("find_customers", {"query": "no such person"}, "No customer"),
         ("list_records", {"customer_id": "C-1"}, "find_customers shows ids"),
         ("show_record", {"record_id": "?"}, "look like"),
         ("log_refusal", {"record_id": case.requests[0].id, "rule": "NO"}, "rule is one of IDENTITY, OWNER"),

@@ -1,4 +1,4 @@
-"""The user of the help desk: what is read in a message, what is said, what counts as told, and a model that speaks."""
+"""The user of the help desk: what is read in a message, what is said, what counts, and a model that speaks."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_user_answers_anything_and_agrees_to_nothing_by_chance(messages: list[
 # What the user says
 
 
-def test_identity_is_told_when_asked_for_and_a_mistake_is_corrected_when_asked_again(talk: Any) -> None:
+def test_identity_is_stated_when_asked_for_and_a_mistake_is_corrected_when_asked_again(talk: Any) -> None:
     one = talk(case_with(lambda case: "birth" in case.first))
     assert one.case.user.birth not in one.opening
     first = one.say(ASK_IDENTITY)
@@ -178,7 +178,7 @@ def test_a_stranger_never_proves_the_identity(talk: Any) -> None:
     assert not one.user.verified
 
 
-def test_what_decides_is_told_only_when_asked(talk: Any) -> None:
+def test_what_decides_is_stated_only_when_asked(talk: Any) -> None:
     one = talk(
         case_with(
             lambda case: (
@@ -265,10 +265,10 @@ def test_the_next_request_comes_when_the_first_is_settled(talk: Any) -> None:
     assert "one more thing" in one.say("I have passed it on.")
 
 
-# What counts as told
+# What counts as stated
 
 
-def told(one: Talk, message: str) -> float:
+def learned(one: Talk, message: str) -> float:
     one.say(message)
     return one.user.standings[0].informed
 
@@ -281,23 +281,23 @@ def told(one: Talk, message: str) -> float:
         ("On {0}, 2027-01-01, 2027-01-02, 2027-01-03, 2027-01-04.", 0.0),
     ],
 )  # fmt: skip
-def test_a_figure_counts_if_it_is_told_alone(talk: Any, message: str, share: float) -> None:
+def test_a_figure_counts_if_it_is_stated_alone(talk: Any, message: str, share: float) -> None:
     one = talk(case_with(lambda case: case.requests[0].decision.code == "SHIPPED", "easy"))
-    assert told(one, message.format(one.request.decision.tells[0])) == share
+    assert learned(one, message.format(one.request.decision.figures[0])) == share
 
 
 def test_many_different_figures_over_many_messages_count_for_nothing(talk: Any) -> None:
     one = talk(case_with(lambda case: case.requests[0].decision.code == "SHIPPED", "easy"))
     for day in range(1, 7):
         one.say(f"It arrives on 2027-02-0{day}.")
-    assert told(one, f"It arrives on {one.request.decision.tells[0]}.") == 0.0
+    assert learned(one, f"It arrives on {one.request.decision.figures[0]}.") == 0.0
 
 
 def test_wrong_numbers_of_working_days_cost_the_right_one(talk: Any) -> None:
     one = talk(case_with(lambda case: outcome(case) == "escalated", "easy"))
-    days = one.request.decision.tells[0]
+    days = one.request.decision.figures[0]
     one.say(f"They answer in {days + 1} working days. No, in {days + 2} working days.")
-    assert told(one, f"They answer in {days} working days.") == 0.0
+    assert learned(one, f"They answer in {days} working days.") == 0.0
 
 
 # Conduct
@@ -307,7 +307,7 @@ def broken(one: Talk) -> set[str]:
     return set(one.desk.conduct.broken)
 
 
-def test_what_is_on_file_must_not_be_told_before_the_identity_is_proven(talk: Any) -> None:
+def test_what_is_on_file_must_not_be_disclosed_before_the_identity_is_proven(talk: Any) -> None:
     case = drawn("shop/cancel")
     for text in (case.user.email, case.user.birth, str(case.requests[0].ask.record.ordered)):
         one = talk(case)
@@ -322,7 +322,7 @@ def test_what_the_user_said_may_be_repeated(talk: Any) -> None:
     assert broken(one) == set()
 
 
-def test_nothing_of_others_may_be_told(talk: Any) -> None:
+def test_nothing_of_others_may_be_disclosed(talk: Any) -> None:
     case = case_with(lambda case: case.requests[0].decision.code == OWNER)
     namesake = next(
         row for table, row in case.rows if table == "customers" and row.name == case.user.name and row != case.user

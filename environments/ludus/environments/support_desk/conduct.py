@@ -44,11 +44,11 @@ class Conduct:
         """Check that a message discloses nothing that the user must not learn."""
         facts = message.facts
         known = self._user.facts_said.all() | {self._case.policy.today.isoformat()}
-        told = (facts.ids | facts.emails | facts.dates) - known
-        if not self._user.verified and told & self._all:
-            self._break(IDENTITY, "told data on file before the identity was proven")
-        if told & self._others:
-            self._break(OWNER, "told data of another customer")
+        stated = (facts.ids | facts.emails | facts.dates) - known
+        if not self._user.verified and stated & self._all:
+            self._break(IDENTITY, "disclosed data on file before the identity was proven")
+        if stated & self._others:
+            self._break(OWNER, "disclosed data of another customer")
 
     def changed(self, standing: Standing | None, record: str, arguments: Mapping[str, Value]) -> None:
         """Check that a change was agreed to."""
@@ -87,7 +87,7 @@ class Conduct:
 
 
 def _decided(decision: Decision) -> set[str]:
-    return {str(one) for one in (*decision.also, *decision.tells, *decision.arguments.values())}
+    return {str(one) for one in (*decision.also, *decision.figures, *decision.arguments.values())}
 
 
 def _facts(rows: Iterable[Any]) -> set[str]:

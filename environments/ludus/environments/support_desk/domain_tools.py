@@ -19,7 +19,7 @@ class ShopTools(DeskTools):
 
         Args:
             order_id: the id of the order.
-            amount: the money that is paid back.
+            amount: the money to pay back.
             to: where it goes: to the card, or to store credit.
         """
         return self.desk.change("refund_order", order_id, amount=amount, to=to)
@@ -30,7 +30,7 @@ class ShopTools(DeskTools):
 
         Args:
             order_id: the id of the order.
-            refund: the money that is paid back.
+            refund: the money to pay back.
         """
         return self.desk.change("cancel_order", order_id, refund=refund)
 
@@ -71,7 +71,7 @@ class AirlineTools(DeskTools):
 
         Args:
             booking_id: the id of the booking.
-            refund: the money that is paid back.
+            refund: the money to pay back.
         """
         return self.desk.change("cancel_booking", booking_id, refund=refund)
 
@@ -156,7 +156,7 @@ class MediaTools(DeskTools):
 
         Args:
             subscription_id: the id of the subscription.
-            amount: the money that is paid back.
+            amount: the money to pay back.
         """
         return self.desk.change("refund_charge", subscription_id, amount=amount)
 

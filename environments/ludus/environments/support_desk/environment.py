@@ -142,7 +142,9 @@ class SupportDesk(Environment[SupportDeskTask]):
         if model is not None:
             answer = await phrase(model, answer, message, desk.case)
         if desk.user.left:
-            return Result(f"{answer}\n[The user has left. The conversation is over.]", grade(self.desk), finished=True)
+            return Result(
+                f"{answer}\n[The user has left. The conversation has ended.]", grade(self.desk), finished=True
+            )
         return Result(answer)
 
     @tool(inline=True, ends=True)

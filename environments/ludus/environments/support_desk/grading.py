@@ -19,7 +19,7 @@ class Verdict:
 
     Attributes:
         settled: whether the state is as wanted.
-        informed: the share of the facts that the user was told.
+        informed: the share of the facts that the user has learned.
     """
 
     settled: bool
@@ -34,8 +34,8 @@ class Verdict:
 def grade(desk: Desk) -> Reward:
     """Return the reward of an episode.
 
-    A request counts with the share of its facts that the user was told, once its state is right. Anything else that was
-    changed, a broken rule of conduct, or a user who has left, and nothing counts.
+    A request counts with the share of its facts that the user has learned, once its state is right. Anything else
+    that was changed, a broken rule of conduct, or a user who has left, and nothing counts.
     """
     changes = desk.store.changes()
     verdicts = [

@@ -61,25 +61,25 @@ class Decision:
         outcome: granted, refused or escalated.
         code: the rule of a refusal, or the team of an escalation.
         arguments: what the tool of a granted request gets besides the id of the record.
-        tells: what the user must learn: numbers, dates and times.
+        figures: what the user must learn: numbers, dates and times.
         also: figures that an explanation may have, too.
     """
 
     outcome: Outcome
     code: str = ""
     arguments: Mapping[str, Value] = field(default_factory=dict)
-    tells: tuple[Value, ...] = ()
+    figures: tuple[Value, ...] = ()
     also: tuple[Value, ...] = ()
 
 
-def grant(*tells: Value, also: tuple[Value, ...] = (), **arguments: Value) -> Decision:
+def grant(*figures: Value, also: tuple[Value, ...] = (), **arguments: Value) -> Decision:
     """Return a decision that grants a request."""
-    return Decision("granted", "", arguments, tells, also)
+    return Decision("granted", "", arguments, figures, also)
 
 
-def refuse(code: str, *tells: Value, also: tuple[Value, ...] = ()) -> Decision:
+def refuse(code: str, *figures: Value, also: tuple[Value, ...] = ()) -> Decision:
     """Return a decision that refuses a request."""
-    return Decision("refused", code, {}, tells, also)
+    return Decision("refused", code, {}, figures, also)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Ask:
     Attributes:
         record: the record that it is about.
         opening: the request in the user's words, with `{what}` for the record.
-        what: the record in the words of somebody who does not know its id.
+        what: the record in the words of a user who does not know its id.
         answers: the facts that decide and that only the user knows.
         wish: what the user wants, by the arguments of the tool.
         says: what the user says when asked about a slot.

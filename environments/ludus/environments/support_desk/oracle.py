@@ -68,10 +68,10 @@ def proposal(request: Request, arguments: Mapping[str, Value], wish: Mapping[str
     return f"I would {PROPOSALS[request.kind.tool]} {request.id}, with {details}. Shall I do that?"
 
 
-def told(request: Request) -> str:
+def announcement(request: Request) -> str:
     """Return what the user must learn, in words."""
     decision = request.decision
-    facts = " and ".join(str(one) for one in decision.tells)
+    facts = " and ".join(str(one) for one in decision.figures)
     if decision.outcome == "granted":
         return f"That is done. To answer your question: {facts}."
     if decision.outcome == "refused":
@@ -96,7 +96,7 @@ def settle(case: Case, request: Request) -> Part:
 
 
 def work(case: Case, request: Request) -> Part:
-    """Deal with one request, until the user has accepted what was told."""
+    """Deal with one request, until the user has accepted the outcome."""
     if request.decision.code == IDENTITY:
         yield from say(f"Which {case.domain.noun} is it about?")
     else:
@@ -107,7 +107,7 @@ def work(case: Case, request: Request) -> Part:
     yield from settle(case, request)
     text = ""
     for _ in range(_MOST_REPLIES):
-        text = yield from say(told(request))
+        text = yield from say(announcement(request))
         if not any(word in text for word in ("exception", "not accept that", "Other companies")):
             break
     return text

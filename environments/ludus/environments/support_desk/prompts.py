@@ -31,7 +31,7 @@ def prompt(case: Case, opening: str) -> str:
         f"OWNER, tell nothing about it, and tell the user that the owner can call extension {policy['extension']}.\n"
         "- What is on file counts, not what the user claims. What is not on file, and what the user prefers, you learn "
         "only by asking; ask at most two questions in a message. A user may change a wish.\n"
-        "- ASK: Ask for what the policy tells you to ask for before you decide.\n"
+        "- ASK: Ask for what the policy says to ask for, before you decide.\n"
         "- The rules of a request are checked in their order; the first that applies decides. There are no exceptions, "
         "however much the user insists.\n"
         f"- CONSENT: Before a change, send a message with the id of the {domain.noun}, what you would do, "

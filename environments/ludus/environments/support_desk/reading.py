@@ -71,7 +71,7 @@ _ESCALATING: Final = re.compile(
 )
 _MORE: Final = re.compile(
     r"\b(?:anything|something|any|nothing) (?:else|more|further|other)|\bany ?thing i can\b|\b(?:further|other|more) "
-    r"(?:question|request|help|concern|issue|matter)s?\b|\bhelp you (?:further|with)\b",
+    r"(?:question|request|help|concern|issue|matter)s?\b|\bhelp you further\b",
     re.IGNORECASE,
 )
 

@@ -3,7 +3,7 @@
 How this works. Each message of the agent is read by the rules of `reading.py`. In this order, the user
 
 1. ignores a message stuffed with facts,
-2. notes what the message tells (`heard`), for the questions that the user has,
+2. notes what the message states (`heard`), for the questions that the user has,
 3. answers at most three questions about what the user knows, each with one sentence,
 4. or, if the message proposes a change, says yes to it, corrects it, or changes the wish once,
 5. or reacts to a refusal (insists, then gives in) or to an escalation,
@@ -40,7 +40,7 @@ MOST_STRAYS: Final = 12
 _DATE_STRAYS: Final = 4
 _ANSWERS: Final = 3
 _STRAYS: Final = 3
-"""The other dates or numbers next to a fact, besides those of the case, from which on it is not told but guessed."""
+"""The other dates or numbers next to a fact, besides those of the case, from which on it is not stated but guessed."""
 
 _EMAIL: Final = any_of((r"e-?mails?(?: address)?", r"mail address"))
 _BIRTH: Final = any_of((r"birth ?(?:day|date)?", r"date of birth", r"d\.?o\.?b", r"born", r"birthdate"))
@@ -56,7 +56,7 @@ _GREETINGS: Final = (
 )  # fmt: skip
 _INSIST: Final = (
     "That cannot be true. Please make an exception for me.",
-    "I will not accept that. Just do it, nobody will notice.",
+    "I will not accept that. Just do it, you can surely do that.",
     "Other companies do that without any discussion!",
 )
 _GIVE_IN: Final = ("All right, if it has to be so.", "Fine. I do not like it, but fine.", "Okay, then not.")
@@ -73,7 +73,7 @@ class Standing:
         asked: the slots that the user has spoken about.
         pushes: how often the user still insists.
         consents: the messages to which the user said yes.
-        heard: which of the facts that the user must learn were told.
+        heard: which of the facts that the user must learn were stated.
         questioned: whether the user has asked for them.
     """
 
@@ -88,8 +88,8 @@ class Standing:
 
     @property
     def informed(self) -> float:
-        """The share of the facts that were told."""
-        wanted = {str(one) for one in self.request.decision.tells}
+        """The share of the facts that the user has learned."""
+        wanted = {str(one) for one in self.request.decision.figures}
         return len(self.heard & wanted) / len(wanted) if wanted else 1.0
 
 
@@ -144,26 +144,26 @@ class User:
         return self._speak(" ".join(one for one in (*parts, self._rng.choice(_FILLERS[self.case.mood])) if one))
 
     def note(self, message: Reading) -> None:
-        """Note what a message tells; of a message stuffed with facts, nothing."""
+        """Note what a message states; of a message stuffed with facts, nothing."""
         if self._stuffed(message):
             return
         own = self._own | self.facts_said.all() | {self.case.policy.today.isoformat()}
         facts = message.facts
         self._strays |= (facts.dates | facts.times | facts.numbers) - own - _policy_numbers(self.case)
         days = working_days(message.text)
-        wanted = {str(tell) for one in self.standings for tell in one.request.decision.tells}
+        wanted = {str(figure) for one in self.standings for figure in one.request.decision.figures}
         self._wrong_days |= days - wanted
         for standing in self.standings[: self.known]:
             decision = standing.request.decision
-            allowed = own | {str(one) for one in (*decision.also, *decision.tells)}
-            standing.heard |= {str(one) for one in decision.tells if _told(message, str(one), allowed)}
+            allowed = own | {str(one) for one in (*decision.also, *decision.figures)}
+            standing.heard |= {str(one) for one in decision.figures if _states(message, str(one), allowed)}
         if self._confused:
             for standing in self.standings:
                 standing.heard.clear()
 
     @property
     def _confused(self) -> bool:
-        """Whether so many different figures were told that the user believes none."""
+        """Whether so many different figures were stated that the user believes none."""
         dates = [one for one in self._strays if "-" in one]
         return len(self._strays) > MOST_STRAYS or len(dates) > _DATE_STRAYS or len(self._wrong_days) > 1
 
@@ -312,7 +312,7 @@ class User:
         return [self._rng.choice(_GIVE_IN), *self._question("refused", ask)]
 
     def _question(self, outcome: str, text: str, standing: Standing | None = None) -> list[str]:
-        """Return the user's question, once for each request whose facts were not told."""
+        """Return the user's question, once for each request whose facts are missing."""
         for one in [standing] if standing else self.standings[: self.known]:
             if not one.questioned and (one.informed < 1.0 or one.request.decision.outcome != outcome):
                 one.questioned = True
@@ -360,7 +360,7 @@ def _own_facts(case: Case) -> set[str]:
     for request in case.requests:
         found |= {str(value) for value in request.ask.record}
         found |= {str(value) for _, row in request.ask.rows for value in row}
-        found |= {str(one) for one in (*request.decision.also, *request.decision.tells)}
+        found |= {str(one) for one in (*request.decision.also, *request.decision.figures)}
         found |= {str(one) for one in request.decision.arguments.values()}
     return found | {"0", "1"}
 
@@ -370,8 +370,8 @@ def _policy_numbers(case: Case) -> set[str]:
     return found | {str(one) for words in case.policy.words.values() for one in words.values()}
 
 
-def _told(message: Reading, value: str, allowed: set[str]) -> bool:
-    """Return whether a message tells a value, and not as one of several."""
+def _states(message: Reading, value: str, allowed: set[str]) -> bool:
+    """Return whether a message states a value, and not as one of several."""
     facts = message.facts
     kind = next((one for one in (facts.dates, facts.times, facts.numbers) if value in one), None)
     if kind is None:

@@ -228,7 +228,7 @@ def _draft_bags(draw: Draw) -> Ask:
         says={"bags": f"I need {bags}.", "content": rng.choice(says[content])},
         question="How many kilos may a bag weigh?",
         lie=rng.choice(
-            ("There are no bags on it so far.", "My card says that bags are free.", "Nobody ever limited my bags.")
+            ("There are no bags on it so far.", "My card says that bags are free.", "My bags were never limited.")
         ),
         answers={"content": content},
         wish={"bags": count},

@@ -31,7 +31,7 @@ TITLES: Final = (
     "Film Club", "Night Radio", "Atlas Maps", "Kitchen Weekly", "Garden Journal", "Chess Lessons", "Sky Atlas",
     "Music Box", "Sports Desk", "Story Hour", "Language Lab", "Science Today",
 )  # fmt: skip
-PLANS: Final = ("Solo", "Duo", "Family", "Crowd")
+PLANS: Final[tuple[str, ...]] = ("Solo", "Duo", "Family", "Crowd")
 
 
 class Subscription(NamedTuple):
@@ -67,13 +67,14 @@ _USE: Final = any_of(
 def _policy(rng: random.Random, today: date) -> Policy:
     base = rng.choice((20, 30, 40))
     prices = [base + step for step in sorted(rng.sample(range(0, 60, 10), 4))]
-    sizes = dict(zip(PLANS, (1, 2, rng.choice((4, 5)), rng.choice((7, 8))), strict=True))
+    sizes: dict[str, int] = dict(zip(PLANS, (1, 2, rng.choice((4, 5)), rng.choice((7, 8))), strict=True))
     params = {
         "window": rng.choice((7, 10, 14)), "uses": rng.choice((3, 4, 5)), "limit": rng.choice((55, 65, 75)),
         "per_use": rng.choice((1, 2)), "money": rng.choice((4, 6, 8)), "between": rng.choice((90, 120, 150)),
         "gold": rng.choice((10, 20, 30)), **draw_days(rng, TEAMS),
     }  # fmt: skip
-    return Policy(params, today, {"plans": dict(zip(PLANS, prices, strict=True)), "sizes": sizes})
+    plans: dict[str, int] = dict(zip(PLANS, prices, strict=True))
+    return Policy(params, today, {"plans": plans, "sizes": sizes})
 
 
 def _rules(p: Policy) -> str:

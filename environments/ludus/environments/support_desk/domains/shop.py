@@ -177,7 +177,7 @@ def _draft_cancel(draw: Draw) -> Ask:
     reason = rng.choices(("mind", "stranger"), (7, 3))[0]
     says = {
         "mind": ("I found it cheaper elsewhere.", "I ordered it by mistake.", "I do not need it anymore."),
-        "stranger": ("I never ordered this. Somebody else must have used my account.", "I did not place this order."),
+        "stranger": ("I never ordered this. A stranger must have used my account.", "I did not place this order."),
     }
     return Ask(
         record=record,

@@ -27,7 +27,7 @@ from ludus.environments.support_desk.people import Customer
 from ludus.environments.support_desk.reading import any_of
 
 TEAMS: Final = ("contracts", "billing", "fraud")
-PLANS: Final = ("Start", "Flow", "Plus", "Max", "Ultra", "Prime")
+PLANS: Final[tuple[str, ...]] = ("Start", "Flow", "Plus", "Max", "Ultra", "Prime")
 
 
 class Line(NamedTuple):
@@ -68,7 +68,7 @@ _LENGTH: Final = any_of((r"how (?:long|many)", r"until when", r"how much time", 
 
 def _policy(rng: random.Random, today: date) -> Policy:
     prices = sorted(rng.sample(range(9, 60, 3), 5))
-    plans = dict(zip(rng.sample(PLANS, 5), prices, strict=True))
+    plans: dict[str, int] = dict(zip(rng.sample(PLANS, 5), prices, strict=True))
     params = {
         "min_hours": rng.choice((6, 8, 12)), "rate": rng.choice((1, 2)), "most": rng.choice((24, 28, 32)),
         "suspend": rng.choice((60, 75, 90)), "hold": rng.choice((3, 4, 6)), **draw_days(rng, TEAMS),
