@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
-import psycopg
 import pytest
 from hub_people import PASSWORD, PeopleHub, people_hub, publish_private
 from hubs import new_name, published, release
@@ -106,8 +105,7 @@ def test_a_person_who_signs_in_comes_back_to_the_whole_address(people: PeopleHub
 
 def test_times_are_in_utc_whatever_zone_the_database_is_set_to(postgres: PostgresServer, tmp_path: Path) -> None:
     url = postgres.new_url()
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f"ALTER DATABASE {connection.info.dbname} SET timezone TO 'Asia/Kolkata'")
+    postgres.sql(f"ALTER DATABASE {url.rpartition('/')[2].partition('?')[0]} SET timezone TO 'Asia/Kolkata'")
     name = f"alice/{new_name()}"
     with people_hub(tmp_path, url) as people:
         published(people.of("alice"), release(name))
