@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
-import psycopg
 import pytest
 from hub_people import PASSWORD, PeopleHub, people_hub, publish_private
 from hubs import new_name, published, release
 from postgres_server import PostgresServer
+from starlette.routing import Route
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +42,44 @@ def test_no_cache_keeps_a_personal_answer(people: PeopleHub) -> None:
     assert created.headers["cache-control"] == "no-store"
 
 
+def test_no_form_of_the_site_is_taken_from_another_page(people: PeopleHub) -> None:
+    name = new_name()
+    publish_private(people.of("alice"), release(f"alice/{name}"))
+    alice, key = people.browser("alice"), form_key(people.browser("bob"))
+    values = {
+        "owner": "alice", "name": name, "token": "1", "identity": "1", "organization": "acme", "file": "f" * 16,
+        "play": "p" * 24, "run": "r" * 22,
+    }  # fmt: skip
+    routes = [
+        one for one in people.app.router.routes
+        if isinstance(one, Route) and "POST" in (one.methods or ()) and "ludus.hub.site" in one.endpoint.__module__
+    ]  # fmt: skip
+    routes = [one for one in routes if "openid" not in one.endpoint.__module__]  # this hub has no provider
+    assert len(routes) > 15
+    assert len(key) > 30
+    before = state(people, name)
+    for route in routes:
+        path = re.sub(r"{(\w+)(?::\w+)?}", lambda match: values[match[1]], route.path)
+        for fields in ({}, {"form_key": ""}, {"form_key": key}, {"form_key": "é😀"}):
+            answer = alice.post(path, data={**fields, "private": "no", "name": "alice", "password": PASSWORD})
+            assert answer.status_code == 403, (path, fields, answer.status_code)
+            assert "out of date" in answer.text
+        assert alice.post(path, json={"private": "no"}).status_code == 403
+    assert state(people, name) == before
+    assert alice.get("/account").status_code == 200, "nothing has ended the session"
+
+
+def form_key(browser: httpx.Client) -> str:
+    return browser.get("/login").text.partition('name="form_key" value="')[2].partition('"')[0]
+
+
+def state(people: PeopleHub, name: str) -> tuple[object, ...]:
+    """What the forms of the site could change."""
+    alice = people.of("alice")
+    tokens = [one["name"] for one in alice.get("/api/v1/account/tokens").json()["tokens"] if one["name"] != "test"]
+    return alice.get(f"/api/v1/environments/alice/{name}").json(), tokens, alice.get("/api/v1/organizations").json()
+
+
 @pytest.mark.parametrize("page", [2, 3, 99_999])
 def test_a_page_after_the_last_one_leads_to_the_last_one(people: PeopleHub, page: int) -> None:
     for path in ("/", "/training", "/results/log"):
@@ -56,7 +95,7 @@ def test_a_person_who_signs_in_comes_back_to_the_whole_address(people: PeopleHub
     asked = browser.get(wanted)
     assert asked.status_code == 303
     form = browser.get(asked.headers["location"])
-    key = form.text.partition('name="form_key" value="')[2].partition('"')[0]
+    key = form_key(browser)
     following = form.text.partition('name="next" value="')[2].partition('"')[0].replace("&amp;", "&")
     fields = {"form_key": key, "name": "alice", "password": PASSWORD, "next": following}
     assert browser.post("/login", data=fields).headers["location"] == wanted
@@ -66,8 +105,7 @@ def test_a_person_who_signs_in_comes_back_to_the_whole_address(people: PeopleHub
 
 def test_times_are_in_utc_whatever_zone_the_database_is_set_to(postgres: PostgresServer, tmp_path: Path) -> None:
     url = postgres.new_url()
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f"ALTER DATABASE {connection.info.dbname} SET timezone TO 'Asia/Kolkata'")
+    postgres.sql(f"ALTER DATABASE {url.rpartition('/')[2].partition('?')[0]} SET timezone TO 'Asia/Kolkata'")
     name = f"alice/{new_name()}"
     with people_hub(tmp_path, url) as people:
         published(people.of("alice"), release(name))

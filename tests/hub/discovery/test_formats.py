@@ -252,14 +252,15 @@ def test_our_schema_of_ai_catalogs_refuses_what_the_formats_do_not_allow() -> No
     }  # fmt: skip
     whole = {"specVersion": "1.0", "host": {"displayName": "Hub"}, "entries": [entry]}
     check(whole, schema)
-    faults: list[Any] = [
+    changes: list[dict[str, Any]] = [
+        {"identifier": "a/b"}, {"type": "application/json"}, {"url": "not a URL"}, {"data": {}}, {"more": 1},
+        {"updatedAt": "yesterday"},
+    ]  # fmt: skip
+    required = ("identifier", "displayName", "type", "url")
+    faults: list[dict[str, Any]] = [
         {**whole, "specVersion": "2.0"}, {**whole, "more": 1}, {**whole, "host": {}}, {"specVersion": "1.0"},
-        *({**whole, "entries": [{**entry, **fault}]} for fault in (
-            {"identifier": "a/b"}, {"type": "application/json"}, {"url": "not a URL"}, {"data": {}}, {"more": 1},
-            {"updatedAt": "yesterday"},
-        )),
-        *({**whole, "entries": [{name: entry[name] for name in entry if name != left_out}]}
-          for left_out in ("identifier", "displayName", "type", "url")),
+        *({**whole, "entries": [{**entry, **change}]} for change in changes),
+        *({**whole, "entries": [{key: entry[key] for key in entry if key != left_out}]} for left_out in required),
     ]  # fmt: skip
     for fault in faults:
         with pytest.raises(ValidationError):

@@ -260,6 +260,7 @@ def test_the_bounds_are_those_of_the_documentation() -> None:
     assert f"keep a badge for {KEPT_SECONDS // 60} minutes" in page
 
 
+@pytest.mark.suite("hub")
 def test_pages_of_huge_changes_stay_small(site: SiteHub, browser: httpx.Client) -> None:
     package = f"local/{new_name('huge')}"
     names = {f"{'<&' * 150}{number}.py": b"%d" % number for number in range(60)}
