@@ -24,19 +24,20 @@ NAMES = (
     "guess_number", "guess_number-easy", "guess_number-hard", "guess_number-shaped", "guess_number-tiny",
     "search", "search-easy", "search-hard", "search-medium",
     "sql", "sql-easy", "sql-hard", "sql-medium",
+    "swe", "swe-easy", "swe-hard", "swe-medium",
     "terminal", "terminal-easy", "terminal-hard", "terminal-medium",
     "wordle", "wordle-easy", "wordle-hard", "wordle-sparse",
     "workplace", "workplace-easy", "workplace-hard", "workplace-medium",
 )  # fmt: skip
-SEVERAL_PARAMETERS = ("workplace",)
+SEVERAL_PARAMETERS = ("swe", "workplace")
 """Those whose tools take several arguments; their own tests try extreme ones."""
 SPLITS = ("train", "validation", "test")
 SAMPLE = 30
-SMALLER = {"code": 1, "terminal": 2, "workplace": 6}
+SMALLER = {"code": 1, "swe": 1, "terminal": 2, "workplace": 6}
 """The sample of an environment whose episodes take long, such as those in a sandbox."""
 
 BREADTH = pytest.mark.suite("breadth")
-SUITES = {"code": pytest.mark.suite("code"), "terminal": pytest.mark.suite("terminal")}
+SUITES = {"code": pytest.mark.suite("code"), "swe": pytest.mark.suite("swe"), "terminal": pytest.mark.suite("terminal")}
 """The suites in which the variants of these environments are tested, if not in `breadth`."""
 
 ENDED_BY_MESSAGE = ("terminal", "workplace")

@@ -55,6 +55,7 @@ LIBRARY: Final = {
     "wordle": ("game", "words", "single-player"),
     "search": ("question-answering", "multi-hop", "citations"),
     "sql": ("databases", "single-turn", "tools"),
+    "swe": ("programming", "python", "sandbox", "tools"),
     "terminal": ("code", "sandbox", "tools"),
     "workplace": ("office", "tools", "multi-turn"),
 }
