@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
@@ -432,7 +433,8 @@ async def test_a_program_that_kills_the_runner_has_no_results(box: Sandbox) -> N
 
 def test_an_installed_package_is_hidden_from_sandboxes() -> None:
     folder = Path("/usr/lib/python3/site-packages/ludus/environments/code")
-    assert sandbox_settings(folder, ("/usr",)).readonly == ((f"{folder}/nothing", f"{folder}"),)
+    nothing = resources.files("ludus.environments._isolated") / "nothing"
+    assert sandbox_settings(folder, ("/usr",)).readonly == ((str(nothing), f"{folder}"),)
     assert sandbox_settings(folder, ("/opt",)).readonly == ()
 
 

@@ -26,20 +26,21 @@ NAMES = (
     "search", "search-easy", "search-hard", "search-medium",
     "sql", "sql-easy", "sql-hard", "sql-medium",
     "support_desk", "support_desk-easy", "support_desk-hard", "support_desk-medium",
+    "swe", "swe-easy", "swe-hard", "swe-medium",
     "terminal", "terminal-easy", "terminal-hard", "terminal-medium",
     "word_problems", "word_problems-easy", "word_problems-hard", "word_problems-medium",
     "wordle", "wordle-easy", "wordle-hard", "wordle-sparse",
     "workplace", "workplace-easy", "workplace-hard", "workplace-medium",
 )  # fmt: skip
-SEVERAL_PARAMETERS = ("company", "support_desk", "workplace")
+SEVERAL_PARAMETERS = ("company", "support_desk", "swe", "workplace")
 """Those whose tools take several arguments; their own tests try extreme ones."""
 SPLITS = ("train", "validation", "test")
 SAMPLE = 30
-SMALLER = {"code": 1, "company": 6, "support_desk": 8, "terminal": 2, "workplace": 6}
+SMALLER = {"code": 1, "company": 6, "support_desk": 8, "swe": 1, "terminal": 2, "workplace": 6}
 """The sample of an environment whose episodes take long, such as those in a sandbox."""
 
 BREADTH = pytest.mark.suite("breadth")
-SUITES = {"code": pytest.mark.suite("code"), "terminal": pytest.mark.suite("terminal")}
+SUITES = {"code": pytest.mark.suite("code"), "swe": pytest.mark.suite("swe"), "terminal": pytest.mark.suite("terminal")}
 """The suites in which the variants of these environments are tested, if not in `breadth`."""
 
 WITHOUT_FORKS = ("arithmetic", "connect_four", "word_problems")

@@ -19,20 +19,7 @@ from hypothesis import strategies as st
 from sandboxing import NEEDS_BUBBLEWRAP
 
 from ludus.environments._partition import SECRET_VARIABLE, split_of
-from ludus.environments.terminal.environment import (
-    LONGEST_OUTPUT,
-    Terminal,
-    TerminalTask,
-    held_out_tasks,
-    make_problem,
-    make_task,
-)
-from ludus.environments.terminal.exploits import outputs
-from ludus.environments.terminal.grading import judge, matches
-from ludus.environments.terminal.problem import DIFFICULTIES, Case, CaseResult, Difficulty, State
-from ludus.environments.terminal.repository import Person, Repository, RepositoryWriter
-from ludus.environments.terminal.templates import TEMPLATES, by_level
-from ludus.environments.terminal.workspace import (
+from ludus.environments._workspace.files import (
     Tree,
     directory,
     file,
@@ -44,6 +31,19 @@ from ludus.environments.terminal.workspace import (
     unpack,
     zlibbed,
 )
+from ludus.environments._workspace.repository import Person, Repository, RepositoryWriter
+from ludus.environments._workspace.shell import LONGEST_OUTPUT
+from ludus.environments.terminal.environment import (
+    Terminal,
+    TerminalTask,
+    held_out_tasks,
+    make_problem,
+    make_task,
+)
+from ludus.environments.terminal.exploits import outputs
+from ludus.environments.terminal.grading import judge, matches
+from ludus.environments.terminal.problem import DIFFICULTIES, Case, CaseResult, Difficulty, State
+from ludus.environments.terminal.templates import TEMPLATES, by_level
 from ludus.protocol import Answer, Call, EndReason, text_of
 from ludus.protocol import episodes as e
 from ludus.protocol.errors import AuthoringError, Unsupported

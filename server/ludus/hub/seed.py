@@ -56,6 +56,7 @@ LIBRARY: Final = {
     "search": ("question-answering", "multi-hop", "citations"),
     "sql": ("databases", "single-turn", "tools"),
     "support_desk": ("dialogue", "tools", "multi-turn"),
+    "swe": ("programming", "python", "sandbox", "tools"),
     "terminal": ("code", "sandbox", "tools"),
     "word_problems": ("math", "reasoning", "single-turn"),
     "workplace": ("office", "tools", "multi-turn"),

@@ -7,12 +7,12 @@ whole program, so that an episode is repeated by its calls alone.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Generator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from ludus.environments._isolated.hiding import VISIBLE, hide_package
 from ludus.environments._partition import SplitName
 from ludus.environments.code.exploits import programs
 from ludus.environments.code.grading import check_program, grade_program, program_in
@@ -45,11 +45,9 @@ def sandbox_settings(folder: Path, visible: tuple[str, ...]) -> SandboxSettings:
 
     Args:
         folder: the folder of this package. It makes the hidden cases, so no program may read it.
-        visible: the places of this machine that a sandbox shows. If the folder is in one of them, an empty folder
-            replaces it in the sandbox.
+        visible: the places of this machine that a sandbox shows.
     """
-    seen = any(folder.is_relative_to(place) for place in visible)
-    hide = ((str(folder / "nothing"), str(folder)),) if seen else ()
+    hide = hide_package(folder, visible)
     return SandboxSettings(limits=_LIMITS, env=(("PYTHONHASHSEED", "0"),), readonly=hide, warm=4)
 
 
@@ -70,9 +68,7 @@ class Code(Environment[CodeTask]):
     reward_range = (0.0, 1.0)
     limits = EpisodeLimits(max_steps=20)
     forkable = True
-    sandbox_settings = sandbox_settings(
-        Path(__file__).resolve().parent, ("/usr", "/lib", "/opt", str(Path(sys.base_prefix).resolve()))
-    )
+    sandbox_settings = sandbox_settings(Path(__file__).resolve().parent, VISIBLE)
     verifier_sandbox = "separate"
 
     problem: Problem

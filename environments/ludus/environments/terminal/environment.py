@@ -4,45 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 import shutil
 from collections.abc import Generator, Mapping, Sequence
 from functools import cache, partial
 from typing import Final
 
 from ludus.environments._partition import SPLITS, FreshTests, SplitName, digest, draw, fresh_tests
+from ludus.environments._workspace.files import pack, read_tree
+from ludus.environments._workspace.shell import HOME, VARIABLES, run_command
+from ludus.environments._workspace.words import ADJECTIVES, NOUNS
 from ludus.environments.terminal.exploits import exploits
-from ludus.environments.terminal.grading import Outcome, judge, read_tree, run_cases
+from ludus.environments.terminal.grading import Outcome, judge, run_cases
 from ludus.environments.terminal.problem import DIFFICULTIES, Difficulty, Problem, State
 from ludus.environments.terminal.templates import by_level, template
-from ludus.environments.terminal.workspace import pack
-from ludus.environments.terminal.world import ADJECTIVES, NOUNS, World
+from ludus.environments.terminal.world import World
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult
 from ludus.protocol.errors import AuthoringError
-from ludus.sandbox import Limits, RunResult, SandboxFileError, SandboxSettings
-from ludus.server import Environment, InfrastructureFailed, Private, Split, Task, ToolError, tool
+from ludus.sandbox import Limits, SandboxFileError, SandboxSettings
+from ludus.server import Environment, InfrastructureFailed, Private, Split, Task, tool
 
 COUNTS: Final[Mapping[SplitName, int]] = {"validation": 300, "test": 300}
 """The number of tasks of the splits that end. Training never does."""
 
-HOME: Final = "/box"
 MAX_STEPS: Final = 40
-LONGEST_COMMAND: Final = 20_000
-LONGEST_OUTPUT: Final = 8_000
 PROGRAMS: Final = ("bash", "git", "awk", "sed", "grep", "find", "tar", "gzip", "diff")
 """What the machine must have, besides the core utilities."""
-
-VARIABLES: Final[Mapping[str, str]] = {
-    "TZ": "UTC", "LC_ALL": "C.UTF-8", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_EDITOR": "true", "EDITOR": "true",
-    "PYTHONDONTWRITEBYTECODE": "1", "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0",
-    "GIT_AUTHOR_NAME": "Robin Hale", "GIT_AUTHOR_EMAIL": "robin@example.com", "GIT_COMMITTER_NAME": "Robin Hale",
-    "GIT_COMMITTER_EMAIL": "robin@example.com", "GIT_AUTHOR_DATE": "2025-01-15T12:00:00Z",
-    "GIT_COMMITTER_DATE": "2025-01-15T12:00:00Z", "GIT_MERGE_AUTOEDIT": "no",
-}  # fmt: skip
-"""The environment variables of all commands. The dates make the hashes of new commits depend on nothing else."""
-
-_SHELL: Final = 'exec bash -c "$1" 2>&1'
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class TerminalTask(Task):
@@ -181,14 +167,7 @@ class Terminal(Environment[TerminalTask]):
         Args:
             command: the command line, which may have several lines.
         """
-        text = _checked(command)
-        argv = ["sh", "-c", _SHELL, "sh", text]
-        try:
-            result = await self.sandbox.run(argv, cwd=self.task.project, env=VARIABLES)
-        except SandboxFileError:
-            result = await self.sandbox.run(argv, env=VARIABLES)
-            return f"(The folder {self.task.project} is gone; this ran in {HOME}.)\n{_shown(result)}"
-        return _shown(result)
+        return await run_command(self.sandbox, self.task.project, command)
 
     async def grade(self, answer: str) -> Reward:
         """Compare the final files with the goal; the message does not count."""
@@ -218,46 +197,6 @@ class Terminal(Environment[TerminalTask]):
     def exploits(cls, task: TerminalTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
         """Return the policies of `exploits.py`."""
         return exploits(make_problem(task), task.project)
-
-
-def _checked(command: str) -> str:
-    """Return the command line.
-
-    Raises:
-        ToolError: it is empty, too long, or no text that a shell can get.
-    """
-    if not command.strip():
-        raise ToolError("The command is empty. Give a command line, such as: ls -la")
-    if len(command) > LONGEST_COMMAND:
-        raise ToolError(f"The command has {len(command):,} characters, more than {LONGEST_COMMAND:,}. Split it up.")
-    if "\0" in command:
-        raise ToolError("The command has a NUL character, which a command line cannot have. Use printf '\\0' instead.")
-    try:
-        command.encode()
-    except UnicodeEncodeError:
-        raise ToolError(
-            "The command has a lone surrogate, which is no character. Use printf with octal codes."
-        ) from None
-    return command
-
-
-def _shown(result: RunResult) -> str:
-    """Return a result as an observation: its output, shortened and without control characters, and how it ended."""
-    output = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", result.text.replace("\r\n", "\n").replace("\x1b", "\\e"))
-    if len(output) > LONGEST_OUTPUT:
-        half = LONGEST_OUTPUT // 2
-        output = f"{output[:half]}\n({len(output) - 2 * half:,} characters left out)\n{output[-half:]}"
-    if output and not output.endswith("\n"):
-        output += "\n"
-    if result.limit is not None:
-        ending = f"(ended: the command exceeded its limit on {result.limit})"
-    elif result.signal is not None:
-        ending = f"(ended by signal {result.signal})"
-    else:
-        ending = f"(exit code {result.exit_code})"
-    if result.rebuilt:
-        ending += " (the sandbox was started again; files may be lost)"
-    return output + ending
 
 
 def _reward(outcome: Outcome) -> Reward:

@@ -6,14 +6,12 @@ of hidden tests and not what must come out; this process compares that.
 
 from __future__ import annotations
 
-import asyncio
-import tarfile
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
+from ludus.environments._workspace.files import Entry, Tree, pack, read_tree
 from ludus.environments.terminal.problem import Case, CaseResult, Goal, Problem, State
-from ludus.environments.terminal.workspace import Entry, Tree, pack, unpack
 from ludus.sandbox import Limits, Sandbox, SandboxFileError
 
 CASE_LIMITS: Final = Limits(
@@ -30,19 +28,6 @@ class Outcome(NamedTuple):
     """Whether each goal was met."""
     damage: list[str]
     """What had to stay as it was and did not."""
-
-
-async def read_tree(box: Sandbox, folder: str) -> Tree:
-    """Return the files in a folder of a sandbox.
-
-    Raises:
-        SandboxFileError: they exceed the limit on disk, as sparse files do.
-    """
-    try:
-        archive = (await box.snapshot()).data
-        return await asyncio.to_thread(unpack, archive, folder)
-    except tarfile.TarError as error:
-        raise SandboxFileError(f"the files cannot be read: {error}") from None
 
 
 async def run_cases(box: Sandbox, problem: Problem, tree: Tree, env: Mapping[str, str]) -> dict[str, bool]:

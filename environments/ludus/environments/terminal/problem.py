@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Final, Literal
 
-from ludus.environments.terminal.repository import Repository
-from ludus.environments.terminal.workspace import Entry, Tree
+from ludus.environments._workspace.files import Entry, Tree
+from ludus.environments._workspace.repository import Repository
 
 Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: Final[tuple[Difficulty, ...]] = ("easy", "medium", "hard")

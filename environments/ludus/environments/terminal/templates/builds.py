@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ludus.environments._workspace.files import Entry, file
 from ludus.environments.terminal.problem import Case, Goal, Problem, State, lines_are
 from ludus.environments.terminal.registry import template
-from ludus.environments.terminal.workspace import Entry, file
 from ludus.environments.terminal.world import World
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from ludus.environments._workspace.words import SERVICES
 from ludus.environments.terminal.problem import Problem, data_is, lines_are, text_is
 from ludus.environments.terminal.registry import template
-from ludus.environments.terminal.world import SERVICES, World
+from ludus.environments.terminal.world import World
 
 
 @template("config", "easy", "medium")

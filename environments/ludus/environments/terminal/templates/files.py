@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 
+from ludus.environments._workspace.files import directory, link
 from ludus.environments.terminal.problem import (
     Goal,
     Problem,
@@ -17,7 +18,6 @@ from ludus.environments.terminal.problem import (
     text_is,
 )
 from ludus.environments.terminal.registry import template
-from ludus.environments.terminal.workspace import directory, link
 from ludus.environments.terminal.world import World, stamp
 
 DAY = 86_400

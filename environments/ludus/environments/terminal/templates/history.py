@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ludus.environments._workspace.repository import Person, RepositoryWriter
+from ludus.environments._workspace.words import FIRST
 from ludus.environments.terminal.problem import State
-from ludus.environments.terminal.repository import Person, RepositoryWriter
-from ludus.environments.terminal.world import FIRST, World
+from ludus.environments.terminal.world import World
 
 DAY = 86_400
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
+from ludus.environments._workspace.files import gzipped
+from ludus.environments._workspace.words import SERVICES
 from ludus.environments.terminal.problem import Problem, lines_are, text_is
 from ludus.environments.terminal.registry import template
-from ludus.environments.terminal.workspace import gzipped
-from ludus.environments.terminal.world import SERVICES, World, stamp
+from ludus.environments.terminal.world import World, stamp
 
 LEVELS = ("DEBUG", "INFO", "WARN", "ERROR")
 

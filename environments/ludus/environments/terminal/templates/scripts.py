@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 
+from ludus.environments._workspace.files import Entry, directory, file
 from ludus.environments.terminal.problem import Case, Goal, Problem
 from ludus.environments.terminal.registry import template
-from ludus.environments.terminal.workspace import Entry, directory, file
 from ludus.environments.terminal.world import World
 
 

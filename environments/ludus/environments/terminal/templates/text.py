@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ludus.environments._workspace.words import CITIES, SERVICES
 from ludus.environments.terminal.problem import Problem, data_is, lines_are, text_is
 from ludus.environments.terminal.registry import template
-from ludus.environments.terminal.world import CITIES, SERVICES, World
+from ludus.environments.terminal.world import World
 
 
 @template("text", "easy", "medium", "hard")

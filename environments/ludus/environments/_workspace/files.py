@@ -6,6 +6,7 @@ a dictionary, links are text, and the sandbox has already left out pipes, socket
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import struct
@@ -14,6 +15,8 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
+
+from ludus.sandbox import Sandbox, SandboxFileError
 
 EPOCH: Final = 1_704_067_200
 """The modification time of files that have no other one: 2024-01-01T00:00:00Z."""
@@ -103,6 +106,19 @@ def unpack(archive: bytes, folder: str) -> Tree:
                 first = tree.get(member.linkname.removeprefix("./")[len(folder) + 1 :])
                 tree[path] = first or Entry("file", b"", member.mode & 0o7777, mtime)
     return tree
+
+
+async def read_tree(box: Sandbox, folder: str) -> Tree:
+    """Return the files in a folder of a sandbox.
+
+    Raises:
+        SandboxFileError: they exceed the limit on disk, as sparse files do.
+    """
+    try:
+        archive = (await box.snapshot()).data
+        return await asyncio.to_thread(unpack, archive, folder)
+    except tarfile.TarError as error:
+        raise SandboxFileError(f"the files cannot be read: {error}") from None
 
 
 def fingerprint(tree: Tree) -> str:

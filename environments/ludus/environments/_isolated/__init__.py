@@ -1,0 +1,1 @@
+"""Run a policy's Python code on hidden inputs in a sandbox; the results are compared outside."""
