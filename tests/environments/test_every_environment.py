@@ -17,6 +17,7 @@ from ludus.protocol import Answer, Call, EndReason, EpisodeStatus, StartedEpisod
 from ludus.protocol import episodes as e
 
 NAMES = (
+    "algebra", "algebra-easy", "algebra-hard", "algebra-medium",
     "arithmetic", "arithmetic-easy", "arithmetic-hard", "arithmetic-medium",
     "code", "code-easy", "code-hard", "code-medium",
     "company", "company-easy", "company-hard", "company-medium",
@@ -43,7 +44,7 @@ BREADTH = pytest.mark.suite("breadth")
 SUITES = {"code": pytest.mark.suite("code"), "swe": pytest.mark.suite("swe"), "terminal": pytest.mark.suite("terminal")}
 """The suites in which the variants of these environments are tested, if not in `breadth`."""
 
-WITHOUT_FORKS = ("arithmetic", "connect_four", "word_problems")
+WITHOUT_FORKS = ("algebra", "arithmetic", "connect_four", "word_problems")
 """Those whose episodes cannot be forked: they have one message, or an opponent."""
 
 ENDED_BY_MESSAGE = ("company", "terminal", "workplace")

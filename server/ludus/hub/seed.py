@@ -47,6 +47,7 @@ OPERATOR: Final = Viewer.of_administrator(OWNER)
 """Who publishes them."""
 
 LIBRARY: Final = {
+    "algebra": ("math", "symbolic", "single-turn"),
     "arithmetic": ("math", "single-turn"),
     "code": ("programming", "python", "sandbox"),
     "guess_number": ("game", "search", "single-player"),

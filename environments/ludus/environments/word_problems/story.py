@@ -7,10 +7,11 @@ their kind (`SCALES`), so nothing is rounded on the way.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple
+
+from ludus.environments._dice import Dice
 
 Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: Final[tuple[Difficulty, ...]] = ("easy", "medium", "hard")
@@ -39,8 +40,6 @@ GOODS: Final[tuple[tuple[str, str], ...]] = (
     ("greeting card", "greeting cards"),
 )  # fmt: skip
 """Things that people make and sell: one, and several."""
-
-T = TypeVar("T")
 
 
 class Flow(NamedTuple):
@@ -88,7 +87,7 @@ class Piece(NamedTuple):
     ask: str
 
 
-class Story:
+class Story(Dice):
     """The random choices of one problem.
 
     Args:
@@ -96,31 +95,19 @@ class Story:
         mixed: whether a quantity may be given in another unit than the one that is used next to it.
     """
 
-    __slots__ = ("_at", "_random", "_stride", "hero", "mixed")
+    __slots__ = ("_at", "_stride", "hero", "mixed")
 
     def __init__(self, seed: int, *, mixed: bool) -> None:
-        self._random: Callable[[], float] = random.Random(seed).random
+        super().__init__(seed)
         self._at = self.between(0, len(NAMES) - 1)
         self._stride = self.between(1, len(NAMES) - 1)
         self.mixed = mixed
         self.hero = self.person()
 
-    def between(self, low: int, high: int) -> int:
-        """Return a whole number from `low` to `high`, both included."""
-        return low + int(self._random() * (high - low + 1))
-
-    def pick(self, choices: Sequence[T]) -> T:
-        """Return one of the choices."""
-        return choices[int(self._random() * len(choices))]
-
     def person(self) -> str:
         """Return a person whom the story has not named yet."""
         self._at = (self._at + self._stride) % len(NAMES)
         return NAMES[self._at]
-
-    def chance(self, probability: float) -> bool:
-        """Return whether an event of a probability happens."""
-        return self._random() < probability
 
     def duration(self, minutes: int) -> str:
         """Write a duration in minutes; with mixed units, perhaps in hours."""

@@ -1,0 +1,177 @@
+"""Solve a problem of algebra, and give an exact expression in the form that is asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Mapping, Sequence
+from functools import cache, partial
+from itertools import count
+from typing import Final, NamedTuple
+
+from ludus.environments._dice import Dice
+from ludus.environments._partition import FreshTests, SplitName, digest, fresh_tests, split_of
+from ludus.environments.algebra.exploits import messages
+from ludus.environments.algebra.grading import Form, is_answer, said_in
+from ludus.environments.algebra.topics import DIFFICULTIES, TOPICS, Difficulty, Drawn
+from ludus.protocol import Answer, Call, Component, Reward, StepResult
+from ludus.server import Environment, Private, Split, Task
+
+COUNTS: Final[Mapping[SplitName, int]] = {"validation": 300, "test": 300}
+"""The number of tasks of the splits that end. Training never does."""
+
+HINTS: Final[Mapping[Form, str]] = {
+    "expanded": "Write a sum of terms without parentheses around sums, with like terms combined, such as "
+    "2x^2 - 3x + 1/2.",
+    "factored": "Write a product of factors with whole coefficients that cannot be factored further, such as "
+    "3(x + 1)(2x - 5).",
+    "numbers": "Write exact numbers, such as 7, -5/2 or 3 - 4i. If there are several solutions, write all of them, "
+    "such "
+    "as x = 2 or x = -3.",
+    "assignment": "Write both values, such as x = 2, y = -7/2.",
+    "inequality": "Write all solutions in one of these forms: x <= 2, or -1 < x <= 5/2, or x < -1 or x > 4.",
+    "fraction": "Write one fraction, such as (2x + 1)/(x - 3).",
+    "partial_fractions": "Write a sum of fractions with numbers above and linear denominators, such as "
+    "2/(x - 1) - 5/(x + 4).",
+}
+"""What the prompt says about each form."""
+
+_NUMBER: Final = re.compile(r"\d+")
+
+
+class AlgebraProblem(Task):
+    """A problem of algebra."""
+
+    question: str
+    topic: str
+    form: Form
+    """The form of the answer."""
+    difficulty: Difficulty
+    solution: Private[str]
+    """The answer, in its form."""
+
+
+class Problem(NamedTuple):
+    """A problem with the name of its topic, and a text that is equal for all with its topic and numbers."""
+
+    topic: str
+    drawn: Drawn
+    identity: str
+
+
+def draw_problem(stream: str, split: SplitName, difficulty: Difficulty) -> Problem:
+    """Return the first problem of a stream that belongs to a split and whose numbers do not show the answer."""
+    dice = Dice(digest(f"algebra:{stream}"))
+    while True:
+        topic = dice.pick(TOPICS[difficulty])
+        drawn = topic(dice)
+        if drawn is None:
+            continue
+        numbers = _NUMBER.findall(drawn.question)
+        identity = f"algebra:{topic.__name__}:{' '.join(sorted(numbers))}"
+        if split_of(identity) == split and not (drawn.form == "numbers" and _shown(drawn.solution, numbers)):
+            return Problem(topic.__name__, drawn, identity)
+
+
+def _shown(solution: str, numbers: Sequence[str]) -> bool:
+    """Return whether a single number, or its negative, is one of the numbers of the question."""
+    return solution.removeprefix("x = ").lstrip("-") in numbers
+
+
+def train_task(difficulties: Sequence[Difficulty], index: int) -> AlgebraProblem:
+    """Return the training task at an index; difficulties take turns."""
+    difficulty, which = difficulties[index % len(difficulties)], index // len(difficulties)
+    return _task(f"train-{index}", draw_problem(f"train:{difficulty}:{which}", "train", difficulty), difficulty)
+
+
+def held_out_tasks(split: SplitName, difficulties: Sequence[Difficulty]) -> Sequence[AlgebraProblem]:
+    """Return all tasks of the split for validation or test, none of them twice; difficulties take turns."""
+    return _tasks(split, tuple(difficulties), fresh_tests() if split == "test" else None)
+
+
+@cache
+def _tasks(split: SplitName, difficulties: Sequence[Difficulty], fresh: FreshTests | None) -> Sequence[AlgebraProblem]:
+    prefix = f"{split}-{fresh.name}" if fresh else split
+    found = held_out(split, difficulties, fresh)
+    return [
+        _task(f"{prefix}-{index}", problem, difficulties[index % len(difficulties)])
+        for index, problem in enumerate(found)
+    ]
+
+
+@cache
+def held_out(split: SplitName, difficulties: Sequence[Difficulty], fresh: FreshTests | None) -> Sequence[Problem]:
+    """Return different problems of a split; fresh ones differ from those that everybody can compute as well."""
+    seen = {problem.identity for problem in held_out(split, difficulties, None)} if fresh else set()
+    found: list[Problem] = []
+    for place in count():
+        if len(found) == COUNTS[split]:
+            break
+        difficulty = difficulties[len(found) % len(difficulties)]
+        problem = draw_problem(f"{split}:{fresh.secret if fresh else ''}:{difficulty}:{place}", split, difficulty)
+        if problem.identity not in seen:
+            seen.add(problem.identity)
+            found.append(problem)
+    return found
+
+
+def _held_out_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> AlgebraProblem:
+    return held_out_tasks(split, difficulties)[index]
+
+
+def _task(id: str, problem: Problem, difficulty: Difficulty) -> AlgebraProblem:
+    question, form, solution = problem.drawn
+    return AlgebraProblem(
+        id=id, question=question, topic=problem.topic, form=form, difficulty=difficulty, solution=solution
+    )
+
+
+def _splits(*difficulties: Difficulty) -> dict[str, Split[AlgebraProblem]]:
+    held: dict[str, Split[AlgebraProblem]] = {
+        split: Split.lazy(partial(_held_out_task, split, difficulties), number) for split, number in COUNTS.items()
+    }
+    return {"train": Split.generated(partial(train_task, difficulties)), **held}
+
+
+class Algebra(Environment[AlgebraProblem]):
+    """Solve a problem of algebra: expand, factor, simplify, solve, differentiate and others, with an exact answer."""
+
+    version = "0.1.0"
+    splits = _splits(*DIFFICULTIES)
+    variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
+    reward_range = (0.0, 1.0)
+    blocking = False
+
+    def prompt(self) -> str:
+        """Return the problem and the form of the answer."""
+        return (
+            f"{self.task.question}\n"
+            f"{HINTS[self.task.form]} Use * or nothing for products, / for quotients and ^ for powers, or LaTeX.\n"
+            "End your message with a line that has only the result, in this form:\n"
+            "Answer: RESULT"
+        )
+
+    def grade(self, answer: str) -> Reward:
+        """Compare what the message gives with the answer, and check its form."""
+        found = is_answer(self.task.form, said_in(answer), self.task.solution)
+        return Reward.of(
+            float(bool(found)),
+            {
+                "correct": Component(value=float(bool(found))),
+                "is_readable": Component(value=float(found is not None), weight=0.0),
+            },
+        )
+
+    @classmethod
+    def oracle(cls, task: AlgebraProblem) -> Generator[Call | Answer, StepResult, None]:
+        """Give the answer."""
+        yield Answer(f"Answer: {task.solution}")
+
+    @classmethod
+    def exploits(cls, task: AlgebraProblem) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return the messages of `exploits.py`, one policy each."""
+
+        def say(message: str) -> Generator[Call | Answer, StepResult, None]:
+            yield Answer(message)
+
+        found = messages(task.question, task.form, task.solution)
+        return {name: say(message) for name, message in found.items()}
