@@ -415,7 +415,7 @@ class Silent(Nim):
 
 
 class Unscripted(Piles):
-    """Nobody plays here but agents."""
+    """Every seat needs an agent."""
 
     match_class = Silent
 
