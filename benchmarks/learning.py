@@ -170,7 +170,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "learning")
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--json", type=Path)
     options, more = parser.parse_known_args()
     found: dict[str, dict[str, Any]] = {}
     for name in options.only.split(","):
@@ -178,8 +177,6 @@ def main() -> None:
         print(row(name, found[name]), flush=True)
     if options.write:
         write([row(name, one) for name, one in found.items()])
-    if options.json:
-        options.json.write_text(json.dumps(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

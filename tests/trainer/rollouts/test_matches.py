@@ -320,6 +320,7 @@ async def test_advantages_compare_a_seat_with_the_same_seat_of_other_matches(
                 assert found == pytest.approx((rollout.reward or 0.0) - mean)
 
 
+@pytest.mark.suite("training")
 async def test_a_resumed_collector_plays_the_same_seats_against_the_same_opponents(
     serve: Any, renderer: Renderer
 ) -> None:
@@ -414,7 +415,7 @@ class Silent(Nim):
 
 
 class Unscripted(Piles):
-    """Nobody plays here but agents."""
+    """Every seat needs an agent."""
 
     match_class = Silent
 

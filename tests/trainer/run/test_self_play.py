@@ -73,6 +73,7 @@ def matches(folder: Path) -> list[Any]:
     return sorted(kept)
 
 
+@pytest.mark.suite("training")
 async def test_a_run_plays_learns_and_goes_on_after_a_restart_with_the_same_pool(serve: Serve, tmp_path: Path) -> None:
     server = await serve(Piles)
     model = await beginner(server.url, tmp_path)
