@@ -21,7 +21,7 @@ GROUP: Final = "ludus.commands"
 
 EXTRAS: Final = {
     "server": "server", "sandbox": "server", "environments": "environments", "trainer": "trainer",
-    "rendering": "trainer", "gateway": "trainer", "hub": "hub", "registry": "registry",
+    "generation": "environments", "rendering": "trainer", "gateway": "trainer", "hub": "hub", "registry": "registry",
 }  # fmt: skip
 """The extra that installs the dependencies of each subpackage of `ludus` that the base install does not cover."""
 

@@ -91,6 +91,16 @@ def scaffold(folder: Path, owner: str | None = None) -> list[Path]:
     return written
 
 
+def class_name(name: str) -> tuple[str, str]:
+    """Return the names of the module and the class of an environment.
+
+    Raises:
+        BadParameter: the name cannot name an environment.
+    """
+    words = _words(name)
+    return words["module"], words["cls"]
+
+
 def _hub_words(owner: str, name: str) -> dict[str, str]:
     """Return the forms of the name on a hub.
 

@@ -69,6 +69,21 @@ class LocalEnvironments:
             self._catalogs[key] = Catalog(classes)
         return self._catalogs[key].find(environment)
 
+    def names(self) -> tuple[str, ...]:
+        """Return the published names of the sources; nothing without sources.
+
+        Raises:
+            EnvironmentNotFound, AuthoringError: a source cannot be loaded.
+        """
+        if not self.sources:
+            return ()
+        from ludus.server.tasks.catalog import Catalog
+        from ludus.server.tasks.loading import load_environments
+
+        if "" not in self._catalogs:
+            self._catalogs[""] = Catalog(load_environments(self.sources))
+        return tuple(self._catalogs[""])
+
     def task(self, environment: str, split: str, task_id: str) -> Any:
         """Return a task with its private fields.
 

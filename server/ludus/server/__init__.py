@@ -30,6 +30,7 @@ from ludus.protocol.errors import InfrastructureFailed
 
 try:
     from ludus.server.authoring.environment import Environment, Toolset
+    from ludus.server.authoring.generation import HeldOutTask
     from ludus.server.authoring.noise import Noise
     from ludus.server.authoring.results import Result, ToolError
     from ludus.server.authoring.seats import Match, SeatedEnvironment
@@ -141,6 +142,7 @@ __all__ = [
     "FunctionTest",
     "FunctionTests",
     "Gate",
+    "HeldOutTask",
     "ImageBlock",
     "InfrastructureFailed",
     "JsonSchema",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Generator, Mapping, Sequence
 from functools import cache, partial
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from ludus.environments._partition import FreshTests, SplitName, digest, draw, fresh_tests, place_of, split_of
 from ludus.environments.arithmetic.answers import read_answer
@@ -17,9 +19,11 @@ from ludus.environments.arithmetic.expressions import (
     Expression,
     drawn_expression,
     easy_expression,
+    read_expression,
+    shows_value,
 )
 from ludus.protocol import Answer, Call, Component, Reward, StepResult
-from ludus.server import Environment, Private, Split, Task
+from ludus.server import Environment, HeldOutTask, Private, Split, Task
 
 COUNTS: Final[Mapping[SplitName, int]] = {"validation": 300, "test": 300}
 """The number of tasks of the splits that end. Training never does."""
@@ -32,6 +36,17 @@ class ArithmeticTask(Task):
     difficulty: Difficulty
     solution: Private[str]
     """The value: a whole number, or a fraction such as 7/2."""
+
+
+class ExpressionProposal(BaseModel):
+    """An expression for a new task; its value is computed."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    expression: Annotated[str, Field(min_length=3, max_length=200)]
+    """Whole numbers, decimals and fractions in parentheses such as (7/2), joined by + - × ÷, powers such as 12^2, and
+    parentheses. The value is not a number in it."""
+    difficulty: Difficulty
 
 
 def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> ArithmeticTask:
@@ -96,6 +111,7 @@ class Arithmetic(Environment[ArithmeticTask]):
     variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
     reward_range = (0.0, 1.0)
     blocking = False
+    proposals = ExpressionProposal
 
     def prompt(self) -> str:
         """Return the expression and the form of the answer."""
@@ -122,6 +138,23 @@ class Arithmetic(Environment[ArithmeticTask]):
     def oracle(cls, task: ArithmeticTask) -> Generator[Call | Answer, StepResult, None]:
         """Give the value."""
         yield Answer(f"Answer: {task.solution}")
+
+    @classmethod
+    def task_from_proposal(cls, id: str, proposal: ExpressionProposal) -> ArithmeticTask:
+        """Return the task of an expression.
+
+        Raises:
+            ValueError: it is no expression, or shows its value.
+            HeldOutTask: its numbers belong to another split.
+        """
+        found = read_expression(proposal.expression)
+        if len(found.numbers) < 2:
+            raise ValueError("an expression has two numbers or more")
+        if shows_value(found):
+            raise ValueError(f"the value of {found.text} is a number in it")
+        if (split := split_of(found.identity)) != "train":
+            raise HeldOutTask(f"the numbers of {found.text} belong to the split {split}")
+        return _task(id, found, proposal.difficulty)
 
     @classmethod
     def exploits(cls, task: ArithmeticTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:

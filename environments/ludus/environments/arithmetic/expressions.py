@@ -9,6 +9,7 @@ their numbers names their split.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -156,6 +157,80 @@ def _join_all(
             return None
         parts[place : place + 2] = [found]
     return parts[0]
+
+
+_TOKEN: Final = re.compile(r"\s*(?:(\d{1,9}(?:\.\d{1,6})?)|([-+×÷*/^()]))")
+_LONGEST: Final = 200
+_LARGEST: Final = 10**12
+
+
+def read_expression(text: str) -> Expression:
+    """Return the expression that a text is, written as the environment writes it; `*` and `/` mean `×` and `÷`.
+
+    Raises:
+        ValueError: it is no such expression, or a value on the way is too large.
+    """
+    if len(text) > _LONGEST:
+        raise ValueError(f"the expression has more than {_LONGEST} characters")
+    tokens: list[str] = []
+    place, end = 0, len(text.rstrip())
+    while place < end:
+        found = _TOKEN.match(text, place)
+        if found is None:
+            raise ValueError(f"the expression has {text[place : place + 10]!r}; use numbers, + - × ÷ ^ and parentheses")
+        tokens.append(found[2].replace("*", "×") if found[2] else found[1])
+        place = found.end()
+    expression, rest = _read_sum(tokens)
+    if rest:
+        raise ValueError(f"the expression goes on with {rest[0]!r} after its end")
+    return expression
+
+
+def _read_sum(tokens: list[str]) -> tuple[Expression, list[str]]:
+    return _read_chain(tokens, "+-", lambda rest: _read_chain(rest, "×÷/", _read_power))
+
+
+def _read_chain(
+    tokens: list[str], signs: str, read: Callable[[list[str]], tuple[Expression, list[str]]]
+) -> tuple[Expression, list[str]]:
+    left, rest = read(tokens)
+    while rest and rest[0] in signs:
+        right, after = read(rest[1:])
+        joined = join(left, rest[0].replace("/", "÷"), right)
+        if joined is None:
+            raise ValueError("the expression divides by 0")
+        if abs(joined.value) > _LARGEST or joined.value.denominator > _LARGEST:
+            raise ValueError("a value in the expression is too large")
+        left, rest = joined, after
+    return left, rest
+
+
+def _read_power(tokens: list[str]) -> tuple[Expression, list[str]]:
+    base, rest = _read_atom(tokens)
+    if not rest or rest[0] != "^":
+        return base, rest
+    if len(rest) < 2 or not base.text.isdigit() or rest[1] not in ("2", "3", "4"):
+        raise ValueError("a power has a whole number and an exponent of 2, 3 or 4")
+    if int(base.text) > 999:
+        raise ValueError("the base of a power is at most 999")
+    return power(int(base.text), int(rest[1])), rest[2:]
+
+
+def _read_atom(tokens: list[str]) -> tuple[Expression, list[str]]:
+    match tokens:
+        case ["(", above, "/", below, ")", *rest] if above.isdigit() and below.isdigit() and int(below):
+            return fraction(int(above), int(below)), rest
+        case ["(", *rest]:
+            inner, after = _read_sum(rest)
+            if not after or after[0] != ")":
+                raise ValueError("a parenthesis is not closed")
+            return inner, after[1:]
+        case [text, *rest] if text[0].isdigit():
+            return number(text), rest
+        case [sign, *_]:
+            raise ValueError(f"the expression has {sign!r} where a number belongs")
+        case _:
+            raise ValueError("the expression ends too early")
 
 
 def _within(expression: Expression, parentheses: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Final
@@ -12,8 +13,16 @@ from pydantic import Field
 from ludus.environments._partition import SplitName, fresh_tests
 from ludus.environments.search.answers import LONGEST, same_answer, supported
 from ludus.environments.search.exploits import policies
-from ludus.environments.search.questions import DIFFICULTIES, AnswerForm, Difficulty, Question, questions_of
-from ludus.environments.search.world import World, layout_of, open_world
+from ludus.environments.search.questions import (
+    DIFFICULTIES,
+    HOPS,
+    AnswerForm,
+    Difficulty,
+    Question,
+    QuestionMaker,
+    questions_of,
+)
+from ludus.environments.search.world import World, graph_of, layout_of, open_world
 from ludus.environments.search.world.index import query_words, snippet
 from ludus.environments.search.world.library import kept_world, world_name
 from ludus.environments.search.world.pages import Page
@@ -30,6 +39,9 @@ INTERLEAVED: Final = 4
 HELD_OUT_WORLDS: Final = 5
 """The worlds of validation, and those of test."""
 
+GENERATED_WORLDS: Final = range(1_000_000, 1_000_032)
+"""The training worlds of `task_from_hops`, which the training split never reaches."""
+
 RESULTS: Final = 8
 """The results on one page of a search."""
 SEARCH_PAGES: Final = 5
@@ -39,6 +51,7 @@ PART_LENGTH: Final = 3_000
 CITATIONS: Final = 10
 """The most pages that an answer may cite."""
 
+_TRIES: Final = 20
 _BETWEEN_NEEDS, _BETWEEN_PAGES = " | ", " / "
 _FORMS: Final[Mapping[AnswerForm, str]] = {
     "name": "a name, written as the title of its page without a word in parentheses",
@@ -231,6 +244,23 @@ class Search(Environment[SearchTask]):
             yield Call("open", {"page": code})
             citations.append(code)
         yield Call("submit", {"answer": task.solution, "citations": citations})
+
+    @classmethod
+    def task_from_hops(cls, id: str, rng: random.Random, hops: int) -> SearchTask | None:
+        """Return a task of a walk through the graph of a training world.
+
+        Raises:
+            ValueError: no level has questions of so many hops.
+        """
+        level = next((level for level, numbers in HOPS.items() if hops in numbers), None)
+        if level is None:
+            known = sorted(number for numbers in HOPS.values() for number in numbers)
+            raise ValueError(f"its questions take {known[0]} to {known[-1]} hops")
+        world = world_name("train", rng.choice(GENERATED_WORLDS))
+        maker = QuestionMaker(graph_of(world), layout_of(world), rng)
+        drawn = (maker.make(level) for _ in range(_TRIES))
+        question = next((one for one in drawn if one.hops == hops), None)
+        return None if question is None else _task(id, world, level, question)
 
     @classmethod
     def exploits(cls, task: SearchTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:

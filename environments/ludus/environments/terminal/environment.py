@@ -7,12 +7,13 @@ import random
 import shutil
 from collections.abc import Generator, Mapping, Sequence
 from functools import cache, partial
-from typing import Final
+from typing import Any, Final
 
 from ludus.environments._partition import SPLITS, FreshTests, SplitName, digest, draw, fresh_tests
 from ludus.environments._workspace.files import pack, read_tree
 from ludus.environments._workspace.shell import HOME, VARIABLES, run_command
 from ludus.environments._workspace.words import ADJECTIVES, NOUNS
+from ludus.environments.terminal.backward import changes, describe, problem_of, write_goal
 from ludus.environments.terminal.exploits import exploits
 from ludus.environments.terminal.grading import Outcome, judge, run_cases
 from ludus.environments.terminal.problem import DIFFICULTIES, Difficulty, Problem, State
@@ -43,6 +44,8 @@ class TerminalTask(Task):
     """The name of the working folder. It determines the split."""
     draw: Private[str]
     """What the files and the goal are drawn from."""
+    goal: Private[str] = ""
+    """A goal of `backward` that replaces the drawn one; empty for none."""
 
 
 def _project_of(drawn: tuple[str, str]) -> str:
@@ -103,7 +106,8 @@ def _splits(*difficulties: Difficulty) -> dict[str, Split[TerminalTask]]:
 def make_problem(task: TerminalTask) -> Problem:
     """Return the files, the goal and the conditions of a task."""
     rng = random.Random(digest(f"{task.project}:{task.template}:{task.difficulty}:{task.draw}"))
-    return template(task.template).build(World(task.project, task.difficulty, rng))
+    drawn = template(task.template).build(World(task.project, task.difficulty, rng))
+    return problem_of(drawn, task.goal) if task.goal else drawn
 
 
 class Terminal(Environment[TerminalTask]):
@@ -192,6 +196,32 @@ class Terminal(Environment[TerminalTask]):
         for command in make_problem(task).commands:
             yield Call("bash", {"command": command})
         yield Answer("Done.")
+
+    async def final_state(self) -> dict[str, Any] | None:
+        """Return the files that differ from those at the beginning."""
+        try:
+            tree = await read_tree(self.sandbox, self.task.project)
+        except SandboxFileError:
+            return None
+        return changes(self._problem.tree, tree)
+
+    @classmethod
+    def describe_state(cls, task: TerminalTask, state: dict[str, Any]) -> str:
+        """Return what each of these files must be.
+
+        Raises:
+            ValueError: they cannot be put into a few words.
+        """
+        return describe(state)
+
+    @classmethod
+    def task_from_state(
+        cls, id: str, task: TerminalTask, state: dict[str, Any], calls: Sequence[Call], instruction: str
+    ) -> TerminalTask:
+        """Return the task to bring about a state in the folder of another task."""
+        commands = [str(call.arguments.get("command", "")) for call in calls]
+        goal = write_goal(instruction, commands, state)
+        return task.model_copy(update={"id": id, "goal": goal})
 
     @classmethod
     def exploits(cls, task: TerminalTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:

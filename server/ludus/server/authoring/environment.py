@@ -8,6 +8,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+from pydantic import BaseModel
+
 from ludus.protocol.actions import Answer, Call
 from ludus.protocol.content import Content, Message
 from ludus.protocol.episodes import Candidate, EpisodeLimits, StepResult, ToolSpec
@@ -101,6 +103,8 @@ class Environment(Generic[TaskT]):
     `apply_rubric`."""
     group_rubric: ClassVar[GroupScorer | None] = None
     """The rubric that compares several attempts at one task; it defines `score_group`."""
+    proposals: ClassVar[type[BaseModel] | None] = None
+    """The form in which `ludus generate` has new tasks proposed; the fields of the task's class by default."""
 
     task: TaskT
     seed: int
@@ -272,6 +276,39 @@ class Environment(Generic[TaskT]):
         `ludus validate` runs them, and reports those that earn more than the random baseline.
         """
         return {}
+
+    # ── for `ludus generate` ─────────────────────────────────────────────────────────────────────────────────────────
+
+    @classmethod
+    def task_from_proposal(cls, id: str, proposal: Any) -> TaskT:
+        """Return the task of a proposal, which has the form `proposals`. Without this method, it has the task's fields.
+
+        Compute here what must not be guessed, such as the answer. Raise `ValueError` with the reason for a proposal
+        that makes no good task, and `HeldOutTask` for one that belongs to another split than the training one.
+        """
+        raise NotImplementedError
+
+    def final_state(self) -> Any | Awaitable[Any]:
+        """Return what the episode has reached, as a JSON value, or None if it reached nothing; runs at its end."""
+        raise NotImplementedError
+
+    @classmethod
+    def describe_state(cls, task: TaskT, state: Any) -> str:
+        """Return the instruction to reach a final state from the start of a task, complete enough to be graded."""
+        raise NotImplementedError
+
+    @classmethod
+    def task_from_state(cls, id: str, task: TaskT, state: Any, calls: Sequence[Call], instruction: str) -> TaskT:
+        """Return the task to reach a final state: it starts as `task` does, and `calls` are one way to get there."""
+        raise NotImplementedError
+
+    @classmethod
+    def task_from_hops(cls, id: str, rng: random.Random, hops: int) -> TaskT | None:
+        """Return a training task whose answer is `hops` steps away in the environment's graph; None if none was found.
+
+        `rng` draws it. The answer must be the only one.
+        """
+        raise NotImplementedError
 
 
 async def _compare(cls: type[Environment[Any]], task: Any, candidates: Sequence[Candidate]) -> Sequence[Reward]:
