@@ -247,30 +247,29 @@ async def test_a_process_that_dies_again_and_again_is_given_up(start_hub: Any) -
     async with aiohttp.ClientSession() as session:
         async with asyncio.timeout(60):
             while True:
-                async with session.get(hub.address() + "/list_environments") as answer:
+                body = {"env_name": "counter", "split": "train", "index": 0}
+                async with session.post(
+                    hub.address() + "/create", json=body, headers={"X-Session-ID": "one"}
+                ) as answer:
                     if answer.status == 424:
                         message = (await answer.json())["error"]["message"]
                         break
-                await asyncio.sleep(0.05)  # the process dies by itself
     assert "3 times in turn" in message
     assert "dying now" in message
 
 
 DYING = '''
-import asyncio, os, sys, threading, time
+import os, sys
 from ludus.server import Environment, Result, Task, tool
 
-def die():
-    time.sleep(1.5)
-    print("dying now", file=sys.stderr, flush=True)
-    os._exit(5)
-
-threading.Thread(target=die, daemon=True).start()
-
 class Dying(Environment[Task]):
-    """Dies soon."""
+    """Dies when an episode starts."""
     version = "1.0.0"
     splits = {"train": [Task(id="only")]}
+    def setup(self):
+        """Die."""
+        print("dying now", file=sys.stderr, flush=True)
+        os._exit(5)
     def prompt(self):
         """Say what to do."""
         return "Wait."

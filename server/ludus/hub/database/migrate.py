@@ -70,8 +70,14 @@ def newest_revision() -> str:
 
 
 def statements_of(connection: Connection) -> list[str]:
-    """Return the statements that make the schema of an SQLite database, and its revision."""
-    rows = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")
+    """Return the statements that make the schema of an SQLite database, and its revision.
+
+    Tables have the order in which they were made; indexes, whose order differs from time to time, follow by name.
+    """
+    rows = connection.exec_driver_sql(
+        "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL "
+        "ORDER BY type = 'index', CASE type WHEN 'index' THEN name END, rowid"
+    )
     made = [re.sub(r"\s*\n\s*", "\n", sql.strip()) for name, sql in rows if not _SHADOW.fullmatch(name)]
     return [*made, f"INSERT INTO {_VERSIONS} (version_num) VALUES ('{_current(connection)}')"]
 

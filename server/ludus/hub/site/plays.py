@@ -82,7 +82,7 @@ class Play:
     """
 
     def __init__(
-        self, visitor: str, target: PlayTarget, limits: PlayLimits, clock: Callable[[], float], process: str
+        self, visitor: str, target: PlayTarget, limits: PlayLimits, clock: Callable[[], float], process: str = ""
     ) -> None:
         self.id = process + secrets.token_urlsafe(18)
         self.visitor = visitor

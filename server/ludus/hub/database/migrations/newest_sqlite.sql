@@ -39,8 +39,6 @@ FOREIGN KEY(owner_id) REFERENCES owners (id),
 UNIQUE (distribution)
 )
 
-CREATE INDEX ix_packages_owner ON packages (owner)
-
 CREATE TABLE maintainers (
 package_id INTEGER NOT NULL,
 principal VARCHAR(100) NOT NULL,
@@ -54,8 +52,6 @@ package_id INTEGER NOT NULL,
 PRIMARY KEY (tag, package_id),
 FOREIGN KEY(package_id) REFERENCES packages (id)
 )
-
-CREATE INDEX ix_package_tags_package_id ON package_tags (package_id)
 
 CREATE TABLE versions (
 id INTEGER NOT NULL,
@@ -79,11 +75,7 @@ FOREIGN KEY(package_id) REFERENCES packages (id),
 UNIQUE (filename)
 )
 
-CREATE INDEX ix_versions_sha256 ON versions (sha256)
-
 CREATE VIRTUAL TABLE package_search USING fts5(name, tags, description, body, tokenize='unicode61', prefix='2 3')
-
-CREATE INDEX ix_packages_private ON packages (id) WHERE private = 1
 
 CREATE TABLE readers (
 package_id INTEGER NOT NULL,
@@ -116,8 +108,6 @@ PRIMARY KEY (digest),
 FOREIGN KEY(account_id) REFERENCES accounts (id)
 )
 
-CREATE INDEX ix_account_sessions_account_id ON account_sessions (account_id)
-
 CREATE TABLE access_tokens (
 id INTEGER NOT NULL,
 account_id INTEGER NOT NULL,
@@ -132,8 +122,6 @@ PRIMARY KEY (id),
 FOREIGN KEY(account_id) REFERENCES accounts (id),
 UNIQUE (digest)
 )
-
-CREATE INDEX ix_access_tokens_account_id ON access_tokens (account_id)
 
 CREATE TABLE invitations (
 digest VARCHAR(64) NOT NULL,
@@ -152,10 +140,6 @@ account VARCHAR(100) NOT NULL,
 address VARCHAR(64) NOT NULL,
 PRIMARY KEY (id)
 )
-
-CREATE INDEX ix_audit_events_actor ON audit_events (actor)
-
-CREATE INDEX ix_audit_events_account ON audit_events (account)
 
 CREATE TABLE result_boards (
 id INTEGER NOT NULL,
@@ -185,8 +169,6 @@ PRIMARY KEY (id),
 UNIQUE (board_id, principal, model, harness),
 FOREIGN KEY(board_id) REFERENCES result_boards (id)
 )
-
-CREATE INDEX ix_result_lines_mean ON result_lines (board_id, mean)
 
 CREATE TABLE result_runs (
 id INTEGER NOT NULL,
@@ -225,10 +207,6 @@ UNIQUE ("key"),
 FOREIGN KEY(board_id) REFERENCES result_boards (id)
 )
 
-CREATE INDEX ix_result_runs_state ON result_runs (state, deadline)
-
-CREATE INDEX ix_result_runs_principal ON result_runs (principal, state)
-
 CREATE TABLE result_episodes (
 run_id INTEGER NOT NULL,
 place INTEGER NOT NULL,
@@ -263,10 +241,6 @@ PRIMARY KEY (id),
 FOREIGN KEY(run_id) REFERENCES result_runs (id)
 )
 
-CREATE INDEX ix_versions_changed_at ON versions (changed_at)
-
-CREATE INDEX ix_packages_catalog ON packages (updated_at, id, private)
-
 CREATE TABLE organizations (
 id INTEGER NOT NULL,
 owner_id INTEGER NOT NULL,
@@ -289,8 +263,6 @@ FOREIGN KEY(organization_id) REFERENCES organizations (id),
 FOREIGN KEY(account_id) REFERENCES accounts (id)
 )
 
-CREATE INDEX ix_organization_members_account_id ON organization_members (account_id)
-
 CREATE TABLE organization_invitations (
 organization_id INTEGER NOT NULL,
 name VARCHAR(39) NOT NULL,
@@ -302,8 +274,6 @@ PRIMARY KEY (organization_id, name),
 FOREIGN KEY(organization_id) REFERENCES organizations (id),
 FOREIGN KEY(account_id) REFERENCES accounts (id)
 )
-
-CREATE INDEX ix_organization_invitations_account_id ON organization_invitations (account_id)
 
 CREATE TABLE account_identities (
 id INTEGER NOT NULL,
@@ -319,8 +289,6 @@ UNIQUE (issuer, subject),
 FOREIGN KEY(account_id) REFERENCES accounts (id)
 )
 
-CREATE INDEX ix_account_identities_account_id ON account_identities (account_id)
-
 CREATE TABLE pending_sign_ins (
 digest VARCHAR(64) NOT NULL,
 browser VARCHAR(64) NOT NULL,
@@ -331,10 +299,6 @@ expires_at DATETIME NOT NULL,
 PRIMARY KEY (digest),
 FOREIGN KEY(account_id) REFERENCES accounts (id)
 )
-
-CREATE INDEX ix_pending_sign_ins_account_id ON pending_sign_ins (account_id)
-
-CREATE INDEX ix_pending_sign_ins_expires_at ON pending_sign_ins (expires_at)
 
 CREATE TABLE hub_processes (
 id VARCHAR(32) NOT NULL,
@@ -349,8 +313,6 @@ count INTEGER NOT NULL,
 expires_at FLOAT NOT NULL,
 PRIMARY KEY ("key", period)
 )
-
-CREATE INDEX ix_rate_counts_expires_at ON rate_counts (expires_at)
 
 CREATE TABLE training_runs (
 id INTEGER NOT NULL,
@@ -385,10 +347,6 @@ PRIMARY KEY (id),
 UNIQUE (principal, sender_key),
 UNIQUE ("key")
 )
-
-CREATE INDEX ix_training_runs_principal ON training_runs (principal, id)
-
-CREATE INDEX ix_training_runs_public ON training_runs (public, id)
 
 CREATE TABLE training_batches (
 run_id INTEGER NOT NULL,
@@ -505,12 +463,6 @@ UNIQUE ("key"),
 FOREIGN KEY(board_id) REFERENCES match_boards (id)
 )
 
-CREATE INDEX ix_match_entrants_state ON match_entrants (state, deadline)
-
-CREATE INDEX ix_match_entrants_principal ON match_entrants (principal, state)
-
-CREATE INDEX ix_match_entrants_rating ON match_entrants (board_id, component, rating)
-
 CREATE TABLE matches (
 id INTEGER NOT NULL,
 "key" VARCHAR(22) NOT NULL,
@@ -537,12 +489,6 @@ FOREIGN KEY(first_id) REFERENCES match_entrants (id),
 FOREIGN KEY(second_id) REFERENCES match_entrants (id)
 )
 
-CREATE INDEX ix_matches_state ON matches (state)
-
-CREATE INDEX ix_matches_first ON matches (first_id, state)
-
-CREATE INDEX ix_matches_second ON matches (second_id, state)
-
 CREATE TABLE match_log (
 id INTEGER NOT NULL,
 at DATETIME NOT NULL,
@@ -568,8 +514,62 @@ UNIQUE (code_digest),
 FOREIGN KEY(account_id) REFERENCES accounts (id)
 )
 
+CREATE INDEX ix_access_tokens_account_id ON access_tokens (account_id)
+
+CREATE INDEX ix_account_identities_account_id ON account_identities (account_id)
+
+CREATE INDEX ix_account_sessions_account_id ON account_sessions (account_id)
+
+CREATE INDEX ix_audit_events_account ON audit_events (account)
+
+CREATE INDEX ix_audit_events_actor ON audit_events (actor)
+
 CREATE INDEX ix_device_sign_ins_account_id ON device_sign_ins (account_id)
 
 CREATE INDEX ix_device_sign_ins_expires_at ON device_sign_ins (expires_at)
+
+CREATE INDEX ix_match_entrants_principal ON match_entrants (principal, state)
+
+CREATE INDEX ix_match_entrants_rating ON match_entrants (board_id, component, rating)
+
+CREATE INDEX ix_match_entrants_state ON match_entrants (state, deadline)
+
+CREATE INDEX ix_matches_first ON matches (first_id, state)
+
+CREATE INDEX ix_matches_second ON matches (second_id, state)
+
+CREATE INDEX ix_matches_state ON matches (state)
+
+CREATE INDEX ix_organization_invitations_account_id ON organization_invitations (account_id)
+
+CREATE INDEX ix_organization_members_account_id ON organization_members (account_id)
+
+CREATE INDEX ix_package_tags_package_id ON package_tags (package_id)
+
+CREATE INDEX ix_packages_catalog ON packages (updated_at, id, private)
+
+CREATE INDEX ix_packages_owner ON packages (owner)
+
+CREATE INDEX ix_packages_private ON packages (id) WHERE private = 1
+
+CREATE INDEX ix_pending_sign_ins_account_id ON pending_sign_ins (account_id)
+
+CREATE INDEX ix_pending_sign_ins_expires_at ON pending_sign_ins (expires_at)
+
+CREATE INDEX ix_rate_counts_expires_at ON rate_counts (expires_at)
+
+CREATE INDEX ix_result_lines_mean ON result_lines (board_id, mean)
+
+CREATE INDEX ix_result_runs_principal ON result_runs (principal, state)
+
+CREATE INDEX ix_result_runs_state ON result_runs (state, deadline)
+
+CREATE INDEX ix_training_runs_principal ON training_runs (principal, id)
+
+CREATE INDEX ix_training_runs_public ON training_runs (public, id)
+
+CREATE INDEX ix_versions_changed_at ON versions (changed_at)
+
+CREATE INDEX ix_versions_sha256 ON versions (sha256)
 
 INSERT INTO alembic_version (version_num) VALUES ('0013')
