@@ -55,7 +55,7 @@ def test_tasks_are_generated_by_the_command_and_served(tmp_path: Path) -> None:
     report = json.loads(done.stdout)
     assert (report["kept"], report["spending"]["requests"]) == (3, 0)
     served = load_tasks(tmp_path / "more", TasksSettings())
-    assert served.splits["train"].count == 3  # type: ignore[union-attr]
+    assert served.splits["train"].count == 3
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280)
     assert again.returncode == 3
     assert "--resume" in again.stderr
