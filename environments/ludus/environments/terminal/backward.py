@@ -119,7 +119,7 @@ def _quoted(text: str) -> str:
     """Return a text between backquotes.
 
     Raises:
-        ValueError: it has a backquote itself, or spaces that nobody would see.
+        ValueError: it has a backquote itself, or spaces that cannot be seen.
     """
     if "`" in text or text.rstrip() != text:
         raise ValueError("a text has a backquote, or ends with a space")
