@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
@@ -12,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.environments.countdown import CountdownTask
+from ludus.environments._partition import SECRET_VARIABLE
+from ludus.environments.countdown import Countdown, CountdownTask
 from ludus.environments.countdown.expression import read_expression
 from ludus.environments.countdown.generator import LEVELS, Difficulty, make_problem, reachable
 from ludus.protocol import text_of
@@ -147,3 +149,24 @@ async def test_any_correct_expression_wins_not_only_the_known_one(player: Any) -
     result = await player.step(episode, "submit", expression=f"(({task.solution}))")
 
     assert result.reward.value == 1.0
+
+
+def test_a_secret_draws_test_tasks_whose_numbers_are_in_no_public_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    split = Countdown.splits["test"]
+    monkeypatch.delenv(SECRET_VARIABLE, raising=False)
+    public = [split.get(index) for index in range(300)]
+    monkeypatch.setenv(SECRET_VARIABLE, "nobody knows this")
+    fresh = [split.get(index) for index in range(300)]
+    numbers = [{tuple(sorted(task.numbers)) for task in tasks} for tasks in (public, fresh)]
+    assert numbers[0].isdisjoint(numbers[1])
+    assert len(numbers[1]) == 300
+    assert {task.id for task in fresh}.isdisjoint(task.id for task in public)
+    assert not any("nobody" in task.id for task in fresh)
+    monkeypatch.setenv(SECRET_VARIABLE, "another")
+    assert {split.get(index).id for index in range(300)}.isdisjoint(task.id for task in fresh)
+
+
+def test_the_first_training_tasks_are_the_same_in_every_release() -> None:
+    """Tasks may be made faster, but never become others; the hash is that of their rows."""
+    rows = "".join(Countdown.splits["train"].get(index).model_dump_json() for index in range(600))
+    assert hashlib.sha256(rows.encode()).hexdigest()[:16] == "1b5eb350023572f0"

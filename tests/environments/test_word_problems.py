@@ -107,7 +107,7 @@ def test_without_the_distractors_the_question_is_its_parts(drawn: Any, difficult
         assert rest == " ".join(problem.parts)
 
 
-def test_a_distractor_is_about_nobody_else_of_the_story(drawn: Any) -> None:
+def test_a_distractor_is_about_no_other_person_of_the_story(drawn: Any) -> None:
     for problem in drawn["hard"]:
         said = set(re.findall(r"\w+", " ".join(problem.parts)))
         for text in problem.distractors:

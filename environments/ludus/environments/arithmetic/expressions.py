@@ -33,6 +33,21 @@ _SUM, _PRODUCT, _POWER, _ATOM = 1, 2, 3, 4
 _FRACTIONS: Final = tuple((above, below) for below in range(2, 13) for above in range(1, 20) if gcd(above, below) == 1)
 
 
+Value = int | Fraction
+"""An exact value. Whole numbers are much quicker to compute with than fractions."""
+
+
+def _quotient(a: Value, b: Value) -> Value:
+    if isinstance(a, int) and isinstance(b, int):
+        return Fraction(a, b) if a % b else a // b
+    return Fraction(a) / b
+
+
+_OPERATIONS: Final[Mapping[str, Callable[[Value, Value], Value]]] = {
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "×": lambda a, b: a * b, "÷": _quotient,
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Expression:
     """An expression, its value, and the numbers in it.
@@ -45,7 +60,7 @@ class Expression:
     """
 
     text: str
-    value: Fraction
+    value: Value
     numbers: tuple[str, ...]
     binds: int = _ATOM
 
@@ -57,27 +72,24 @@ class Expression:
 
 def number(text: str) -> Expression:
     """Return a number such as 12 or 2.5."""
-    return Expression(text, Fraction(text), (text,))
+    return Expression(text, _value(text), (text,))
 
 
 def join(left: Expression, sign: str, right: Expression) -> Expression | None:
     """Join two expressions by `+`, `-`, `×` or `÷`, with as few parentheses as possible; None for a division by 0."""
     if sign == "÷" and right.value == 0:
         return None
-    operations: Mapping[str, Callable[[Fraction, Fraction], Fraction]] = {
-        "+": lambda a, b: a + b, "-": lambda a, b: a - b, "×": lambda a, b: a * b, "÷": lambda a, b: a / b,
-    }  # fmt: skip
     binds = _SUM if sign in "+-" else _PRODUCT
     # Sums and products are read from the left, so an operand on the right needs parentheses if it binds alike.
     first = _within(left, left.binds < binds)
     second = _within(right, right.binds < binds or (right.binds == binds and sign != "+"))
-    value = operations[sign](left.value, right.value)
+    value = _OPERATIONS[sign](left.value, right.value)
     return Expression(f"{first} {sign} {second}", value, left.numbers + right.numbers, binds)
 
 
 def power(base: int, exponent: int) -> Expression:
     """Return a power of a whole number."""
-    return Expression(f"{base}^{exponent}", Fraction(base**exponent), (str(base), str(exponent)), _POWER)
+    return Expression(f"{base}^{exponent}", base**exponent, (str(base), str(exponent)), _POWER)
 
 
 def fraction(numerator: int, denominator: int) -> Expression:
@@ -120,13 +132,13 @@ def drawn_expression(rng: random.Random, difficulty: Literal["medium", "hard"]) 
 def shows_value(expression: Expression) -> bool:
     """Return whether the value or its negative is a number or a fraction in the text, as no prompt may show it."""
     size = abs(expression.value)
-    return f"({size})" in expression.text or any(Fraction(one) == size for one in expression.numbers)
+    return f"({size})" in expression.text or any(_value(one) == size for one in expression.numbers)
 
 
 def _medium(rng: random.Random) -> Expression:
     while True:
         parts = [number(str(rng.randint(2, 50))) for _ in range(rng.randint(3, 4))]
-        found = _join_all(rng, parts, "+-××÷", lambda one: one.denominator == 1 and abs(one) <= 10_000)
+        found = _join_all(rng, parts, "+-××÷", lambda one: one.denominator == 1 and -10_000 <= one <= 10_000)
         if found is not None and "(" in found.text:
             return found
 
@@ -140,13 +152,13 @@ def _hard(rng: random.Random) -> Expression:
     )
     while True:
         parts = [rng.choice(makers)() for _ in range(rng.randint(4, 6))]
-        found = _join_all(rng, parts, "+-×÷", lambda one: one.denominator <= 100 and abs(one) <= 100_000)
+        found = _join_all(rng, parts, "+-×÷", lambda one: one.denominator <= 100 and -100_000 <= one <= 100_000)
         if found is not None and any(part.value.denominator > 1 for part in parts):
             return found
 
 
 def _join_all(
-    rng: random.Random, parts: list[Expression], signs: str, fits: Callable[[Fraction], bool]
+    rng: random.Random, parts: list[Expression], signs: str, fits: Callable[[Value], bool]
 ) -> Expression | None:
     """Join neighbors at random until one expression is left; None if a value on the way does not fit."""
     parts = list(parts)
@@ -157,6 +169,10 @@ def _join_all(
             return None
         parts[place : place + 2] = [found]
     return parts[0]
+
+
+def _value(text: str) -> Value:
+    return int(text) if text.isdecimal() else Fraction(text)
 
 
 _TOKEN: Final = re.compile(r"\s*(?:(\d{1,9}(?:\.\d{1,6})?)|([-+×÷*/^()]))")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
-from ludus.environments._partition import SplitName
+from ludus.environments._partition import FreshTests, SplitName, digest, fresh_tests
 from ludus.environments.countdown.expression import Expression, read_expression
-from ludus.environments.countdown.generator import Difficulty, make_problem
+from ludus.environments.countdown.generator import LEVELS, Difficulty, make_problem
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult
 from ludus.server import Environment, Private, Result, Split, Task, ToolError, tool
 
@@ -26,12 +27,21 @@ class CountdownTask(Task):
     """One of the expressions that reach the target."""
 
 
+@cache
+def _fresh_places(difficulty: Difficulty, fresh: FreshTests) -> Sequence[int]:
+    """Return where the fresh test tasks of a level are in its test split; none of them is a public one."""
+    rng = random.Random(digest(f"countdown:test:{fresh.secret}:{difficulty}"))
+    return rng.sample(range(COUNTS["test"], LEVELS[difficulty].choices // 10), COUNTS["test"])
+
+
 def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> CountdownTask:
     """Return the task at an index; difficulties take turns."""
     difficulty = difficulties[index % len(difficulties)]
-    problem = make_problem(split, difficulty, index // len(difficulties))
+    which = index // len(difficulties)
+    fresh = fresh_tests() if split == "test" else None
+    problem = make_problem(split, difficulty, _fresh_places(difficulty, fresh)[which] if fresh else which)
     return CountdownTask(
-        id=f"{split}-{index}",
+        id=f"{split}-{fresh.name}-{index}" if fresh else f"{split}-{index}",
         numbers=problem.numbers,
         target=problem.target,
         difficulty=difficulty,

@@ -10,13 +10,15 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import combinations
 from typing import Final, Literal
 
 from ludus.environments._partition import SplitName, digest, place_of
 
 Difficulty = Literal["easy", "medium", "hard"]
+
+Value = int | tuple[int, int]
+"""A whole number, or a fraction in lowest terms; much quicker to make and to compare than `Fraction`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,28 +93,25 @@ def reachable(numbers: Sequence[int], target: int, count: int) -> bool:
         return True
     if count == 1:
         return False
-    pairs = {
-        (i, j): _values(Fraction(numbers[i]), Fraction(numbers[j])) for i, j in combinations(range(len(numbers)), 2)
-    }
+    pairs = {(i, j): _values(numbers[i], numbers[j]) for i, j in combinations(range(len(numbers)), 2)}
     if any(target in values for values in pairs.values()):
         return True
     if count == 2:
         return False
     for third, number in enumerate(numbers):
         # The value of a pair reaches the target together with `number` exactly if it is one of these values.
-        wanted = _values(Fraction(target), Fraction(number))
+        wanted = _values(target, number)
         if any(third not in pair and not wanted.isdisjoint(values) for pair, values in pairs.items()):
             return True
     return False
 
 
-def _values(a: Fraction, b: Fraction) -> set[Fraction]:
-    values = {a + b, a - b, b - a, a * b}
-    if b:
-        values.add(a / b)
-    if a:
-        values.add(b / a)
-    return values
+def _values(a: int, b: int) -> set[Value]:
+    """Return what one operation makes of two positive numbers."""
+    divisor = math.gcd(a, b)
+    above, below = a // divisor, b // divisor
+    quotient = above if below == 1 else (above, below)
+    return {a + b, a - b, b - a, a * b, quotient, below if above == 1 else (below, above)}
 
 
 def _multiset(rank: int, size: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Solve math problems that are told in words."""
+"""Solve math problems that are stated in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Solve a math problem told in words, and give the exact number in the final message."""
+"""Solve a math problem stated in words, and give the exact number in the final message."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _splits(*difficulties: Difficulty) -> dict[str, Split[WordProblem]]:
 
 
 class WordProblems(Environment[WordProblem]):
-    """Solve a math problem told in words: several steps, exact numbers, and sentences that do not matter."""
+    """Solve a math problem stated in words: several steps, exact numbers, and sentences that do not matter."""
 
     version = "0.1.0"
     splits = _splits(*DIFFICULTIES)

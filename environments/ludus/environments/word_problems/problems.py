@@ -1,7 +1,7 @@
 """Compose problems: chains of pieces, with sentences in between that do not matter.
 
 The numbers of a problem, without those of the sentences that do not matter and in any order, belong to one split. So a
-test problem is never a training problem told of other people and things.
+test problem is never a training problem about other people and things.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pieces that begin a story: each tells of a situation from which one quantity follows."""
+"""Pieces that begin a story: each describes a situation from which one quantity follows."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def meeting(story: Story) -> Piece:
 
 
 def catching_up(story: Story) -> Piece:
-    """Someone who starts later follows someone slower."""
+    """One person starts later and follows a slower one."""
     who, other = story.hero, story.person()
     slow, faster = 10 * story.between(5, 9), 10 * story.pick((1, 2, 3, 4, 5))
     ahead = faster // 10 * story.between(2, 9)
@@ -210,7 +210,7 @@ def journey(story: Story) -> Piece:
 
 
 def menus(story: Story) -> Piece:
-    """Choices that combine, but for some."""
+    """Choices that combine, except some."""
     who, starters, mains, desserts = story.hero, story.between(3, 8), story.between(5, 12), story.between(3, 9)
     never = story.between(2, mains - 2)
     text = (

@@ -1,6 +1,6 @@
 """What the pieces of a problem are made with: people, things, random choices, and numbers with units.
 
-A problem is a chain of pieces. Each tells a part of the story in sentences and turns one quantity, the `Flow` that
+A problem is a chain of pieces. Each gives a part of the story in sentences and turns one quantity, the `Flow` that
 comes in, into another one. Only the last quantity is asked for. Quantities are whole numbers in the smallest unit of
 their kind (`SCALES`), so nothing is rounded on the way.
 """

@@ -312,7 +312,7 @@ def portions(story: Story, flow: Flow) -> Piece:
 
 
 def wage(story: Story, flow: Flow) -> Piece | None:
-    """Work of the same length is paid by the hour."""
+    """Work of the same length has pay by the hour."""
     hourly, more = story.pick((12, 15, 18, 21, 24, 27, 30, 36)), story.between(4, 40)
     if flow.whole * hourly * 100 % 60:
         return None
@@ -325,7 +325,7 @@ def wage(story: Story, flow: Flow) -> Piece | None:
 
 
 def distance(story: Story, flow: Flow) -> Piece | None:
-    """Someone moves at a steady speed for that time."""
+    """A drone moves at a steady speed for that time."""
     if flow.whole > 400:
         return None
     speed = 5 * story.between(10, 50)
@@ -385,7 +385,7 @@ def footsteps(story: Story, flow: Flow) -> Piece | None:
 
 
 def cable(story: Story, flow: Flow) -> Piece:
-    """A cable is paid by length, and a reel once."""
+    """A cable costs by length, and a reel once."""
     price, reel = story.pick((15, 20, 25, 30, 35, 45, 60, 75)), story.between(5, 60)
     text = (
         f"{story.hero} buys a cable that is exactly as long as {flow.ref}. It costs {story.price(price)} per meter, "
