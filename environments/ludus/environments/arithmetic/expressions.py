@@ -215,7 +215,7 @@ def _read_chain(
         joined = join(left, rest[0].replace("/", "÷"), right)
         if joined is None:
             raise ValueError("the expression divides by 0")
-        if abs(joined.value) > _LARGEST or joined.value.denominator > _LARGEST:
+        if not -_LARGEST <= joined.value <= _LARGEST or joined.value.denominator > _LARGEST:
             raise ValueError("a value in the expression is too large")
         left, rest = joined, after
     return left, rest
