@@ -9,7 +9,8 @@ async def main() -> None:
             rewards = []
             async with chain:
                 async for episode in chain:
-                    for _ in range(number + 1):
+                    planted = await episode.call("plant")
+                    for _ in range(number):
                         planted = await episode.call("plant")
                     last = await episode.grade("") if planted.error is None else await episode.call("harvest")
                     rewards.append(last.reward.value if last.reward else None)

@@ -145,11 +145,11 @@ class Backtranslating:
         return found
 
     def _policy(self) -> Policy:
+        if not isinstance(self._actor, str):
+            return self._actor
         if self._actor == "random":
             return RandomPolicy(self._seed)
-        if self._actor == "perturbed":
-            return PerturbedOracle(self._published, self._split, self._seed)
-        return self._actor
+        return PerturbedOracle(self._published, self._split, self._seed)
 
     def _described(self, number: int, reached: _Reached | None) -> str | Rejected:
         """Return the environment's words for a state, or why there is no task."""

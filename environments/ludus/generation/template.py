@@ -200,15 +200,16 @@ class Filling:
         return found
 
 
-_OPERATIONS: Final[Mapping[type[ast.AST], Callable[..., Any]]] = {
+_Operation = Callable[..., Any]
+_OPERATIONS: Final = dict[type[ast.AST], _Operation]({
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.USub: operator.neg,
     ast.UAdd: operator.pos, ast.Not: operator.not_, ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt,
     ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
-}  # fmt: skip
-_FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
+})  # fmt: skip
+_FUNCTIONS: Final = dict[str, _Operation]({
     "min": min, "max": max, "abs": abs, "round": round, "len": len, "int": int, "str": str,
-}  # fmt: skip
+})  # fmt: skip
 _LARGEST: Final = 10**60
 
 
@@ -227,18 +228,18 @@ def _value(node: ast.AST, values: Mapping[str, Any]) -> Any:
             return node.value
         case ast.Name(id=name) if name in values:
             return values[name]
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
+        case ast.BinOp(left=left, op=op, right=right) if (operation := _OPERATIONS.get(type(op))) is not None:
             one, other = _value(left, values), _value(right, values)
             if isinstance(op, ast.Pow) and (not isinstance(other, int) or abs(other) > _LARGEST_EXPONENT):
                 raise ValueError(f"an exponent is a whole number up to {_LARGEST_EXPONENT}")
             if isinstance(op, ast.Mult | ast.Mod) and (isinstance(one, str) or isinstance(other, str)):
                 raise ValueError("texts can only be joined with +")
-            found = _OPERATIONS[type(op)](one, other)
+            found = operation(one, other)
             if isinstance(found, int) and abs(found) > _LARGEST:
                 raise ValueError("a number is too large")
             return found
-        case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATIONS:
-            return _OPERATIONS[type(op)](_value(operand, values))
+        case ast.UnaryOp(op=op, operand=operand) if (operation := _OPERATIONS.get(type(op))) is not None:
+            return operation(_value(operand, values))
         case ast.BoolOp(op=op, values=parts):
             found = [_value(part, values) for part in parts]
             return all(found) if isinstance(op, ast.And) else any(found)

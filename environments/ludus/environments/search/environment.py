@@ -252,10 +252,11 @@ class Search(Environment[SearchTask]):
         Raises:
             ValueError: no level has questions of so many hops.
         """
-        level = next((level for level, numbers in HOPS.items() if hops in numbers), None)
-        if level is None:
+        levels: list[Difficulty] = [level for level, numbers in HOPS.items() if hops in numbers]
+        if not levels:
             known = sorted(number for numbers in HOPS.values() for number in numbers)
             raise ValueError(f"its questions take {known[0]} to {known[-1]} hops")
+        [level] = levels
         world = world_name("train", rng.choice(GENERATED_WORLDS))
         maker = QuestionMaker(graph_of(world), layout_of(world), rng)
         drawn = (maker.make(level) for _ in range(_TRIES))

@@ -16,6 +16,7 @@ from ludus.protocol.errors import AuthoringError, Unsupported
 from ludus.protocol.messages import describe_invalid
 from ludus.protocol.tasks import PRIVATE, Task
 from ludus.server.authoring.environment import Environment
+from ludus.server.authoring.splits import Split
 
 _FORM: Final = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -37,7 +38,7 @@ def task_class(cls: type[Environment[Any]]) -> type[Task]:
                 if isinstance(arguments[0], type) and issubclass(arguments[0], Task):
                     return arguments[0]
     for split in cls.splits.values():
-        first = split.get(0) if hasattr(split, "get") else next(iter(split), None)
+        first = split.get(0) if isinstance(split, Split) else next(iter(split), None)
         if isinstance(first, Task):
             return type(first)
     raise AuthoringError(f"{cls.__qualname__} does not say what its tasks are: derive it from Environment[YourTask]")
