@@ -140,7 +140,7 @@ def figures_of(proposed: int, rejected: Sequence[Rejected], calibrated: bool) ->
 
 def counts_of(rejected: Sequence[Rejected]) -> tuple[dict[Reason, int], dict[Reason, int]]:
     """Return how many candidates were rejected for each reason, and how many replies held none."""
-    counts = Counter(one.rejection.reason for one in rejected)
+    counts: Counter[Reason] = Counter(one.rejection.reason for one in rejected)
     replies = {reason: count for reason, count in counts.items() if reason in _REPLIES}
     return {reason: count for reason, count in counts.items() if reason not in _REPLIES}, replies
 
