@@ -141,8 +141,11 @@ def figures_of(proposed: int, rejected: Sequence[Rejected], calibrated: bool) ->
 def counts_of(rejected: Sequence[Rejected]) -> tuple[dict[Reason, int], dict[Reason, int]]:
     """Return how many candidates were rejected for each reason, and how many replies held none."""
     counts: Counter[Reason] = Counter(one.rejection.reason for one in rejected)
-    replies = {reason: count for reason, count in counts.items() if reason in _REPLIES}
-    return {reason: count for reason, count in counts.items() if reason not in _REPLIES}, replies
+    replies: dict[Reason, int] = {}
+    others: dict[Reason, int] = {}
+    for reason, count in counts.items():
+        (replies if reason in _REPLIES else others)[reason] = count
+    return others, replies
 
 
 def examples_of(rejected: Sequence[Rejected]) -> tuple[Example, ...]:
