@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import re
 import subprocess
 import sys
 import types
@@ -246,6 +247,33 @@ def test_a_fault_whose_piece_is_not_in_the_module_once_is_refused() -> None:
                  "x = 1\n--- wrong\ny\n")  # fmt: skip
     with pytest.raises(ValueError, match="2 times"):
         assemble(made, "easy", "p", 0, ["f"], "0")
+
+
+_ARTICLE = re.compile(r"\b(a|an) ([a-z]+)\b", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("template", names())
+def test_articles_and_plurals_fit_the_words_of_every_domain(template: str) -> None:
+    made = blueprint(template)
+    for domain in range(len(made.domains)):
+        own = {word for name, word in words_of(made.domains[domain]).items() if not name.endswith("s")}
+        for name, fault in made.faults.items():
+            problem = assemble(made, "easy", "otter", domain, [name], "seed")
+            for text in (problem.issue, problem.files["README.md"]):
+                for article, word in _ARTICLE.findall(text):
+                    if word in own:
+                        assert article.lower() == ("an" if word[0].lower() in "aeio" else "a"), (fault.name, word)
+        assert not any(word.endswith(("lfs", "chs", "ss")) for word in words_of(made.domains[domain]).values())
+
+
+def test_what_a_new_method_returns_is_graded_only_if_the_issue_says_it() -> None:
+    made = blueprint("inventory")
+    problem = assemble(made, "medium", "otter", 0, ["release"], "seed")
+    path = "otter/warehouse.py"
+    before = '        self._log("release", canonical(name), count)\n'
+    assert before in problem.sound[path]
+    sources = {**problem.sound, path: problem.sound[path].replace(before, f"{before}        return count\n")}
+    assert outcomes_of(sources, problem.checks) == outcomes_of(problem.sound, problem.checks)
 
 
 def test_words_give_plurals_and_capitals() -> None:

@@ -115,6 +115,36 @@ def test_a_distractor_is_about_no_other_person_of_the_story(drawn: Any) -> None:
             assert len(people) <= 1, "only the one whom the story is about"
 
 
+def test_sentences_fit_anyone_and_questions_name_what_they_ask_for(drawn: Any) -> None:
+    for problem in (*drawn["medium"], *drawn["hard"], *problems("hard", 300)):
+        assert not re.search(r"\b(?:aunt|uncle|sister|brother|he|she|his|her)\b", problem.question), problem.question
+        assert not re.search(r"does it cost\?|given out are there", problem.parts[-1]), problem.parts[-1]
+
+
+@pytest.mark.parametrize(
+    ("said", "unit"),
+    [
+        (r"\(84\) minutes", "minutes"),
+        (r"\[84\]", "minutes"),
+        ("84 min", "minutes"),
+        ("84 m²", "square meters"),
+        ("84 mL", "milliliters of juice"),
+        ("84 bars of soap", "rare bars of soap"),
+        ("84 menus", "different menus"),
+        ("$84 USD", "dollars"),
+    ],
+)
+def test_a_part_of_the_unit_or_its_abbreviation_may_follow(said: str, unit: str) -> None:
+    assert read_answer(f"Answer: {said}", unit) == 84
+
+
+@pytest.mark.parametrize(
+    ("said", "unit"), [("84 m²", "meters"), ("84 hours", "minutes"), ("84 soap bars", "bars of soap"), ("84 m", "")]
+)
+def test_another_unit_may_not_follow(said: str, unit: str) -> None:
+    assert read_answer(f"Answer: {said}", unit) is None
+
+
 def guesses(text: str) -> set[Fraction]:
     """All numbers of a text, their sum, and the results of one operation on two of them."""
     there = [Fraction(one) for one in NUMBER.findall(text)]

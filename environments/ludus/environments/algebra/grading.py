@@ -40,9 +40,20 @@ _LINE: Final = re.compile(
     r"answer[ \t]{0,4}[*_]{0,4}(?::|[ \t]{1,4}is[ \t]{0,4}:?)(.*)$",
     re.IGNORECASE | re.MULTILINE,
 )
-_SEPARATOR: Final = re.compile(r",|;|\bor\b|\band\b|\\text\{ ?(?:or|and) ?\}")
-_OR: Final = re.compile(r"\bor\b|\\text\{ ?or ?\}|∪|\\cup")
+_LATEX: Final = (
+    (re.compile(r"\\(?:text|textrm|textbf|mathrm|mathbf|mbox)\{([^{}\\]{0,40})\}"), r" \1 "),
+    (re.compile(r"\\(?:left|right|displaystyle)(?![a-zA-Z])"), ""),
+    (re.compile(r"\\(?:qquad|quad)(?![a-zA-Z])|\\[()\[\],;:! ]|[$~]"), " "),
+    (re.compile(r"\\(?:lor|vee)(?![a-zA-Z])|∨"), " or "),
+    (re.compile(r"\\pm(?![a-zA-Z])"), "±"),
+)
+"""What LaTeX has around expressions, and what stands for it."""
+_SEPARATOR: Final = re.compile(r",|;|\bor\b|\band\b", re.IGNORECASE)
+_OR: Final = re.compile(r"\bor\b|∪|\\cup", re.IGNORECASE)
 _EQUATION: Final = re.compile(r"\s*([xy])\s*=(.*)", re.DOTALL)
+_SOLUTION: Final = re.compile(r"\s*x(?:_\d|_\{\d\}|[₁₂₃])?\s*=(.*)", re.DOTALL)
+_SET: Final = re.compile(r"(?:x\s*(?:∈|\\in)\s*)?\{(.*)\}", re.DOTALL)
+_PAIR: Final = re.compile(r"\s*\(\s*x\s*,\s*y\s*\)\s*=\s*\(([^,]*),([^,]*)\)\s*", re.DOTALL)
 _NAMED: Final = re.compile(r"\s*(?:y|[a-zA-Z](?:'|_n|_\{n\})?(?:'?\([xn]\))?)\s*=(?!.*=)", re.DOTALL)
 _COMPARISON: Final = re.compile(r"(<=|>=|<|>)")
 
@@ -80,9 +91,16 @@ def is_answer(form: Form, said: str, solution: str) -> bool | None:
     """
     budget = Budget()
     try:
-        return FORMS[form](said, solution, budget)
+        return FORMS[form](_plain(said), solution, budget)
     except (Unreadable, TooMuch):
         return None
+
+
+def _plain(said: str) -> str:
+    """Return a text without the marks and spaces that LaTeX has around expressions."""
+    for mark, plain in _LATEX:
+        said = mark.sub(plain, said)
+    return said.strip()
 
 
 def _read(text: str, budget: Budget) -> tuple[Node, Quotient]:
@@ -197,13 +215,16 @@ def _numbers(said: str, solution: str, budget: Budget) -> bool:
 
 def _solutions(text: str, budget: Budget) -> list[frozenset[tuple[tuple[int, ...], Fraction]]]:
     text = text.strip().replace("\\{", "{").replace("\\}", "}")
-    parts = _SEPARATOR.split(text[1:-1] if text.startswith("{") else text)
+    inner = _SET.fullmatch(text)
+    parts = _SEPARATOR.split(inner[1] if inner else text)
     if len(parts) > MOST_PARTS:
         raise TooMuch("there are too many solutions")
     found = []
     for part in parts:
-        equation = _EQUATION.fullmatch(part)
-        found.append(frozenset(_number(equation[2] if equation else part, budget).items()))
+        equation = _SOLUTION.fullmatch(part)
+        value = equation[1] if equation else part
+        for one in (value.replace("±", "+"), value.replace("±", "-")) if value.count("±") == 1 else (value,):
+            found.append(frozenset(_number(one, budget).items()))
     return found
 
 
@@ -212,7 +233,8 @@ def _assignment(said: str, solution: str, budget: Budget) -> bool:
 
 
 def _assigned(text: str, budget: Budget) -> dict[str, Polynomial]:
-    parts = _SEPARATOR.split(text)
+    pair = _PAIR.fullmatch(text)
+    parts = [f"x = {pair[1]}", f"y = {pair[2]}"] if pair else _SEPARATOR.split(text)
     found: dict[str, Polynomial] = {}
     for part in parts[:MOST_PARTS]:
         equation = _EQUATION.fullmatch(part)
@@ -229,8 +251,7 @@ def _inequality(said: str, solution: str, budget: Budget) -> bool:
 
 
 def _intervals(text: str, budget: Budget) -> set[Interval]:
-    for old, new in (("≤", "<="), ("≥", ">="), ("\\leq", "<="), ("\\geq", ">="), ("\\le", "<="), ("\\ge", ">=")):
-        text = text.replace(old, new)
+    text = re.sub(r"≤|⩽|\\le(?:q|qslant)?(?![a-z])", "<=", re.sub(r"≥|⩾|\\ge(?:q|qslant)?(?![a-z])", ">=", text))
     parts = _OR.split(text)
     if len(parts) > MOST_PARTS:
         raise TooMuch("there are too many intervals")

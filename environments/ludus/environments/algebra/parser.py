@@ -36,6 +36,8 @@ _REPLACED: Final = (
     ("×", "*"), ("÷", "/"), ("**", "^"), ("²", "^2"), ("³", "^3"), ("⁴", "^4"), ("⁵", "^5"), ("[", "("), ("]", ")"),
 )  # fmt: skip
 _TOKEN: Final = re.compile(rf"\s*(?:(\d+(?:\.\d+)?|\.\d+)|([{''.join(VARIABLES)}])|(\\frac)|([-+*/^(){{}}]))", re.ASCII)
+_SHORT_FRACTION: Final = re.compile(r"\\frac\s*(\d)(\d)(?![\d.{])", re.ASCII)
+"""`\\frac12`, which is 1/2 in LaTeX."""
 
 
 class Unreadable(ValueError):
@@ -108,6 +110,7 @@ def parse(text: str) -> Node:
         raise TooMuch("the expression is too long")
     for old, new in _REPLACED:
         text = text.replace(old, new)
+    text = _SHORT_FRACTION.sub(r"\\frac{\1}{\2}", text)
     tokens: list[str] = []
     at = 0
     text = text.strip()
@@ -218,7 +221,9 @@ class _Reader:
         raise Unreadable("a number or a variable is missing")
 
     def braced(self, depth: int) -> Node:
-        """Read an expression in braces."""
+        """Read an expression in braces, or a single digit or variable without them."""
+        if len(self.next) == 1 and (self.next.isdecimal() or self.next in VARIABLES):
+            return self.atom(depth)
         self.expect("{")
         inner = self.sum(depth + 1)
         self.expect("}")

@@ -34,6 +34,7 @@ from typing import Final, Literal, NamedTuple, cast
 FaultKind = Literal["bug", "feature"]
 EXTRAS: Final = "extras"
 """The blueprint of modules that other repositories get in addition."""
+_ARTICLE: Final = re.compile(r"\b([Aa])(\s+\$\{?(\w+))")
 
 
 class Edit(NamedTuple):
@@ -164,16 +165,29 @@ def words_of(domain: Mapping[str, str]) -> dict[str, str]:
     """Return the names that the words of a domain give."""
     found: dict[str, str] = {}
     for key, word in domain.items():
-        many = word[:-1] + "ies" if word.endswith("y") and word[-2] not in "aeiou" else f"{word}s"
+        many = plural(word)
         found |= {key: word, f"{key}s": many, key.capitalize(): word.capitalize()}
         found |= {f"{key.capitalize()}s": many.capitalize(), key.upper(): word.upper()}
     return found
 
 
+def plural(word: str) -> str:
+    """Return the plural of an English word."""
+    if word.endswith("y") and word[-2] not in "aeiou":
+        return f"{word[:-1]}ies"
+    if word.endswith("lf"):
+        return f"{word[:-1]}ves"
+    return f"{word}es" if word.endswith(("s", "x", "ch", "sh")) else f"{word}s"
+
+
 def fill(text: str, words: Mapping[str, str]) -> str:
-    """Return a text with its open names filled in.
+    """Return a text with its open names filled in, where `a` before a name becomes `an` as its word needs it.
 
     Raises:
         KeyError: a name has no word.
     """
-    return Text(text).substitute(words)
+
+    def article(found: re.Match[str]) -> str:
+        return f"{found[1]}n{found[2]}" if words[found[3]][0] in "aeioAEIO" else found[0]
+
+    return Text(_ARTICLE.sub(article, text)).substitute(words)

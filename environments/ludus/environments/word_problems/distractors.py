@@ -39,7 +39,7 @@ DISTRACTORS: Final[tuple[Distractor, ...]] = (
     ),
     lambda story: f"The {story.pick(PLACES)} in town has a discount of {story.between(1, 6) * 5} percent on Sundays.",
     lambda story: (
-        f"{story.person()}, an aunt of {story.hero}, lives {story.between(25, 400)} kilometers away, which is "
+        f"{story.person()}, a relative of {story.hero}, lives {story.between(25, 400)} kilometers away, which is "
         f"{story.between(3, 9)} hours by bus."
     ),
 )

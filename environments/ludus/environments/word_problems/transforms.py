@@ -68,10 +68,9 @@ def shared(story: Story, flow: Flow) -> Piece | None:
         "that "
         "cannot be divided equally are kept back."
     )
-    noun = f"{flow.noun} given out"
     return Piece(
         3, text, things(flow.whole - rest, flow.noun, f"the {flow.noun} that were given out", flow.one),
-        f"How many {noun} are there in total?",
+        f"How many {flow.noun} are given out in total?",
     )  # fmt: skip
 
 
@@ -443,8 +442,9 @@ def paving(story: Story, flow: Flow) -> Piece:
         f"fixed fee of {dollars(100 * fixed)}."
     )
     return Piece(
-        2, text, money(flow.whole * price * 100 + fixed * 100, "the company's price"), "How many dollars does it cost?"
-    )
+        2, text, money(flow.whole * price * 100 + fixed * 100, "the company's price"),
+        "How many dollars does the company charge?",
+    )  # fmt: skip
 
 
 def part_planted(story: Story, flow: Flow) -> Piece | None:
