@@ -11,6 +11,7 @@ from scripted_writer import Said, scripted
 
 from ludus.cli.init import class_name, scaffold
 from ludus.evaluation.config import ModelSpec
+from ludus.generation import package
 from ludus.generation.package import PackageRun, generate_package
 
 GOOD_ORACLE = 'yield Call("submit", {"word": task.answer})'
@@ -82,3 +83,20 @@ async def test_a_reply_without_a_package_is_rejected(
     assert (tmp_path / "made" / "rejected" / "parcels").is_dir()
     assert not (tmp_path / "evil.py").exists()
     assert not (tmp_path / "made" / "evil.py").exists()
+
+
+async def test_more_rounds_go_on_from_what_was_paid_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = 0
+
+    async def judge(*given: Any) -> tuple[str, str]:
+        nonlocal judged
+        judged += 1
+        return "pytest", f"1 failed in 0.{judged} s"  # as pytest does, it never says the same twice
+
+    monkeypatch.setattr(package, "_judged", judge)
+    async with scripted(lambda body, number: f"version {number}") as writer:
+        await generate_package(settings(tmp_path, writer.spec(), rounds=2))
+        report = await generate_package(settings(tmp_path, writer.spec(), rounds=3, resume=True))
+    assert len(report.rounds) == len(writer.requests) == 3
+    assert report.spending.requests == 3
+    assert [one["content"] for one in writer.requests[-1]["messages"] if one["role"] == "assistant"] == ["version 1"]

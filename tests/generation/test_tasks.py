@@ -13,9 +13,9 @@ from ludus.environments.arithmetic import Arithmetic
 from ludus.environments.arithmetic.environment import held_out_tasks
 from ludus.evaluation.config import ModelSpec
 from ludus.formats.tasks import TasksSettings, load_tasks, read_records
-from ludus.generation.duplicates import Duplicates
+from ludus.generation.duplicates import Duplicates, words
 from ludus.generation.journal import Journal
-from ludus.generation.model import Budget
+from ludus.generation.model import Budget, tokens_of
 from ludus.generation.propose import Proposing, objects_in
 from ludus.generation.tasks import Calibration, TaskRun, generate_tasks
 from ludus.generation.template import Template, evaluate
@@ -261,3 +261,76 @@ def test_tasks_of_another_version_are_refused(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text("")
     with pytest.raises(AuthoringError, match=r"version 0\.0\.1"):
         load_tasks(tmp_path, TasksSettings())
+
+
+@pytest.mark.suite("generation")
+async def test_a_request_that_fails_makes_no_later_one_be_paid_for_again(riddles: str, tmp_path: Path) -> None:
+    good = {0: "fenestra", 8: "porta", 9: "mensa"}
+
+    def script(body: dict[str, Any], number: int) -> Said | str:
+        if number == 1:
+            return Said("not now", status=400)
+        return array(riddle(good[number])) if number in good else "no task"
+
+    async with scripted(script) as writer:
+        run = {"target": riddles, "out": tmp_path / "out", "count": 3, "concurrency": 1}
+        first = await generate_tasks(proposing(run, writer.spec(), per_request=1, most=8))
+        assert (first.kept, len(writer.requests)) == (1, 8)
+        second = await generate_tasks(proposing({**run, "resume": True}, writer.spec(), per_request=1))
+    assert second.kept == 3
+    assert len(writer.requests) == 8 + 1 + 4, "the failed request again, and one batch that is new"
+    assert second.spending.requests == 12
+
+
+@pytest.mark.suite("generation")
+async def test_a_calibration_that_was_cut_off_is_not_paid_for_again(riddles: str, tmp_path: Path) -> None:
+    def script(body: dict[str, Any], number: int) -> str:
+        if body["model"] == "player":
+            return "artsenef" if "fenestra" in body["messages"][-1]["content"] else "no"
+        return array(riddle("fenestra"), riddle("porta"))
+
+    async with scripted(script) as writer:
+        calibration = Calibration(ModelSpec(model=writer.spec("player")), samples=2, low=0.5, high=1.0)
+        run = {"target": riddles, "out": tmp_path / "out", "count": 1, "concurrency": 1, "calibration": calibration,
+               "output_tokens": 300}  # fmt: skip
+        first = await generate_tasks(proposing({**run, "budget": Budget(max_tokens=880)}, writer.spec()))
+        assert first.stopped is not None
+        assert 0 < sum(one["model"] == "player" for one in writer.requests) < 4
+        second = await generate_tasks(proposing({**run, "resume": True}, writer.spec()))
+    assert second.kept == 1
+    assert sum(one["model"] == "player" for one in writer.requests) == 4
+    assert second.spending.requests == len(writer.requests) == 5
+
+
+async def test_a_journal_that_was_changed_is_refused(riddles: str, tmp_path: Path) -> None:
+    async with scripted(lambda body, number: array(riddle("fenestra"))) as writer:
+        run = {"target": riddles, "out": tmp_path / "out", "count": 1, "concurrency": 1}
+        await generate_tasks(proposing(run, writer.spec()))
+        journal = tmp_path / "out" / "journal.jsonl"
+        header, *entries = [json.loads(line) for line in journal.read_text().splitlines()]
+        assert {one["kind"] for one in entries} == {"reply", "verdict"}
+        for changed in entries:
+            lines = [header, *({**one, "value": [1]} if one is changed else one for one in entries)]
+            journal.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+            with pytest.raises(InvalidParams, match="was changed"):
+                await generate_tasks(proposing({**run, "resume": True}, writer.spec()))
+
+
+def test_an_estimate_is_no_less_than_a_token_for_each_sign_of_chinese() -> None:
+    assert tokens_of("天地玄黃宇宙洪荒") >= 8
+
+
+@pytest.mark.parametrize("similarity", [0.55, 0.56, 0.57, 0.58, 0.8])
+def test_sets_that_just_reach_the_similarity_are_compared(similarity: float) -> None:
+    """Two sets of which one holds the last of the other's shingles share one of the first ones that are looked up."""
+    found = Duplicates(similarity)
+    whole = frozenset((str(one), "", "") for one in range(100))
+    looked_up = found._prefix(whole)
+    in_order = Duplicates(0.01)._prefix(whole) + sorted(whole - set(Duplicates(0.01)._prefix(whole)))
+    part = frozenset(in_order[100 - round(100 * similarity) :])
+    assert len(part & whole) / len(whole) >= similarity
+    assert set(looked_up) & set(found._prefix(part))
+
+
+def test_signs_that_show_nothing_hide_no_duplicate() -> None:
+    assert words("fen\u200bestra\u00ad \u2060porta") == ["fenestra", "porta"]

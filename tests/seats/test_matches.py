@@ -10,7 +10,7 @@ import pytest
 from seated_world import Drifts, Duels, Piles
 from worlds import Playground
 
-from ludus.client import Client, RemoteEnvironment, connect
+from ludus.client import Client, RandomPolicy, RemoteEnvironment, connect, run_episode
 from ludus.client.sync import connect as connect_blocking
 from ludus.protocol import text_of
 from ludus.protocol.episodes import EpisodeLimits
@@ -134,6 +134,21 @@ async def test_scripted_opponents_have_a_strength_and_may_move_first(piles: Any)
         assert "first took 2. 4 left" in text_of(second.prompt[-1].content)
         await second.call("take", count=1)
         assert (await second.info()).reward.value == 0.0
+
+
+@pytest.mark.requirement("SEAT-9")
+async def test_a_script_that_wins_before_the_first_move_ends_the_episode_at_once(piles: Any) -> None:
+    async with await piles.start_match(index=0, seats=["second"], opponent="perfect") as match:
+        (second,) = match
+        assert "first took 3. The match is over: you lost" in text_of(second.prompt[-1].content)
+        info = await second.info()
+        assert (info.end_reason, info.steps, info.reward.value) == (EndReason.COMPLETED, 0, 0.0)
+        assert [(entry.source, entry.step) for entry in (await second.rewards()).entries] == [("match", 0)]
+        with pytest.raises(EpisodeEnded):
+            await second.call("take", count=1)
+    async with await piles.start_match(index=0, seats=["second"], opponent="perfect") as match:
+        played = await run_episode(match["second"], RandomPolicy(seed=1))
+        assert (played.failure, played.reward and played.reward.value, played.steps) == (None, 0.0, ())
 
 
 @pytest.mark.requirement("SEAT-2")

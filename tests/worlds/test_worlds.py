@@ -355,6 +355,41 @@ async def test_the_worlds_of_a_token_have_a_number(serve: Any) -> None:
 
 
 @pytest.mark.requirement("WORLD-13")
+async def test_starts_and_branches_at_the_same_time_keep_the_number(serve: Any) -> None:
+    server = await limited(serve, max_worlds=3)
+    async with connect(server.url) as client:
+        shop: Any = client.environment("shop")
+        first = client.world((await sell(shop, "a", NEW)).world.id)
+        starts = [shop.start(index=0, world=NEW) for _ in range(3)]
+        branches = [shop.start(index=0, world=WorldChoice(id=first.id, branch=True)), first.branch(), first.branch()]
+        made = await asyncio.gather(*starts, *branches, return_exceptions=True)
+        assert sum(isinstance(one, CapacityError) for one in made) == 4
+        assert len(await client.worlds()) == 3
+
+
+@pytest.mark.requirement("WORLD-13")
+async def test_no_state_is_left_of_branches_that_were_not_made(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = await limited(serve, max_worlds=4)
+    host = server.app.context.host
+    async with connect(server.url) as client:
+        world = client.world((await sell(client.environment("shop"), "a", NEW)).world.id)
+        share, shared = host.snapshots.store.share, list[str]()
+
+        def fail_second(origin: str, branch: str, digests: Any) -> bool:
+            shared.append(branch)
+            return len(shared) == 1 and share(origin, branch, digests)
+
+        monkeypatch.setattr(host.snapshots.store, "share", fail_second)
+        with pytest.raises(WorldVersionNotFound):
+            await world.branch(3)
+        for branch in shared:  # what the store was asked to do before is done
+            await host.snapshots.in_lane(branch, lambda: None)
+        assert [path.name for path in host.snapshots.store.folder.iterdir()] == [world.id]
+        monkeypatch.undo()
+        assert len(await world.branch(3)) == 3
+
+
+@pytest.mark.requirement("WORLD-13")
 async def test_all_worlds_together_have_a_size(serve: Any) -> None:
     server = await limited(serve, worlds_bytes=1024)
     async with connect(server.url) as client:

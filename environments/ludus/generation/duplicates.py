@@ -40,8 +40,14 @@ def words(value: Any) -> list[str]:
     """Return the words, numbers and signs of all texts in a value, in lower case and in one form of Unicode."""
     found: list[str] = []
     for text in _texts(value):
-        found += _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+        plain = unicodedata.normalize("NFKC", text).casefold()
+        found += _WORD.findall(plain if plain.isascii() else "".join(filter(_is_seen, plain)))
     return found
+
+
+def _is_seen(letter: str) -> bool:
+    """Return whether a character is not one of those that show nothing, such as a space without width."""
+    return unicodedata.category(letter) != "Cf"
 
 
 def shingles(tokens: list[str]) -> frozenset[Shingle]:
@@ -101,7 +107,8 @@ class Duplicates:
 
     def _prefix(self, runs: frozenset[Shingle]) -> list[Shingle]:
         ordered = sorted(runs, key=lambda run: (zlib.crc32("\0".join(run).encode("utf-8", "replace")), run))
-        return ordered[: len(ordered) - math.ceil(self.similarity * len(ordered)) + 1]
+        least = math.ceil(self.similarity * len(ordered) - 1e-6)  # 0.55 × 100 is 55.00000000000001
+        return ordered[: len(ordered) - least + 1]
 
 
 def known_tasks(published: Published, similarity: float, *, whole: bool = False) -> Duplicates:

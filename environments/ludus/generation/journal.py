@@ -8,11 +8,15 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from ludus.protocol.errors import Conflict, InvalidParams
 
 FORMAT: Final = "ludus-generate-1"
+
+FormT = TypeVar("FormT", bound=BaseModel)
 
 
 class Journal:
@@ -61,7 +65,7 @@ class Journal:
                     header = value["settings"] if value["format"] == FORMAT else {}
                 else:
                     self._entries[value["kind"], value["key"]] = value["value"]
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 raise InvalidParams(f"{self.path} is not the journal of a run; choose another --out") from None
         self._file.truncate(whole)
         if header is None:
@@ -81,6 +85,22 @@ class Journal:
     def values(self, kind: str) -> list[Any]:
         """Return the values of all entries of a kind."""
         return [value for (one, _), value in self._entries.items() if one == kind]
+
+    def read(self, form: type[FormT], value: Any) -> FormT:
+        """Return the value of an entry in its form.
+
+        Raises:
+            InvalidParams: it has another form, because the file was changed.
+        """
+        try:
+            return form.model_validate(value)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(map(str, first["loc"])) or "its value"
+            raise InvalidParams(
+                f"{self.path} was changed: {place} of an entry is not as this version writes it; restore the file, or "
+                "choose another --out"
+            ) from None
 
     def put(self, kind: str, key: str, value: Any) -> None:
         """Add an entry, which is on the disk when this returns."""

@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
 from ludus.client.policies.base import Conversation, EpisodePolicy, PolicyResult, StatefulPolicy, Turn, policy_name
 from ludus.evaluation.config import ModelSpec
 from ludus.evaluation.models import open_model
@@ -24,8 +26,8 @@ from ludus.protocol.errors import (
     NotFound,
     Unauthenticated,
 )
-from ludus.protocol.items import text_message
-from ludus.protocol.trajectory import Usage
+from ludus.protocol.items import Item, text_message
+from ludus.protocol.trajectory import Stop, Usage
 
 Finish = Literal["complete", "truncated", "refused"]
 
@@ -42,8 +44,32 @@ _REFUSED: Final = frozenset({
 _SORRY: Final = re.compile(
     r"\s*(I'm sorry|I am sorry|Sorry,|I can(no|'|’)t (help|assist|create|do)|I cannot|I won't)", re.I
 )
-_CHARACTERS_PER_TOKEN: Final = 2.5
+_BYTES_PER_TOKEN: Final = 2.5
 """A cautious estimate, for requests that are under way and endpoints that do not count tokens."""
+
+
+_ITEMS: Final = TypeAdapter(tuple[Item, ...])
+
+
+class _Paid(BaseModel):
+    """What a request has used, as the journal keeps it. Where the endpoint did not count, the estimates count."""
+
+    model_config = ConfigDict(frozen=True)
+
+    usage: Usage | None
+    given: int = Field(ge=0)
+    written: int = Field(ge=0)
+
+
+class _PaidReply(_Paid):
+    text: str
+    finish: Finish
+    digest: str
+
+
+class _PaidTurn(_Paid):
+    items: list[Any]
+    stopped: Stop | None
 
 
 class BudgetSpent(LudusError):
@@ -205,12 +231,14 @@ class Writer:
         self._seed = seed
         self._in_a_row = 0
 
-    async def write(self, messages: Sequence[Message], number: int) -> Reply | LudusError:
+    async def write(self, messages: Sequence[Message], number: int, *, any_text: bool = False) -> Reply | LudusError:
         """Return the reply to a request, or the error of an endpoint that gave none.
 
         Args:
             messages: the request.
             number: distinguishes requests with the same text.
+            any_text: whether a reply in the journal counts that was paid for under this number when the request had
+                another text. For requests whose text depends on what came before, which can differ in a resumed run.
 
         Raises:
             BudgetSpent: the request was not made.
@@ -218,11 +246,11 @@ class Writer:
             EveryAttemptFailed: several requests in a row failed.
         """
         digest = request_digest(self.name, messages)
-        key = f"{self._seed}:{number}:{digest}"
+        key = f"{self._seed}:{number}" if any_text else f"{self._seed}:{number}:{digest}"
         given = estimate(messages)
         if (known := self._journal.get("reply", key)) is not None:
-            self._budget.ledger.add(_usage(known["usage"]), given, self._output)
-            return Reply(known["text"], known["finish"], digest)
+            paid = self._journal.read(_PaidReply, known)  # `count_earlier` counted it
+            return Reply(paid.text, paid.finish, paid.digest)
         async with self._slots:
             await self._budget.set_aside(given, self._output)
             try:
@@ -234,8 +262,10 @@ class Writer:
             usage = counted_usage(turn)
             self._budget.ledger.add(usage, given, self._output)
             reply = Reply(turn.text, finish_of(turn), digest)
-            counted = None if usage is None else usage.model_dump()
-            self._journal.put("reply", key, {"text": reply.text, "finish": reply.finish, "usage": counted})
+            paid = _PaidReply(
+                text=reply.text, finish=reply.finish, digest=digest, usage=usage, given=given, written=self._output
+            )  # fmt: skip
+            self._journal.put("reply", key, paid.model_dump(mode="json"))
             return reply
 
     async def _ask(self, messages: Sequence[Message]) -> Turn | LudusError:
@@ -263,7 +293,11 @@ class Writer:
 
 
 class MeteredPolicy:
-    """A policy of a model that plays within a budget, for calibration."""
+    """A policy of a model that plays within a budget, for calibration.
+
+    Each turn is in the journal before it is played. In a resumed run, the same sample of the same task gets the turns
+    that were paid for, as long as it sees the same.
+    """
 
     def __init__(self, policy: Any, journal: Journal, budget: Budget, output_tokens: int) -> None:
         self.name = policy_name(policy)
@@ -280,7 +314,11 @@ class MeteredPolicy:
         Raises:
             BudgetSpent: the request was not made.
         """
-        given = int(sum(len(repr(item)) for item in conversation.items) / _CHARACTERS_PER_TOKEN)
+        key = _turn_key(conversation)
+        if (known := self._journal.get("turn", key)) is not None:
+            paid = self._journal.read(_PaidTurn, known)
+            return Turn(_ITEMS.validate_python(paid.items), paid.usage, paid.stopped)
+        given = tokens_of("".join(map(repr, (*conversation.items, *conversation.tools))))
         try:
             await self._budget.set_aside(given, self._output)
         except BudgetSpent as error:
@@ -290,10 +328,14 @@ class MeteredPolicy:
             result: PolicyResult = await self._policy(conversation)
         finally:
             self._budget.release(given, self._output)
-        usage = counted_usage(result) if isinstance(result, Turn) else None
+        assert isinstance(result, Turn)
+        usage = counted_usage(result)
         self._budget.ledger.add(usage, given, self._output)
-        value = {"usage": None if usage is None else usage.model_dump(), "given": given, "written": self._output}
-        self._journal.put("usage", str(self._budget.ledger.requests), value)
+        paid = _PaidTurn(
+            items=_ITEMS.dump_python(result.items, mode="json"), stopped=result.stopped, usage=usage, given=given,
+            written=self._output,
+        )  # fmt: skip
+        self._journal.put("turn", key, paid.model_dump(mode="json"))
         return result
 
 
@@ -315,9 +357,10 @@ async def open_writer(
 
 
 def count_earlier(journal: Journal, budget: Budget) -> None:
-    """Add to a budget what a resumed run has used for playing; its replies are counted when they are read again."""
-    for value in journal.values("usage"):
-        budget.ledger.add(_usage(value["usage"]), value["given"], value["written"])
+    """Add to a budget all that the earlier parts of a resumed run have used."""
+    for value in (*journal.values("reply"), *journal.values("turn")):
+        paid = journal.read(_Paid, value)
+        budget.ledger.add(paid.usage, paid.given, paid.written)
 
 
 def counted_usage(turn: Turn) -> Usage | None:
@@ -334,7 +377,12 @@ def request_digest(model: str, messages: Sequence[Message]) -> str:
 
 def estimate(messages: Sequence[Message]) -> int:
     """Return about how many tokens a request has; rather too many."""
-    return int(sum(len(one.text) for one in messages) / _CHARACTERS_PER_TOKEN)
+    return tokens_of("".join(one.text for one in messages))
+
+
+def tokens_of(text: str) -> int:
+    """Return about how many tokens a text has; rather too many, also in scripts that have a token for each letter."""
+    return int(len(text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)
 
 
 def finish_of(turn: Turn) -> Finish:
@@ -365,5 +413,6 @@ def _refusal(raw: Mapping[str, Any]) -> bool:
         return False
 
 
-def _usage(value: Mapping[str, Any] | None) -> Usage | None:
-    return None if value is None else Usage.model_validate(value)
+def _turn_key(conversation: Conversation) -> str:
+    seen = _ITEMS.dump_json(tuple(conversation.items))
+    return f"{conversation.task.id}:{conversation.sample}:{hashlib.sha256(seen).hexdigest()[:32]}"

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict
 import ludus
 from ludus.evaluation.config import ModelSpec
 from ludus.generation.journal import Journal
-from ludus.generation.model import Budget, BudgetSpent, Message, Reply, Writer, open_writer
+from ludus.generation.model import Budget, BudgetSpent, Message, Reply, Writer, count_earlier, open_writer
 from ludus.generation.report import Spending, spending_of
 from ludus.protocol.errors import InvalidParams, LudusError
 from ludus.sandbox import Limits, RunResult, Sandbox, SandboxSettings, find_provider
@@ -127,6 +127,7 @@ async def generate_package(run: PackageRun) -> PackageReport:
     identity = {"command": "environment", "description": run.description, "model": run.model.model, "seed": run.seed}
     work = run.out.parent / f".{run.out.name}.generate"
     with Journal(work / JOURNAL, identity, resume=run.resume) as journal:
+        count_earlier(journal, run.budget)
         async with open_writer(
             run.model, journal, run.budget, concurrency=1, output_tokens=run.output_tokens, seed=run.seed
         ) as writer:
@@ -145,7 +146,7 @@ async def generate_package(run: PackageRun) -> PackageReport:
         shutil.rmtree(rejected, ignore_errors=True)
         rejected.parent.mkdir(parents=True, exist_ok=True)
         package.rename(rejected)
-    if stopped is None:
+    if kept:  # else what was paid for stays, and a run with --resume and more rounds goes on from it
         shutil.rmtree(work, ignore_errors=True)
     return PackageReport(
         name=run.out.name, kept=kept, rounds=tuple(rounds), spending=spending_of(run.budget, writer.name),
@@ -168,7 +169,7 @@ async def _rounds(run: PackageRun, writer: Writer, package: Path) -> tuple[list[
     try:
         for number in range(run.rounds):
             try:
-                reply = await writer.write(messages, number)
+                reply = await writer.write(messages, number, any_text=True)  # a check says how long it took
             except BudgetSpent as error:
                 return rounds, error.message
             failed = await _judged(run, provider, package, names, files, reply)

@@ -90,7 +90,9 @@ class Proposing:
         """
         if self._examples is None:
             self._examples = await asyncio.to_thread(self._read_examples)
-        replies = await ask_all(self._writer, [(number, self._messages(number, kept)) for number in numbers])
+        requests = [(number, self._messages(number, kept)) for number in numbers]
+        # What is kept depends on what the endpoint answered, so a resumed run can ask with other words.
+        replies = await ask_all(self._writer, requests, any_text=True)
         self.spent = next((one for one in replies if isinstance(one, BudgetSpent)), None)
         return [
             one
@@ -195,15 +197,17 @@ def quoted(value: Any) -> str:
     return text.replace("</", "<\\/")
 
 
-async def ask_all(writer: Writer, requests: Sequence[tuple[int, Sequence[Message]]]) -> list[Reply | LudusError]:
+async def ask_all(
+    writer: Writer, requests: Sequence[tuple[int, Sequence[Message]]], *, any_text: bool = False
+) -> list[Reply | LudusError]:
     """Return the replies to some requests, each with its number, in order; each that was paid for is in the journal.
 
-    A request that the budget does not allow gives a `BudgetSpent`.
+    A request that the budget does not allow gives a `BudgetSpent`. See `Writer.write` for `any_text`.
 
     Raises:
         LudusError: as `Writer.write`, except `BudgetSpent`.
     """
-    writing = (writer.write(messages, number) for number, messages in requests)
+    writing = (writer.write(messages, number, any_text=any_text) for number, messages in requests)
     found: list[Reply | LudusError] = []
     for one in await asyncio.gather(*writing, return_exceptions=True):
         if isinstance(one, BaseException) and (isinstance(one, FATAL) or not isinstance(one, LudusError)):

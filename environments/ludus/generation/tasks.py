@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from pydantic import BaseModel, ConfigDict
+
 from ludus.evaluation.config import ModelSpec
 from ludus.formats.tasks import Calibrated, Manifest, Mode, portable, write_tasks
 from ludus.formats.tasks import TaskRecord as Row
-from ludus.generation.candidates import Candidate, Kept, Rejected, Rejection, content_digest
+from ludus.generation.candidates import Candidate, Kept, Reason, Rejected, Rejection, content_digest
 from ludus.generation.duplicates import Duplicates, known_tasks
 from ludus.generation.journal import Journal
 from ludus.generation.model import Budget, BudgetSpent, MeteredPolicy, Writer, count_earlier, open_writer, output_option
@@ -292,7 +294,7 @@ class _Loop:
         keys = {one.task.id: f"{one.task.id}:{content_digest(whole_fields(one.task))}" for one in candidates}
         for one in candidates:
             if (known := self.journal.get("verdict", keys[one.task.id])) is not None:
-                found[one.task.id] = _read_verdict(known)
+                found[one.task.id] = _read_verdict(self.journal, known)
         left = [one for one in candidates if one.task.id not in found]
         for start in range(0, len(left), _MOST):
             judged = await self.judge.judge(left[start : start + _MOST])
@@ -340,13 +342,22 @@ class _Loop:
             (self.run.out / REJECTED).write_text(text, encoding="utf-8", errors="replace")
 
 
+class _Verdict(BaseModel):
+    """A verdict as the journal keeps it: a rejection, or a calibration of a kept task, if there was one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    reason: Reason | None = None
+    detail: str = ""
+    kept: Calibrated | None = None
+
+
 def _write_verdict(verdict: Rejection | Calibrated | None) -> dict[str, Any]:
     if isinstance(verdict, Rejection):
-        return {"reason": verdict.reason, "detail": verdict.detail}
-    return {"kept": None if verdict is None else verdict.model_dump()}
+        return _Verdict(reason=verdict.reason, detail=verdict.detail).model_dump(mode="json")
+    return _Verdict(kept=verdict).model_dump(mode="json")
 
 
-def _read_verdict(value: dict[str, Any]) -> Rejection | Calibrated | None:
-    if "reason" in value:
-        return Rejection(value["reason"], value["detail"])
-    return None if value["kept"] is None else Calibrated.model_validate(value["kept"])
+def _read_verdict(journal: Journal, value: Any) -> Rejection | Calibrated | None:
+    read = journal.read(_Verdict, value)
+    return read.kept if read.reason is None else Rejection(read.reason, read.detail)

@@ -38,7 +38,7 @@ from ludus.server.runtime.limits import ServerLimits
 from ludus.server.runtime.places import Places
 from ludus.server.runtime.recovery import Recovery
 from ludus.server.runtime.repeating import write_whole
-from ludus.server.runtime.seats import end_others, log_reward_of_match, seats_to_start, take_seats
+from ludus.server.runtime.seats import end_decided, end_others, log_reward_of_match, seats_to_start, take_seats
 from ludus.server.runtime.setup import EpisodeSetup
 from ludus.server.runtime.snapshots import Snapshots
 from ludus.server.runtime.startup import StartupHooks
@@ -243,6 +243,7 @@ class EpisodeHost(HostMethods):
                 self.worlds.begin(episode)
                 if self.journal is not None and origin is None:
                     write_whole(self.journal, episode, episode.started(params, params.key, digest, count, fork=False))
+            end_decided(episodes, self._end)
         self._started[published.name] += count
         return tuple(episodes)
 

@@ -115,6 +115,13 @@ def end_others(
             journal.append(Ended(other.id, EndReason.COMPLETED, None, entries))
 
 
+def end_decided(episodes: Sequence[Episode], end: EndEpisode) -> None:
+    """End the episodes of matches that ended in their setup, where scripted opponents may move first."""
+    for episode in episodes:
+        if episode.match is not None and episode.match.finished and episode.end_reason is None:
+            end(episode, EndReason.COMPLETED, None)
+
+
 def by_match(episodes: Sequence[Episode]) -> list[list[Episode]]:
     """Return episodes grouped by match, in the order of their seats; one without a match is alone."""
     groups: dict[object, list[Episode]] = {}

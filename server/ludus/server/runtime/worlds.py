@@ -19,7 +19,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 from ludus.protocol import episodes as e
@@ -76,6 +76,8 @@ class Worlds:
         self._journal = journal
         self._worlds: dict[str, World] = {}
         self._owned = Counter[str]()
+        self._promised = Counter[str]()
+        """The worlds that are being made, by owner; they count, so that requests at the same time keep the limit."""
         self._bytes = 0
 
     def __iter__(self) -> Iterator[str]:
@@ -98,15 +100,18 @@ class Worlds:
             WorldNotFound, WorldVersionNotFound, WorldBusy, WorldMismatch: the start cannot have the world.
             CapacityError: there is no room for new worlds.
         """
-        stays = await self._reserve(published, split, task, params, principal)
-        try:
-            yield stays
-        finally:
-            for stay in stays:
-                if stay is not None and stay.world.writer == _STARTING:  # it did not begin
-                    stay.world.writer = None
-                    if stay.world.id not in self._worlds:
-                        self._drop_states(stay.world)
+        choice = params.world
+        makes = choice is not None and (choice.id is None or choice.branch)
+        with self._promise(principal.name, params.count if makes else 0):
+            stays = await self._reserve(published, split, task, params, principal)
+            try:
+                yield stays
+            finally:
+                for stay in stays:
+                    if stay is not None and stay.world.writer == _STARTING:  # it did not begin
+                        stay.world.writer = None
+                        if stay.world.id not in self._worlds:
+                            self._drop_states(stay.world)
 
     async def _reserve(
         self, published: Published, split: str, task: Any, params: e.StartParams, principal: Principal
@@ -123,7 +128,7 @@ class Worlds:
             tasks=replace_surrogates(str(user_code.call(published.worlds.world_of, task))), size=count,
         )  # fmt: skip
         if choice.id is None:
-            self._admit(principal.name, count)
+            self._admit(principal.name)
             return [Stay(World(self._new_id(), made, writer=_STARTING)) for _ in range(count)]
         world = self._owned_by(choice.id, principal)
         if (why := _differs(world.made, made)) is not None:
@@ -199,10 +204,11 @@ class Worlds:
     async def branch(self, params: w.BranchWorldParams, principal: Principal, digest: bytes) -> w.BranchWorldResult:
         """Make branches of a world."""
         world = self._owned_by(params.world, principal)
-        branches = await self._branches(world, params.version, principal, params.count)
-        for branch in branches:
-            self._add(branch)
-            self._append(branch, branch.versions[0], made=branch.made, key=params.key, request=digest)
+        with self._promise(principal.name, params.count):
+            branches = await self._branches(world, params.version, principal, params.count)
+            for branch in branches:
+                self._add(branch)
+                self._append(branch, branch.versions[0], made=branch.made, key=params.key, request=digest)
         return w.BranchWorldResult(worlds=tuple(map(self._info, branches)))
 
     def reset(self, params: w.ResetWorldParams, principal: Principal, digest: bytes) -> w.ResetWorldResult:
@@ -287,7 +293,7 @@ class Worlds:
     async def _branches(self, world: World, version: int | None, principal: Principal, count: int) -> Sequence[World]:
         """Return new worlds with the state of a version, which are not added yet."""
         state = _version_of(world, world.last if version is None else version)
-        self._admit(principal.name, count)
+        self._admit(principal.name)
         old = world.made
         made = WorldMade(
             owner=principal.name, environment=old.environment, environment_version=old.environment_version,
@@ -295,16 +301,33 @@ class Worlds:
         )  # fmt: skip
         branches = [World(self._new_id(), made) for _ in range(count)]
         world.used = time.time()
-        for branch in branches:
-            if not await self._snapshots.in_lane(
-                branch.id, self._snapshots.store.share, world.id, branch.id, [state.digest]
-            ):
-                raise WorldVersionNotFound(_gone(world, state.number), world=world.id)
-            branch.last, branch.versions[0] = 0, Version(0, state.digest, state.size, world.used)
+        try:
+            for branch in branches:
+                if not await self._snapshots.in_lane(
+                    branch.id, self._snapshots.store.share, world.id, branch.id, [state.digest]
+                ):
+                    raise WorldVersionNotFound(_gone(world, state.number), world=world.id)
+                branch.last, branch.versions[0] = 0, Version(0, state.digest, state.size, world.used)
+        except BaseException:
+            for branch in branches:
+                self._drop_states(branch)
+            raise
         return branches
 
-    def _admit(self, owner: str, count: int) -> None:
-        if self._owned[owner] + count > self._limits.max_worlds:
+    @contextmanager
+    def _promise(self, owner: str, count: int) -> Iterator[None]:
+        """Count worlds that are being made, until the block is left; then `_add` has counted those that were made."""
+        self._promised[owner] += count
+        try:
+            yield
+        finally:
+            self._promised[owner] -= count
+            if not self._promised[owner]:
+                del self._promised[owner]
+
+    def _admit(self, owner: str) -> None:
+        """Refuse the worlds that are promised, if they are too many."""
+        if self._owned[owner] + self._promised[owner] > self._limits.max_worlds:
             raise CapacityError(
                 f"this token has {self._owned[owner]} worlds, and may have {self._limits.max_worlds}; delete some",
                 limit="max_worlds",
