@@ -7,8 +7,8 @@ How this works:
 * A seat whose move it is not waits here, in this process, until another seat has acted (`Table`), and not in a call of
   the environment, so that waiting costs no steps and no time limit of a call. Then it calls the tool `wait` once, which
   shows what the others did. With `self_play.waiting = "policy"`, the policy calls that tool itself.
-* A match counts as a whole. If one seat fails, or a time limit of the trainer stops it, there is no winner: the rollouts
-  of all its seats are unscored, and the match is played again.
+* A match counts as a whole. If one seat fails, or a time limit of the trainer stops it, there is no winner: all its
+  seats are unscored, and the match is played again.
 """
 
 from __future__ import annotations
