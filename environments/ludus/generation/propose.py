@@ -31,7 +31,7 @@ _LONGEST: Final = 4_000
 _VARIETY: Final = (
     "Make each task unlike the examples in its subject.",
     "Make each task somewhat harder than the examples, but still with exactly one right result.",
-    "Write for somebody who works in a trade or an office, with details from there.",
+    "Write for a user who works in a trade or an office, with details from there.",
     "Write for a curious student, with details from science or history.",
     "Vary the sizes, names and numbers widely; avoid round and popular values.",
     "Look for cases at the edges of what the environment allows.",

@@ -140,8 +140,8 @@ def figures_of(proposed: int, rejected: Sequence[Rejected], calibrated: bool) ->
 
 def counts_of(rejected: Sequence[Rejected]) -> tuple[dict[Reason, int], dict[Reason, int]]:
     """Return how many candidates were rejected for each reason, and how many replies held none."""
-    counts = Counter(one.rejection.reason for one in rejected)
-    replies = {reason: counts[reason] for reason in _REPLIES if counts[reason]}
+    counts: Counter[Reason] = Counter(one.rejection.reason for one in rejected)
+    replies: dict[Reason, int] = {reason: counts[reason] for reason in _REPLIES if counts[reason]}
     return {reason: count for reason, count in counts.items() if reason not in _REPLIES}, replies
 
 

@@ -200,13 +200,13 @@ class Filling:
         return found
 
 
-_OPERATIONS: Final[Mapping[type[ast.AST], Callable[..., Any]]] = {
+_OPERATIONS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.USub: operator.neg,
     ast.UAdd: operator.pos, ast.Not: operator.not_, ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt,
     ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
 }  # fmt: skip
-_FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "min": min, "max": max, "abs": abs, "round": round, "len": len, "int": int, "str": str,
 }  # fmt: skip
 _LARGEST: Final = 10**60
