@@ -139,7 +139,8 @@ def ours(case: Case) -> None:
     import torch
     from safetensors.torch import load_file, save_file
 
-    from ludus.trainer.config import EnvironmentConfig, ModelConfig, OptimizerConfig, ParallelConfig, TrainConfig
+    from ludus.trainer.config import EnvironmentConfig, ModelConfig, ParallelConfig, TrainConfig
+    from ludus.trainer.config_learning import OptimizerConfig
     from ludus.trainer.learning.learner import Learner
     from ludus.trainer.learning.losses import policy_objective
     from ludus.trainer.learning.model import load_model

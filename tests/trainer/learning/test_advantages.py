@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ludus.trainer.config import AdvantageConfig
+from ludus.trainer.config_learning import AdvantageConfig
 from ludus.trainer.errors import LearningError
 from ludus.trainer.learning.advantages import (
     group_advantages,

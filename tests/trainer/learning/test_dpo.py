@@ -17,7 +17,7 @@ from ludus.protocol.items import Item, text_message, to_json
 from ludus.protocol.rewards import Reward
 from ludus.protocol.trajectory import Failure, Trajectory
 from ludus.rendering import Renderer
-from ludus.trainer.config import DpoConfig
+from ludus.trainer.config_learning import DpoConfig
 from ludus.trainer.errors import ConfigError
 from ludus.trainer.learning.dpo import Pair, preference_batch, preference_pairs, train_dpo
 from ludus.trainer.learning.learner import Learner

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3
 
 from ludus.protocol.episodes import TaskRow
 from ludus.protocol.trajectory import Trajectory
-from ludus.trainer.config import OptimizerConfig
+from ludus.trainer.config_learning import OptimizerConfig
 from ludus.trainer.errors import LearningError
 from ludus.trainer.learning import packing
 from ludus.trainer.learning.learner import Learner, scheduled_rate

@@ -20,7 +20,7 @@ from ludus.protocol.items import CallItem, Item, OutputItem, text_message, to_js
 from ludus.protocol.rewards import Reward
 from ludus.protocol.trajectory import Failure, Trajectory
 from ludus.rendering import Renderer
-from ludus.trainer.config import DpoConfig, SftConfig
+from ludus.trainer.config_learning import DpoConfig, SftConfig
 from ludus.trainer.errors import ConfigError
 from ludus.trainer.learning.dpo import preference_pairs
 from ludus.trainer.learning.losses import Tokens, linear_objective

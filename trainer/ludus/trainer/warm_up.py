@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol
 
 from ludus.rendering import Renderer
-from ludus.trainer.config import DpoConfig, SftConfig, TrainConfig
+from ludus.trainer.config import TrainConfig
+from ludus.trainer.config_learning import DpoConfig, SftConfig
 from ludus.trainer.errors import TrainerError
 from ludus.trainer.learning.dpo import preference_pairs
 from ludus.trainer.learning.sft import EpisodeSamples, demonstrations, own_episodes, sft_batches

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ludus.trainer.config import EnvironmentConfig, ModelConfig, OptimizerConfig, ParallelConfig, TrainConfig
+from ludus.trainer.config import EnvironmentConfig, ModelConfig, ParallelConfig, TrainConfig
+from ludus.trainer.config_learning import OptimizerConfig
 from ludus.trainer.doctor.context import Context
 from ludus.trainer.learning.learner import Learner
 from ludus.trainer.learning.model import load_model

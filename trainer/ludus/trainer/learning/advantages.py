@@ -13,7 +13,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from ludus.trainer.config import AdvantageConfig
+from ludus.trainer.config_learning import AdvantageConfig
 from ludus.trainer.errors import LearningError
 
 

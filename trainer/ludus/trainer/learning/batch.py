@@ -11,7 +11,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from ludus.trainer.config import AdvantageConfig, TrainConfig
+from ludus.trainer.config import TrainConfig
+from ludus.trainer.config_learning import AdvantageConfig
 from ludus.trainer.learning.advantages import (
     group_advantages,
     monte_carlo_advantages,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice, permutations
 
 from ludus.rendering import Renderer
-from ludus.trainer.config import DpoConfig
+from ludus.trainer.config_learning import DpoConfig
 from ludus.trainer.errors import ConfigError
 from ludus.trainer.learning.learner import Learner
 from ludus.trainer.learning.losses import linear_objective

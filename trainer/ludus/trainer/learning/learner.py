@@ -42,7 +42,8 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ludus.trainer.config import OptimizerConfig, TrainConfig
+from ludus.trainer.config import TrainConfig
+from ludus.trainer.config_learning import OptimizerConfig
 from ludus.trainer.errors import LearningError
 from ludus.trainer.learning.attention import Kind, Layout, choose
 from ludus.trainer.learning.batch import split_minibatches

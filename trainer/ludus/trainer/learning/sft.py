@@ -14,7 +14,7 @@ from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import ParseError
 from ludus.protocol.trajectory import Trajectory, latest
 from ludus.rendering import Renderer
-from ludus.trainer.config import SftConfig
+from ludus.trainer.config_learning import SftConfig
 from ludus.trainer.errors import ConfigError
 from ludus.trainer.learning.losses import aggregation_weights
 from ludus.trainer.samples import RolloutGroup, Sample, TrainBatch, TrainSample

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ludus.client.driver import Driver, continue_in
 from ludus.client.seeds import derive_seed
-from ludus.trainer.config import MonteCarloConfig
+from ludus.trainer.config_learning import MonteCarloConfig
 from ludus.trainer.samples import Rollout
 
 if TYPE_CHECKING:
