@@ -3,10 +3,10 @@
     python benchmarks/environments.py [--tasks 20] [--only NAME…] [--quick] [--json FILE] [--write]
 
 Each environment is served by a process of its own and played over the channel. `--write` puts the table into
-docs/environments.md. Times are medians: the CPU time of the server's process for a start with one step and for listing
-tasks, and the time until the client has an answer. An environment with sandboxes computes mostly in other processes, so
-only that time says what its episodes cost. The memory of an episode is the growth of the process over 100 open ones,
-divided by 100.
+docs/environments.md; with `--only`, the rows of the other environments stay as they are. Times are medians: the CPU
+time of the server's process for a start with one step and for listing tasks, and the time until the client has an
+answer. An environment with sandboxes computes mostly in other processes, so only that time says what its episodes cost.
+The memory of an episode is the growth of the process over 100 open ones, divided by 100.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import random
 import re
 import statistics
 import time
+from collections.abc import Collection
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final
@@ -133,26 +134,35 @@ async def measure(name: str, tasks: int) -> dict[str, Any]:
         await process.wait()
 
 
-def table(found: dict[str, dict[str, Any]]) -> str:
-    """Return the Markdown table."""
-    lines = [
-        "| environment | oracle | random | gives up | CPU, start and step | start | step | 10,000 rows | an open one |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for name, one in found.items():
-        rewards = ["–" if one[key] is None else f"{one[key]:.2f}" for key in ("oracle", "random", "nothing")]
-        lines.append(
-            f"| `{name}` | {' | '.join(rewards)} | {one['cpu_ms']:.1f} ms | {one['start_ms']:.1f} ms | "
-            f"{one['step_ms']:.1f} ms | {one['listing_seconds']:.2f} s | {max(0.0, one['open_kib']):.0f} KiB |"
-        )
-    return "\n".join(lines)
+HEAD: Final = (
+    "| environment | oracle | random | gives up | CPU, start and step | start | step | 10,000 rows | an open one |",
+    "|---|---|---|---|---|---|---|---|---|",
+)
 
 
-def write(found: dict[str, dict[str, Any]]) -> None:
-    """Put the table into the page of the documentation."""
-    text = PAGE.read_text("utf-8")
+def row(name: str, one: dict[str, Any]) -> str:
+    """Return an environment's row of the Markdown table."""
+    rewards = ["–" if one[key] is None else f"{one[key]:.2f}" for key in ("oracle", "random", "nothing")]
+    return (
+        f"| `{name}` | {' | '.join(rewards)} | {one['cpu_ms']:.1f} ms | {one['start_ms']:.1f} ms | "
+        f"{one['step_ms']:.1f} ms | {one['listing_seconds']:.2f} s | {max(0.0, one['open_kib']):.0f} KiB |"
+    )
+
+
+def written(text: str, found: dict[str, dict[str, Any]], names: Collection[str]) -> str:
+    """Return the text of the page with rows of the environments that were measured, sorted by name.
+
+    Args:
+        text: the text.
+        found: what was measured.
+        names: the environments that there are; those that were not measured keep the rows that they have.
+    """
     begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-    PAGE.write_text(f"{text[:begin]}\n{table(found)}\n{text[end:]}", "utf-8")
+    rows = {one[1]: one[0] for one in re.finditer(r"^\| `(\w+)` \|.*$", text[begin:end], re.MULTILINE)}
+    rows = {name: one for name, one in rows.items() if name in names}
+    rows |= {name: row(name, one) for name, one in found.items()}
+    lines = "\n".join([*HEAD, *(rows[name] for name in sorted(rows))])
+    return f"{text[:begin]}\n{lines}\n{text[end:]}"
 
 
 def main() -> None:
@@ -167,9 +177,9 @@ def main() -> None:
     found: dict[str, dict[str, Any]] = {}
     for name in options.only or built_in():
         found[name] = asyncio.run(measure(name, 3 if options.quick else options.tasks))
-        print(table({name: found[name]}).splitlines()[-1], flush=True)
+        print(row(name, found[name]), flush=True)
     if options.write:
-        write(found)
+        PAGE.write_text(written(PAGE.read_text("utf-8"), found, built_in()), "utf-8")
     if options.json is not None:
         options.json.write_text(json.dumps({"environments": found, "bars": BARS}))
 

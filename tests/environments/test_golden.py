@@ -76,6 +76,7 @@ async def test_an_oracle_sees_and_earns_what_was_recorded_for_this_version(
     assert found == golden, f"{name} behaves differently: raise its version, and record it"
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.skipif(not RECORDS, reason="records only if LUDUS_RECORD_GOLDEN is set")
 async def test_record(player: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(SECRET_VARIABLE, raising=False)

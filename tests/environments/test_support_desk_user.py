@@ -8,6 +8,7 @@ import os
 import random
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -21,7 +22,7 @@ from ludus.environments.support_desk import SupportDesk
 from ludus.environments.support_desk.cases import Case
 from ludus.environments.support_desk.desk import Desk, is_settled, open_store
 from ludus.environments.support_desk.environment import case_of, make_task
-from ludus.environments.support_desk.kinds import IDENTITY, OWNER, Level
+from ludus.environments.support_desk.kinds import IDENTITY, OWNER, Decision, Level, grant, refuse
 from ludus.environments.support_desk.model_user import (
     KEY_VARIABLE,
     MODEL_VARIABLE,
@@ -243,12 +244,46 @@ def test_a_choice_gets_no_yes(talk: Any) -> None:
 
 
 def test_a_change_of_mind_comes_once_with_the_first_proposal(talk: Any) -> None:
-    one = talk(case_with(lambda case: case.requests[0].change and case.requests[0].kind.name == "shop/address"))
+    one = talk(
+        case_with(
+            lambda case: (
+                case.requests[0].change and case.requests[0].kind.name == "shop/address" and outcome(case) == "granted"
+            )
+        )
+    )
     first = one.request.kind.decide(one.case.policy, one.request.owner, one.request.ask, one.request.ask.wish)
     one.say(ASK_IDENTITY)
     assert one.say(proposal(one.request, first.arguments, {})).startswith(one.request.change.says)
     assert one.say(proposal(one.request, first.arguments, {})).startswith("No, that is not what I want.")
     assert one.say(proposal(one.request, one.request.decision.arguments, {})).startswith("Yes")
+
+
+@pytest.mark.parametrize("wanted", ["granted", "refused", "escalated"])
+def test_a_user_changes_the_wish_whatever_the_policy_decides(wanted: str) -> None:
+    case = case_with(lambda case: case.requests[0].change and outcome(case) == wanted)
+    [request] = case.requests
+    assert request.change is not None
+    decision = request.kind.decide(case.policy, request.owner, request.ask, request.change.wish)
+    assert decision == request.decision
+
+
+@pytest.mark.parametrize("at", range(12))
+def test_before_anything_is_settled_no_answer_depends_on_what_the_policy_decides(talk: Any, at: int) -> None:
+    case = case_of(make_task("train", ["medium"], at))
+    [request] = case.requests
+    messages = [
+        ASK_IDENTITY,
+        "I have escalated this. They answer in 5 working days.",
+        "I have escalated this.",
+        *["Unfortunately that is not possible: the last day was 2026-01-01."] * 3,
+        "Unfortunately that is not possible.",
+        *[f"{proposal(request, {}, {**request.ask.wish, **request.wish})} It takes 5 working days."] * 3,
+    ]
+    heard = []
+    for decision in (refuse("WINDOW", "2026-01-01"), Decision("escalated", "fraud", {}, (5,)), grant(5)):
+        one = talk(replace(case, requests=(replace(request, decision=decision),)))
+        heard.append([one.opening, *map(one.say, messages)])
+    assert heard[0] == heard[1] == heard[2]
 
 
 def test_a_user_insists_and_then_gives_in(talk: Any) -> None:

@@ -161,12 +161,17 @@ class _Maker:
         return None
 
     def changed(self, request: Request) -> Request:
-        """Return the request with the change of mind, if it has one and both wishes are granted."""
-        change = request.ask.change
-        if change is None or request.decision.outcome != "granted":
+        """Return the request with the change of mind, if it has one and the policy decides alike about both wishes.
+
+        So a change of mind says nothing about the decision. What is refused or escalated has the same figures for both.
+        """
+        change, before = request.ask.change, request.decision
+        if change is None:
             return request
         decision = request.kind.decide(self.policy, request.owner, request.ask, change.wish)
-        if decision.outcome != "granted":
+        if (decision.outcome, decision.code) != (before.outcome, before.code):
+            return request
+        if decision.outcome != "granted" and decision.figures != before.figures:
             return request
         return _with(request, decision=decision, change=change)
 

@@ -271,9 +271,10 @@ class User:
             if found := list(dict.fromkeys(one for one in found if one)):
                 return found
         if message.escalates:
-            return ["All right.", *self._question("escalated", "In how many working days will I hear from them?")]
+            days = "In how many working days will I hear from them?"
+            return ["All right.", *([] if message.facts.numbers else self._question(days))]
         if message.refuses:
-            return self._refused()
+            return self._refused(message)
         return []
 
     def _consider(self, standing: Standing, message: Reading) -> str:
@@ -295,7 +296,7 @@ class User:
             standing.changed, standing.wish = True, {**standing.wish, **request.change.wish}
             return request.change.says
         standing.consents.append(message)
-        return " ".join(["Yes, please do that.", *self._question("granted", request.ask.question, standing)])
+        return " ".join(["Yes, please do that.", *self._question(request.ask.question, standing)])
 
     def _wanted(self, standing: Standing, name: str) -> str:
         standing.asked.add(name)
@@ -303,21 +304,25 @@ class User:
             return standing.request.change.says
         return standing.request.ask.says.get(name, "")
 
-    def _refused(self) -> list[str]:
+    def _refused(self, message: Reading) -> list[str]:
         for standing in self.standings[: self.known]:
             if standing.pushes and not (self._settled(standing.request.id) and standing.informed == 1.0):
                 standing.pushes -= 1
                 return [self._rng.choice(_INSIST)]
-        ask = "But tell me why: which date, number or price is it about?"
-        return [self._rng.choice(_GIVE_IN), *self._question("refused", ask)]
+        facts, ask = message.facts, "But tell me why: which date, number or price is it about?"
+        return [self._rng.choice(_GIVE_IN), *([] if facts.dates | facts.numbers else self._question(ask))]
 
-    def _question(self, outcome: str, text: str, standing: Standing | None = None) -> list[str]:
-        """Return the user's question, once for each request whose facts are missing."""
-        for one in [standing] if standing else self.standings[: self.known]:
-            if not one.questioned and (one.informed < 1.0 or one.request.decision.outcome != outcome):
-                one.questioned = True
-                return [text]
-        return []
+    def _question(self, text: str, standing: Standing | None = None) -> list[str]:
+        """Return the user's question, once for each request, by default the last one.
+
+        Whether it comes depends on what the message says, never on whether that is right: an agent that announces a
+        decision to see whether the user has questions learns nothing.
+        """
+        one = standing or self.standings[self.known - 1]
+        if one.questioned:
+            return []
+        one.questioned = True
+        return [text]
 
     # What comes next
 
