@@ -65,6 +65,11 @@ async def test_a_method_needs_its_scope(
         "episodes/close": {"episode": episode},
         "groups/score": {"group": group, "candidates": {}, "key": "x"},
         "outcomes/report": {"environment": "workshop", "split": "train", "outcomes": [], "key": "x"},
+        "worlds/list": {},
+        "worlds/get": {"world": "w"},
+        "worlds/branch": {"world": "w", "key": "x"},
+        "worlds/reset": {"world": "w", "version": 0, "key": "x"},
+        "worlds/delete": {"world": "w"},
     }
     for name, scopes in (("reader", {"tasks:read"}), ("player", {"tasks:read", "episodes:run"})):
         peer = connect(wire, guarded, tokens[name])

@@ -36,8 +36,21 @@ async def test_an_unscored_step_makes_the_total_unscored(peer: Peer) -> None:
 # ── common rules ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def valid_params(started: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Params of every method that a server would accept."""
+async def ended_world(peer: Peer) -> str:
+    """Return the id of a world in which no episode plays."""
+    started = await peer.call("episodes/start", environment="shop", split="train", world={}, key="shop")
+    [episode] = started["episodes"]
+    await peer.call("episodes/close", episode=episode["episode"])
+    return str(episode["world"]["id"])
+
+
+def valid_params(started: dict[str, Any], kept: str) -> dict[str, dict[str, Any]]:
+    """Params of every method that a server would accept.
+
+    Args:
+        started: the result of a start.
+        kept: a world in which no episode plays.
+    """
     where = {"environment": "workshop", "split": "train"}
     episode = started["episodes"][0]["episode"]
     return {
@@ -55,13 +68,18 @@ def valid_params(started: dict[str, Any]) -> dict[str, dict[str, Any]]:
         "outcomes/report": {**where, "outcomes": [], "key": "o"},
         "episodes/grade": {"episode": episode, "answer": "", "key": "b"},
         "episodes/close": {"episode": episode},
+        "worlds/list": {},
+        "worlds/get": {"world": kept},
+        "worlds/branch": {"world": kept, "key": "c"},
+        "worlds/reset": {"world": kept, "version": 0, "key": "d"},
+        "worlds/delete": {"world": kept},
     }
 
 
 @pytest.mark.requirement("MTH-1", "MTH-3", "VER-1", "NEG-8")
 async def test_every_method_answers_minimal_params_with_a_result_that_the_schema_knows(peer: Peer) -> None:
     started = await peer.call("episodes/start", environment="workshop", split="train", key="k")
-    asked = valid_params(started)
+    asked = valid_params(started, await ended_world(peer))
     assert {"dev.ludus/" + method for method in asked} == OPENRPC.keys()
     for method, params in asked.items():
         await peer.call(method, **params)
@@ -104,7 +122,7 @@ async def test_params_that_do_not_fit_are_refused_by_name_and_change_nothing(pee
     started = await peer.call("episodes/start", environment="workshop", split="train", key="k")
     episode = started["episodes"][0]["episode"]
     before = await peer.info(episode)
-    for method, params in valid_params(started).items():
+    for method, params in valid_params(started, await ended_world(peer)).items():
         schema = SCHEMA["$defs"][OPENRPC["dev.ludus/" + method]["x-params"]]
         wrong: list[tuple[str, dict[str, Any]]] = [("surprise", {**params, "surprise": 1})]
         for field in schema.get("required", ()):

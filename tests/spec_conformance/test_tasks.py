@@ -16,7 +16,7 @@ TRAIN: dict[str, Any] = {"environment": "workshop", "split": "train"}
 @pytest.mark.requirement("ENV-1", "ENV-2", "TASK-5")
 async def test_every_environment_is_listed_once_with_its_tools_and_splits(peer: Peer) -> None:
     listed = (await peer.call("environments/list"))["environments"]
-    assert sorted(one["name"] for one in listed) == ["faulty", "plain", "workshop"]
+    assert sorted(one["name"] for one in listed) == ["faulty", "plain", "shop", "workshop"]
     workshop = next(one for one in listed if one["name"] == "workshop")
     names = [tool["name"] for tool in workshop["tools"]]
     assert len(names) == len(set(names))

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from kept_world import Shop
+
 from ludus.server import (
     Candidate,
     Environment,
@@ -240,4 +242,4 @@ class Faulty(Environment[Piece]):
         return Result("fine", reward=1.0)
 
 
-WORLD = (Workshop, Plain, Faulty)
+WORLD = (Workshop, Plain, Faulty, Shop)

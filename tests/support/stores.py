@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -74,8 +74,11 @@ class SqliteStore:
             database.execute("UPDATE batches SET at = at - ?", (seconds,))
 
     def parts(self) -> Counter[str]:
-        found = self._snapshots.iterdir() if self._snapshots.is_dir() else ()
-        return Counter({folder.name: len(list(folder.iterdir())) for folder in found})
+        found: Counter[str] = Counter()
+        for folder in self._snapshots.iterdir() if self._snapshots.is_dir() else ():
+            with suppress(FileNotFoundError):  # the server removes folders meanwhile
+                found[folder.name] = len(list(folder.iterdir()))
+        return found
 
     def spoil_parts(self, episode: str) -> None:
         for path in (self._snapshots / episode).iterdir():

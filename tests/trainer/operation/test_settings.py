@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.trainer.config import Section, TrainConfig
+from ludus.trainer.config import TrainConfig
+from ludus.trainer.config_base import Section
 from ludus.trainer.errors import ConfigError, TrainerError
 from ludus.trainer.settings import EXAMPLE, config_toml, read_config, write_config
 
