@@ -8,10 +8,23 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-from collections.abc import Callable
-from typing import Final, Literal, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from typing import Final, Literal, NamedTuple, Protocol, TypeVar
+
+
+class Identified(Protocol):
+    """A problem that knows its identity."""
+
+    @property
+    def identity(self) -> str:
+        """A text that is equal for two problems exactly if they are the same."""
+        ...
+
 
 ProblemT = TypeVar("ProblemT")
+IdentifiedT = TypeVar("IdentifiedT", bound=Identified)
+LevelT = TypeVar("LevelT")
 SplitName = Literal["train", "validation", "test"]
 SPLITS: Final[tuple[SplitName, ...]] = ("train", "validation", "test")
 SECRET_VARIABLE: Final = "LUDUS_TEST_SECRET"
@@ -81,3 +94,26 @@ def draw(
         problem = make(rng)
         if split_of(identity(problem)) == split:
             return problem
+
+
+def different_problems(
+    number: int, levels: Sequence[LevelT], draw_at: Callable[[int, LevelT], IdentifiedT], known: Iterable[IdentifiedT]
+) -> list[IdentifiedT]:
+    """Return problems of which none is there twice, or among those that are known; the levels take turns.
+
+    Args:
+        number: how many.
+        levels: the levels of difficulty.
+        draw_at: draws the candidate of a place and a level; places count from 0.
+        known: problems to leave out.
+    """
+    seen = {problem.identity for problem in known}
+    found: list[IdentifiedT] = []
+    for place in count():
+        if len(found) == number:
+            break
+        problem = draw_at(place, levels[len(found) % len(levels)])
+        if problem.identity not in seen:
+            seen.add(problem.identity)
+            found.append(problem)
+    return found

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Mapping, Sequence
 from functools import cache, partial
-from itertools import count
 from typing import Final, NamedTuple
 
 from ludus.environments._dice import Dice
-from ludus.environments._partition import FreshTests, SplitName, digest, fresh_tests, split_of
+from ludus.environments._partition import FreshTests, SplitName, different_problems, digest, fresh_tests, split_of
 from ludus.environments.algebra.exploits import messages
 from ludus.environments.algebra.grading import Form, is_answer, said_in
 from ludus.environments.algebra.topics import DIFFICULTIES, TOPICS, Difficulty, Drawn
@@ -101,17 +100,12 @@ def _tasks(split: SplitName, difficulties: Sequence[Difficulty], fresh: FreshTes
 @cache
 def held_out(split: SplitName, difficulties: Sequence[Difficulty], fresh: FreshTests | None) -> Sequence[Problem]:
     """Return different problems of a split; fresh ones differ from those that everybody can compute as well."""
-    seen = {problem.identity for problem in held_out(split, difficulties, None)} if fresh else set()
-    found: list[Problem] = []
-    for place in count():
-        if len(found) == COUNTS[split]:
-            break
-        difficulty = difficulties[len(found) % len(difficulties)]
-        problem = draw_problem(f"{split}:{fresh.secret if fresh else ''}:{difficulty}:{place}", split, difficulty)
-        if problem.identity not in seen:
-            seen.add(problem.identity)
-            found.append(problem)
-    return found
+
+    def draw_at(place: int, difficulty: Difficulty) -> Problem:
+        return draw_problem(f"{split}:{fresh.secret if fresh else ''}:{difficulty}:{place}", split, difficulty)
+
+    known = held_out(split, difficulties, None) if fresh else ()
+    return different_problems(COUNTS[split], difficulties, draw_at, known)
 
 
 def _held_out_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> AlgebraProblem:

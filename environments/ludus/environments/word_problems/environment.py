@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache, partial
-from itertools import count
 from typing import Final
 
-from ludus.environments._partition import FreshTests, SplitName, fresh_tests
+from ludus.environments._partition import FreshTests, SplitName, different_problems, fresh_tests
 from ludus.environments.word_problems.answers import read_answer
 from ludus.environments.word_problems.exploits import messages
 from ludus.environments.word_problems.problems import Problem, draw_problem
@@ -61,18 +60,13 @@ def _tasks(split: SplitName, difficulties: Sequence[Difficulty], fresh: FreshTes
 @cache
 def _problems(split: SplitName, difficulties: Sequence[Difficulty], fresh: FreshTests | None) -> Sequence[Problem]:
     """Return different problems; fresh ones differ from those that everybody can compute as well."""
-    seen = {problem.identity for problem in _problems(split, difficulties, None)} if fresh else set()
-    found: list[Problem] = []
-    for place in count():
-        if len(found) == COUNTS[split]:
-            break
-        difficulty = difficulties[len(found) % len(difficulties)]
+
+    def draw_at(place: int, difficulty: Difficulty) -> Problem:
         stream = f"word_problems:{split}:{fresh.secret if fresh else ''}:{difficulty}:{place}"
-        problem = draw_problem(stream, split, difficulty)
-        if problem.identity not in seen:
-            seen.add(problem.identity)
-            found.append(problem)
-    return found
+        return draw_problem(stream, split, difficulty)
+
+    known = _problems(split, difficulties, None) if fresh else ()
+    return different_problems(COUNTS[split], difficulties, draw_at, known)
 
 
 def _held_out_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> WordProblem:
