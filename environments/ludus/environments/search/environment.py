@@ -32,7 +32,7 @@ from ludus.server import Environment, Private, Result, Split, Task, ToolError, t
 COUNTS: Final[Mapping[SplitName, int]] = {"validation": 300, "test": 300}
 """The number of tasks of the splits that end. Training never does."""
 
-TRAINING_QUESTIONS: Final = 200
+TRAINING_QUESTIONS: Final = 300
 """The questions of a level about one training world."""
 INTERLEAVED: Final = 4
 """The training worlds that take turns, until their questions are used up."""
@@ -121,7 +121,7 @@ def _splits(*difficulties: Difficulty) -> dict[str, Split[SearchTask]]:
 class Search(Environment[SearchTask]):
     """Answer a question that takes several pages of a generated encyclopedia, and cite the pages that prove it."""
 
-    version = "0.1.0"
+    version = "0.2.0"
     splits = _splits(*DIFFICULTIES)
     variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
     reward_range = (0.0, 1.0)

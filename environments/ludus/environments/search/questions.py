@@ -18,8 +18,8 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final, Literal, TypeVar
+from functools import cached_property, lru_cache
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from ludus.environments._partition import digest
 from ludus.environments.search.world import KINDS, RELATIONS, Entity, Graph, Kind, Layout, Relation
@@ -69,14 +69,15 @@ COMPARISONS: Final[Mapping[str, tuple[str, str]]] = {
 }
 """What the greater and the lesser of two entities is asked by."""
 
+_OFFICES, _EXTREMES, _COMPARISONS = tuple(OFFICES), tuple(EXTREMES), tuple(COMPARISONS)
+_FORWARD: Final = {kind: tuple(one for one in OF_KIND[kind] if one.to_entity) for kind in KINDS}
 _YEARS: Final = tuple(relation for relation in RELATIONS.values() if relation.target == "year")
 _PLURALS: Final[Mapping[Kind, str]] = {listing.kind: listing.plural for listing in LISTINGS}
 _WORD: Final = re.compile(r"[a-z0-9]+")
 _TRIES: Final = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """A description that exactly one entity fits.
 
     Attributes:
@@ -143,6 +144,23 @@ class QuestionMaker:
         self._events = [(one, entity) for one in _YEARS for entity in graph.facts[one.name]]
         self._recent = [event for event in self._events if graph.facts[event[0].name][event[1]] > PRESENT - 80]
 
+    @cached_property
+    def _linked(self) -> list[tuple[int, Kind, list[tuple[Relation, int, list[int]]]]]:
+        """The entities of which two facts or more hold for others as well, with these facts and whom they hold for."""
+        facts, subjects = self._graph.facts, self._graph.subjects
+        found = []
+        for kind, members in self._graph.kinds.items():
+            relations = [one for one in _FORWARD[kind] if not one.mirrored]
+            tables = [(one, facts[one.name], subjects[one.name]) for one in relations]
+            for entity in members:
+                links = [
+                    (one, table[entity], backward[table[entity]]) for one, table, backward in tables if entity in table
+                ]
+                links = [link for link in links if len(link[2]) > 1]
+                if len(links) > 1:
+                    found.append((entity, kind, links))
+        return found
+
     def make(self, difficulty: Difficulty) -> Question:
         """Return a question of a level."""
         families = FAMILIES[difficulty]
@@ -178,10 +196,10 @@ class QuestionMaker:
         choice = self._rng.random()
         kind = self._graph.entities[node.entity].kind
         if choice < 0.2:
-            return self._holder(node, self._pick(tuple(OFFICES)))
+            return self._holder(node, self._pick(_OFFICES))
         if choice < 0.5 and TO_KIND[kind]:
             return self._backward(node, self._pick(TO_KIND[kind]))
-        forward = [one for one in OF_KIND[kind] if one.to_entity]
+        forward = _FORWARD[kind]
         return self._forward(node, self._pick(forward)) if forward else None
 
     def _forward(self, node: Node, relation: Relation) -> Node | None:
@@ -215,7 +233,7 @@ class QuestionMaker:
 
     def _extreme(self, region: Node) -> Node | None:
         """Return the description of the greatest or the least of a list of a region."""
-        name = self._pick(tuple(EXTREMES))
+        name = self._pick(_EXTREMES)
         greatest = self._rng.random() < 0.5
         kind = RELATIONS[name].subject
         page = self._layout.regional.get((kind, region.entity))
@@ -274,19 +292,13 @@ class QuestionMaker:
 
     def both(self, hops: int) -> Question | None:
         """Ask for the one entity that meets two conditions."""
-        rng, facts = self._rng, self._graph.facts
-        answer = self._pick(self._graph.kinds[self._pick(self._kinds)])
-        kind = self._graph.entities[answer].kind
-        links = [one for one in OF_KIND[kind] if one.to_entity and answer in facts[one.name] and not one.mirrored]
-        if len(links) < 2:
+        answer, kind, links = self._pick(self._linked)
+        (one, first, subjects), (other, second, other_subjects) = self._rng.sample(links, 2)
+        if first == second or {answer} != set(subjects).intersection(other_subjects):
             return None
-        one, other = rng.sample(links, 2)
-        first, second = facts[one.name][answer], facts[other.name][answer]
-        meeting = [set(self._graph.subjects[rel.name][end]) for rel, end in ((one, first), (other, second))]
-        if first == second or min(map(len, meeting)) < 2 or meeting[0] & meeting[1] != {answer}:
-            return None
-        depth = rng.randrange(hops)
-        left, right = self._leading_to(first, depth), self._leading_to(second, hops - 1 - depth)
+        depth = self._rng.randrange(hops)
+        left = self._leading_to(first, depth)
+        right = None if left is None else self._leading_to(second, hops - 1 - depth)
         if left is None or right is None or answer in (*left.trail, *right.trail):
             return None
         conditions = [rel.condition.replace("{o}", node.text) for rel, node in ((one, left), (other, right))]
@@ -302,12 +314,11 @@ class QuestionMaker:
     def compare(self, hops: int) -> Question | None:
         """Ask which of two described entities comes first, or is greater."""
         rng = self._rng
-        name = self._pick(tuple(COMPARISONS))
+        name = self._pick(_COMPARISONS)
         kind, table = RELATIONS[name].subject, self._graph.facts[name]
         depth = 1 + rng.randrange(hops - 3)
-        left, right = (
-            self._leading_to(self._pick(self._graph.kinds[kind]), some) for some in (depth, hops - 2 - depth)
-        )
+        left = self._leading_to(self._pick(self._graph.kinds[kind]), depth)
+        right = None if left is None else self._leading_to(self._pick(self._graph.kinds[kind]), hops - 2 - depth)
         if left is None or right is None or left.entity == right.entity:
             return None
         one, other = table[left.entity], table[right.entity]
@@ -324,7 +335,8 @@ class QuestionMaker:
 
     def difference(self, hops: int) -> Question | None:
         """Ask for the years between two events."""
-        one, other = self._event(hops // 2), self._event(hops - hops // 2)
+        one = self._event(hops // 2)
+        other = None if one is None else self._event(hops - hops // 2)
         if one is None or other is None:
             return None
         years = abs(one[2] - other[2])
@@ -337,10 +349,10 @@ class QuestionMaker:
     def in_year(self, hops: int) -> Question | None:
         """Ask who held an office, or won an award, in the year of an event."""
         rng = self._rng
-        office = self._pick(tuple(OFFICES))
+        office = self._pick(_OFFICES)
         depth = rng.randrange(hops - 2)
         owner = self._leading_to(self._pick(tuple(self._graph.terms[office])), depth)
-        event = self._event(hops - 1 - depth, recent=True)
+        event = None if owner is None else self._event(hops - 1 - depth, recent=True)
         if owner is None or event is None:
             return None
         terms = self._graph.terms[office][owner.entity]
@@ -489,6 +501,8 @@ def reduced(needs: Sequence[Need]) -> tuple[Need, ...] | None:
 
     The last of the result is the last need, or the one that implies it.
     """
+    if len(frozenset().union(*needs)) == sum(map(len, needs)):
+        return tuple(needs)  # no two share a page, which is the usual case
     least: list[Need] = []
     for place, need in enumerate(needs):
         if not any(other < need or (other == need and later > place) for later, other in enumerate(needs)):
