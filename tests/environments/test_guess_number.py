@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ludus.environments.guess_number.environment import LEVELS
+from ludus.environments._partition import SECRET_VARIABLE
+from ludus.environments.guess_number.environment import LEVELS, GuessNumberTask, make_task, tiny_ranges, tiny_task
 from ludus.protocol import EndReason, text_of
 
 NAME = "guess_number"
@@ -139,3 +140,24 @@ def test_no_tiny_range_is_in_two_splits_and_all_are_in_one(load: Any) -> None:
     assert all(len(ranges[name]) == split.count for name, split in splits.items())
     assert sum(map(len, ranges.values())) == len(set().union(*ranges.values())) == 360
     assert all(low // 10 == high // 10 and high - low == 6 for own in ranges.values() for low, high in own)
+
+
+def test_a_secret_draws_other_ranges_for_test_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawn() -> tuple[list[GuessNumberTask], list[GuessNumberTask]]:
+        wide = [make_task("test", ("easy", "medium", "hard"), index) for index in range(300)]
+        return wide, [tiny_task("test", index) for index in range(len(tiny_ranges("test")))]
+
+    def ranges(tasks: list[GuessNumberTask]) -> set[tuple[int, int]]:
+        return {(task.low, task.high) for task in tasks}
+
+    monkeypatch.delenv(SECRET_VARIABLE, raising=False)
+    public, public_tiny = drawn()
+    monkeypatch.setenv(SECRET_VARIABLE, "nobody knows this")
+    fresh, fresh_tiny = drawn()
+    assert len(ranges(fresh)) == 300
+    assert len(ranges(fresh) & ranges(public)) <= 3
+    assert ranges(fresh_tiny) == ranges(public_tiny)
+    assert [task.low for task in fresh_tiny] != [task.low for task in public_tiny]
+    assert {task.id for task in (*fresh, *fresh_tiny)}.isdisjoint(task.id for task in (*public, *public_tiny))
+    monkeypatch.setenv(SECRET_VARIABLE, "another")
+    assert drawn()[0] != fresh

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ludus.environments._partition import SECRET_VARIABLE
+from ludus.environments.wordle.environment import make_task
 from ludus.environments.wordle.feedback import broken_hint, greens, mark, present
-from ludus.environments.wordle.lists import ANSWER_FILES, Difficulty, allowed, answers
+from ludus.environments.wordle.lists import ANSWER_FILES, Difficulty, allowed, answers, answers_of
 from ludus.protocol import EndReason, text_of
 
 NAME = "wordle"
@@ -217,3 +219,26 @@ async def test_random_words_rarely_win(player: Any) -> None:
 @pytest.mark.parametrize(("difficulty", "word"), [("easy", "table"), ("medium", "acrid"), ("hard", "umbra")])
 def test_difficulty_is_how_common_the_word_is(difficulty: Difficulty, word: str) -> None:
     assert word in answers(difficulty)
+
+
+def test_a_secret_draws_the_words_of_test_tasks_in_an_order_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    levels: tuple[Difficulty, ...] = ("easy", "medium", "hard")
+    count = len(answers_of("test", levels))
+
+    def drawn() -> list[tuple[str, str]]:
+        tasks = [make_task("test", levels, index) for index in range(count)]
+        return [(task.id, task.answer) for task in tasks]
+
+    monkeypatch.delenv(SECRET_VARIABLE, raising=False)
+    public, training = drawn(), make_task("train", levels, 0)
+    orders = []
+    for secret in ("nobody knows this", "another"):
+        monkeypatch.setenv(SECRET_VARIABLE, secret)
+        fresh = drawn()
+        assert sorted(word for _, word in fresh) == sorted(word for _, word in public)
+        assert sum(one[1] == other[1] for one, other in zip(public, fresh, strict=True)) < count / 20
+        assert {id for id, _ in fresh}.isdisjoint(id for id, _ in public)
+        assert not any("nobody" in id for id, _ in fresh)
+        orders.append(fresh)
+    assert orders[0] != orders[1]
+    assert make_task("train", levels, 0) == training

@@ -6,10 +6,10 @@ import math
 import random
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import ClassVar, Final, Literal
 
-from ludus.environments._partition import SPLITS, SplitName, draw, split_of
+from ludus.environments._partition import SPLITS, FreshTests, SplitName, draw, fresh_tests, split_of
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult, text_of
 from ludus.server import Environment, Result, Split, Task, ToolError, tool
 
@@ -52,27 +52,40 @@ def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) 
     difficulty = difficulties[index % len(difficulties)]
     level = LEVELS[difficulty]
     count = COUNTS[split]
+    fresh = fresh_tests() if split == "test" else None
 
     def candidate(rng: random.Random) -> tuple[int, int]:
         # The low end modulo `count` is the index, so no two tasks of a split are the same.
         low = count * rng.randrange(100_000 // count) + index
         return low, low + rng.randint(*level.sizes) - 1
 
-    low, high = draw(split, f"guess_number:{difficulty}:{index}", candidate, _identity)
-    return _task(split, index, low, high, difficulty)
+    stream = f"guess_number:{difficulty}:{index}" + (f":{fresh.secret}" if fresh else "")
+    low, high = draw(split, stream, candidate, _identity)
+    return _task(split, index, low, high, difficulty, fresh)
 
 
-def tiny_tasks(split: SplitName) -> list[GuessNumberTask]:
+@cache
+def tiny_ranges(split: SplitName, secret: str = "") -> Sequence[tuple[int, int]]:
     """Return every tiny range of a split, in a fixed shuffled order; no range is in two splits."""
     ranges = [(low, low + LEVELS["tiny"].sizes[0] - 1) for low in TINY_LOWS]
     own = [ends for ends in ranges if split_of(_identity(ends)) == split]
-    random.Random(f"guess_number:tiny:{split}").shuffle(own)
-    return [_task(split, index, low, high, "tiny") for index, (low, high) in enumerate(own)]
+    random.Random(f"guess_number:tiny:{split}" + (f":{secret}" if secret else "")).shuffle(own)
+    return own
 
 
-def _task(split: SplitName, index: int, low: int, high: int, difficulty: Difficulty) -> GuessNumberTask:
+def tiny_task(split: SplitName, index: int) -> GuessNumberTask:
+    """Return the task of a tiny range at an index."""
+    fresh = fresh_tests() if split == "test" else None
+    low, high = tiny_ranges(split, fresh.secret if fresh else "")[index]
+    return _task(split, index, low, high, "tiny", fresh)
+
+
+def _task(
+    split: SplitName, index: int, low: int, high: int, difficulty: Difficulty, fresh: FreshTests | None
+) -> GuessNumberTask:
     guesses = (high - low + 1).bit_length() + LEVELS[difficulty].spare
-    return GuessNumberTask(id=f"{split}-{index}", low=low, high=high, guesses=guesses, difficulty=difficulty)
+    id = f"{split}-{fresh.name}-{index}" if fresh else f"{split}-{index}"
+    return GuessNumberTask(id=id, low=low, high=high, guesses=guesses, difficulty=difficulty)
 
 
 def _identity(ends: tuple[int, int]) -> str:
@@ -83,6 +96,10 @@ def _splits(*difficulties: Difficulty) -> dict[str, Split[GuessNumberTask]]:
     return {split: Split.lazy(partial(make_task, split, difficulties), count) for split, count in COUNTS.items()}
 
 
+def _tiny_splits() -> dict[str, Split[GuessNumberTask]]:
+    return {split: Split.lazy(partial(tiny_task, split), len(tiny_ranges(split))) for split in SPLITS}
+
+
 class GuessNumber(Environment[GuessNumberTask]):
     """Find a hidden whole number by guessing; each wrong guess is answered with higher or lower."""
 
@@ -90,7 +107,7 @@ class GuessNumber(Environment[GuessNumberTask]):
     splits = _splits("easy", "medium", "hard")
     variants = {
         # Seven numbers, three guesses: for models of a few hundred thousand weights. Only halving always wins.
-        "tiny": {"splits": {split: Split(tiny_tasks(split)) for split in SPLITS}, "random_baseline": 3 / 7},
+        "tiny": {"splits": _tiny_splits(), "random_baseline": 3 / 7},
         "easy": {"splits": _splits("easy"), "random_baseline": 0.49},
         "hard": {"splits": _splits("hard"), "random_baseline": 0.0},
         "shaped": {"shaping": 0.25},

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
+from functools import partial
 from typing import Any, ClassVar, Final
 
-from ludus.environments._partition import SPLITS, SplitName
+from ludus.environments._partition import SPLITS, SplitName, fresh_tests
 from ludus.environments.wordle.feedback import GREEN, broken_hint, greens, mark, present
 from ludus.environments.wordle.lists import Difficulty, allowed, answers_of
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult
@@ -24,16 +25,19 @@ class WordleTask(Task):
     answer: Private[str]
 
 
-def make_tasks(split: SplitName, difficulties: Sequence[Difficulty]) -> list[WordleTask]:
-    """Return the tasks of a split."""
-    return [
-        WordleTask(id=f"{split}-{index}", difficulty=difficulty, answer=word)
-        for index, (word, difficulty) in enumerate(answers_of(split, difficulties))
-    ]
+def make_task(split: SplitName, difficulties: tuple[Difficulty, ...], index: int) -> WordleTask:
+    """Return the task at an index."""
+    fresh = fresh_tests() if split == "test" else None
+    word, difficulty = answers_of(split, difficulties, fresh.secret if fresh else "")[index]
+    id = f"{split}-{fresh.name}-{index}" if fresh else f"{split}-{index}"
+    return WordleTask(id=id, difficulty=difficulty, answer=word)
 
 
 def _splits(*difficulties: Difficulty) -> dict[str, Split[WordleTask]]:
-    return {split: Split(make_tasks(split, difficulties)) for split in SPLITS}
+    return {
+        split: Split.lazy(partial(make_task, split, difficulties), len(answers_of(split, difficulties)))
+        for split in SPLITS
+    }
 
 
 class Wordle(Environment[WordleTask]):

@@ -28,15 +28,25 @@ def allowed() -> frozenset[str]:
     return frozenset(_read(GUESS_FILE)).union(*(answers(difficulty) for difficulty in ANSWER_FILES))
 
 
-def answers_of(split: SplitName, difficulties: Sequence[Difficulty]) -> list[tuple[str, Difficulty]]:
-    """Return the answers of a split with their difficulties, in a fixed order that is independent of the words."""
+@cache
+def answers_of(
+    split: SplitName, difficulties: tuple[Difficulty, ...], secret: str = ""
+) -> Sequence[tuple[str, Difficulty]]:
+    """Return the answers of a split with their difficulties, in a fixed order that is independent of the words.
+
+    Args:
+        split: the split.
+        difficulties: which difficulties to take.
+        secret: what the order follows from; empty for the order that everybody can compute.
+    """
+    stream = f"wordle-order:{secret}:" if secret else "wordle-order:"
     found: list[tuple[str, Difficulty]] = [
         (word, difficulty)
         for difficulty in difficulties
         for word in answers(difficulty)
         if split_of(f"wordle:{word}") == split
     ]
-    return sorted(found, key=lambda item: digest(f"wordle-order:{item[0]}"))
+    return sorted(found, key=lambda item: digest(f"{stream}{item[0]}"))
 
 
 def _read(name: str) -> tuple[str, ...]:
