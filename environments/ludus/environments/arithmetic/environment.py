@@ -70,10 +70,12 @@ def held_out_tasks(split: SplitName, difficulties: Sequence[Difficulty]) -> Sequ
 def _made_once(
     split: SplitName, difficulties: Sequence[Difficulty], fresh: FreshTests | None
 ) -> Sequence[ArithmeticTask]:
+    """Return the tasks; fresh ones differ from those that everybody can compute as well."""
     rng = random.Random(digest(f"arithmetic:{split}:{fresh.secret if fresh else ''}"))
-    pairs = rng.sample(range(PAIRS // 10), COUNTS[split])
+    pairs = rng.sample(range(PAIRS // 10), COUNTS[split] * (2 if fresh else 1))
     prefix = f"{split}-{fresh.name}" if fresh else split
-    seen: set[str] = set()
+    public = _made_once(split, difficulties, None) if fresh else ()
+    seen = {read_expression(task.expression).identity for task in public}
     tasks: list[ArithmeticTask] = []
     while len(tasks) < COUNTS[split]:
         difficulty = difficulties[len(tasks) % len(difficulties)]
@@ -81,8 +83,10 @@ def _made_once(
             found = easy_expression(place_of(split, pairs.pop()), rng)
         else:
             found = drawn_expression(rng, difficulty)
-            if split_of(found.identity) != split or found.identity in seen:
+            if split_of(found.identity) != split:
                 continue
+        if found.identity in seen:
+            continue
         seen.add(found.identity)
         tasks.append(_task(f"{prefix}-{len(tasks)}", found, difficulty))
     return tasks
