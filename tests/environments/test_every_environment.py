@@ -24,6 +24,7 @@ NAMES = (
     "connect_four", "connect_four-easy", "connect_four-hard",
     "countdown", "countdown-easy", "countdown-hard",
     "guess_number", "guess_number-easy", "guess_number-hard", "guess_number-shaped", "guess_number-tiny",
+    "research", "research-easy", "research-hard", "research-medium",
     "search", "search-easy", "search-hard", "search-medium",
     "sql", "sql-easy", "sql-hard", "sql-medium",
     "support_desk", "support_desk-easy", "support_desk-hard", "support_desk-medium",

@@ -127,6 +127,8 @@ class Drawer:
         if given is None:
             return None
         text, subjects = given
+        if scope != "named" and any(self._graph.entities[one].name in text for one in subjects):
+            return None
         subjects.sort(key=lambda one: self._graph.entities[one].title)
         columns = self._columns(kind, subjects, level)
         return None if columns is None else self._checked(text, kind, subjects, columns, level)
