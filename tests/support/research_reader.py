@@ -203,6 +203,17 @@ class Reader:
         raise AssertionError(f"nothing is described by {words!r}")
 
 
+class ForgetfulReader(Reader):
+    """A reader who reads no reports, and takes what it must order by and does not find for 0."""
+
+    def read(self, title: str, kind: str) -> Reading:
+        """Return what the article of an entity says."""
+        if (title, kind) not in self.known:
+            code, text = yield from self.open(title)
+            self.known[title, kind] = [Said(code, year_in(text, r"Last revised in (\d+)\."), values(text, title, kind))]
+        return self.known[title, kind]
+
+
 def year_in(text: str, pattern: str) -> int:
     """The year that a pattern finds."""
     found = re.search(pattern, text)
@@ -243,7 +254,8 @@ def values(text: str, title: str, kind: str) -> dict[str, str]:
 
 def number(value: str | None) -> int:
     """Return what a number, a year or a date is ordered by."""
-    assert value is not None
+    if value is None:
+        return 0
     if found := re.fullmatch(r"(\d+) ([A-Z][a-z]+) (\d{4})", value):
         return int(found[3]) * 10_000 + MONTHS.index(found[2]) * 100 + int(found[1])
     return int(value.replace(",", ""))

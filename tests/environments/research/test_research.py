@@ -7,13 +7,14 @@ import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from functools import lru_cache
+from importlib import resources
 from typing import Any
 
 import pytest
 from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from research_reader import Reader
+from research_reader import ForgetfulReader, Reader
 
 from ludus.environments.research import Research
 from ludus.environments.research.archive import Archive
@@ -92,6 +93,20 @@ async def test_a_reader_who_knows_only_the_prompt_and_the_pages_earns_everything
     results = await player.play(started.episode, Reader(text_of(started.prompt[0].content)).play())
     assert text_of(results[-2].content).startswith("The form is right.")
     assert (await player.rewards(started.episode))[0].value == 1.0
+
+
+@pytest.mark.suite("breadth")
+async def test_the_card_says_what_a_reader_who_ignores_the_archive_earns(player: Any) -> None:
+    card = (resources.files("ludus.environments.research") / "README.md").read_text("utf-8")
+    said = re.search(r"without the reports of the archive earns\s([\d.]+), ([\d.]+) and ([\d.]+) on average", card)
+    assert said is not None
+    for difficulty, expected in zip(DIFFICULTIES, said.groups(), strict=True):
+        total = 0.0
+        for index in range(60):
+            [started] = await player.start(f"research-{difficulty}", "validation", index)
+            await player.play(started.episode, ForgetfulReader(text_of(started.prompt[0].content)).play())
+            total += (await player.rewards(started.episode))[0].value
+        assert f"{total / 60:.2f}" == expected
 
 
 @each_difficulty

@@ -85,7 +85,9 @@ class ReportScore(Node):
 
     async def evaluate(self, attempt: Attempt, offload: Offload) -> Verdict:
         """Evaluate the checklist that the episode has made of its report."""
-        environment: Research = attempt.environment
+        environment: Research | None = attempt.environment
+        if environment is None:
+            return Verdict.unscored("a report is graded by the episode that opened its pages; score it with a replay")
         tree = environment.checklist()
         if tree is None:
             return Verdict(0.0, "no report was submitted", "report")
