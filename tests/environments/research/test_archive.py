@@ -18,7 +18,7 @@ from ludus.environments.search.world.schema import OF_KIND
 
 def suite_of(share: int) -> list[pytest.MarkDecorator]:
     """The marks of a share of the pages: all but the first are read in a suite."""
-    return [pytest.mark.suite("breadth")] if share else []
+    return [pytest.mark.suite("research")] if share else []
 
 
 WORLDS = ("train-0", "validation-1", "test-2")

@@ -84,7 +84,7 @@ def findings_of(sheet: Sheet, draft: Draft) -> tuple[int, int]:
 
 @each_difficulty
 @pytest.mark.parametrize(
-    "index", [pytest.param(index, marks=[pytest.mark.suite("breadth")] if index else []) for index in range(40)]
+    "index", [pytest.param(index, marks=[pytest.mark.suite("research")] if index else []) for index in range(40)]
 )
 async def test_a_reader_who_knows_only_the_prompt_and_the_pages_earns_everything(
     player: Any, difficulty: Difficulty, index: int
@@ -95,7 +95,7 @@ async def test_a_reader_who_knows_only_the_prompt_and_the_pages_earns_everything
     assert (await player.rewards(started.episode))[0].value == 1.0
 
 
-@pytest.mark.suite("breadth")
+@pytest.mark.suite("research")
 async def test_the_card_says_what_a_reader_who_ignores_the_archive_earns(player: Any) -> None:
     card = (resources.files("ludus.environments.research") / "README.md").read_text("utf-8")
     said = re.search(r"without the reports of the archive earns\s([\d.]+), ([\d.]+) and ([\d.]+) on average", card)
@@ -121,7 +121,7 @@ async def test_every_exploit_earns_nothing(player: Any, difficulty: Difficulty) 
         assert (await player.rewards(started.episode))[0].value == 0.0, what
 
 
-@pytest.mark.suite("breadth")
+@pytest.mark.suite("research")
 @each_difficulty
 @pytest.mark.parametrize("index", range(2, 22))
 async def test_every_exploit_earns_nothing_on_other_tasks(player: Any, difficulty: Difficulty, index: int) -> None:
