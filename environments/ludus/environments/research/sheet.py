@@ -91,7 +91,7 @@ class Sheet:
     @cached_property
     def entries(self) -> tuple[tuple[Entry, ...], ...]:
         """The value of each cell, a row for each subject."""
-        forms = [form_of(path) for path in self.brief.columns]
+        forms: list[AnswerForm] = [form_of(path) for path in self.brief.columns]
         return tuple(
             tuple(self._entry(form, cell.value) for form, cell in zip(forms, row, strict=True)) for row in self.cells
         )
