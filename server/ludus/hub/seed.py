@@ -54,6 +54,7 @@ LIBRARY: Final = {
     "countdown": ("arithmetic", "math", "single-player"),
     "connect_four": ("game", "two-players"),
     "wordle": ("game", "words", "single-player"),
+    "research": ("reports", "citations", "tools"),
     "search": ("question-answering", "multi-hop", "citations"),
     "sql": ("databases", "single-turn", "tools"),
     "support_desk": ("dialogue", "tools", "multi-turn"),

@@ -10,8 +10,9 @@ from search_reader import read_and_guess
 
 from ludus.environments._partition import SECRET_VARIABLE
 from ludus.environments.search import Search, SearchTask
-from ludus.environments.search.environment import PART_LENGTH, code_of, evidence_of, make_task
+from ludus.environments.search.environment import evidence_of, make_task
 from ludus.environments.search.questions import DIFFICULTIES, Difficulty
+from ludus.environments.search.reader import PART_LENGTH, code_of
 from ludus.environments.search.world import open_world
 from ludus.protocol import StepResult, text_of
 

@@ -6,9 +6,7 @@ import asyncio
 import random
 from collections.abc import Generator, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Final
-
-from pydantic import Field
+from typing import Final
 
 from ludus.environments._partition import SplitName, fresh_tests
 from ludus.environments.search.answers import LONGEST, same_answer, supported
@@ -22,12 +20,11 @@ from ludus.environments.search.questions import (
     QuestionMaker,
     questions_of,
 )
-from ludus.environments.search.world import World, graph_of, layout_of, open_world
-from ludus.environments.search.world.index import query_words, snippet
+from ludus.environments.search.reader import Reader, code_of
+from ludus.environments.search.world import graph_of, layout_of, open_world
 from ludus.environments.search.world.library import kept_world, world_name
-from ludus.environments.search.world.pages import Page
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult, text_of
-from ludus.server import Environment, Private, Result, Split, Task, ToolError, tool
+from ludus.server import Private, Result, Split, Task, ToolError, tool
 
 COUNTS: Final[Mapping[SplitName, int]] = {"validation": 300, "test": 300}
 """The number of tasks of the splits that end. Training never does."""
@@ -42,12 +39,6 @@ HELD_OUT_WORLDS: Final = 5
 GENERATED_WORLDS: Final = range(1_000_000, 1_000_032)
 """The training worlds of `task_from_hops`, which the training split never reaches."""
 
-RESULTS: Final = 8
-"""The results on one page of a search."""
-SEARCH_PAGES: Final = 5
-QUERY_LENGTH: Final = 300
-PART_LENGTH: Final = 3_000
-"""The most characters of a part of a page."""
 CITATIONS: Final = 10
 """The most pages that an answer may cite."""
 
@@ -118,7 +109,7 @@ def _splits(*difficulties: Difficulty) -> dict[str, Split[SearchTask]]:
     return {"train": Split.generated(partial(make_task, "train", difficulties)), **held_out}
 
 
-class Search(Environment[SearchTask]):
+class Search(Reader[SearchTask]):
     """Answer a question that takes several pages of a generated encyclopedia, and cite the pages that prove it."""
 
     version = "0.2.0"
@@ -133,9 +124,7 @@ class Search(Environment[SearchTask]):
     async def setup(self) -> None:
         """Open the world; a thread makes it if this process has not."""
         kept = kept_world(self.task.world)
-        self._world: World = await asyncio.to_thread(open_world, self.task.world) if kept is None else kept
-        self._opened: set[int] = set()
-        self._searches = 0
+        self.begin_reading(await asyncio.to_thread(open_world, self.task.world) if kept is None else kept)
 
     def prompt(self) -> str:
         """Return the question and how to answer it."""
@@ -151,45 +140,6 @@ class Search(Environment[SearchTask]):
             f"The answer is {_FORMS[self.task.form]}."
         )
 
-    @tool(inline=True)
-    def search(self, query: str, page: Annotated[int, Field(ge=1, le=SEARCH_PAGES)] = 1) -> str:
-        """Find pages by words, the best match first. Shows the id and title of each, and a line from it.
-
-        Args:
-            query: names or other words to look for, at most 300 characters.
-            page: which page of the results to show, 8 results each, at most 5 pages.
-        """
-        if len(query) > QUERY_LENGTH:
-            raise ToolError(f"The query has {len(query)} characters. Use at most {QUERY_LENGTH}.")
-        words = query_words(query)
-        found = self._world.index.search(query)[: RESULTS * SEARCH_PAGES] if words else []
-        if not found:
-            raise ToolError("No page has any of these words. Search for a name from the question, or for other words.")
-        last = -(-len(found) // RESULTS)
-        if page > last:
-            raise ToolError(f"This search has {last} {'page' if last == 1 else 'pages'} of results, so none at {page}.")
-        self._searches += 1
-        shown = found[RESULTS * (page - 1) : RESULTS * page]
-        lines = [f"Results, page {page} of {last}:"]
-        lines += [f"[{one.code}] {one.title}: {snippet(one, words)}" for one in shown]
-        return "\n".join(lines)
-
-    @tool(inline=True)
-    def open(self, page: str, part: int = 1) -> str:
-        """Read a page.
-
-        Args:
-            page: the id of the page from the search results, such as k7fq, or its exact title.
-            part: which part of a long page to show, from 1.
-        """
-        found = self._find(page)
-        parts = parts_of(found)
-        if not 1 <= part <= len(parts):
-            raise ToolError(f"This page has {len(parts)} {'part' if len(parts) == 1 else 'parts'}, so none at {part}.")
-        self._opened.add(found.number)
-        more = "" if len(parts) == 1 else f" (part {part} of {len(parts)})"
-        return f"{found.title} [id: {found.code}]{more}\n{parts[part - 1]}"
-
     @tool(inline=True, ends=True)
     def submit(self, answer: str, citations: list[str]) -> Result:
         """Give your answer and the pages that prove it. This ends the episode.
@@ -202,17 +152,17 @@ class Search(Environment[SearchTask]):
             raise ToolError(f"The answer must have 1 to {LONGEST} characters.")
         if not 1 <= len(citations) <= CITATIONS:
             raise ToolError(f"Cite 1 to {CITATIONS} pages that prove the answer.")
-        cited = {self._find(one).number for one in citations}
-        if unopened := sorted(cited - self._opened):
-            code = self._world.pages[unopened[0]].code
+        cited = {self.find_page(one).number for one in citations}
+        if unopened := sorted(cited - self.opened):
+            code = self.world.pages[unopened[0]].code
             raise ToolError(f"You have not opened the page {code}. Cite only pages that you have opened.")
         return Result("Your answer is recorded.", self._scored(answer, cited), finished=True)
 
     def _scored(self, answer: str, cited: set[int]) -> Reward:
         """Return the reward: citations count only with the right answer, and that only with a page that states it."""
-        task, numbers = self.task, self._world.by_name
+        task, numbers = self.task, self.world.by_name
         needs = [[numbers[title.lower()] for title in need] for need in evidence_of(task)]
-        right = same_answer(answer, self._world.names.get(task.solution, (task.solution,)), task.form)
+        right = same_answer(answer, self.world.names.get(task.solution, (task.solution,)), task.form)
         support = supported(cited, needs)
         counts = float(right and support.stated)
         components = {
@@ -220,19 +170,11 @@ class Search(Environment[SearchTask]):
             "recall": Component(value=counts * support.recall, weight=0.25),
             "precision": Component(value=counts * support.precision, weight=0.25),
             "right": Component(value=float(right), weight=0.0),
-            "opened": Component(value=float(len(self._opened)), weight=0.0),
-            "searches": Component(value=float(self._searches), weight=0.0),
+            "opened": Component(value=float(len(self.opened)), weight=0.0),
+            "searches": Component(value=float(self.searches), weight=0.0),
         }
         value = counts * (0.5 + 0.25 * support.recall + 0.25 * support.precision)
         return Reward.of(value, components)
-
-    def _find(self, page: str) -> Page:
-        wanted = page.strip().removeprefix("[[").removesuffix("]]").strip("[] ").partition("|")[0].lower()
-        number = self._world.by_name.get(wanted) if len(page) <= QUERY_LENGTH else None
-        if number is None:
-            shown = f" {wanted[:40]!r}" if wanted.isascii() and wanted.isprintable() else ""
-            raise ToolError(f"There is no page{shown}. Use an id or an exact title that `search` shows.")
-        return self._world.pages[number]
 
     @classmethod
     def oracle(cls, task: SearchTask) -> Generator[Call | Answer, StepResult, None]:
@@ -267,28 +209,3 @@ class Search(Environment[SearchTask]):
     def exploits(cls, task: SearchTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
         """Return the policies of `exploits.py`."""
         return policies(task.question, task.solution, task.form, evidence_of(task))
-
-
-def parts_of(page: Page) -> list[str]:
-    """Return the parts in which a page is shown, each of whole lines."""
-    parts, lines, size = [], list[str](), 0
-    for line in page.text.split("\n"):
-        if lines and size + len(line) > PART_LENGTH:
-            parts.append("\n".join(lines))
-            lines, size = [], 0
-        lines.append(line)
-        size += len(line) + 1
-    return [*parts, "\n".join(lines)]
-
-
-def code_of(results: str, title: str) -> str:
-    """Return the id of the page with a title from the results of a search.
-
-    Raises:
-        ValueError: the results do not have it.
-    """
-    for line in results.split("\n"):
-        code, _, rest = line.partition("] ")
-        if rest.startswith(f"{title}: "):
-            return code.removeprefix("[")
-    raise ValueError(f"no result has the title {title!r}")
