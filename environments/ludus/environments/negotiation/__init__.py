@@ -1,0 +1,7 @@
+"""Negotiate over items, contracts and prices."""
+
+from __future__ import annotations
+
+from ludus.environments.negotiation.environment import Negotiation, NegotiationTask
+
+__all__ = ["Negotiation", "NegotiationTask"]
