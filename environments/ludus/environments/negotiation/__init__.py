@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from ludus.environments.negotiation.environment import Negotiation, NegotiationTask
+from ludus.environments.negotiation.environment import Negotiation
+from ludus.environments.negotiation.tasks import NegotiationTask
 
 __all__ = ["Negotiation", "NegotiationTask"]

@@ -57,6 +57,7 @@ class NegotiationMatch(Match[NegotiationTask]):
         self.turns = 0
         self.said = 0
         self._offers = 0
+        self._introduced: set[str] = set()
         self._scripted = {
             seat: Opponent(self.scenario, number, self.opponent)
             for number, seat in enumerate(self.seats)
@@ -76,7 +77,7 @@ class NegotiationMatch(Match[NegotiationTask]):
 
     @property
     def last_turn(self) -> bool:
-        """Whether nobody has a turn after this one."""
+        """Whether there is no turn after this one."""
         return self.turns == len(self.seats) * self.task.rounds - 1
 
     def propose(self, seat: str, deal: Deal) -> None:
@@ -121,8 +122,9 @@ class NegotiationMatch(Match[NegotiationTask]):
         elif self.last_turn:
             self.reject(seat)
         else:
-            if script.silent and (wish := script.wish()) is not None:
+            if seat not in self._introduced and (wish := script.wish()) is not None:
                 self.say(seat, f"What matters most to me: {wish}.")
+            self._introduced.add(seat)
             self.propose(seat, script.offers(offer.deal if offer is not None else None, self.rng))
 
     def left(self, seat: str) -> Mapping[str, Reward]:
@@ -141,7 +143,7 @@ class NegotiationMatch(Match[NegotiationTask]):
             self.pass_to(_other(seat))
 
     def _best_for(self, seat: int) -> Deal:
-        """Return the deal with which a seat earns 1: what its scripted opponent accepts, or what agents can agree on."""
+        """Return the deal with which a seat earns 1: of what a scripted opponent accepts, or of all rational ones."""
         other = 1 - seat
         deals = acceptable(self.scenario, other, self.opponent) if self._plays(other) else self.scenario.rational()
         return best_deals(deals, self.scenario, seat, self.task.scoring == "shared")
@@ -180,14 +182,14 @@ class Negotiation(SeatedEnvironment[NegotiationTask, NegotiationMatch]):
     match_class = NegotiationMatch
     splits = splits_of(kinds_of())
     variants = {
-        "easy": {"splits": splits_of(kinds_of(difficulties=["easy"])), "random_baseline": 0.11},
-        "medium": {"splits": splits_of(kinds_of(difficulties=["medium"])), "random_baseline": 0.07},
+        "easy": {"splits": splits_of(kinds_of(difficulties=["easy"])), "random_baseline": 0.1},
+        "medium": {"splits": splits_of(kinds_of(difficulties=["medium"])), "random_baseline": 0.05},
         "hard": {"splits": splits_of(kinds_of(difficulties=["hard"])), "random_baseline": 0.04},
         "price": {"splits": splits_of(kinds_of(domains=["price"])), "random_baseline": 0.05},
-        "shared": {"splits": splits_of(kinds_of(domains=DOMAINS[:2], scoring="shared")), "random_baseline": 0.12},
+        "shared": {"splits": splits_of(kinds_of(domains=DOMAINS[:2], scoring="shared")), "random_baseline": 0.14},
     }
     reward_range = (0.0, 1.0)
-    random_baseline = 0.07  # the average reward of random deals, with which an open offer is accepted in one turn of five
+    random_baseline = 0.06  # the average reward of random offers, where every fifth turn accepts what is open
     limits = EpisodeLimits(max_steps=100)
     blocking = False
 
@@ -199,9 +201,8 @@ class Negotiation(SeatedEnvironment[NegotiationTask, NegotiationMatch]):
     def prompt(self) -> str:
         """Return what the seat may know, and the rules."""
         alone = len(self.match.played) == 1
-        waiting = "" if alone else "\nThe other side takes its time: call `wait` to see what it does."
-        told = briefing(self.task, self.match.scenario, self._number, MESSAGES)
-        return f"{told}{waiting}\n\nYou are `{self.seat}`.\n{self.observe()}"
+        given = briefing(self.task, self.match.scenario, self._number, MESSAGES, alone)
+        return f"{given}\n\nYou are `{self.seat}`.\n{self.observe()}"
 
     def observe(self) -> str:
         """Return what happened since the seat last looked, and what comes next."""
@@ -242,7 +243,9 @@ class Negotiation(SeatedEnvironment[NegotiationTask, NegotiationMatch]):
         """
         deal = read_terms(self.match.scenario, self._number, terms)
         if self.match.last_turn:
-            raise ToolError("This is the last turn, so nobody could accept an offer. Use `accept` or `walk_away`.")
+            raise ToolError(
+                "This is the last turn, so an offer comes too late. Use `accept` or `walk_away`."
+            )
         self.match.propose(self.seat, deal)
         return self.observe()
 
@@ -307,12 +310,10 @@ class Negotiation(SeatedEnvironment[NegotiationTask, NegotiationMatch]):
     @classmethod
     def oracle(cls, task: NegotiationTask) -> Generator[Call | Answer, StepResult, None]:
         """Open with what is worth nothing to the opponent; then offer the best deals that each opponent accepts."""
-        scenario = scenario_of(task.scenario)
-        others = [strength for strength in STYLES if strength not in (task.opponent, "random")]
-        deals = [
-            best_deals(acceptable(scenario, 1, strength), scenario, 0, task.scoring == "shared")
-            for strength in (task.opponent, *others)
-        ]
+        scenario, shared = scenario_of(task.scenario), task.scoring == "shared"
+        # The weakest first, so that none of them gets an offer that is better for it than it asks for.
+        sets = [acceptable(scenario, 1, strength) for strength in STYLES if strength != "random"]
+        deals = [best_deals(one, scenario, 0, shared) for one in sets]
         for deal in (scenario.ideal(0), *deals):
             result = yield Call("propose", {"terms": write_terms(scenario, 0, deal)})
             if result.ended:

@@ -57,12 +57,9 @@ class Opponent:
         self._fallback, self._target = scenario.fallbacks[seat], scenario.targets[seat]
         self._first: int | None = None
         self._most = 0
-        self.silent = True
-        """Whether it has not yet said what matters most to it."""
 
     def wish(self) -> str | None:
-        """Return the issue whose options differ the most for it, which it says once; None if there is nothing to say."""
-        self.silent = False
+        """Return the issue whose options differ the most for it; None if it has nothing to say."""
         issues = self._scenario.issues
         if self._strength == "random" or len(issues) == 1:
             return None

@@ -1,13 +1,15 @@
-"""What a seat is told at the start, about its own side only."""
+"""The prompt of a seat, which is about its own side only."""
 
 from __future__ import annotations
+
+from typing import Final
 
 from ludus.environments.negotiation.drawing import HIGHEST_PRICE, goods_of
 from ludus.environments.negotiation.scenario import Scenario
 from ludus.environments.negotiation.tasks import NegotiationTask
 from ludus.environments.negotiation.terms import write_terms
 
-_RULES = """\
+_RULES: Final = """\
 Both sides take turns, and `first` begins. Each side has {rounds} turns. In your turn, do one of these:
 - `propose`: make an offer. It replaces your earlier ones, and the other side can accept it in its next turn only.
 - `accept`: accept the open offer of the other side, by its number. The deal is made.
@@ -16,8 +18,14 @@ Both sides take turns, and `first` begins. Each side has {rounds} turns. In your
 With `message` you can say something before your turn ends, up to {messages} times a turn. The other side reads it.
 If nothing is agreed in the last turn, there is no deal."""
 
+_ALONE: Final = """
+The other side answers concessions with concessions: it compares your best offer with your first one, by its own points.
+Offers that you repeat do not move it."""
+_TOGETHER: Final = """
+The other side takes its time: call `wait` to see what it does."""
 
-def briefing(task: NegotiationTask, scenario: Scenario, seat: int, messages: int) -> str:
+
+def briefing(task: NegotiationTask, scenario: Scenario, seat: int, messages: int, alone: bool) -> str:
     """Return what a seat may know, its aim and the rules.
 
     Args:
@@ -25,14 +33,15 @@ def briefing(task: NegotiationTask, scenario: Scenario, seat: int, messages: int
         scenario: its negotiation.
         seat: the seat, from 0.
         messages: how many messages a turn may have.
+        alone: whether the other side is scripted.
     """
     about = {"items": _items, "contract": _contract, "price": _price}[task.domain]
     rules = _RULES.format(rounds=task.rounds, messages=messages)
-    return f"{about(task, scenario, seat)}\n\n{_aim(task)}\n\n{rules}"
+    return f"{about(task, scenario, seat)}\n\n{_aim(task)}\n\n{rules}{_ALONE if alone else _TOGETHER}"
 
 
 def _items(task: NegotiationTask, scenario: Scenario, seat: int) -> str:
-    pool = ", ".join(f"{len(issue.options) - 1} {issue.name}" for issue in scenario.issues)
+    pool = ", ".join(f"{issue.name} ({len(issue.options) - 1})" for issue in scenario.issues)
     worth = ", ".join(
         f"{issue.name} {abs(table[1] - table[0])}"
         for issue, table in zip(scenario.issues, scenario.points[seat], strict=True)
@@ -75,7 +84,7 @@ def _price(task: NegotiationTask, scenario: Scenario, seat: int) -> str:
         f"Your limit is {limit}: at a price of {limit} a deal is worth nothing to you, and with {bound} you lose. Your "
         f"points are {gain}. The {other} has a limit too, which you do not see, and it does not see yours.\n"
         "Without a deal you get 0 points.\n"
-        f"The terms of a deal are a whole price from 0 to {HIGHEST_PRICE}, such as `price={limit}`."
+        f"The terms of a deal are a whole price from 0 to {HIGHEST_PRICE}, such as `price=500`."
     )
 
 
@@ -83,7 +92,11 @@ def _aim(task: NegotiationTask) -> str:
     if task.scoring == "shared":
         return (
             "Both sides get the same reward: the more points the two sides have together above what they get without a "
-            "deal, the more. A deal that leaves a side no more than it gets without one earns nothing."
+            "deal, the more, up to 1 for the best deal that is within reach. A deal that leaves a side no more than it "
+            "gets without one earns nothing."
         )
     zero_sum = " What one side gains, the other one loses." if task.domain == "price" else ""
-    return f"Your reward grows with your points above what you get without a deal.{zero_sum} No deal earns nothing."
+    return (
+        "Your reward grows with your points above what you get without a deal, up to 1 for the best deal that is "
+        f"within reach.{zero_sum} No deal earns nothing."
+    )

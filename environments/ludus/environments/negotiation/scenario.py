@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 Domain = Literal["items", "contract", "price"]
 Deal = tuple[int, ...]
-"""The index of an option for each issue. Those of items are the number that `first` gets, those of a price the price."""
+"""The index of an option for each issue: for items the number that `first` gets, for a price the price."""
 
 SEATS: Final = ("first", "second")
 
