@@ -27,16 +27,13 @@ RULES: dict[str, Any] = {
 
 
 async def beginner(conversation: Conversation) -> Call:
-    """Accept any offer that is better than the limit; else offer the limit, or something better for itself."""
+    """Offer some price, or accept the open offer, with equal chances: what a tiny model can learn to say."""
     text = str(conversation.items)
-    found = re.search(r"Your limit is (\d+)", text)
-    assert found is not None
-    limit, buys = int(found[1]), "You want to buy" in text
-    offers = re.findall(r"The other side made offer (\d+): price=(\d+)", text)
-    if offers and (int(offers[-1][1]) < limit if buys else int(offers[-1][1]) > limit):
-        return Call("accept", {"offer": int(offers[-1][0])})
-    step = random.Random(f"{conversation.seed}{len(text)}").randint(0, 9) * 10
-    return Call("propose", {"terms": f"price={limit - step if buys else limit + step}"})
+    offers = re.findall(r"The other side made offer (\d+)", text)
+    rng = random.Random(f"{conversation.seed}{len(text)}")
+    if offers and rng.random() < 0.5:
+        return Call("accept", {"offer": int(offers[-1])})
+    return Call("propose", {"terms": f"price={rng.randint(2, 6)}00"})
 
 
 def sections(url: str, steps: int) -> dict[str, Any]:
@@ -56,15 +53,15 @@ async def test_a_tiny_model_trains_on_prices_by_self_play_and_the_rewards_of_a_d
 ) -> None:
     server = await serve(Negotiation)
     async with connect(server.url) as client:
-        played = await rollout_all(client.environment(NAME), beginner, n=60, seed=1)
+        played = await rollout_all(client.environment(NAME), beginner, n=40, seed=1)
     with TrajectoryWriter(path := tmp_path / "talks.jsonl") as writer:
         for one in played:
             writer.write(one)
     make_model(tmp_path / "random", Demonstrations.read([path]).episodes, 0)
-    warm_up = {"demonstrations": [str(path)], "steps": 60, "batch": 16, "learning_rate": 3e-3}
+    warm_up = {"demonstrations": [str(path)], "steps": 40, "batch": 16, "learning_rate": 3e-3}
     await run(run_config(tmp_path / "warm", tmp_path / "random", server.url, **sections(server.url, 0), sft=warm_up))
     output = tmp_path / "run"
-    await run(run_config(output, tmp_path / "warm" / "model", server.url, **sections(server.url, 3)))
+    await run(run_config(output, tmp_path / "warm" / "model", server.url, **sections(server.url, 2)))
 
     lines = [json.loads(line) for line in (output / "rollouts.jsonl").read_text().splitlines()]
     training = [line for line in lines if not line.get("held_out")]
@@ -74,10 +71,10 @@ async def test_a_tiny_model_trains_on_prices_by_self_play_and_the_rewards_of_a_d
     together: dict[Any, list[float]] = defaultdict(list)
     for line in training:
         if line["opponent"] == "current":
-            together[line["step"], line["group"], line["index"]].append(line["reward"])
-    sums = [sum(rewards) for rewards in together.values() if len(rewards) == 2]
-    assert 1.0 in map(lambda one: round(one, 6), sums), "the model makes deals"
-    assert {round(one, 6) for one in sums} <= {0.0, 1.0}
+            together[line["group"], line["index"] // 2].append(line["reward"])
+    sums = {round(sum(rewards), 6) for rewards in together.values() if len(rewards) == 2}
+    assert 1.0 in sums, "the model makes deals with itself"
+    assert sums <= {0.0, 1.0}
     assert any(line.get("loss/gradient_norm", 0.0) > 0 for line in metrics_of(output))
     evaluated = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     assert any(f"evaluation/{NAME}/conceder/matches" in line for line in evaluated)
