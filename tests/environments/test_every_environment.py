@@ -24,6 +24,8 @@ NAMES = (
     "connect_four", "connect_four-easy", "connect_four-hard",
     "countdown", "countdown-easy", "countdown-hard",
     "guess_number", "guess_number-easy", "guess_number-hard", "guess_number-shaped", "guess_number-tiny",
+    "negotiation", "negotiation-easy", "negotiation-hard", "negotiation-medium", "negotiation-price",
+    "negotiation-shared",
     "research", "research-easy", "research-hard", "research-medium",
     "search", "search-easy", "search-hard", "search-medium",
     "sql", "sql-easy", "sql-hard", "sql-medium",
@@ -34,8 +36,8 @@ NAMES = (
     "wordle", "wordle-easy", "wordle-hard", "wordle-sparse",
     "workplace", "workplace-easy", "workplace-hard", "workplace-medium",
 )  # fmt: skip
-SEVERAL_PARAMETERS = ("company", "support_desk", "swe", "workplace")
-"""Those whose tools take several arguments; their own tests try extreme ones."""
+SEVERAL_PARAMETERS = ("company", "negotiation", "support_desk", "swe", "workplace")
+"""Those whose tools take several arguments, or any text; their own tests try extreme ones."""
 SPLITS = ("train", "validation", "test")
 SAMPLE = 30
 SMALLER = {"code": 1, "company": 6, "research": 8, "support_desk": 8, "swe": 1, "terminal": 2, "workplace": 6}
@@ -45,7 +47,7 @@ BREADTH = pytest.mark.suite("breadth")
 SUITES = {"code": pytest.mark.suite("code"), "swe": pytest.mark.suite("swe"), "terminal": pytest.mark.suite("terminal")}
 """The suites in which the variants of these environments are tested, if not in `breadth`."""
 
-WITHOUT_FORKS = ("algebra", "arithmetic", "connect_four", "word_problems")
+WITHOUT_FORKS = ("algebra", "arithmetic", "connect_four", "negotiation", "word_problems")
 """Those whose episodes cannot be forked: they have one message, or an opponent."""
 
 ENDED_BY_MESSAGE = ("company", "terminal", "workplace")

@@ -52,6 +52,14 @@ def test_no_text_at_all_makes_a_parser_raise(
     said, read = TEXT_FORMATS[name].read(text[:at] + junk + text[at + len(junk) :])
     assert isinstance(said, str)
     assert all(isinstance(call, Call | MalformedCall) for call in read)
+    assert all(isinstance(call.tool, str) for call in read)
+
+
+@pytest.mark.parametrize("text", ['{"name": "", "arguments": {}', '{"name": "", say}'])
+def test_a_broken_call_with_an_empty_name_has_an_empty_name(text: str) -> None:
+    [call] = HERMES_FORMAT.read(f"<tool_call>{text}</tool_call>")[1]
+    assert isinstance(call, MalformedCall)
+    assert call.tool == ""
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,7 @@ def _call(value: object, text: str) -> AnyCall:
 
 def _malformed(text: str, problem: str) -> MalformedCall:
     name = _NAME.search(text)
-    return MalformedCall((name[1] or name[2]) if name else "", text, problem)
+    return MalformedCall((name[1] or name[2] or "") if name else "", text, problem)
 
 
 def _object(call: AnyCall, key: str) -> str:

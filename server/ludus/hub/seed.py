@@ -53,6 +53,7 @@ LIBRARY: Final = {
     "guess_number": ("game", "search", "single-player"),
     "countdown": ("arithmetic", "math", "single-player"),
     "connect_four": ("game", "two-players"),
+    "negotiation": ("game", "two-players", "negotiation", "dialogue"),
     "wordle": ("game", "words", "single-player"),
     "research": ("reports", "citations", "tools"),
     "search": ("question-answering", "multi-hop", "citations"),

@@ -1,0 +1,76 @@
+"""The terms of a deal as text: what a seat writes, and what it is shown.
+
+Each seat writes and reads terms from its own side: of items, the numbers are those that it gets itself.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ludus.environments.negotiation.scenario import Deal, Issue, Scenario
+from ludus.server import ToolError
+
+LONGEST: Final = 300
+"""The most characters of terms."""
+
+
+def read_terms(scenario: Scenario, seat: int, text: str) -> Deal:
+    """Return the deal that terms describe.
+
+    Raises:
+        ToolError: they are not one option for each issue; the message says what is wrong.
+    """
+    if len(text) > LONGEST:
+        raise ToolError(f"The terms are {len(text):,} characters long; the most is {LONGEST}. {_form(scenario)}")
+    named: dict[str, str] = {}
+    for part in re.split(r"[,;\n]", text):
+        if not part.strip():
+            continue
+        found = re.fullmatch(r"\s*([A-Za-z]+)\s*[=:]\s*([A-Za-z0-9% ]+?)\s*", part)
+        if found is None:
+            raise ToolError(f"{part.strip()[:40]!a} is not of the form NAME=VALUE. {_form(scenario)}")
+        name = found[1].lower()
+        if name in named:
+            raise ToolError(f"The terms name {name} twice. {_form(scenario)}")
+        named[name] = " ".join(found[2].split())
+    unknown = [name for name in named if all(issue.name != name for issue in scenario.issues)]
+    if unknown:
+        raise ToolError(f"There is no {unknown[0][:40]!a} to agree on. {_form(scenario)}")
+    missing = [issue.name for issue in scenario.issues if issue.name not in named]
+    if missing:
+        raise ToolError(f"The terms do not name {missing[0]}. {_form(scenario)}")
+    deal = tuple(_option(scenario, issue, named[issue.name]) for issue in scenario.issues)
+    return _turned(scenario, seat, deal)
+
+
+def write_terms(scenario: Scenario, seat: int, deal: Deal) -> str:
+    """Return the terms of a deal as a seat sees them."""
+    own = _turned(scenario, seat, deal)
+    return ", ".join(
+        f"{issue.name}={issue.options[option]}" for issue, option in zip(scenario.issues, own, strict=True)
+    )
+
+
+def _turned(scenario: Scenario, seat: int, deal: Deal) -> Deal:
+    """Turn a deal from the side of `first` to that of a seat, or back."""
+    if scenario.domain != "items" or seat == 0:
+        return deal
+    return tuple(len(issue.options) - 1 - option for issue, option in zip(scenario.issues, deal, strict=True))
+
+
+def _option(scenario: Scenario, issue: Issue, text: str) -> int:
+    if scenario.domain == "contract":
+        for number, option in enumerate(issue.options):
+            if option.lower() == text.lower():
+                return number
+        raise ToolError(f"{issue.name} is one of {', '.join(issue.options)}, not {text[:40]!a}.")
+    most = len(issue.options) - 1
+    if not re.fullmatch(r"[0-9]{1,4}", text) or int(text) > most:
+        raise ToolError(f"{issue.name} is a whole number from 0 to {most}, not {text[:40]!a}.")
+    return int(text)
+
+
+def _form(scenario: Scenario) -> str:
+    example = ", ".join(f"{issue.name}={issue.options[-1]}" for issue in scenario.issues)
+    return f"Name each issue once, such as: {example}"
