@@ -18,7 +18,7 @@ Path = tuple[str, ...]
 """Relations, each from the object of the one before."""
 
 MISSING: Final = "not stated"
-"""What stands in a report for a value that no page states."""
+"""What a report has for a value that no page states."""
 
 _LABELS: Final[Mapping[str, str]] = {
     "person.born": "Birth date", "person.school": "Alma mater", "town.population": "Population",

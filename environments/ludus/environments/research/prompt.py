@@ -52,7 +52,7 @@ def prompt_of(sheet: Sheet, max_steps: int) -> str:
         f"# {title_of(sheet)}",
         "## Summary",
         f"{SUMMARY_WORDS[0]} to {SUMMARY_WORDS[1]} words of prose without brackets or markup. It names the first "
-        "subject of the table. Each number in it also stands in the values of Findings, Contradictions or Conclusions.",
+        "subject of the table. Each number in it is also among the values of Findings, Contradictions or Conclusions.",
         "## Findings",
         "One line for each subject and column, the subjects in the order of the alphabet, and under each the columns "
         "in the order above:",

@@ -1,7 +1,7 @@
 """A language model as the judge of the summary's prose, if the environment variables name one.
 
 Its verdict can only take a tenth of the reward away. So a report is never worth more than the checklist says, whatever
-it tells the judge, and a report that is worth nothing is not shown to a judge at all.
+it says to the judge, and a report that is worth nothing is not shown to a judge at all.
 """
 
 from __future__ import annotations
