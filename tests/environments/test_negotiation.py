@@ -244,7 +244,7 @@ def test_an_own_reward_counts_from_the_fallback_to_the_best_that_the_other_can_a
 
 
 @pytest.mark.parametrize("kinds", [kinds_of(), PRICES, ALL_KINDS[9:]], ids=["own", "price", "shared"])
-def test_without_a_deal_neither_seat_earns_anything_whoever_ends_it(kinds: Any) -> None:
+def test_without_a_deal_neither_seat_earns_anything_however_it_ends(kinds: Any) -> None:
     def ended(how: str) -> list[float | None]:
         match = match_of(train_task(kinds, 1))
         match.propose("first", match.scenario.ideal(0))
