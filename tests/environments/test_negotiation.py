@@ -241,6 +241,11 @@ def test_an_own_reward_counts_from_the_fallback_to_the_best_that_the_other_can_a
         for deal in scenario.deals[:: max(1, len(scenario.deals) // 40)]:
             expected = min(1.0, max(0, scenario.surplus(0, deal)) / best)
             assert rewards_of(task, deal)[0] == pytest.approx(expected)
+        match = match_of(task)
+        match.propose("first", max(scenario.deals, key=scenario.joint))
+        match.accept("second")
+        assert match.rewards is not None
+        assert [match.rewards[seat].components["joint"].value for seat in SEATS] == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("kinds", [kinds_of(), PRICES, ALL_KINDS[9:]], ids=["own", "price", "shared"])
