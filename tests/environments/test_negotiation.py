@@ -241,10 +241,15 @@ def test_an_own_reward_counts_from_the_fallback_to_the_best_that_the_other_can_a
         for deal in scenario.deals[:: max(1, len(scenario.deals) // 40)]:
             expected = min(1.0, max(0, scenario.surplus(0, deal)) / best)
             assert rewards_of(task, deal)[0] == pytest.approx(expected)
+        match = match_of(task)
+        match.propose("first", max(scenario.deals, key=scenario.joint))
+        match.accept("second")
+        assert match.rewards is not None
+        assert [match.rewards[seat].components["joint"].value for seat in SEATS] == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("kinds", [kinds_of(), PRICES, ALL_KINDS[9:]], ids=["own", "price", "shared"])
-def test_without_a_deal_neither_seat_earns_anything_whoever_ends_it(kinds: Any) -> None:
+def test_without_a_deal_neither_seat_earns_anything_however_it_ends(kinds: Any) -> None:
     def ended(how: str) -> list[float | None]:
         match = match_of(train_task(kinds, 1))
         match.propose("first", match.scenario.ideal(0))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toys import Serve, metrics_of, run, run_config
+from toys import Serve, run, run_config
 
 from ludus.client import Call, Conversation, connect, rollout_all
 from ludus.client.trajectory_files import TrajectoryWriter
@@ -43,38 +43,34 @@ def sections(url: str, steps: int) -> dict[str, Any]:
         "rollouts": {"groups": 4, "group_size": 2, "max_tokens": 40, "max_turns": 12, "context": 2048,
                      "drop_zero_variance": False},
         "engine": {"torch": {"slots": 16, "cache_tokens": 65536}},
-        "evaluation": {"split": "validation", "tasks": 2}, "checkpoints": {"every": 0},
+        "evaluation": {"split": "validation", "tasks": 1}, "checkpoints": {"every": 0},
     }  # fmt: skip
 
 
 @pytest.mark.suite("training")
-async def test_a_tiny_model_trains_on_prices_by_self_play_and_the_rewards_of_a_deal_sum_to_one(
-    serve: Serve, tmp_path: Path
-) -> None:
+async def test_a_tiny_model_plays_both_seats_against_itself_its_past_and_a_script(serve: Serve, tmp_path: Path) -> None:
     server = await serve(Negotiation)
     async with connect(server.url) as client:
-        played = await rollout_all(client.environment(NAME), beginner, n=60, seed=1)
+        played = await rollout_all(client.environment(NAME), beginner, n=30, seed=1)
     with TrajectoryWriter(path := tmp_path / "talks.jsonl") as writer:
         for one in played:
             writer.write(one)
     make_model(tmp_path / "random", Demonstrations.read([path]).episodes, 0)
-    warm_up = {"demonstrations": [str(path)], "steps": 100, "batch": 16, "learning_rate": 3e-3}
+    warm_up = {"demonstrations": [str(path)], "steps": 25, "batch": 8, "learning_rate": 3e-3}
     await run(run_config(tmp_path / "warm", tmp_path / "random", server.url, **sections(server.url, 0), sft=warm_up))
     output = tmp_path / "run"
-    await run(run_config(output, tmp_path / "warm" / "model", server.url, **sections(server.url, 2)))
+    await run(run_config(output, tmp_path / "warm" / "model", server.url, **sections(server.url, 1)))
 
     lines = [json.loads(line) for line in (output / "rollouts.jsonl").read_text().splitlines()]
     training = [line for line in lines if not line.get("held_out")]
     assert {line["seat"] for line in training} == {"first", "second"}
-    assert "current" in {line["opponent"] for line in training}
-    assert any(line["opponent"].startswith("step-") for line in training)
+    assert {line["opponent"] for line in training} >= {"current", "step-00000000"}
+    assert not [line for line in training if line["reward"] is None], "no match broke"
     together: dict[Any, list[float]] = defaultdict(list)
     for line in training:
-        if line["opponent"] == "current" and line["reward"] is not None:
+        if line["opponent"] == "current":
             together[line["group"], line["index"] // 2].append(line["reward"])
-    sums = {round(sum(rewards), 6) for rewards in together.values() if len(rewards) == 2}
-    assert 1.0 in sums, "the model makes deals with itself"
-    assert sums <= {0.0, 1.0}
-    assert any(line.get("loss/gradient_norm", 0.0) > 0 for line in metrics_of(output))
+    assert {len(rewards) for rewards in together.values()} == {2}
+    assert {round(sum(rewards), 6) for rewards in together.values()} <= {0.0, 1.0}
     evaluated = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     assert any(f"evaluation/{NAME}/conceder/matches" in line for line in evaluated)

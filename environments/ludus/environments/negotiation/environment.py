@@ -63,7 +63,8 @@ class NegotiationMatch(Match[NegotiationTask]):
             for number, seat in enumerate(self.seats)
             if seat not in self.played
         }
-        self._best = {seat: self._best_for(number) for number, seat in enumerate(self.seats)}
+        self._best = {seat: self._best_for(number, shared=False) for number, seat in enumerate(self.seats)}
+        self._best_joint = {seat: self._best_for(number, shared=True) for number, seat in enumerate(self.seats)}
         self.pass_to("first")
 
     def default_opponent(self) -> str:
@@ -142,11 +143,11 @@ class NegotiationMatch(Match[NegotiationTask]):
         else:
             self.pass_to(_other(seat))
 
-    def _best_for(self, seat: int) -> Deal:
-        """Return the deal with which a seat earns 1: of what a scripted opponent accepts, or of all rational ones."""
+    def _best_for(self, seat: int, shared: bool) -> Deal:
+        """Return the best deal for a seat, or both: of what a scripted opponent accepts, or of all rational ones."""
         other = 1 - seat
         deals = acceptable(self.scenario, other, self.opponent) if self._plays(other) else self.scenario.rational()
-        return best_deals(deals, self.scenario, seat, self.task.scoring == "shared")
+        return best_deals(deals, self.scenario, seat, shared)
 
     def _plays(self, seat: int) -> bool:
         return self.seats[seat] in self._scripted
@@ -155,11 +156,11 @@ class NegotiationMatch(Match[NegotiationTask]):
         return {seat: self._reward(number, deal) for number, seat in enumerate(self.seats)}
 
     def _reward(self, seat: int, deal: Deal | None) -> Reward:
-        scenario, best = self.scenario, self._best[self.seats[seat]]
+        scenario, name = self.scenario, self.seats[seat]
         share = joint = efficiency = nash = 0.0
         if deal is not None:
-            share = _part(scenario.surplus(seat, deal), scenario.surplus(seat, best))
-            joint = _part(scenario.joint(deal), scenario.joint(best))
+            share = _part(scenario.surplus(seat, deal), scenario.surplus(seat, self._best[name]))
+            joint = _part(scenario.joint(deal), scenario.joint(self._best_joint[name]))
             efficiency = _part(scenario.joint(deal), scenario.best_joint)
             nash = _part(scenario.nash_product(deal), scenario.nash_product(scenario.nash_solution()))
         shared = self.task.scoring == "shared"
@@ -243,9 +244,7 @@ class Negotiation(SeatedEnvironment[NegotiationTask, NegotiationMatch]):
         """
         deal = read_terms(self.match.scenario, self._number, terms)
         if self.match.last_turn:
-            raise ToolError(
-                "This is the last turn, so an offer comes too late. Use `accept` or `walk_away`."
-            )
+            raise ToolError("This is the last turn, so an offer comes too late. Use `accept` or `walk_away`.")
         self.match.propose(self.seat, deal)
         return self.observe()
 
