@@ -323,6 +323,7 @@ async def test_when_a_process_is_killed_its_episodes_end_with_a_typed_error_and_
     ping = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     with pair.client() as browser:
         refused = browser.post(str(lost.play_url)[str(lost.play_url).index("/e/") :], json=ping)
+        assert (refused.status_code, refused.json()["id"]) == (200, 1)
         error = refused.json()["error"]
         assert (error["code"], error["data"]["endReason"]) == (InfrastructureFailed.code, "infrastructure_error")
 

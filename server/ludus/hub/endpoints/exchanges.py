@@ -25,11 +25,11 @@ from starlette.types import Message, Receive, Scope, Send
 from ludus.hub.endpoints.gateways import server_of
 from ludus.hub.endpoints.neighbors import PeerWorker
 from ludus.hub.endpoints.passes import pass_of
-from ludus.protocol.errors import EpisodeFailed, LudusError, PayloadTooLarge, ShuttingDown
+from ludus.protocol.errors import EpisodeFailed, LudusError, ShuttingDown
 from ludus.protocol.tracing import TRACE_FIELDS, active
 from ludus.server.web.delivery import watch
 from ludus.server.workers import upstream
-from ludus.server.workers.connection import error_answer
+from ludus.server.workers.connection import body_too_large, error_answer
 from ludus.server.workers.pool import lost
 from ludus.server.workers.requests import Request
 from ludus.server.workers.routing import Place, place_of, target_of_mcp
@@ -156,10 +156,7 @@ class HttpExchange:
         limit = self._endpoint.settings.limits.body_bytes
         while not request.complete:
             if (request.length or 0) > limit or request.size > limit:
-                raise PayloadTooLarge(
-                    f"the request is larger than the {limit} bytes this server accepts", limit="body_bytes",
-                    maximum=limit,
-                )  # fmt: skip
+                raise body_too_large(limit)
             request.arrived(await self._read())
         body = b"".join(request.parts)
         request.parts.clear()
