@@ -107,6 +107,16 @@ class HttpExchange:
         """Whether the client waits for an answer, which it always does."""
         return True
 
+    @property
+    def sent_headers(self) -> list[tuple[bytes, bytes]]:
+        """The headers of the request as the client sent them, with the current span."""
+        return _traced(self._scope["headers"])
+
+    @property
+    def control_target(self) -> bytes:
+        """The path of MCP of the endpoint as the client sent it; only requests for it need it."""
+        return self._asked
+
     def hold(self, why: str, *, held: bool) -> None:
         """Do nothing: the body is read when there is room for it."""
 
@@ -186,7 +196,7 @@ class HttpExchange:
     def head_for(self, request: Request, worker: Worker, *, lasting: bool = True) -> bytes:
         """Return the head with which the request is passed on to a worker. See `Request.head`."""
         if isinstance(worker, PeerWorker):
-            return worker.head(request.method, self._asked, _traced(self._scope["headers"]))
+            return worker.head(request.method, self._asked, self.sent_headers)
         return request.head(self._endpoint.introduction(self.peer), lasting=lasting)
 
     # ── passing it on ──────────────────────────────────────────────────────────────────────────────────────────────

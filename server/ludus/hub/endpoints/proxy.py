@@ -7,7 +7,6 @@ Below this path an endpoint is a Ludus server with all of its transports: MCP at
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -19,6 +18,7 @@ from ludus.hub.endpoints.exchanges import HttpExchange
 from ludus.hub.endpoints.hosts import path_of_host
 from ludus.hub.endpoints.releases import Address, parse_address, process_of
 from ludus.hub.endpoints.runner import without_admin
+from ludus.hub.endpoints.shared_logs import lines_at, merged, own_lines
 from ludus.protocol.errors import EpisodeFailed, LudusError, NotFound, PayloadTooLarge
 from ludus.protocol.workers import worker_of_capability
 from ludus.server.workers import requests as workers
@@ -169,17 +169,22 @@ class EndpointRoutes:
         return without_admin(viewer) if viewer is not None else None
 
     async def _logs(self, request: Request, address: Address) -> Response:
-        """Return the log of an endpoint as text; with `?follow=1`, also what it goes on to write."""
+        """Return the log of an endpoint as text; with `?follow=1`, also what it goes on to write.
+
+        It has the lines of all processes of the hub, with their names; another process that asks gets those of this
+        one alone.
+        """
         await asyncio.to_thread(self._guards.admit_to_logs, Request(_with_bearer(request.scope)), address)
         gateway = await self._endpoints.gateway(address)
-        ring = gateway.releases.newest.ring
         follow = request.query_params.get("follow", "") in ("1", "true")
-
-        async def lines() -> AsyncIterator[bytes]:
-            async for line in ring.follow(on=follow):
-                yield line.encode("utf-8", "replace") + b"\n"
-
-        return StreamingResponse(lines(), media_type="text/plain; charset=utf-8", headers={"cache-control": "no-store"})
+        lines = own_lines(gateway.releases.newest.ring, follow=follow)
+        peers = self._endpoints.neighbors.peers
+        if peers.others and not self._guards.stays(request):
+            raw: bytes = request.scope.get("raw_path") or request.url.path.encode()
+            target = self._asked(raw, request.scope).decode("latin-1")
+            parts = {one.name: lines_at(peers, one, request, target) for one in peers.others}
+            lines = merged({**parts, peers.own: lines}, follow=follow)
+        return StreamingResponse(lines, media_type="text/plain; charset=utf-8", headers={"cache-control": "no-store"})
 
 
 def _split(raw: bytes, query: bytes) -> tuple[Address, bytes]:
