@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import httpx
@@ -92,7 +93,7 @@ class Auction(SeatedEnvironment[Deal, Bids]):
 class Throws(Match[Deal]):
     """Both seats throw at the same time, for three rounds. The greater sum wins."""
 
-    seats: ClassVar[tuple[str, ...]] = ("red", "blue")
+    seats: ClassVar[Sequence[str]] = ("red", "blue")
 
     def setup(self) -> None:
         self.thrown: dict[str, list[int]] = {"red": [], "blue": []}
