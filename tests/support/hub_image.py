@@ -75,6 +75,9 @@ def build_postgres_image(docker: Docker, home: Path, tag: str) -> None:
     folder = Path(os.path.realpath(program)).parent
     home.mkdir()
     _copy_programs(home, [str(folder / one) for one in ("postgres", "initdb", "pg_isready")])
+    zones = home / "system" / "usr" / "share" / "zoneinfo"  # which Debian's PostgreSQL reads, as the official one does
+    zones.mkdir(parents=True)
+    shutil.copy("/usr/share/zoneinfo/UTC", zones / "UTC")
     for place in (folder.parent / "lib", Path("/usr/share/postgresql") / folder.parent.name):
         shutil.copytree(place, home / "system" / str(place).lstrip("/"), ignore=shutil.ignore_patterns("bitcode"))
     (home / "entrypoint").write_text(POSTGRES_ENTRYPOINT)

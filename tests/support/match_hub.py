@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import httpx
 import results_hub
@@ -92,7 +93,7 @@ class Auction(SeatedEnvironment[Deal, Bids]):
 class Throws(Match[Deal]):
     """Both seats throw at the same time, for three rounds. The greater sum wins."""
 
-    seats = ("red", "blue")
+    seats: ClassVar[Sequence[str]] = ("red", "blue")
 
     def setup(self) -> None:
         self.thrown: dict[str, list[int]] = {"red": [], "blue": []}
@@ -130,7 +131,19 @@ class Duel(SeatedEnvironment[Deal, Throws]):
         return "Nothing to see."
 
 
-CLASSES: dict[str, Any] = {"auction": Auction, "duel": Duel, "locks": results_hub.Locks}
+class Crowd(Throws):
+    """A match of three seats."""
+
+    seats = ("red", "blue", "green")
+
+
+class Melee(Duel):
+    """A game for three, which has no board of matches."""
+
+    match_class = Crowd
+
+
+CLASSES: dict[str, Any] = {"auction": Auction, "duel": Duel, "locks": results_hub.Locks, "melee": Melee}
 
 
 def auction_release(package: str, version: str = "1.0.0") -> Release:

@@ -197,9 +197,22 @@ class Peers:
         Raises:
             HubUnavailable: it does not answer.
         """
+        target = request.scope.get("raw_path") or request.scope["path"].encode()
+        query = request.scope.get("query_string", b"")
+        return _Passed(await self.send(request, address, (target + (b"?" + query if query else b"")).decode("latin-1")))
+
+    async def send(self, request: Request, address: str, target: str) -> aiohttp.ClientResponse:
+        """Send a request to the process with an address, and return its answer, which is to be read and closed.
+
+        Args:
+            request: the request, whose body has not been read.
+            address: the address.
+            target: its path and query.
+
+        Raises:
+            HubUnavailable: it does not answer.
+        """
         scope = request.scope
-        target = scope.get("raw_path") or scope["path"].encode()
-        query = scope.get("query_string", b"")
         headers = CIMultiDict(
             (name.decode("latin-1"), value.decode("latin-1"))
             for name, value in scope["headers"]
@@ -207,13 +220,12 @@ class Peers:
         )
         headers[FORWARDED] = "1"
         has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
-        place = address.rstrip("/") + (target + (b"?" + query if query else b"")).decode("latin-1")
+        place = URL(address.rstrip("/") + target, encoded=True)
         try:
-            answer = await self._session().request(
-                scope["method"], URL(place, encoded=True), headers=headers, allow_redirects=False,
+            return await self._session().request(
+                scope["method"], place, headers=headers, allow_redirects=False,
                 data=request.stream() if has_body else None, skip_auto_headers=_AUTOMATIC_HEADERS,
             )  # fmt: skip
-            return _Passed(answer)
         except (aiohttp.ClientConnectionError, TimeoutError):
             raise HubUnavailable(
                 "the process of this hub that plays this does not answer; try again. If it has ended, another one "

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import IO, Any, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -87,25 +86,25 @@ def attempt_of(task: str, sample: int) -> str:
     return f"{sample}:{hashlib.sha256(task.encode('utf-8', 'replace')).hexdigest()[:24]}"
 
 
-def index_of(path: Path) -> Iterator[EpisodeLine]:
+def index_of(file: IO[bytes]) -> Iterator[EpisodeLine]:
     """Yield what the index has of each line that is not empty.
+
+    Args:
+        file: the file, at its beginning.
 
     Raises:
         PayloadTooLarge: the file has more than `LINES` lines.
         OSError: the file cannot be read.
     """
-    with path.open("rb") as file:
-        start = count = 0
-        for number, line in enumerate(file, start=1):
-            end = start + len(line)
-            if line.strip():
-                count += 1
-                if count > LINES:
-                    raise PayloadTooLarge(
-                        f"the file has more than {LINES:,} lines; send a part of it", limit="rollouts"
-                    )
-                yield _described(_read(number, line), start, end)
-            start = end
+    start = count = 0
+    for number, line in enumerate(file, start=1):
+        end = start + len(line)
+        if line.strip():
+            count += 1
+            if count > LINES:
+                raise PayloadTooLarge(f"the file has more than {LINES:,} lines; send a part of it", limit="rollouts")
+            yield _described(_read(number, line), start, end)
+        start = end
 
 
 def read_episode(file: IO[bytes], line: EpisodeLine) -> Trajectory:
@@ -115,8 +114,17 @@ def read_episode(file: IO[bytes], line: EpisodeLine) -> Trajectory:
         NotFound: the line is not an episode.
     """
     file.seek(line.start)
+    return parse_episode(file.read(line.end - line.start), line)
+
+
+def parse_episode(data: bytes, line: EpisodeLine) -> Trajectory:
+    """Return the episode of the bytes of a line.
+
+    Raises:
+        NotFound: the line is not an episode.
+    """
     try:
-        value: Any = json.loads(file.read(line.end - line.start))
+        value: Any = json.loads(data)
         of_run = isinstance(value, dict) and isinstance(value.get("trajectory"), dict)
         return Trajectory.model_validate(value["trajectory"] if of_run else value)
     except ValidationError as error:

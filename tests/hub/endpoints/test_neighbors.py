@@ -23,13 +23,13 @@ from mcp import Client as McpClient
 from postgres_server import PostgresServer
 from proxy_processes import running_proxy
 
-from ludus.client import connect, text_of
+from ludus.client import Client, connect, text_of
 from ludus.client.episode import Episode
 from ludus.hub.endpoints.releases import process_of
 from ludus.hub.peers import FORWARDED
-from ludus.protocol.episodes import SplitInfo, StartParams
+from ludus.protocol.episodes import Outcome, ReportOutcomesParams, SplitInfo, StartParams
 from ludus.protocol.errors import InfrastructureFailed
-from ludus.protocol.methods import START
+from ludus.protocol.methods import REPORT_OUTCOMES, START
 from ludus.protocol.registry import EnvironmentEntry
 from ludus.protocol.workers import worker_of, worker_of_session
 
@@ -68,6 +68,8 @@ http {{
 COUNTER = '''
 """Adds numbers."""
 
+import sys
+
 from ludus.server import Environment, Result, Task, tool
 
 
@@ -90,6 +92,12 @@ class Toss(Environment[Task]):
         """Add a number."""
         self.sum += number
         return Result(str(self.sum), reward=float(number), finished=self.sum >= 100)
+
+    @tool
+    def write(self, text: str) -> str:
+        """Write a line into the log."""
+        print(text, file=sys.stderr, flush=True)
+        return ""
 '''
 PACKAGE = "local/counter"
 WIRES: tuple[Any, ...] = ("channel", "mcp", "ors")
@@ -196,7 +204,7 @@ async def test_stock_clients_play_through_whichever_process_they_reach(pair: Pai
         seen.add(url.partition("play_")[2].partition(".")[0])
         for base in (pair.url, pair.hubs[0].url, pair.hubs[1].url):
             async with McpClient(base + url) as agent:
-                assert {tool.name for tool in (await agent.list_tools()).tools} == {"add"}
+                assert {tool.name for tool in (await agent.list_tools()).tools} == {"add", "write"}
                 assert (await agent.call_tool("add", {"number": 1})).is_error is not True
     assert len(seen) == 2
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
@@ -228,6 +236,75 @@ async def test_a_start_that_is_sent_again_to_the_other_process_is_the_same_episo
             assert one.episodes[0].episode == again.episodes[0].episode
             found.add(process_of(worker_of(one.episodes[0].episode)))
     assert len(found) == 2
+
+
+@pytest.mark.parametrize("wire", ["channel", "mcp"])
+async def test_a_report_of_outcomes_reaches_both_processes_and_counts_once(pair: Pair, wire: Any) -> None:
+    passed = Outcome(task="only", reward=1.0, passed=True)
+    async with connect(pair.of(0), wire=wire) as first, connect(pair.of(1), wire=wire) as second:
+        sent = [
+            ReportOutcomesParams(environment="toss", split="train", outcomes=(passed,), key=f"key {number}")
+            for number in (1, 2, 3, 4)
+        ]
+        for number, client in enumerate((first, second, first, second), start=1):
+            assert await until_recorded(client, sent[number - 1], number) == number
+        for client in (first, second):
+            for params in sent:
+                assert await until_recorded(client, params, 4) == 4, "one that is sent again counts once"
+
+
+async def test_both_processes_show_the_log_of_both(pair: Pair) -> None:
+    names = [await only_process(hub) for hub in pair.hubs]
+    async with connect(pair.endpoint, wire="mcp") as client:
+        for number, name in enumerate(names):
+            await (await started_at(client, name)).call("write", text=f"a line of {number}")
+            async with asyncio.timeout(60):
+                while f"a line of {number}" not in await log_of(pair, number):
+                    pass
+    written = [f"[{name}] a line of {number}" for number, name in enumerate(names)]
+    first, second = [await log_of(pair, number) for number in (0, 1)]
+    assert first == second
+    assert [line for line in first.splitlines() if "a line of" in line] == sorted(written)
+    alone = await log_of(pair, 1, {FORWARDED: "1"})
+    assert "a line of 1" in alone.splitlines()
+    assert "a line of 0" not in alone
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{pair.of(0)}/logs?follow=1") as following,
+        connect(pair.of(1), wire="mcp") as client,
+    ):
+        await (await started_at(client, names[1])).call("write", text="a later line")
+        async with asyncio.timeout(60):
+            while await following.content.readline() != f"[{names[1]}] a later line\n".encode():
+                pass
+    pair.hubs[1].kill()
+    async with asyncio.timeout(60):
+        while "a line of 0" not in (left := await log_of(pair, 0)) or names[1] in left:
+            assert f"[{names[1]}] (this process of the hub does not answer)" in left or names[1] not in left
+
+
+async def started_at(client: Client, name: str) -> Episode:
+    """Start episodes until one is at a process, and return it."""
+    while process(found := await client.environment("toss").start(index=0)) != name:
+        await found.close()
+    return found
+
+
+async def log_of(pair: Pair, number: int, headers: dict[str, str] | None = None) -> str:
+    """Return the log that a process of the hub shows."""
+    async with httpx.AsyncClient(timeout=60) as client:
+        answer = await client.get(f"{pair.of(number)}/logs", headers=headers)
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+async def until_recorded(client: Any, params: ReportOutcomesParams, wanted: int) -> int:
+    """Send a report until a process has as many outcomes; over the channel, an answer does not wait for the others."""
+    async with asyncio.timeout(60):
+        while True:
+            found: int = (await client._session.wire.request(REPORT_OUTCOMES, params)).recorded
+            if found >= wanted:
+                return found
 
 
 async def test_a_request_is_passed_on_once_and_wrong_ids_are_refused_alike(pair: Pair) -> None:
@@ -323,6 +400,7 @@ async def test_when_a_process_is_killed_its_episodes_end_with_a_typed_error_and_
     ping = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     with pair.client() as browser:
         refused = browser.post(str(lost.play_url)[str(lost.play_url).index("/e/") :], json=ping)
+        assert (refused.status_code, refused.json()["id"]) == (200, 1)
         error = refused.json()["error"]
         assert (error["code"], error["data"]["endReason"]) == (InfrastructureFailed.code, "infrastructure_error")
 

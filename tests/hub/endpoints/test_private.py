@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from ludus.client import connect
 from ludus.hub.endpoints import upgrades
 from ludus.hub.people.viewers import ALL_SCOPES, Viewer
-from ludus.protocol.errors import ConnectionFailed, LudusError, NotFound
+from ludus.protocol.errors import ConnectionFailed, InfrastructureFailed, LudusError, NotFound, PayloadTooLarge
 from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL
 from ludus.protocol.organizations import Role
 from ludus.protocol.people import HubScope, NewToken
@@ -177,3 +178,29 @@ async def test_a_removed_member_loses_open_channels_and_a_demoted_one_its_test_s
         assert refused.value.status == 404
     async with connect(hub.address(), token=tokens["bob"]) as client:
         await client.environment("counter").start(index=0)
+
+
+async def test_an_agent_whose_process_of_the_hub_was_killed_gets_a_reply_to_its_request(
+    private: tuple[Any, dict[str, str]],
+) -> None:
+    """The answer has the id of the request, and is the same for public, private and absent packages."""
+    hub, _ = private
+    await hub.publish("open")
+    worker = hub.endpoints._find("ada", "counter", None).worker("0123abcd")
+    asked = {"jsonrpc": "2.0", "id": "the client's", "method": "tools/call", "params": {"name": "add", "arguments": {}}}
+    found = []
+    async with aiohttp.ClientSession() as session:
+        for package in ("counter@1.0.0", "open@1.0.0", "absent@1.0.0"):
+            where = f"{hub.url}/e/ada/{package}/play/play_{worker}.AAAA/mcp"
+            async with session.post(where, json=asked) as answer:
+                assert answer.status == 200, await answer.text()
+                found.append(await answer.json())
+        async with session.post(where, data=b"not JSON") as answer:
+            assert (answer.status, (await answer.json())["id"]) == (500, None)
+        limit = hub.endpoints.settings.limits.server.body_bytes
+        async with session.post(where, data=io.BytesIO(b" " * (limit + 1))) as answer:
+            assert (answer.status, (await answer.json())["error"]["code"]) == (413, PayloadTooLarge.code)
+    assert found == [found[0]] * 3
+    assert found[0]["id"] == "the client's"
+    error = found[0]["error"]
+    assert (error["code"], error["data"]["endReason"]) == (InfrastructureFailed.code, "infrastructure_error")

@@ -346,7 +346,8 @@ async def test_registering_again_adds_matches_to_the_same_rating(hub: ResultsHub
     ("change", "kind"),
     [
         ({"matches": 0}, "InvalidParams"), ({"matches": MATCHES + 1}, "InvalidParams"), ({"odd": 1}, "InvalidParams"),
-        ({"environment": "locks"}, "Unsupported"), ({"environment": "nope"}, "EnvironmentNotFound"),
+        ({"environment": "locks"}, "Unsupported"), ({"environment": "melee"}, "Unsupported"),
+        ({"environment": "nope"}, "EnvironmentNotFound"),
         ({"split": "nope"}, "SplitNotFound"), ({"declared": {}}, "InvalidParams"),
     ],
 )  # fmt: skip

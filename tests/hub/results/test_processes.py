@@ -15,11 +15,15 @@ from hubs import kind_of
 from played_hubs import ENDED, act, kill, start
 from postgres_server import PostgresServer
 from results_hub import Player, ResultsHub
+from sqlalchemy import select, update
 
 from ludus.environments.guess_number import GuessNumber
+from ludus.hub.database import engine
 from ludus.hub.database.engine import Database, open_engine, sqlite_url
 from ludus.hub.database.migrate import migrate
+from ludus.hub.database.result_tables import HubProcess
 from ludus.hub.results.processes import ProcessLease
+from ludus.protocol.registry_errors import HubUnavailable
 
 Join = Callable[[], Any]
 
@@ -159,9 +163,9 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     else:
         server: PostgresServer = request.getfixturevalue("postgres")
         url = server.new_url()
-    engine = open_engine(url)
-    migrate(engine)
-    return Database(engine)
+    found = Database(open_engine(url))
+    migrate(found.engine)
+    return found
 
 
 def test_a_lease_is_kept_while_it_is_renewed_and_lost_once_another_process_has_taken_it(
@@ -201,6 +205,32 @@ def test_a_process_of_the_same_folder_that_died_is_not_waited_for_and_one_that_l
     database.close()
 
 
+def test_a_process_that_is_paused_in_the_midst_of_a_transaction_is_not_waited_for(
+    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = postgres.new_url()
+    paused, other = Database(open_engine(url)), Database(open_engine(url))
+    first, second = ProcessLease(paused, tmp_path / "a", 1e-6), ProcessLease(other, tmp_path / "b", 3600.0)
+    migrate(other.engine)
+    second.begin()
+    monkeypatch.setattr(engine, "IDLE_SECONDS", 2.0)  # for connections from now on
+    first.begin()
+
+    def be_paused() -> None:
+        with paused.writing() as session:
+            session.execute(update(HubProcess).where(HubProcess.id == first.id).values(expires_at=0.0))
+            second.reclaim()  # waits for the row, until the database ends the session that has it
+            session.execute(select(1))
+
+    with pytest.raises(HubUnavailable):
+        be_paused()
+    assert not first.renew(), "it goes on with a new connection, and finds that its lease was lost"
+    first.end()
+    second.end()
+    for database in (paused, other):
+        database.close()
+
+
 @pytest.mark.timeout(300)  # as for other tests that start two hubs
 @pytest.mark.suite("hub")
 @pytest.mark.parametrize("how", ["killed", "paused"])
@@ -224,8 +254,9 @@ async def test_two_hub_processes_on_one_postgres_take_episodes_of_a_lost_one_onl
             path = f"/api/v1/runs/{player.key}/episodes"
             assert kind_of(await client.post(path)) == "RunElsewhere"
             os.kill(first.pid, signal.SIGKILL if how == "killed" else signal.SIGSTOP)
-            while (answer := await client.post(path)).status_code == 409:
-                assert kind_of(answer) == "RunElsewhere"
+            while (answer := await client.post(path)).status_code != 200:
+                expected = {409: "RunElsewhere", 503: "HubUnavailable"}  # 503 if the lease ends in the midst of it
+                assert kind_of(answer) == expected[answer.status_code]
             assert answer.json()["ticket"]["place"] == cut["place"]
             os.kill(first.pid, signal.SIGCONT) if how == "paused" else None
             await player.end(answer.json()["ticket"])

@@ -13,18 +13,31 @@ import httpx
 import pytest
 from hub_sites import SiteHub
 
+START_SECONDS = 240
+"""How long a process may take to print its address: only on a machine that has much else to do does that take long."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests of this folder time for processes to start, for which the first test of a session waits."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(2 * START_SECONDS + 60))
+
 
 def started(command: list[str], words: str, log: Path) -> tuple[subprocess.Popen[bytes], str]:
     """Start a process that prints its address after `words`."""
     with log.open("ab") as errors:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors)
     assert process.stdout is not None
-    readable, _, _ = select.select([process.stdout], [], [], 60)
-    line = process.stdout.readline().decode() if readable else ""
-    if words not in line:
+    try:
+        readable, _, _ = select.select([process.stdout], [], [], START_SECONDS)
+        line = process.stdout.readline().decode() if readable else ""
+        assert words in line, f"{command[-3:]} did not start: {line}{log.read_text()}"
+    except BaseException:  # also when the test takes too long
         process.kill()
         process.wait(30)
-        raise AssertionError(f"{command[-3:]} did not start: {line}{log.read_text()}")
+        process.stdout.close()
+        raise
     return process, line.split(words)[1].split()[0]
 
 

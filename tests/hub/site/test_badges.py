@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
@@ -11,6 +12,7 @@ import pytest
 from hub_people import PeopleHub, people_hub, publish_private
 from hub_sites import SiteHub, as_page
 from hubs import Release, new_name, published, release, upload
+from rollout_lines import SCRIPT
 
 from ludus.hub.site.badges import draw
 from ludus.hub.site.usage import badge_code
@@ -111,6 +113,23 @@ def check_private(people: PeopleHub) -> None:
         assert client.get(badge, headers=tag).status_code == 404
         assert hidden.text.replace(package, "alice/nosuch") == absent.text
         assert hidden.headers.get("cache-control") == absent.headers.get("cache-control")
+
+
+def test_the_page_of_a_version_shows_the_report_of_its_validation_whatever_its_form(publisher: httpx.Client) -> None:
+    package = f"local/{new_name('report')}"
+    checks = [
+        {"kind": "oracle", "status": "passed", "detail": "the best reward is reached"},
+        {"kind": "exploits", "status": "failed", "findings": [f"one pays {SCRIPT}", "another pays"]}, "nonsense", None,
+    ]  # fmt: skip
+    reports = [{"environment": "toss", "passed": False, "checks": checks}, {"checks": 7}, {}]
+    sent(publisher, release(package), json.dumps({"passed": False, "reports": reports}))
+    page = as_page(publisher.get(f"/{package}/versions/1.0.0"))
+    words = " ".join(page.text.split())
+    for shown in ("toss: failed", "oraclepassedthe best reward is reached", f"one pays {SCRIPT} another pays"):
+        assert shown in words, words
+    assert len(list(page.all("script"))) == 2, "those of every page"
+    published(publisher, release(package, "1.1.0"))
+    assert "Validation report" not in as_page(publisher.get(f"/{package}/versions/1.1.0")).text
 
 
 @pytest.mark.parametrize("text", ["", "x" * 5_000, "<script>alert(1)</script>", "\"&'", "1.0.0 · validated"])

@@ -14,6 +14,8 @@ from hub_sites import as_page
 from hubs import HubProcess
 
 from ludus.environments.guess_number import GuessNumber
+from ludus.hub.hub import open_database
+from ludus.hub.settings import HubSettings
 from ludus.hub.site import rollouts
 from ludus.hub.site.plays import Play, PlayLimits, Plays, PlayTarget
 from ludus.hub.site.rollouts import Rollouts
@@ -105,7 +107,7 @@ async def test_an_owner_keeps_so_many_files_of_such_a_size(tmp_path: Path, monke
     assert record is not None
     file = io.BytesIO(record.model_dump_json(by_alias=True).encode() + b"\n")
     monkeypatch.setattr(rollouts, "OWNER_FILES", 1)
-    kept = Rollouts(tmp_path)
+    kept = Rollouts(open_database(HubSettings(data=tmp_path)))
     kept.keep("alice", "one.jsonl", file)
     with pytest.raises(PayloadTooLarge, match="remove some first"):
         kept.keep("alice", "two.jsonl", file)

@@ -257,6 +257,7 @@ def test_a_run_is_not_registered_with_a_key_or_a_harness_that_cannot_work(hub: V
     for harness, status in (
         ("root/unsigned@1.0.0", 409), ("root/locks@1.0.0", 400), ("root/puppet@1.0.0#other", 400), ("nonsense", 400),
         ("root/absent@1.0.0", 404), ("root/puppet@9.9.9", 404),
+        ("docker.io/root/puppet:1.0.0", 400), (f"root/puppet@sha256:{'0' * 64}", 404),
     ):  # fmt: skip
         assert hub.register(harness=harness).status_code == status, harness
     with hub.client("root") as client:

@@ -25,6 +25,10 @@ from ludus.protocol.registry_errors import HubUnavailable
 BUSY_SECONDS: Final = 30.0
 """How long a transaction of SQLite waits for another one that writes, and how long one waits for a connection."""
 
+IDLE_SECONDS: Final = 30.0
+"""How long a session of PostgreSQL may do nothing in a transaction. A process that is paused or cut off in the midst of
+one would otherwise hold its locks, and others would wait for it forever."""
+
 CONNECTIONS: Final = 20
 """The most connections to the database."""
 
@@ -70,8 +74,9 @@ def _open_postgres(url: str) -> Engine:
 
 
 def _prepare_postgres(connection: Any, record: object) -> None:
-    """Let the server answer with times in UTC, whatever zone it or the database is set to."""
+    """Let the server answer with times in UTC, whatever zone it or the database is set to, and end stuck sessions."""
     connection.execute("SET TIME ZONE 'UTC'")
+    connection.execute(f"SET idle_in_transaction_session_timeout = {int(1000 * IDLE_SECONDS)}")
     connection.commit()
 
 

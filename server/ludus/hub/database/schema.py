@@ -9,6 +9,7 @@ from sqlalchemy import MetaData
 from ludus.hub.database import (  # noqa: F401  # importing them adds their tables
     match_tables,
     result_tables,
+    rollout_tables,
     sign_in_tables,
     training_tables,
     verified_tables,

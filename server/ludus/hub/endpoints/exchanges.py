@@ -25,11 +25,11 @@ from starlette.types import Message, Receive, Scope, Send
 from ludus.hub.endpoints.gateways import server_of
 from ludus.hub.endpoints.neighbors import PeerWorker
 from ludus.hub.endpoints.passes import pass_of
-from ludus.protocol.errors import EpisodeFailed, LudusError, PayloadTooLarge, ShuttingDown
+from ludus.protocol.errors import EpisodeFailed, LudusError, ShuttingDown
 from ludus.protocol.tracing import TRACE_FIELDS, active
 from ludus.server.web.delivery import watch
 from ludus.server.workers import upstream
-from ludus.server.workers.connection import error_answer
+from ludus.server.workers.connection import body_too_large, error_answer
 from ludus.server.workers.pool import lost
 from ludus.server.workers.requests import Request
 from ludus.server.workers.routing import Place, place_of, target_of_mcp
@@ -107,6 +107,16 @@ class HttpExchange:
         """Whether the client waits for an answer, which it always does."""
         return True
 
+    @property
+    def sent_headers(self) -> list[tuple[bytes, bytes]]:
+        """The headers of the request as the client sent them, with the current span."""
+        return _traced(self._scope["headers"])
+
+    @property
+    def control_target(self) -> bytes:
+        """The path of MCP of the endpoint as the client sent it; only requests for it need it."""
+        return self._asked
+
     def hold(self, why: str, *, held: bool) -> None:
         """Do nothing: the body is read when there is room for it."""
 
@@ -156,10 +166,7 @@ class HttpExchange:
         limit = self._endpoint.settings.limits.body_bytes
         while not request.complete:
             if (request.length or 0) > limit or request.size > limit:
-                raise PayloadTooLarge(
-                    f"the request is larger than the {limit} bytes this server accepts", limit="body_bytes",
-                    maximum=limit,
-                )  # fmt: skip
+                raise body_too_large(limit)
             request.arrived(await self._read())
         body = b"".join(request.parts)
         request.parts.clear()
@@ -189,7 +196,7 @@ class HttpExchange:
     def head_for(self, request: Request, worker: Worker, *, lasting: bool = True) -> bytes:
         """Return the head with which the request is passed on to a worker. See `Request.head`."""
         if isinstance(worker, PeerWorker):
-            return worker.head(request.method, self._asked, _traced(self._scope["headers"]))
+            return worker.head(request.method, self._asked, self.sent_headers)
         return request.head(self._endpoint.introduction(self.peer), lasting=lasting)
 
     # ── passing it on ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -12,19 +12,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ludus.hub.endpoints.neighbors import PeerWorker
 from ludus.hub.endpoints.releases import process_of
-from ludus.server.workers.gateway import Gateway
+from ludus.server.workers.gateway import TELL_SECONDS, Gateway
 from ludus.server.workers.placements import Placements
 from ludus.server.workers.pool import Pool, Worker, lost
 
 if TYPE_CHECKING:
-    from ludus.hub.endpoints.neighbors import Neighbors
+    from ludus.hub.endpoints.neighbors import Neighbors, PassedClient
     from ludus.hub.endpoints.servers import ReleaseServer
     from ludus.server.web.delivery import Delivery
     from ludus.server.web.settings import ServerSettings
+    from ludus.server.workers.requests import Request
     from ludus.server.workers.roles import Client
     from ludus.server.workers.routing import Target
     from ludus.server.workers.upstream import Uplink
@@ -109,6 +110,7 @@ class EndpointGateway(Gateway):
         self.secret = secret
         self.releases = pool
         self._settling: set[asyncio.Task[None]] = set()
+        """Tasks that end by themselves, or with the gateway."""
 
     @property
     def connected(self) -> set[str]:
@@ -128,9 +130,23 @@ class EndpointGateway(Gateway):
             else:
                 uplink.reset()
 
-        task = asyncio.get_running_loop().create_task(run())
+        self._keep(asyncio.get_running_loop().create_task(run()))
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
+
+    async def tell_others(self, client: Client, request: Request, answering: str, body: bytes) -> None:
+        """Send a report of outcomes to all workers but one, and to the other processes of the hub.
+
+        A process that has to start the endpoint first is waited for a while only; it gets the report nevertheless.
+        """
+        telling = self.releases.neighbors.tell(cast("PassedClient", client), body)
+        for task in telling:
+            self._keep(task)
+        await super().tell_others(client, request, answering, body)
+        if telling:
+            await asyncio.wait(telling, timeout=TELL_SECONDS)
 
     def find(self, client: Client, name: str | None) -> Worker | None:
         """Return the worker that an id of a client's request names, which may be another process; None for none."""
@@ -158,7 +174,7 @@ class EndpointGateway(Gateway):
         await super().close()
         for task in list(self._settling):
             task.cancel()
-        await asyncio.gather(*self._settling)
+        await asyncio.gather(*self._settling, return_exceptions=True)
         self._placements.close()
 
 

@@ -9,13 +9,16 @@ How this works:
 * What is passed on is the client's own request, with its own credentials, which the other process checks.
 * A start with a key goes to the process that the key belongs to (rendezvous hashing over those that are alive), so one
   that is sent again over another process finds the first one's episode. All others are answered where they arrive.
+* A report of outcomes goes to all of them, so they choose tasks alike. One that starts later does not know it.
 * A process that has ended took its episodes with it: they get the error of the gateway for a worker that died.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import ssl
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urlsplit
 
 from ludus.hub.peers import FORWARDED, RETRY_SECONDS, Peer, Peers, PlayedElsewhere
@@ -23,11 +26,34 @@ from ludus.protocol.errors import LudusError
 from ludus.protocol.registry_errors import HubUnavailable
 from ludus.server.workers.pool import Pool, State, Worker, lost
 from ludus.server.workers.requests import Request
+from ludus.server.workers.upstream import ask
 
 if TYPE_CHECKING:
     from ludus.server.workers.upstream import Headers
 
+log = logging.getLogger("ludus.hub.endpoints")
+
+TELL_SECONDS: Final = 300.0
+"""How long another process may take to note a report of outcomes; it may have to install and start the endpoint."""
+
 _FORWARDED: Final = FORWARDED.encode()
+_OK: Final = 200
+
+
+class PassedClient(Protocol):
+    """A client whose requests can go to another process."""
+
+    stays: bool
+
+    @property
+    def sent_headers(self) -> Headers:
+        """The headers of its request as it sent them."""
+        ...
+
+    @property
+    def control_target(self) -> bytes:
+        """The path of MCP of its endpoint, as it would send it."""
+        ...
 
 
 class PeerWorker(Worker):
@@ -103,6 +129,33 @@ class Neighbors:
         names = [self.peers.own, *(one.name for one in others)]
         chosen = Pool(names, durable=False).by_hash(key.encode("utf-8", "replace"))
         return self.worker(chosen.name) if chosen.name != self.peers.own else None
+
+    def tell(self, client: PassedClient, body: bytes) -> list[asyncio.Task[None]]:
+        """Begin to send a report of outcomes to the other processes, and return what to wait for.
+
+        Args:
+            client: who has sent it.
+            body: the report as a message of MCP.
+        """
+        if client.stays:
+            return []
+        request = Request()
+        request.headers = [*client.sent_headers]
+        headers = [field for field in request.report_headers() if field[0] not in (_FORWARDED, b"expect")]
+        headers.append((_FORWARDED, b"1"))
+        target, loop = client.control_target, asyncio.get_running_loop()
+        return [loop.create_task(self._tell(one, target, headers, body)) for one in self.peers.others]
+
+    async def _tell(self, peer: Peer, target: bytes, headers: Headers, body: bytes) -> None:
+        worker = self.worker(peer.name)
+        try:
+            async with asyncio.timeout(TELL_SECONDS):
+                await self.reach(worker)
+                reply = await ask(worker, b"POST", worker.prefix + target, headers, body)
+            if reply.status != _OK:
+                log.warning("the process %s refused a report of outcomes (HTTP %d)", peer.name, reply.status)
+        except (OSError, LudusError) as error:
+            log.warning("the process %s did not get a report of outcomes: %s", peer.name, error)
 
     async def reach(self, worker: PeerWorker) -> None:
         """Find out where a process is reached.

@@ -7,11 +7,10 @@ Below this path an endpoint is a Ludus server with all of its transports: MCP at
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -19,11 +18,13 @@ from ludus.hub.endpoints.exchanges import HttpExchange
 from ludus.hub.endpoints.hosts import path_of_host
 from ludus.hub.endpoints.releases import Address, parse_address, process_of
 from ludus.hub.endpoints.runner import without_admin
-from ludus.protocol.errors import LudusError, NotFound
+from ludus.hub.endpoints.shared_logs import lines_at, merged, own_lines
+from ludus.protocol.errors import EpisodeFailed, LudusError, NotFound, PayloadTooLarge
 from ludus.protocol.workers import worker_of_capability
-from ludus.server.web.guard import error_body, error_headers
+from ludus.server.workers import requests as workers
+from ludus.server.workers.connection import body_too_large, error_answer
 from ludus.server.workers.pool import lost
-from ludus.server.workers.routing import Place, place_of
+from ludus.server.workers.routing import Place, place_of, target_of_mcp
 
 if TYPE_CHECKING:
     from ludus.hub.endpoints.gateways import EndpointGateway
@@ -81,7 +82,7 @@ class EndpointRoutes:
             sender = None if await self._is_elsewhere(address, stays=stays) else await self._admit(request, address)
             gateway = await self._endpoints.gateway(address)
         except LudusError as error:
-            await _error(unquote(raw.decode("latin-1")), error)(scope, receive, send)
+            await self._refuse(error, Request(scope, receive), send)
             return
         asked = self._asked(raw, scope)
         await HttpExchange(gateway, scope, receive, send, target, asked, sender, stays=stays).run()
@@ -124,6 +125,34 @@ class EndpointRoutes:
             raise lost()  # whether there is such a package, this does not say
         return True
 
+    async def _refuse(self, error: LudusError, request: Request, send: Send) -> None:
+        """Answer a request that reaches no gateway. An MCP client gets the error of a lost episode as a reply."""
+        path = unquote((request.scope.get("raw_path") or request.url.path.encode()).decode("latin-1"))
+        identifier = None
+        if isinstance(error, EpisodeFailed):
+            try:
+                identifier = target_of_mcp(await self._body(request))[1]
+            except PayloadTooLarge as too_large:
+                error = too_large
+            except ClientDisconnect:
+                return
+        await _error(path, error, identifier)(request.scope, request.receive, send)
+
+    async def _body(self, request: Request) -> bytes:
+        """Return the body of a request.
+
+        Raises:
+            PayloadTooLarge: it is larger than an endpoint accepts.
+            ClientDisconnect: the client has left.
+        """
+        limit, parts, size = self._endpoints.settings.limits.server.body_bytes, list[bytes](), 0
+        async for part in request.stream():
+            size += len(part)
+            if size > limit:
+                raise body_too_large(limit)
+            parts.append(part)
+        return b"".join(parts)
+
     def _asked(self, raw: bytes, scope: Scope) -> bytes:
         """Return the path and query of a request as its client sent them."""
         host = next((value for name, value in scope["headers"] if name == b"host"), None)
@@ -140,17 +169,22 @@ class EndpointRoutes:
         return without_admin(viewer) if viewer is not None else None
 
     async def _logs(self, request: Request, address: Address) -> Response:
-        """Return the log of an endpoint as text; with `?follow=1`, also what it goes on to write."""
+        """Return the log of an endpoint as text; with `?follow=1`, also what it goes on to write.
+
+        It has the lines of all processes of the hub, with their names; another process that asks gets those of this
+        one alone.
+        """
         await asyncio.to_thread(self._guards.admit_to_logs, Request(_with_bearer(request.scope)), address)
         gateway = await self._endpoints.gateway(address)
-        ring = gateway.releases.newest.ring
         follow = request.query_params.get("follow", "") in ("1", "true")
-
-        async def lines() -> AsyncIterator[bytes]:
-            async for line in ring.follow(on=follow):
-                yield line.encode("utf-8", "replace") + b"\n"
-
-        return StreamingResponse(lines(), media_type="text/plain; charset=utf-8", headers={"cache-control": "no-store"})
+        lines = own_lines(gateway.releases.newest.ring, follow=follow)
+        peers = self._endpoints.neighbors.peers
+        if peers.others and not self._guards.stays(request):
+            raw: bytes = request.scope.get("raw_path") or request.url.path.encode()
+            target = self._asked(raw, request.scope).decode("latin-1")
+            parts = {one.name: lines_at(peers, one, request, target) for one in peers.others}
+            lines = merged({**parts, peers.own: lines}, follow=follow)
+        return StreamingResponse(lines, media_type="text/plain; charset=utf-8", headers={"cache-control": "no-store"})
 
 
 def _split(raw: bytes, query: bytes) -> tuple[Address, bytes]:
@@ -177,7 +211,15 @@ def _with_bearer(scope: Any) -> Any:
     return {**scope, "headers": [*scope["headers"], (b"authorization", b"Bearer " + headers[b"x-api-key"])]}
 
 
-def _error(path: str, error: LudusError) -> Response:
-    address = parse_address(path)
-    body = error_body(address.rest if address is not None else path, error)
-    return Response(body, error.http_status, headers=error_headers(error), media_type="application/json")
+def _error(path: str, error: LudusError, identifier: Any = None) -> Response:
+    """Return the answer with an error.
+
+    Args:
+        path: the path of the request.
+        error: the error.
+        identifier: the JSON-RPC id of the request; None if it is not known.
+    """
+    address, asked = parse_address(path), workers.Request()
+    rest = address.rest if address is not None else path
+    status, body, headers = error_answer(asked, rest, error, place_of(rest)[0], identifier)
+    return Response(body, status, headers=headers, media_type="application/json")

@@ -18,6 +18,7 @@ from ludus.hub.endpoints.exchanges import PRIVATE_HEADERS
 from ludus.hub.endpoints.neighbors import PeerWorker
 from ludus.hub.endpoints.passes import pass_of
 from ludus.protocol.errors import Forbidden, InternalError, LudusError, NotFound, Unauthenticated
+from ludus.protocol.identifiers import CHANNEL_PATH, CONTROL_PATH
 from ludus.server.web.guard import error_body, refusal_headers
 from ludus.server.workers.connection import ClientConnection
 
@@ -77,10 +78,21 @@ class EndpointConnection(ClientConnection):
             except LudusError as error:
                 log.warning("a channel could not be checked: %s", error.message)
 
+    @property
+    def sent_headers(self) -> list[tuple[bytes, bytes]]:
+        """The headers of the upgrade as the client sent them."""
+        return _headers(self._head)
+
+    @property
+    def control_target(self) -> bytes:
+        """The path of MCP of the endpoint, as the client would send it."""
+        path = _target(self._head).partition(b"?")[0].rstrip(b"/")
+        return path.removesuffix(CHANNEL_PATH.encode()) + CONTROL_PATH.encode()
+
     def head_for(self, request: Request, worker: Worker, *, lasting: bool = True) -> bytes:
         """Return the head with which a request is passed on to a worker. See `Request.head`."""
         if isinstance(worker, PeerWorker):
-            return worker.head(b"GET", _target(self._head), _headers(self._head), upgrade=True)
+            return worker.head(b"GET", _target(self._head), self.sent_headers, upgrade=True)
         return super().head_for(request, worker, lasting=lasting)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -130,8 +130,9 @@ class RunRollouts:
 
     def _index(self, digest: str, path: Path) -> RolloutFile:
         """Make and keep the index of a file."""
-        size = path.stat().st_size
-        made = RolloutFile(id=digest[:16], name="", size=size, kept_at=0.0, lines=tuple(index_of(path)))
+        with path.open("rb") as file:
+            lines = tuple(index_of(file))
+        made = RolloutFile(id=digest[:16], name="", size=path.stat().st_size, kept_at=0.0, lines=lines)
         self._folder.mkdir(parents=True, exist_ok=True)
         draft = self._folder / f"{secrets.token_hex(16)}.new"
         try:

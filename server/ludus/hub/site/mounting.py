@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from ludus.hub.hub import Hub
 
 ROLLOUTS: Final = "rollouts"
-"""The folder of kept rollouts in the hub's data folder."""
+"""The folder in the hub's data folder in which older versions have kept rollouts."""
 
 PACKAGE: Final = "/{owner}/{name}"
 """The path of a package."""
@@ -158,7 +159,7 @@ def _organization_routes(pages: OrganizationPages) -> list[Route]:
 
 def _add_play_and_rollouts(app: FastAPI, site: Site) -> None:
     """Add the pages to play and to look at rollouts, and stop all plays when the application ends."""
-    plays, rollouts = Plays(process=site.hub.peers.own), Rollouts(site.hub.settings.data / ROLLOUTS)
+    plays, rollouts = Plays(process=site.hub.peers.own), Rollouts(site.hub.database)
     play, viewer = PlayPages(site, plays, rollouts), RolloutPages(site, rollouts, app.state.run_rollouts)
     app.state.plays = plays
     start, one = "/{owner}/{name}/play", "/{owner}/{name}/play/{play}"
@@ -186,6 +187,11 @@ def _add_play_and_rollouts(app: FastAPI, site: Site) -> None:
     ]
     before = next(place for place, route in enumerate(app.router.routes) if getattr(route, "path", "") == PACKAGE)
     app.router.routes[before:before] = routes
+
+    async def take_over() -> None:
+        await asyncio.to_thread(rollouts.take_over, site.hub.settings.data / ROLLOUTS)
+
+    site.hub.at_start(take_over)
     site.hub.at_end(plays.close)
     site.hub.people.data.add("rollouts", rollouts.export, rollouts.delete)
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response, StreamingResponse
 
 from ludus.hub.results.access import Access
 from ludus.hub.results.rollouts import RunRollouts
@@ -73,8 +72,7 @@ class RolloutPages:
         """Return the list of an owner's files, with the form for another one."""
         visitor = self._site.visitors.visitor(request)
         files = self._rollouts.files(visitor.owner) if visitor.owner is not None else []
-        rows = [(one, datetime.fromtimestamp(one.kept_at, UTC)) for one in files]
-        return self._site.page(request, "rollouts.html", visitor=visitor, files=rows, most=FILE_BYTES)
+        return self._site.page(request, "rollouts.html", visitor=visitor, files=files, most=FILE_BYTES)
 
     async def upload(self, request: Request) -> Response:
         """Keep a file."""
@@ -135,10 +133,10 @@ class RolloutPages:
         """Return a file as it was uploaded."""
         owner = self._site.visitors.visitor(request).require_owner()
         file = self._rollouts.file(owner, request.path_params["file"])
-        return FileResponse(
-            self._rollouts.path(owner, file), headers={**HEADERS}, media_type="application/x-ndjson",
-            filename=f"{file.id}.jsonl",
-        )  # fmt: skip
+        shown = {"content-length": str(file.size), "content-disposition": f'attachment; filename="{file.id}.jsonl"'}
+        return StreamingResponse(
+            self._rollouts.content(file), headers={**HEADERS, **shown}, media_type="application/x-ndjson"
+        )
 
     def _opened(self, request: Request) -> OpenedFile:
         """Return the file that the address names: the uploaded one of a run, or a kept one of the visitor."""
@@ -151,7 +149,7 @@ class RolloutPages:
         where = f"/rollouts/{file.id}"
         return OpenedFile(
             file, where, f"{where}/download", "/rollouts", "Rollouts",
-            lambda number: self._rollouts.episode(owner, file, number),
+            lambda number: self._rollouts.episode(file, number),
         )  # fmt: skip
 
     def _of_run(self, request: Request, key: str) -> OpenedFile:

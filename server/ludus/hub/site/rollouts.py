@@ -1,21 +1,31 @@
-"""The files of trajectories that people keep on the hub, each owner's in a folder of its own.
+"""The files of trajectories that people keep on the hub. They are in the database, so all processes of a hub have them.
 
-A kept file is the JSON lines as they came, and an index: one summary and one position for each line. So a page reads
-one line and not the file. Files are written under a temporary name first.
+A file is kept in parts of the same size, with an index of its lines. So a page reads the parts of one line and not the
+file, and a removed file leaves nothing on any machine.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import secrets
-import shutil
-import time
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 
-from ludus.hub.rollout_index import RolloutFile, index_of, read_episode
-from ludus.protocol.errors import InvalidParams, NotFound, PayloadTooLarge
+from pydantic import ValidationError
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session, undefer
+
+from ludus.hub.database.engine import Database
+from ludus.hub.database.rollout_tables import KeptPart, KeptRollouts
+from ludus.hub.database.times import aware
+from ludus.hub.rollout_index import RolloutFile, index_of, parse_episode
+from ludus.protocol.errors import InvalidParams, LudusError, NotFound, PayloadTooLarge
 from ludus.protocol.registry import OWNER_PATTERN
 from ludus.protocol.trajectory import Trajectory
 
@@ -29,19 +39,37 @@ OWNER_BYTES: Final = 256 * MEGABYTE
 OWNER_FILES: Final = 100
 """The most files of an owner."""
 
+PART_BYTES: Final = 512 * 1024
+"""The size of a part before compression."""
+
+KEEPING_LOCK: Final = 7_360
+"""The kind of the lock that an owner holds who keeps a file; see `Database.lock_name`."""
+
+log = logging.getLogger("ludus.hub.site")
+
 _ID: Final = re.compile(r"[a-z0-9]{16}")
 _OWNER: Final = re.compile(OWNER_PATTERN)
 
 
+class KeptFile(NamedTuple):
+    """A file in a list."""
+
+    id: str
+    name: str
+    size: int
+    lines: int
+    kept_at: datetime
+
+
 class Rollouts:
-    """The kept files. All methods block.
+    """The kept files. All methods block, and any thread may call them.
 
     Args:
-        folder: the folder of all owners' folders.
+        database: the hub's database.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def keep(self, owner: str, name: str, data: IO[bytes]) -> RolloutFile:
         """Keep a file, and return it.
@@ -50,31 +78,39 @@ class Rollouts:
             PayloadTooLarge: it is too large, has too many lines, or the owner has no room left.
             InvalidParams: it has no episode.
         """
-        self._check_room(owner)
-        folder = self._of(owner)
-        folder.mkdir(parents=True, exist_ok=True)
+        with self._database.reading() as session:
+            _check_room(session, owner)
+        return self._keep(owner, name, data, datetime.now(UTC))
+
+    def _keep(self, owner: str, name: str, data: IO[bytes], kept_at: datetime) -> RolloutFile:
+        size = _size_of(data)
+        lines = tuple(index_of(data))
+        if all(line.problem for line in lines):
+            why = lines[0].problem if lines else "it is empty"
+            raise InvalidParams(f"this file has no episode; it takes lines of `ludus run --out`: {why[:300]}")
         new = f"{secrets.randbits(64):016x}"
-        temporary = folder / f"{new}.new"
-        try:
-            with temporary.open("xb") as file:
-                size = _copy(data, file)
-            lines = tuple(index_of(temporary))
-            if all(line.problem for line in lines):
-                why = lines[0].problem if lines else "it is empty"
-                raise InvalidParams(f"this file has no episode; it takes lines of `ludus run --out`: {why[:300]}")
-            kept = RolloutFile(id=new, name=_plain_name(name), size=size, kept_at=time.time(), lines=lines)
-            (folder / f"{new}.index").write_text(kept.model_dump_json(), encoding="utf-8")
-            os.replace(temporary, folder / f"{new}.jsonl")
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            (folder / f"{new}.index").unlink(missing_ok=True)
-            raise
+        kept = RolloutFile(id=new, name=_plain_name(name), size=size, kept_at=kept_at.timestamp(), lines=lines)
+        row = KeptRollouts(
+            id=new, owner=owner, name=kept.name, size=size, lines=len(lines), kept_at=kept_at,
+            index=zlib.compress(kept.model_dump_json().encode()),
+        )  # fmt: skip
+        data.seek(0)
+        pieces = iter(lambda: data.read(PART_BYTES), b"")
+        parts = [KeptPart(file_id=new, number=number, data=zlib.compress(one)) for number, one in enumerate(pieces)]
+        with self._database.writing() as session:
+            self._database.lock_name(session, KEEPING_LOCK, owner)
+            _check_room(session, owner)
+            session.add(row)
+            session.flush()
+            session.add_all(parts)
         return kept
 
-    def files(self, owner: str) -> list[RolloutFile]:
+    def files(self, owner: str) -> list[KeptFile]:
         """Return the files of an owner, the newest first."""
-        found = [self._read(path) for path in self._of(owner).glob("*.jsonl")]
-        return sorted((one for one in found if one is not None), key=lambda one: one.kept_at, reverse=True)
+        query = select(KeptRollouts).where(KeptRollouts.owner == owner)
+        with self._database.reading() as session:
+            rows = session.scalars(query.order_by(KeptRollouts.kept_at.desc(), KeptRollouts.id))
+            return [KeptFile(row.id, row.name, row.size, row.lines, aware(row.kept_at)) for row in rows]
 
     def file(self, owner: str, file_id: str) -> RolloutFile:
         """Return a file.
@@ -82,38 +118,56 @@ class Rollouts:
         Raises:
             NotFound: the owner has no such file.
         """
-        found = self._read(self._path(owner, file_id))
-        if found is None:
-            raise NotFound("you keep no such file of rollouts")
-        return found
+        with self._database.reading() as session:
+            row = _find(session, owner, file_id)
+            return RolloutFile.model_validate_json(zlib.decompress(row.index))
 
-    def episode(self, owner: str, file: RolloutFile, number: int) -> Trajectory:
+    def episode(self, file: RolloutFile, number: int) -> Trajectory:
         """Return the episode of a line.
 
         Raises:
-            NotFound: the file has no such episode.
+            NotFound: the file has no such episode, or was removed.
         """
         line = file.line(number)
-        try:
-            with self._path(owner, file.id).open("rb") as lines:
-                return read_episode(lines, line)
-        except FileNotFoundError:
-            raise NotFound("you keep no such file of rollouts") from None
+        first, last = line.start // PART_BYTES, max(line.start, line.end - 1) // PART_BYTES
+        found = b"".join(self._parts(file.id, first, last))
+        start = line.start - first * PART_BYTES
+        return parse_episode(found[start : start + line.end - line.start], line)
+
+    def content(self, file: RolloutFile) -> Iterator[bytes]:
+        """Yield a file as it came, in pieces.
+
+        Raises:
+            NotFound: it was removed.
+        """
+        return self._parts(file.id, 0, max(0, file.size - 1) // PART_BYTES)
+
+    def _parts(self, file_id: str, first: int, last: int) -> Iterator[bytes]:
+        for number in range(first, last + 1):
+            query = select(KeptPart.data).where(KeptPart.file_id == file_id, KeptPart.number == number)
+            with self._database.reading() as session:
+                data = session.scalar(query)
+            if data is None:
+                raise _absent()
+            yield zlib.decompress(data)
 
     def export(self, owner: str) -> list[dict[str, Any]]:
         """Return what is kept of an owner, as JSON: each file with its lines."""
-        return [
-            {"name": one.name, "keptAt": one.kept_at, "lines": self.path(owner, one).read_text("utf-8", "replace")}
-            for one in self.files(owner)
-        ]
+        found = []
+        for one in self.files(owner):
+            with suppress(NotFound):  # removed meanwhile
+                content = b"".join(self.content(self.file(owner, one.id)))
+                kept_at = one.kept_at.timestamp()
+                found.append({"name": one.name, "keptAt": kept_at, "lines": content.decode("utf-8", "replace")})
+        return found
 
     def delete(self, owner: str) -> None:
         """Remove all files of an owner."""
-        shutil.rmtree(self._of(owner), ignore_errors=True)
-
-    def path(self, owner: str, file: RolloutFile) -> Path:
-        """Return where a file is."""
-        return self._path(owner, file.id)
+        mine = select(KeptRollouts.id).where(KeptRollouts.owner == owner)
+        with self._database.writing() as session:
+            self._database.lock_name(session, KEEPING_LOCK, owner)
+            session.execute(delete(KeptPart).where(KeptPart.file_id.in_(mine)))
+            session.execute(delete(KeptRollouts).where(KeptRollouts.owner == owner))
 
     def remove(self, owner: str, file_id: str) -> None:
         """Remove a file.
@@ -121,51 +175,72 @@ class Rollouts:
         Raises:
             NotFound: the owner has no such file.
         """
-        path = self._path(owner, file_id)
-        try:
+        with self._database.writing() as session:
+            self._database.lock_name(session, KEEPING_LOCK, owner)
+            row = _find(session, owner, file_id)
+            session.execute(delete(KeptPart).where(KeptPart.file_id == row.id))
+            session.delete(row)
+
+    def take_over(self, folder: Path) -> None:
+        """Keep the files that an older version of the hub has kept in a folder, and remove them there.
+
+        What cannot be read stays where it is.
+        """
+        for path in sorted(folder.glob("*/*.jsonl")):
+            try:
+                old = RolloutFile.model_validate_json(path.with_suffix(".index").read_bytes())
+                with path.open("rb") as data:
+                    self._keep(_owner_of(path.parent.name), old.name, data, datetime.fromtimestamp(old.kept_at, UTC))
+            except (OSError, ValidationError, LudusError) as error:
+                log.warning("the kept rollouts in %s were not taken over: %s", path, error)
+                continue
             path.unlink()
-        except FileNotFoundError:
-            raise NotFound("you keep no such file of rollouts") from None
-        path.with_suffix(".index").unlink(missing_ok=True)
-
-    def _check_room(self, owner: str) -> None:
-        sizes = [path.stat().st_size for path in self._of(owner).glob("*.jsonl")]
-        if len(sizes) >= OWNER_FILES or sum(sizes) >= OWNER_BYTES:
-            raise PayloadTooLarge(
-                f"you keep {len(sizes)} files with {sum(sizes) // MEGABYTE} MiB; the hub keeps {OWNER_FILES} files and "
-                f"{OWNER_BYTES // MEGABYTE} MiB for each owner: remove some first",
-                limit="rollouts",
-            )
-
-    def _of(self, owner: str) -> Path:
-        """Return the folder of an owner; names that could lead elsewhere are never used as they are."""
-        name = owner if _OWNER.fullmatch(owner) else "x-" + owner.encode().hex()[:120]
-        return self._folder / name
-
-    def _path(self, owner: str, file_id: str) -> Path:
-        if not _ID.fullmatch(file_id):
-            raise NotFound("you keep no such file of rollouts")
-        return self._of(owner) / f"{file_id}.jsonl"
-
-    def _read(self, path: Path) -> RolloutFile | None:
-        """Return a kept file; None if it is gone."""
-        try:
-            if not path.exists():
-                return None
-            return RolloutFile.model_validate_json(path.with_suffix(".index").read_bytes())
-        except FileNotFoundError:
-            return None
+            path.with_suffix(".index").unlink()
+            with suppress(OSError):  # it holds other files
+                path.parent.rmdir()
 
 
-def _copy(source: IO[bytes], target: IO[bytes]) -> int:
-    """Copy a file, and return its size."""
-    source.seek(0, os.SEEK_END)
-    size = source.tell()
+def _check_room(session: Session, owner: str) -> None:
+    totals = select(func.count(), func.coalesce(func.sum(KeptRollouts.size), 0)).where(KeptRollouts.owner == owner)
+    count, size = session.execute(totals).one()
+    if count >= OWNER_FILES or size >= OWNER_BYTES:
+        raise PayloadTooLarge(
+            f"you keep {count} files with {int(size) // MEGABYTE} MiB; the hub keeps {OWNER_FILES} files and "
+            f"{OWNER_BYTES // MEGABYTE} MiB for each owner: remove some first",
+            limit="rollouts",
+        )
+
+
+def _find(session: Session, owner: str, file_id: str) -> KeptRollouts:
+    query = select(KeptRollouts).where(KeptRollouts.id == file_id, KeptRollouts.owner == owner)
+    found = session.scalars(query.options(undefer(KeptRollouts.index))).first() if _ID.fullmatch(file_id) else None
+    if found is None:
+        raise _absent()
+    return found
+
+
+def _absent() -> NotFound:
+    return NotFound("you keep no such file of rollouts")
+
+
+def _size_of(data: IO[bytes]) -> int:
+    """Return the size of a file, and go to its beginning."""
+    data.seek(0, os.SEEK_END)
+    size = data.tell()
     if size > FILE_BYTES:
         raise PayloadTooLarge(f"the file is larger than the {FILE_BYTES // MEGABYTE} MiB kept here", limit="rollouts")
-    source.seek(0)
-    shutil.copyfileobj(source, target)
+    data.seek(0)
     return size
+
+
+def _owner_of(folder: str) -> str:
+    """Return the owner of a folder of an older version, which had other names as `x-` and hexadecimal digits."""
+    if folder.startswith("x-"):
+        with suppress(ValueError):
+            name = bytes.fromhex(folder[2:]).decode("utf-8", "ignore")
+            if not _OWNER.fullmatch(name):
+                return name
+    return folder
 
 
 def _plain_name(name: str) -> str:

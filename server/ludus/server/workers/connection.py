@@ -261,12 +261,12 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         """
         limit = self.gateway.settings.limits.body_bytes
         if (request.length or 0) > limit:
-            raise _too_large(limit)
+            raise body_too_large(limit)
         if request.header(b"expect").lower() == b"100-continue" and not request.complete:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         while not request.complete:
             if request.size > limit:
-                raise _too_large(limit)
+                raise body_too_large(limit)
             self._release("unread")
             await self._next_event()
         body = b"".join(request.parts)
@@ -452,7 +452,8 @@ def error_answer(
     return status, error_body(path, error), headers
 
 
-def _too_large(limit: int) -> PayloadTooLarge:
+def body_too_large(limit: int) -> PayloadTooLarge:
+    """Return the error for a request whose body has more bytes than a server accepts."""
     return PayloadTooLarge(
         f"the request is larger than the {limit} bytes this server accepts", limit="body_bytes", maximum=limit
     )

@@ -256,12 +256,7 @@ class Gateway:
 
     async def tell_others(self, client: Client, request: Request, answering: str, body: bytes) -> None:
         """Send a report of outcomes to all workers but one, so that their curricula know it too."""
-        own = (b"content-type", b"accept")
-        headers = [(name, value) for name, value in request.passed_headers() if name not in own and name[:4] != b"sec-"]
-        headers += [
-            (b"content-type", b"application/json"), (b"accept", b"application/json, text/event-stream"),
-            (GATEWAY_HEADER, self.introduction(client.peer)),
-        ]  # fmt: skip
+        headers = [*request.report_headers(), (GATEWAY_HEADER, self.introduction(client.peer))]
 
         async def tell(worker: Worker) -> None:
             try:

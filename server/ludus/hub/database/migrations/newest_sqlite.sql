@@ -514,6 +514,25 @@ UNIQUE (code_digest),
 FOREIGN KEY(account_id) REFERENCES accounts (id)
 )
 
+CREATE TABLE kept_rollouts (
+id VARCHAR(16) NOT NULL,
+owner VARCHAR(100) NOT NULL,
+name VARCHAR(80) NOT NULL,
+size INTEGER NOT NULL,
+lines INTEGER NOT NULL,
+"index" BLOB NOT NULL,
+kept_at DATETIME NOT NULL,
+PRIMARY KEY (id)
+)
+
+CREATE TABLE kept_rollout_parts (
+file_id VARCHAR(16) NOT NULL,
+number INTEGER NOT NULL,
+data BLOB NOT NULL,
+PRIMARY KEY (file_id, number),
+FOREIGN KEY(file_id) REFERENCES kept_rollouts (id)
+)
+
 CREATE INDEX ix_access_tokens_account_id ON access_tokens (account_id)
 
 CREATE INDEX ix_account_identities_account_id ON account_identities (account_id)
@@ -527,6 +546,8 @@ CREATE INDEX ix_audit_events_actor ON audit_events (actor)
 CREATE INDEX ix_device_sign_ins_account_id ON device_sign_ins (account_id)
 
 CREATE INDEX ix_device_sign_ins_expires_at ON device_sign_ins (expires_at)
+
+CREATE INDEX ix_kept_rollouts_owner ON kept_rollouts (owner, kept_at)
 
 CREATE INDEX ix_match_entrants_principal ON match_entrants (principal, state)
 
@@ -572,4 +593,4 @@ CREATE INDEX ix_versions_changed_at ON versions (changed_at)
 
 CREATE INDEX ix_versions_sha256 ON versions (sha256)
 
-INSERT INTO alembic_version (version_num) VALUES ('0013')
+INSERT INTO alembic_version (version_num) VALUES ('0014')
