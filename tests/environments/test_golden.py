@@ -17,6 +17,7 @@ from typing import Any, Final
 import pytest
 
 from ludus.environments._partition import SECRET_VARIABLE
+from ludus.environments.browser.driver.chromium import missing_chromium
 from ludus.protocol.errors import LudusError
 
 FILE: Final = Path(__file__).parent / "golden.json"
@@ -65,6 +66,8 @@ async def test_an_oracle_sees_and_earns_what_was_recorded_for_this_version(
     player: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(SECRET_VARIABLE, raising=False)
+    if name.startswith("browser") and (missing := missing_chromium()) is not None:
+        pytest.skip(missing)
     try:
         found = await recorded_now(player, name)
     except LudusError as error:
