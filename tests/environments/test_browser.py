@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,7 +45,7 @@ from ludus.sandbox import Process, ProcessEnd, SandboxFailed
 from ludus.sandbox.bubblewrap import Bubblewrap
 from ludus.server import ToolError
 
-EVERY_KIND = "6470238e"
+EVERY_KIND = "097cc823"
 """A hash of one task of each template. A change of it raises the environment's version."""
 
 NEEDS_CHROMIUM = pytest.mark.skipif(missing_chromium() is not None, reason=str(missing_chromium()))
@@ -319,6 +320,21 @@ def test_anything_besides_the_errand_costs_everything_unless_it_was_undone(templ
     assert undone.met == undone.items
 
 
+def test_a_label_or_a_line_of_the_cart_that_was_removed_and_added_again_is_no_difference() -> None:
+    def swaps(desk: Desk, goal: Goal, world: World) -> None:
+        issue = world.issue_labels[0]
+        actions.remove_label(desk, issue.issue, issue.label)
+        actions.add_label(desk, issue.issue, issue.label)
+        for line in actions.cart(desk):
+            actions.set_quantity(desk, line["id"], 0)
+            actions.add_to_cart(desk, line["product"], line["quantity"])
+
+    outcome = graded("shop-tidy-cart", "medium", does, swaps)
+    assert (outcome.met, outcome.missing, outcome.unexpected) == (outcome.items, [], [])
+    assert graded("shop-tidy-cart", "medium", swaps).unexpected == []
+    assert graded("shop-tidy-cart", "medium", swaps).met == 0
+
+
 def test_a_right_answer_is_worth_nothing_after_another_change() -> None:
     assert graded("shop-price", "easy").met == 1
     assert graded("shop-price", "easy", comments).met == 0
@@ -445,6 +461,13 @@ async def test_the_oracle_earns_everything_on_every_kind(player: Any, template: 
     assert len(results) <= 45, "there is room for detours"
 
 
+def test_the_card_tells_how_many_exploits_there_are() -> None:
+    card = (Path(module.__file__).parent / "README.md").read_text("utf-8")
+    counts = [len(Browser.exploits(task_of(template, "easy"))) for template in ("shop-price", "shop-cart")]
+    assert f"The class lists {counts[0]} for tasks with an answer and {counts[1]} for others" in card
+    assert f"There are {len(TEMPLATES)} templates" in card
+
+
 @pytest.mark.suite("browser")
 @pytest.mark.timeout(900)
 @NEEDS_CHROMIUM
@@ -552,6 +575,20 @@ async def test_the_driver_fills_forms_goes_back_and_stays_on_its_sites(box: Any)
     await tab.go_back()
     assert {one.host for one in answers.asked} == {"shop.test"}
     assert (await tab.screenshot()).startswith(b"\x89PNG")
+    await tab.aclose()
+
+
+@pytest.mark.suite("browser")
+@NEEDS_CHROMIUM
+@NEEDS_BUBBLEWRAP
+async def test_a_page_that_crashes_is_opened_again(box: Any) -> None:
+    tab = Tab(box, Answers(), HOSTS)
+    await tab.open("http://shop.test/next")
+    assert tab._devtools is not None
+    tab._devtools.post("Page.crash", tab._session)
+    with pytest.raises(ToolError, match="was started again"):
+        await tab.snapshot()
+    assert "Page URL: http://shop.test/next" in await tab.snapshot()
     await tab.aclose()
 
 

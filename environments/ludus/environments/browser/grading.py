@@ -16,6 +16,8 @@ from ludus.environments._store import Change, Row, Store
 from ludus.environments.browser.goals import Goal
 
 LONGEST_ANSWER: Final = 300
+_NAMELESS: Final = frozenset({"cart_lines", "wishes", "watches", "issue_labels"})
+"""The tables whose rows no page names by their ids: a row that was deleted and added again is no difference."""
 Difference = tuple[Any, ...]
 
 
@@ -41,7 +43,15 @@ def differences(store: Store, free: frozenset[str]) -> Counter[Difference]:
     """Return how a state differs from that at the start, without the ids of new rows."""
     changes = store.changes()
     new = {one.id: one for one in changes if one.before is None}
-    return Counter(_plain(one, new, free) for one in changes)
+    found = Counter(_plain(one, new, free) for one in changes if one.table not in _NAMELESS)
+    contents: Counter[Difference] = Counter()
+    for table, _, before, after in changes:
+        for row, sign in ((before, -1), (after, 1)):
+            if table in _NAMELESS and row is not None:
+                contents[table, _row(table, row, new, free)] += sign
+    for one, count in contents.items():
+        found["new" if count > 0 else "deleted", *one] += abs(count)
+    return +found
 
 
 def _plain(change: Change, new: Mapping[str, Change], free: frozenset[str]) -> Difference:

@@ -1,7 +1,7 @@
 """How Chromium is started in an episode's sandbox, and what this machine must have for it.
 
 Chromium is driven over its DevTools pipe, not by Playwright. Measured on two shared cores: Chromium answers 0.4 s after
-its start, and has 350 MiB; Playwright 1.65 takes 1.6 s for its driver before that, and 136 MiB more in each episode, for
+its start, and has 350 MiB; Playwright 1.65 takes 1.6 s for its driver before that, and 136 MiB more per episode, for
 Node (117) and Python (19). The tools have the names and forms of Playwright's MCP server.
 
 The sandbox has no network. Chromium needs sockets within it, so it has a loopback, on which nothing listens. The sites
@@ -35,7 +35,7 @@ _FLAGS: Final = (
 _PIPES: Final = 'exec "$0" "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1'
 """The DevTools pipe is descriptors 3 and 4: here they are standard input and output of the sandbox's process."""
 _LIMITS: Final = Limits(
-    memory=1024 * _MIB, processes=256, disk=256 * _MIB, file_size=128 * _MIB, spawned=4, spawned_cpu_seconds=1800.0,
+    memory=1536 * _MIB, processes=256, disk=256 * _MIB, file_size=128 * _MIB, spawned=4, spawned_cpu_seconds=1800.0,
     spawned_output=256 * _MIB, seconds=30.0,
 )  # fmt: skip
 _POLICIES: Final = ("/etc/chromium/policies/managed", "/etc/opt/chrome/policies/managed")

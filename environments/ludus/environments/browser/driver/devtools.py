@@ -16,8 +16,10 @@ from ludus.protocol.errors import LudusError
 from ludus.sandbox import Process, SandboxFailed, SandboxInputClosed
 
 _MESSAGE_BYTES: Final = 32 * 2**20
-CALL_SECONDS: Final = 10.0
+CALL_SECONDS: Final = 20.0
 """How long Chromium may take for one call."""
+START_SECONDS: Final = 40.0
+"""The same for the first call, which waits for its start."""
 
 Event = Callable[[str, dict[str, Any]], None]
 
@@ -35,7 +37,7 @@ class Devtools:
 
     Args:
         process: Chromium, with its pipe on standard input and output.
-        on_event: called with the name and the parameters of each event.
+        on_event: called with the name and the parameters of each event; `Devtools.lost` is the end of the connection.
     """
 
     def __init__(self, process: Process, on_event: Event) -> None:
@@ -47,6 +49,11 @@ class Devtools:
         self._posts: set[asyncio.Task[Any]] = set()
         self._reader = asyncio.create_task(self._read())
 
+    @property
+    def gone(self) -> str | None:
+        """Why Chromium can no longer be called; None while it can."""
+        return self._gone
+
     async def call(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
         """Call a method of the protocol, and return its result.
 
@@ -56,6 +63,7 @@ class Devtools:
         """
         if self._gone is not None:
             raise BrowserGone(self._gone)
+        seconds = CALL_SECONDS if self._number else START_SECONDS
         self._number += 1
         number = self._number
         message: dict[str, Any] = {"id": number, "method": method, "params": params}
@@ -64,14 +72,14 @@ class Devtools:
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
         try:
-            async with asyncio.timeout(CALL_SECONDS):
+            async with asyncio.timeout(seconds):
                 await self._process.write(json.dumps(message).encode() + b"\0")
                 return await answer
         except TimeoutError:
-            self._lose(f"Chromium did not answer {method} within {CALL_SECONDS:g} s")
+            self.lose(f"Chromium did not answer {method} within {seconds:g} s")
             raise BrowserGone(self._gone or "") from None
         except (SandboxFailed, SandboxInputClosed) as error:
-            self._lose(error.message)
+            self.lose(error.message)
             raise BrowserGone(self._gone or "") from None
         finally:
             self._waiting.pop(number, None)
@@ -89,15 +97,17 @@ class Devtools:
 
     async def aclose(self) -> None:
         """Stop listening. Chromium itself ends with its sandbox."""
-        self._lose("the connection to Chromium is closed")
+        self.lose("the connection to Chromium is closed")
         tasks = [self._reader, *self._posts]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _lose(self, why: str) -> None:
+    def lose(self, why: str) -> None:
+        """Give the connection up: calls that wait and all further ones raise `BrowserGone` with this reason."""
         if self._gone is None:
             self._gone = why
+            self._on_event("Devtools.lost", {})
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(BrowserGone(self._gone))
@@ -113,11 +123,11 @@ class Devtools:
                     del data[: end + 1]
                     searched = 0
                     if not self._receive(message):
-                        return self._lose("Chromium sent something else than the DevTools protocol")
+                        return self.lose("Chromium sent something else than the DevTools protocol")
                 searched = len(data)
                 if searched > _MESSAGE_BYTES:
-                    return self._lose(f"Chromium sent a message of more than {_MESSAGE_BYTES // 2**20} MiB")
-        self._lose("Chromium has ended")
+                    return self.lose(f"Chromium sent a message of more than {_MESSAGE_BYTES // 2**20} MiB")
+        self.lose("Chromium has ended")
 
     def _receive(self, data: bytes) -> bool:
         try:

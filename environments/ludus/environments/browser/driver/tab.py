@@ -23,7 +23,7 @@ from ludus.server import ToolError
 
 T = TypeVar("T")
 
-LOAD_SECONDS: Final = 8.0
+LOAD_SECONDS: Final = 20.0
 _RESTARTS: Final = 3
 _SAFE: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; form-action http://shop.test http://wiki.test "
@@ -210,6 +210,10 @@ class Tab:
         elif method == "Page.javascriptDialogOpening":
             self._notes.append(f"[dialog dismissed: {str(params.get('message'))[:200]}]")
             self._post("Page.handleJavaScriptDialog", accept=False)
+        elif method == "Target.targetCrashed" and params["targetId"] == self._target and self._devtools is not None:
+            self._devtools.lose("the page has crashed")
+        elif method == "Devtools.lost":
+            self._moved.set()
         elif method == "Target.targetCreated":
             info = params["targetInfo"]
             if _is_tab(info) and info["targetId"] != self._target and self._devtools is not None:
@@ -274,6 +278,8 @@ class Tab:
                 while self._navigating:
                     self._moved.clear()
                     await self._moved.wait()
+                    if self._devtools is not None and self._devtools.gone:
+                        raise BrowserGone(self._devtools.gone)
         except TimeoutError:
             raise BrowserGone(f"the page was not loaded within {LOAD_SECONDS:g} s") from None
         if self._fault is not None:

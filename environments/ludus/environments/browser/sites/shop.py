@@ -46,6 +46,11 @@ def stars(rating: int) -> str:
     return f"{rating // 10}.{rating % 10} of 5"
 
 
+def count_of(stars: int) -> str:
+    """Return the stars of a review as text."""
+    return f"{stars} star" if stars == 1 else f"{stars} stars"
+
+
 def whole(text: str, what: str = "The quantity") -> int:
     """Return a number from a form."""
     if not re.fullmatch(r"\d{1,4}", text, re.ASCII):
@@ -154,7 +159,7 @@ class Shop(Site):
         found = self.store.rows("SELECT * FROM reviews WHERE product = ? ORDER BY day DESC, id", id)
         shown, steps = paged(found, request, 5)
         reviews = [
-            tag("li", tag("p", f"{one['stars']} stars by {self.person(one['author'])} on {one['day']}: {one['title']}"),
+            tag("li", tag("p", f"{count_of(one['stars'])} by {self.person(one['author'])} on {one['day']}: {one['title']}"),
                 tag("p", one["text"]))
             for one in shown
         ]  # fmt: skip
@@ -166,7 +171,7 @@ class Shop(Site):
     def review_form(self, request: Request, id: str) -> Response:
         """Answer with the form for a review."""
         row = self._product(id)
-        points = [(str(number), f"{number} stars") for number in range(5, 0, -1)]
+        points = [(str(number), count_of(number)) for number in range(5, 0, -1)]
         return self.page(
             f"Review of {row['name']}",
             form(f"/products/{id}/review", choice("Stars", "stars", points, "5"), field("Title", "title"),

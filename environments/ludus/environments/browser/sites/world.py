@@ -188,7 +188,7 @@ def _products(world: World, size: Size) -> None:
     for number, (category, name, brand) in enumerate(rng.sample(kinds, size.products), 1):
         color = rng.choice(words.COLORS)
         stock = 0 if rng.random() < 0.12 else rng.randrange(6, 60)
-        text = f"A {color} {name.split(' ', 2)[2].lower()} by {brand}, with a guarantee of {rng.randrange(1, 6)} years."
+        text = f"A {color} {name.split(' ', 2)[2].lower()} by {brand}, with a guarantee of {rng.randrange(2, 7)} years."
         world.products.append(
             Products(f"P-{number}", name, category, brand, color, prices[number - 1] + 5 * rng.randrange(2), stock,
                      rng.randrange(25, 51), text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ludus.environments.browser.goals import SHOP, Goal, Step, click, fill, go, pick, see, template
 from ludus.environments.browser.sites import actions, words
 from ludus.environments.browser.sites.actions import Desk
+from ludus.environments.browser.sites.shop import count_of
 from ludus.environments.browser.sites.tables import Addresses, CartLines, Coupons, OrderLines, Orders, Products
 from ludus.environments.browser.sites.web import PER_PAGE, address
 from ludus.environments.browser.sites.world import ME, World, money, sorted_by
@@ -132,7 +133,7 @@ def lowest_review(world: World) -> Goal:
     steps = [
         *find_product(product.name),
         go(address(f"{SHOP}/products/{product.id}", page=page)),
-        see(f"{review.stars} stars by {author}"),
+        see(f"{count_of(review.stars)} by {author}"),
     ]
     return Goal(
         f"Who gave the {product.name} the fewest stars in the reviews of the shop? Answer with the full name.",
@@ -265,9 +266,9 @@ def write_review(world: World) -> Goal:
         order = world.rng.choice(world.my_orders())
         product = max((world.product(one.product) for one in world.lines(order)), key=lambda one: one.price)
         what, steps = f"the product with the highest price in my order {order.id}", open_order(world, order)
-    steps += [*find_product(product.name), click('link "Write a review"'), pick('combobox "Stars"', f"{stars} stars"),
+    steps += [*find_product(product.name), click('link "Write a review"'), pick('combobox "Stars"', count_of(stars)),
               fill('textbox "Title"', title), fill('textbox "Review"', text), click('button "Send review"')]  # fmt: skip
-    return Goal(f'Write a review of {what} in the shop: {stars} stars, the title "{title}", and the text "{text}"', steps,
+    return Goal(f'Write a review of {what} in the shop: {count_of(stars)}, the title "{title}", and the text "{text}"', steps,
                 act=lambda desk: actions.review(desk, product.id, stars, title, text))  # fmt: skip
 
 
