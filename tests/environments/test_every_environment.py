@@ -44,7 +44,12 @@ SMALLER = {"browser": 1, "code": 1, "company": 6, "support_desk": 8, "swe": 1, "
 
 BREADTH = pytest.mark.suite("breadth")
 NEEDS_CHROMIUM = pytest.mark.skipif(missing_chromium() is not None, reason=str(missing_chromium()))
-SUITES = {name: pytest.mark.suite(name) for name in ("browser", "code", "swe", "terminal")}
+SUITES = {
+    "browser": pytest.mark.suite("browser"),
+    "code": pytest.mark.suite("code"),
+    "swe": pytest.mark.suite("swe"),
+    "terminal": pytest.mark.suite("terminal"),
+}
 """The suites in which the variants of these environments are tested, if not in `breadth`."""
 
 ONLY_IN_SUITES = ("browser",)

@@ -250,7 +250,7 @@ class Browser(Environment[BrowserTask]):
         Args:
             answer: the answer alone if the task asks for one, such as a name or an amount; otherwise an empty text.
         """
-        return Result("The episode is over.", await self._graded(answer), finished=True)
+        return Result("The episode has ended.", await self._graded(answer), finished=True)
 
     async def grade(self, answer: str) -> Reward:
         """Grade a final message as the answer of `finish`."""

@@ -29,7 +29,7 @@ class Outcome(NamedTuple):
         items: the wanted differences, and the answer if one is asked for.
         answer: whether the answer is right; True if none is asked for.
         missing: wanted differences that are not there, in words.
-        unexpected: differences that nobody wanted, in words.
+        unexpected: differences that are not wanted, in words.
     """
 
     met: int

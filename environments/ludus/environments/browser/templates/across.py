@@ -111,7 +111,7 @@ def told_fact(world: World) -> Goal:
     page, issue = world.rng.choice(of_kind(world, "Suppliers")), world.rng.choice(world.issues)
     name = world.rng.choice(("Lead time", "Contract"))
     value = new_value(world, name, world.facts[page.title][name])
-    told(world, issue, f"{page.title} has told us: {name} is now {value}.")
+    told(world, issue, f"{page.title} says: {name} is now {value}.")
     text = facts_text({**world.facts[page.title], name: value})
     find = open_issue(issue) if world.level == "medium" else find_issue(issue)
     which = f"#{number_of(issue)}" if world.level == "medium" else f'"{issue.title}"'
