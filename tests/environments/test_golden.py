@@ -57,10 +57,14 @@ async def test_every_built_in_environment_is_recorded(player: Any) -> None:
         assert sorted(GOLDEN) == sorted(player.host.catalog)
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.skipif(RECORDS, reason="the hashes are recorded")
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(one, marks=[pytest.mark.suite("breadth")] if "-" in one else []) for one in sorted(GOLDEN)],
+    [
+        pytest.param(one, marks=[pytest.mark.suite("breadth")] if "-" in one or one == "browser" else [])
+        for one in sorted(GOLDEN)
+    ],
 )
 async def test_an_oracle_sees_and_earns_what_was_recorded_for_this_version(
     player: Any, name: str, monkeypatch: pytest.MonkeyPatch
