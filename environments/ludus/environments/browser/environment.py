@@ -110,6 +110,11 @@ def problem_of(task: BrowserTask) -> tuple[World, Goal]:
     return world, goal
 
 
+def _begin(task: BrowserTask) -> tuple[World, Goal, Store]:
+    world, goal = problem_of(task)
+    return world, goal, world.store()
+
+
 class Browser(Environment[BrowserTask]):
     """Do errands in a web shop, a wiki and an issue tracker with Chromium, through the accessibility trees of pages."""
 
@@ -130,8 +135,7 @@ class Browser(Environment[BrowserTask]):
         """
         if (missing := missing_chromium()) is not None:
             raise SandboxUnavailable(f"{missing}, on the machine of the server")
-        self._world, self._goal = await asyncio.to_thread(problem_of, self.task)
-        self._store = self._world.store()
+        self._world, self._goal, self._store = await asyncio.to_thread(_begin, self.task)
         today = self._world.today.isoformat()
         self._sites = {
             cls.host: cls(self._store, ME, today, self._world.name) for cls in (Shop, Wiki, Tracker)
@@ -257,7 +261,8 @@ class Browser(Environment[BrowserTask]):
         return await self._graded(re.sub(r"^answer:", "", answer.strip(), flags=re.IGNORECASE))
 
     async def _graded(self, answer: str) -> Reward:
-        return reward_of(judge(self._goal, self._store, wanted_state(self._world, self._goal), answer))
+        wanted = await asyncio.to_thread(wanted_state, self._world, self._goal)
+        return reward_of(judge(self._goal, self._store, wanted, answer))
 
     @classmethod
     def oracle(cls, task: BrowserTask) -> Generator[Call | Answer, StepResult, None]:
