@@ -6,7 +6,7 @@ Each environment is served by a process of its own and played over the channel. 
 docs/environments.md; with `--only`, the rows of the other environments stay as they are. Times are medians: the CPU
 time of the server's process for a start with one step and for listing tasks, and the time until the client has an
 answer. An environment with sandboxes computes mostly in other processes, so only that time says what its episodes cost.
-The memory of an episode is the growth of the process over 100 open ones, divided by 100.
+The memory of an episode is the growth of the process over 100 open ones, divided by 100 (over 4 if each has a browser).
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ BEGIN: Final = "<!-- measured environments -->"
 END: Final = "<!-- measured until here -->"
 OPEN: Final = 100
 """How many open episodes the memory is measured with."""
+FEW: Final = 4
+"""The same for environments whose sandboxes have started a program, such as a browser."""
 BARS: Final = {"cpu_ms": 5.0, "listing_seconds": 1.0, "start_ms": 60.0}
 
 
@@ -73,7 +75,7 @@ def _arguments(schema: dict[str, Any], rng: random.Random) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-async def costs(environment: RemoteEnvironment, pid: int, episodes: int) -> dict[str, float]:
+async def costs(environment: RemoteEnvironment, pid: int, episodes: int, count: int) -> dict[str, float]:
     """Return what starts, steps, open episodes and listing tasks cost."""
     rng = random.Random(1)
     for index in range(3):
@@ -96,18 +98,18 @@ async def costs(environment: RemoteEnvironment, pid: int, episodes: int) -> dict
     return {
         "cpu_ms": 1e3 * statistics.median(cpu), "start_ms": 1e3 * statistics.median(starts),
         "step_ms": 1e3 * statistics.median(steps), "listing_seconds": listing,
-        "open_kib": await memory(environment, pid, rng),
+        "open_kib": await memory(environment, pid, rng, count),
     }  # fmt: skip
 
 
-async def memory(environment: RemoteEnvironment, pid: int, rng: random.Random) -> float:
+async def memory(environment: RemoteEnvironment, pid: int, rng: random.Random, count: int) -> float:
     """Return by how many KiB the process grows for each open episode."""
     before = _resident_kib(pid)
-    episodes = [(await first_step(environment, index, rng))[0] for index in range(OPEN)]
+    episodes = [(await first_step(environment, index, rng))[0] for index in range(count)]
     grown = _resident_kib(pid) - before
     for episode in episodes:
         await episode.close()
-    return grown / OPEN
+    return grown / count
 
 
 def _resident_kib(pid: int) -> int:
@@ -127,8 +129,9 @@ async def measure(name: str, tasks: int) -> dict[str, Any]:
                 "random": await mean_reward(environment, RandomPolicy(), tasks),
                 "nothing": await mean_reward(environment, give_up, tasks),
             }
-            boxed = LocalEnvironments().published(name).cls.sandbox_settings is not None
-            return found | {"sandboxed": boxed} | await costs(environment, process.pid, tasks)
+            settings = LocalEnvironments().published(name).cls.sandbox_settings
+            count = FEW if settings is not None and settings.background else OPEN
+            return found | {"sandboxed": settings is not None} | await costs(environment, process.pid, tasks, count)
     finally:
         process.terminate()
         await process.wait()

@@ -111,6 +111,6 @@ async def player(
         if cls.sandbox_settings is not None:
             if shutil.which("bwrap") is None:
                 pytest.skip("bubblewrap is not installed")
-            monkeypatch.setattr(cls, "sandbox_settings", cls.sandbox_settings.but(warm=0))
+            monkeypatch.setattr(cls, "sandbox_settings", cls.sandbox_settings.but(warm=0, background=()))
     async with EpisodeHost(classes) as host:
         yield Player(host)

@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 from sandboxing import NEEDS_BUBBLEWRAP
 
+from ludus.environments.browser.driver.chromium import missing_chromium
 from ludus.protocol import Answer, Call, EndReason, EpisodeStatus, StartedEpisode, StepResult, Task, ToolSpec, text_of
 from ludus.protocol import episodes as e
 
 NAMES = (
     "algebra", "algebra-easy", "algebra-hard", "algebra-medium",
     "arithmetic", "arithmetic-easy", "arithmetic-hard", "arithmetic-medium",
+    "browser", "browser-easy", "browser-hard", "browser-medium",
     "code", "code-easy", "code-hard", "code-medium",
     "company", "company-easy", "company-hard", "company-medium",
     "connect_four", "connect_four-easy", "connect_four-hard",
@@ -36,16 +38,27 @@ NAMES = (
     "wordle", "wordle-easy", "wordle-hard", "wordle-sparse",
     "workplace", "workplace-easy", "workplace-hard", "workplace-medium",
 )  # fmt: skip
-SEVERAL_PARAMETERS = ("company", "negotiation", "support_desk", "swe", "workplace")
+SEVERAL_PARAMETERS = ("browser", "company", "negotiation", "support_desk", "swe", "workplace")
 """Those whose tools take several arguments, or any text; their own tests try extreme ones."""
 SPLITS = ("train", "validation", "test")
 SAMPLE = 30
-SMALLER = {"code": 1, "company": 6, "research": 8, "support_desk": 8, "swe": 1, "terminal": 2, "workplace": 6}
+SMALLER = {
+    "browser": 1, "code": 1, "company": 6, "research": 8, "support_desk": 8, "swe": 1, "terminal": 2, "workplace": 6,
+}  # fmt: skip
 """The sample of an environment whose episodes take long, such as those in a sandbox."""
 
 BREADTH = pytest.mark.suite("breadth")
-SUITES = {"code": pytest.mark.suite("code"), "swe": pytest.mark.suite("swe"), "terminal": pytest.mark.suite("terminal")}
+NEEDS_CHROMIUM = pytest.mark.skipif(missing_chromium() is not None, reason=str(missing_chromium()))
+SUITES = {
+    "browser": pytest.mark.suite("browser"),
+    "code": pytest.mark.suite("code"),
+    "swe": pytest.mark.suite("swe"),
+    "terminal": pytest.mark.suite("terminal"),
+}
 """The suites in which the variants of these environments are tested, if not in `breadth`."""
+
+ONLY_IN_SUITES = ("browser",)
+"""Those that are tested in their suite even without a level, since each of their episodes takes a second of a CPU."""
 
 WITHOUT_FORKS = ("algebra", "arithmetic", "connect_four", "negotiation", "word_problems")
 """Those whose episodes cannot be forked: they have one message, or an opponent."""
@@ -73,7 +86,9 @@ def marks_of(name: str) -> list[pytest.MarkDecorator]:
     """Return the marks of a name's tests: variants are tested in suites."""
     base = base_of(name)
     needs = [NEEDS_BUBBLEWRAP] if base in SUITES else []
-    return needs if name == base else [*needs, SUITES.get(base, BREADTH)]
+    needs += [NEEDS_CHROMIUM] if base == "browser" else []
+    in_every_run = name == base and base not in ONLY_IN_SUITES
+    return needs if in_every_run else [*needs, SUITES.get(base, BREADTH)]
 
 
 each_environment = pytest.mark.parametrize("name", [pytest.param(name, marks=marks_of(name)) for name in NAMES])
@@ -261,8 +276,10 @@ async def test_arbitrary_calls_earn_next_to_nothing_and_come_to_an_end(player: A
 async def test_wrong_arguments_and_unknown_tools_are_the_policys_mistake(player: Any, name: str) -> None:
     for tool in player.host.catalog[name].specs:
         [episode] = await player.start(name, "train", 0)
-        parameter = next(iter(tool.input_schema["properties"]))
-        wrong: list[dict[str, Any]] = [{}, {parameter: None}, {parameter: [1]}, {parameter: {}}, {"no_such": 1}]
+        wrong: list[dict[str, Any]] = [{"no_such": 1}]
+        wrong += [{}] if tool.input_schema.get("required") else []
+        for parameter in list(tool.input_schema["properties"])[:1]:
+            wrong += [{parameter: None}, {parameter: [1]}, {parameter: {}}]
         for arguments in wrong:
             result = await player.step(episode.episode, tool.name, **arguments)
             assert result.error is not None

@@ -17,6 +17,7 @@ from typing import Any, Final
 import pytest
 
 from ludus.environments._partition import SECRET_VARIABLE
+from ludus.environments.browser.driver.chromium import missing_chromium
 from ludus.protocol.errors import LudusError
 
 FILE: Final = Path(__file__).parent / "golden.json"
@@ -56,15 +57,21 @@ async def test_every_built_in_environment_is_recorded(player: Any) -> None:
         assert sorted(GOLDEN) == sorted(player.host.catalog)
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.skipif(RECORDS, reason="the hashes are recorded")
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(one, marks=[pytest.mark.suite("breadth")] if "-" in one else []) for one in sorted(GOLDEN)],
+    [
+        pytest.param(one, marks=[pytest.mark.suite("breadth")] if "-" in one or one == "browser" else [])
+        for one in sorted(GOLDEN)
+    ],
 )
 async def test_an_oracle_sees_and_earns_what_was_recorded_for_this_version(
     player: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(SECRET_VARIABLE, raising=False)
+    if name.startswith("browser") and (missing := missing_chromium()) is not None:
+        pytest.skip(missing)
     try:
         found = await recorded_now(player, name)
     except LudusError as error:

@@ -208,3 +208,34 @@ async def test_output_that_was_not_read_ends_when_the_sandbox_of_an_ended_proces
         await box.aclose()
         assert not (await asyncio.wait_for(process.stdout.read_all(), 30)).strip(b"\0")
         assert await asyncio.wait_for(process.stderr.read_all(), 30) == b""
+
+
+@pytest.mark.suite("sandbox", first=1)
+async def test_a_sandbox_that_is_kept_ready_has_started_its_background_command(spawning: Backend) -> None:
+    kind, provider = spawning
+    settings = settings_of(kind, LIMITS).but(background=("sh", "-c", "echo begun; cat"), warm=1)
+    await provider.prepare(settings)
+    async with await provider.create(settings) as box, asyncio.timeout(30):
+        process = box.background
+        assert process is not None
+        assert await process.stdout.read_line() == b"begun\n"
+        await process.write(b"still there\n")
+        assert await process.stdout.read_line() == b"still there\n"
+        async with await provider.create(settings) as other:
+            assert other.background is not process
+    async with await provider.create(settings_of(kind, LIMITS)) as plain:
+        assert plain.background is None
+
+
+@pytest.mark.suite("sandbox", first=1)
+async def test_a_ready_sandbox_whose_background_command_has_ended_is_not_handed_out(spawning: Backend) -> None:
+    kind, provider = spawning
+    settings = settings_of(kind, LIMITS).but(background=("cat",), warm=1)
+    await provider.prepare(settings)
+    [spare] = [box for box in provider._pool.boxes if box.settings == settings]  # type: ignore[attr-defined]
+    assert spare.background is not None
+    await spare.background.kill()
+    async with await provider.create(settings) as box:
+        assert box is not spare
+        assert box.background is not None
+        assert box.background.end is None

@@ -49,6 +49,7 @@ OPERATOR: Final = Viewer.of_administrator(OWNER)
 LIBRARY: Final = {
     "algebra": ("math", "symbolic", "single-turn"),
     "arithmetic": ("math", "single-turn"),
+    "browser": ("web", "browser", "sandbox", "tools"),
     "code": ("programming", "python", "sandbox"),
     "guess_number": ("game", "search", "single-player"),
     "countdown": ("arithmetic", "math", "single-player"),

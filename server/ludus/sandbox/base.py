@@ -50,6 +50,7 @@ class SandboxBase(Sandbox, ABC):
     ) -> None:  # fmt: skip
         self.settings = settings
         self.limits = settings.limits
+        self.background: Process | None = None
         allowed = Allowlist(settings.network)
         self._env = {**env, **(proxy_variables(ADDRESS, allowed) if settings.network else {}), **dict(settings.env)}
         self._another = another

@@ -210,7 +210,7 @@ class _Leased:
         self._box = box
         self._adopt = adopt
         self._forget = forget
-        self.settings, self.limits = box.settings, box.limits
+        self.settings, self.limits, self.background = box.settings, box.limits, box.background
         self.run, self.read, self.write, self.list = box.run, box.read, box.write, box.list
         self.snapshot, self.restore = box.snapshot, box.restore
         self.spawn, self.open_terminal = box.spawn, box.open_terminal

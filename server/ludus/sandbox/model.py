@@ -127,6 +127,9 @@ class SandboxSettings(BaseModel):
     An allowlist includes it."""
     warm: int = Field(default=1, ge=0)
     """Number of sandboxes kept ready."""
+    background: tuple[str, ...] = ()
+    """A command that each sandbox runs in the background from its start, for a program that starts slowly: sandboxes
+    that are kept ready have started it. See `Sandbox.background`."""
 
     @field_validator("network")
     @classmethod
@@ -258,6 +261,8 @@ class Sandbox(Protocol):
     limits: Limits
     """The limits of the sandbox; `run` can only tighten them."""
     settings: SandboxSettings
+    background: Process | None
+    """The process of the command `background` of the settings; it may have ended. None without such a command."""
 
     @abstractmethod
     async def run(

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
+from ludus.protocol.errors import LudusError
 from ludus.sandbox.base import SandboxBase
 from ludus.sandbox.errors import SandboxFailed, SandboxUnsupported
 from ludus.sandbox.model import SandboxSettings
@@ -57,7 +58,7 @@ class Pool:
         found = None
         while ready:
             box = ready.popleft()
-            if box.alive:
+            if box.alive and (box.background is None or box.background.end is None):
                 found = box
                 break
             self._keep(box.aclose())
@@ -117,7 +118,7 @@ class Pool:
     async def _add(self, settings: SandboxSettings, ready: deque[SandboxBase]) -> None:
         try:
             ready.append(await self._start(settings))
-        except SandboxFailed as error:
+        except LudusError as error:
             # The next caller that needs a sandbox starts one itself and gets the error.
             log.warning("preparing a sandbox failed: %s", error.message)
 
@@ -134,6 +135,12 @@ class Pool:
     async def _make(self, settings: SandboxSettings) -> SandboxBase:
         box = await self._start_one(settings)
         await self.adopt(box)
+        if settings.background:
+            try:
+                box.background = await box.spawn(settings.background)
+            except BaseException:
+                await box.aclose()
+                raise
         return box
 
     def _keep(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

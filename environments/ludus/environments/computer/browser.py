@@ -42,7 +42,7 @@ _NO_GROUPS: Final = (
 
 def missing_for_browser() -> str | None:
     """Return what this machine lacks for a browser, and how to install it; None if nothing is missing."""
-    if _chromium() is None:
+    if chromium_program() is None:
         return "Chromium is not installed (apt-get install chromium)"
     try:
         packages("playwright", "greenlet")
@@ -93,7 +93,7 @@ async def open_browser(
         AuthoringError: something is not installed, the browser does not start, or the page cannot be opened.
         SandboxFailed: the sandbox is gone.
     """
-    program = _chromium()
+    program = chromium_program()
     if (missing := missing_for_browser()) is not None or program is None:
         raise AuthoringError(f"a browser in the sandbox needs more on the server's machine: {missing}")
     start = command("python3", "browser_server", program, downloads)
@@ -112,7 +112,7 @@ async def open_browser(
     return server
 
 
-def _chromium() -> str | None:
+def chromium_program() -> str | None:
     """Return the program, not the script that a distribution may put in front of it."""
     for place in _CHROMIUM:
         if Path(place).is_file():

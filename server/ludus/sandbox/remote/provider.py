@@ -137,7 +137,7 @@ def _reason(host: Host) -> str:
 
 
 def _described(settings: SandboxSettings) -> dict[str, object]:
-    return settings.model_dump(mode="json")
+    return settings.but(background=()).model_dump(mode="json")  # this side starts it, to hold its process
 
 
 def _check_url(text: str) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 from ludus.protocol.errors import EnvironmentFailed, EpisodeFailed, InfrastructureFailed
 from ludus.protocol.incidents import new_incident
+from ludus.sandbox import SandboxUnavailable
 from ludus.server.authoring.results import ToolError
 from ludus.server.runtime.threads import Threads
 
@@ -95,7 +96,8 @@ def message_of(error: BaseException, otherwise: str) -> str:
 def failure(what: str, episode: str | None, environment: str, cause: BaseException | str) -> EpisodeFailed:
     """Log why environment code failed and return the error for all callers that wait for its outcome.
 
-    The message names the exception's type but not its text, which may hold private fields.
+    The message names the exception's type but not its text, which may hold private fields; only a `SandboxUnavailable`
+    says what the machine lacks, in its own words.
 
     Args:
         what: the part of the environment that failed, as in "tool 'guess'".
@@ -106,8 +108,11 @@ def failure(what: str, episode: str | None, environment: str, cause: BaseExcepti
     incident = new_incident()
     if isinstance(cause, UserCodeError):
         what, cause = cause.what or what, cause.cause
-    kind: type[EpisodeFailed] = InfrastructureFailed if isinstance(cause, InfrastructureFailed) else EnvironmentFailed
+    outside = isinstance(cause, InfrastructureFailed | SandboxUnavailable)
+    kind: type[EpisodeFailed] = InfrastructureFailed if outside else EnvironmentFailed
     why = cause if isinstance(cause, str) else f"it raised {type(cause).__name__}"
+    if isinstance(cause, SandboxUnavailable):
+        why = cause.message
     log.error(
         "%s of environment %r failed in episode %s: %s (incident %s)",
         what, environment, episode, why, incident,

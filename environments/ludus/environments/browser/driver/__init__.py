@@ -1,0 +1,1 @@
+"""Chromium in a sandbox, driven over its DevTools pipe."""
