@@ -25,6 +25,7 @@ NAMES = (
     "countdown", "countdown-easy", "countdown-hard",
     "guess_number", "guess_number-easy", "guess_number-hard", "guess_number-shaped", "guess_number-tiny",
     "search", "search-easy", "search-hard", "search-medium",
+    "spreadsheet", "spreadsheet-easy", "spreadsheet-hard", "spreadsheet-medium",
     "sql", "sql-easy", "sql-hard", "sql-medium",
     "support_desk", "support_desk-easy", "support_desk-hard", "support_desk-medium",
     "swe", "swe-easy", "swe-hard", "swe-medium",
@@ -33,11 +34,11 @@ NAMES = (
     "wordle", "wordle-easy", "wordle-hard", "wordle-sparse",
     "workplace", "workplace-easy", "workplace-hard", "workplace-medium",
 )  # fmt: skip
-SEVERAL_PARAMETERS = ("company", "support_desk", "swe", "workplace")
+SEVERAL_PARAMETERS = ("company", "spreadsheet", "support_desk", "swe", "workplace")
 """Those whose tools take several arguments; their own tests try extreme ones."""
 SPLITS = ("train", "validation", "test")
 SAMPLE = 30
-SMALLER = {"code": 1, "company": 6, "support_desk": 8, "swe": 1, "terminal": 2, "workplace": 6}
+SMALLER = {"code": 1, "company": 6, "spreadsheet": 4, "support_desk": 8, "swe": 1, "terminal": 2, "workplace": 6}
 """The sample of an environment whose episodes take long, such as those in a sandbox."""
 
 BREADTH = pytest.mark.suite("breadth")
@@ -47,7 +48,7 @@ SUITES = {"code": pytest.mark.suite("code"), "swe": pytest.mark.suite("swe"), "t
 WITHOUT_FORKS = ("algebra", "arithmetic", "connect_four", "word_problems")
 """Those whose episodes cannot be forked: they have one message, or an opponent."""
 
-ENDED_BY_MESSAGE = ("company", "terminal", "workplace")
+ENDED_BY_MESSAGE = ("company", "spreadsheet", "terminal", "workplace")
 """The environments with tools of which none ends the episode."""
 
 NUMBERS = (10**5000, -(10**400), 2**63, -1)

@@ -55,6 +55,7 @@ LIBRARY: Final = {
     "connect_four": ("game", "two-players"),
     "wordle": ("game", "words", "single-player"),
     "search": ("question-answering", "multi-hop", "citations"),
+    "spreadsheet": ("office", "tools", "multi-turn"),
     "sql": ("databases", "single-turn", "tools"),
     "support_desk": ("dialogue", "tools", "multi-turn"),
     "swe": ("programming", "python", "sandbox", "tools"),
