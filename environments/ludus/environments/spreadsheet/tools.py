@@ -440,7 +440,7 @@ class FeatureTools(BookTools):
     @tool(inline=True)
     def set_validation(
         self, sheet: SheetName, range: Range, kind: Literal["list", "whole", "decimal", "date", "none"],
-        items: Annotated[list[Annotated[str, Field(max_length=60)]], Field(max_length=30)] | None = None,
+        items: Annotated[str, Field(max_length=400)] = "",
         low: Annotated[str, Field(max_length=30)] = "", high: Annotated[str, Field(max_length=30)] = "",
     ) -> str:  # fmt: skip
         """Restrict what can be typed into cells; rules that the range had before are replaced.
@@ -449,7 +449,7 @@ class FeatureTools(BookTools):
             sheet: the name of the sheet.
             range: the range.
             kind: list (one of items), whole, decimal or date (from low to high), or none to remove rules.
-            items: the values of a list.
+            items: the values of a list, with commas between them.
             low: the least number or date.
             high: the greatest number or date.
         """
@@ -461,7 +461,7 @@ class FeatureTools(BookTools):
             if kind != "none":
                 if len(found.validations) >= MOST_FEATURES:
                     raise ToolError(f"A sheet has at most {MOST_FEATURES} validations.")
-                found.validations.append(_validation(area, kind, items or [], low, high))
+                found.validations.append(_validation(area, kind, items, low, high))
         return f"{'Removed' if kind == 'none' else 'Set'} the validation of {area} on {found.name}."
 
     @tool(inline=True)
@@ -564,11 +564,11 @@ def _overlap(one: Area, other: Area) -> bool:
     )  # fmt: skip
 
 
-def _validation(area: Area, kind: Any, items: list[str], low: str, high: str) -> Validation:
+def _validation(area: Area, kind: Any, items: str, low: str, high: str) -> Validation:
     if kind == "list":
-        found = tuple(item.strip() for item in items)
-        if not found or any(not item or "," in item or not item.isprintable() for item in found):
-            raise ToolError("Give items of a list, none empty or with a comma.")
+        found = tuple(item.strip() for item in items.split(","))
+        if not all(item and item.isprintable() for item in found):
+            raise ToolError("Give the items of the list with commas between them, none empty.")
         if sum(len(item) + 1 for item in found) > 255:
             raise ToolError("The items of a list have at most 255 characters together.")
         return Validation(area, "list", found)

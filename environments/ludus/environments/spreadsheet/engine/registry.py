@@ -27,6 +27,7 @@ class Context(Protocol):
 
     def here(self) -> tuple[int, int]:
         """Return the row and column of the cell that is being computed."""
+        ...
 
 
 Arguments = Sequence[Node]

@@ -105,18 +105,14 @@ def to_date(serial: float) -> date:
 
 def number(value: Scalar) -> float:
     """Return a value as a number, as operators do: empty is 0, and a text must spell a number."""
-    if isinstance(value, float):
-        return value
-    if value is None:
-        return 0.0
-    if isinstance(value, bool):
-        return float(value)
     if isinstance(value, ErrorValue):
         raise FormulaError(value)
-    found = read_number(value)
-    if found is None:
-        raise FormulaError(ErrorValue.VALUE)
-    return found
+    if isinstance(value, str):
+        found = read_number(value)
+        if found is None:
+            raise FormulaError(ErrorValue.VALUE)
+        return found
+    return 0.0 if value is None else float(value)
 
 
 def text(value: Scalar) -> str:

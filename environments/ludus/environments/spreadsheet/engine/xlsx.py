@@ -48,7 +48,7 @@ _CHARTS: Final = {"bar": BarChart, "line": LineChart, "pie": PieChart}
 
 def to_xlsx(book: Book) -> bytes:
     """Return a workbook as a file."""
-    file = Workbook()
+    file: Any = Workbook()
     file.remove(file.active)
     for sheet in book.sheets:
         _write_sheet(file.create_sheet(sheet.name), sheet)

@@ -98,7 +98,7 @@ def validation(scene: Scene, variant: int) -> Goal:
         rule = Validation(area, "list", tuple(items))
         words, arguments = (
             f"only one of these from a list, in this order: {', '.join(items)}",
-            {"kind": "list", "items": list(items)},
+            {"kind": "list", "items": ", ".join(items)},
         )
     elif variant == 4:
         rule = Validation(area, "date", (), to_serial(date(2025, 1, 1)), to_serial(date(2025, 12, 31)))
