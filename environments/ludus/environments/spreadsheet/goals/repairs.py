@@ -1,4 +1,4 @@
-"""Goals that repair formulas of a report that someone broke."""
+"""Goals that repair the broken formulas of a report, or keep totals right when a table grows."""
 
 from __future__ import annotations
 
