@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Protocol
 
 from ludus.environments.spreadsheet.engine.addresses import Area, cell_name, letters, parse_reference
 from ludus.environments.spreadsheet.engine.book import (
@@ -43,6 +43,12 @@ MOST_UNDONE: Final = 20
 _PERCENT: Final = re.compile(r"[+-]?\d{1,12}(?:\.\d{1,10})?%", re.ASCII)
 _FORBIDDEN: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _SHEET_NAME: Final = re.compile(r"[^\[\]:*?/\\'!\x00-\x1f\ud800-\udfff\ufffe\uffff]{1,31}")
+
+
+class HasDesk(Protocol):
+    """An environment whose episodes have an open workbook."""
+
+    desk: BookDesk
 
 
 class BookDesk:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import Field
 
-from ludus.environments.spreadsheet.desk import BookDesk, short
+from ludus.environments.spreadsheet.desk import BookDesk, HasDesk, short
 from ludus.environments.spreadsheet.engine.addresses import (
     Area,
     cell_name,
@@ -32,9 +32,6 @@ from ludus.environments.spreadsheet.engine.formats import is_format
 from ludus.environments.spreadsheet.engine.values import number_text, read_number
 from ludus.server import ToolError, Toolset, tool
 
-if TYPE_CHECKING:
-    from ludus.environments.spreadsheet.environment import Spreadsheet
-
 SheetName = Annotated[str, Field(max_length=60)]
 Range = Annotated[str, Field(max_length=60)]
 Rows = Annotated[
@@ -53,7 +50,7 @@ class BookTools(Toolset):
     @property
     def desk(self) -> BookDesk:
         """The open workbook."""
-        return cast("Spreadsheet", self.environment).desk
+        return cast(HasDesk, self.environment).desk
 
 
 class CellTools(BookTools):
