@@ -79,7 +79,7 @@ def _number(rng: random.Random, depth: int) -> str:
         lambda: f"SUM({_range(rng, 'A')},{n(rng)})",
         lambda: f"{rng.choice(('ROUND', 'ROUNDUP', 'ROUNDDOWN', 'TRUNC'))}({n(rng)},{rng.randint(-1, 3)})",
         lambda: f"{rng.choice(('ABS', 'INT', 'SIGN'))}({n(rng)})",
-        lambda: f"MOD({n(rng)},{rng.randint(2, 9)})",
+        lambda: f"MOD({_cell(rng, 'ABF')},{rng.randint(2, 9)})",
         lambda: f"IF({b(rng)},{n(rng)},{n(rng)})",
         lambda: f"IFERROR({n(rng)},{n(rng)})",
         lambda: f"COUNTIF({full(one[0])},{one[1]})",
