@@ -30,6 +30,7 @@ NAMES = (
     "negotiation-shared",
     "research", "research-easy", "research-hard", "research-medium",
     "search", "search-easy", "search-hard", "search-medium",
+    "spreadsheet", "spreadsheet-easy", "spreadsheet-hard", "spreadsheet-medium",
     "sql", "sql-easy", "sql-hard", "sql-medium",
     "support_desk", "support_desk-easy", "support_desk-hard", "support_desk-medium",
     "swe", "swe-easy", "swe-hard", "swe-medium",
@@ -38,12 +39,13 @@ NAMES = (
     "wordle", "wordle-easy", "wordle-hard", "wordle-sparse",
     "workplace", "workplace-easy", "workplace-hard", "workplace-medium",
 )  # fmt: skip
-SEVERAL_PARAMETERS = ("browser", "company", "negotiation", "support_desk", "swe", "workplace")
+SEVERAL_PARAMETERS = ("browser", "company", "negotiation", "spreadsheet", "support_desk", "swe", "workplace")
 """Those whose tools take several arguments, or any text; their own tests try extreme ones."""
 SPLITS = ("train", "validation", "test")
 SAMPLE = 30
 SMALLER = {
-    "browser": 1, "code": 1, "company": 6, "research": 8, "support_desk": 8, "swe": 1, "terminal": 2, "workplace": 6,
+    "browser": 1, "code": 1, "company": 6, "research": 8, "spreadsheet": 4, "support_desk": 8, "swe": 1, "terminal": 2,
+    "workplace": 6,
 }  # fmt: skip
 """The sample of an environment whose episodes take long, such as those in a sandbox."""
 
@@ -63,7 +65,7 @@ ONLY_IN_SUITES = ("browser",)
 WITHOUT_FORKS = ("algebra", "arithmetic", "connect_four", "negotiation", "word_problems")
 """Those whose episodes cannot be forked: they have one message, or an opponent."""
 
-ENDED_BY_MESSAGE = ("company", "terminal", "workplace")
+ENDED_BY_MESSAGE = ("company", "spreadsheet", "terminal", "workplace")
 """The environments with tools of which none ends the episode."""
 
 NUMBERS = (10**5000, -(10**400), 2**63, -1)

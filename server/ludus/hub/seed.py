@@ -58,6 +58,7 @@ LIBRARY: Final = {
     "wordle": ("game", "words", "single-player"),
     "research": ("reports", "citations", "tools"),
     "search": ("question-answering", "multi-hop", "citations"),
+    "spreadsheet": ("office", "tools", "multi-turn"),
     "sql": ("databases", "single-turn", "tools"),
     "support_desk": ("dialogue", "tools", "multi-turn"),
     "swe": ("programming", "python", "sandbox", "tools"),
