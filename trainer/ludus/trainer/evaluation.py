@@ -155,10 +155,13 @@ def evaluation_metrics(groups: Sequence[RolloutGroup], samples: int, threshold: 
 def chain_figures(groups: Sequence[RolloutGroup]) -> dict[str, float]:
     """Return `return`, the mean sum of the rewards of a chain, and `task_<n>`, the mean reward of its n-th task from 1,
     each with `_low` and `_high`. Means and intervals are over chains."""
-    returns = [[return_of(chain) for chain in group.chains] for group in groups]
-    figures = {"return": [math.fsum(own) / len(own) for own in returns if own]}
-    figures |= {f"task_{position + 1}": means for position, means in by_position(groups).items()}
-    return _with_intervals(figures)
+    figures = {f"task_{position + 1}": means for position, means in by_position(groups).items()}
+    metrics = _with_intervals(figures)
+    if lengths := [chain[0].chain.length for group in groups for chain in group.chains if chain[0].chain is not None]:
+        returns = [[return_of(chain) / lengths[0] for chain in group.chains] for group in groups]
+        of_a_task = _with_intervals({"return": [math.fsum(own) / len(own) for own in returns if own]})
+        metrics |= {name: value * lengths[0] for name, value in of_a_task.items()}
+    return metrics
 
 
 def _with_intervals(figures: Mapping[str, Sequence[float]]) -> dict[str, float]:
