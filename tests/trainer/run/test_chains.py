@@ -258,6 +258,12 @@ def test_the_example_of_company_runs_as_written_with_a_smaller_budget(tmp_path: 
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("train_*.toml")), ids=lambda path: path.stem)
-def test_every_example_of_a_run_is_a_valid_configuration(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    assert read_config(example, []).environments
+def test_every_example_of_a_run_is_a_valid_configuration(
+    example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "runs").mkdir()
+    for name in re.findall(r'"(runs/[\w.]+\.jsonl)"', example.read_text(encoding="utf-8")):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    assert read_config(example).environments

@@ -1,11 +1,11 @@
-"""The worlds that a run makes on its servers, so that none of them is left there.
+"""The worlds that a run makes on its servers, so that none is left there.
 
 How this works:
 
 * Each world is written to a file in the run's folder when the server has made it, and again when it is deleted. A run
   that finds a file of an earlier process, which was killed, deletes what is left of it before it plays anything.
 * A world is made in a task of its own, which goes on if its caller is canceled, so that its id is always learned.
-* Branches of a world of ours that the file does not have, because the process was killed before it had the answer, are
+* Branches of a recorded world that the file does not have, because the process was killed before it had the answer, are
   found on the server by their origin.
 * A world that cannot be deleted, for example because its server is away, stays in the file.
 """
