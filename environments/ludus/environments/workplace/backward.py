@@ -23,8 +23,8 @@ class _Kind(NamedTuple):
     noun: str
     columns: Mapping[str, str]
     """The columns that may change, with their names in an instruction."""
-    key: tuple[str, ...] = ()
-    """The columns that identify a new row; none may be new if this is empty."""
+    key: Mapping[str, str] = {}
+    """The columns that identify a new row, with their names; none may be new if this is empty."""
     wants: Mapping[str, str] = {}
     """The other columns of a new row that a caller chooses, with their names."""
 
@@ -35,14 +35,15 @@ _KINDS: Final[Mapping[str, _Kind]] = {
         "deal",
         {"stage": "the stage", "amount": "the amount", "discount": "the discount", "owner": "the account manager",
          "close_date": "the closing date"},
-        ("customer",), {"title": "the title", "amount": "the amount", "close_date": "the closing date"},
+        {"customer": "the customer", "title": "the title"},
+        {"amount": "the amount", "close_date": "the closing date"},
     ),
     "tickets": _Kind(
-        "ticket", _DUE, ("project",),
-        {"title": "the title", "description": "the description", "priority": "the priority", "due": "the due date"},
+        "ticket", _DUE, {"project": "the project", "title": "the title"},
+        {"description": "the description", "priority": "the priority", "due": "the due date"},
     ),
-    "comments": _Kind("comment", {}, ("ticket",), {"body": "the text"}),
-    "activities": _Kind("activity", {}, ("deal",), {"kind": "the kind", "note": "the note"}),
+    "comments": _Kind("comment", {}, {"ticket": "the ticket"}, {"body": "the text"}),
+    "activities": _Kind("activity", {}, {"deal": "the deal", "kind": "the kind"}, {"note": "the note"}),
     "contacts": _Kind("contact", {"title": "the title", "email": "the address", "phone": "the phone number"}),
     "mailboxes": _Kind("mail", {"folder": "the folder"}),
 }  # fmt: skip
@@ -80,9 +81,8 @@ def _sentence(change: Mapping[str, Any]) -> str:
         what = "deleted" if row is None else "new" if change["new"] else "changed"
         raise ValueError(f"a {what} row of {table} cannot be put into words")
     if change["new"]:
-        where = " and ".join(f"{column} {_quoted(row[column])}" for column in kind.key)
-        parts = [f"{name} is {_quoted(row[column])}" for column, name in kind.wants.items()]
-        return f"Add a new {kind.noun} for the {where}; {', '.join(parts)}."
+        parts = [f"{name} is {_quoted(row[column])}" for column, name in {**kind.key, **kind.wants}.items()]
+        return f"Add a new {kind.noun}: {', '.join(parts)}."
     if other := row.keys() - kind.columns.keys():
         raise ValueError(f"a change of {table}.{min(other)} cannot be put into words")
     parts = [f"{kind.columns[column]} becomes {_quoted(value)}" for column, value in row.items()]
