@@ -126,10 +126,10 @@ async def test_the_command_makes_questions_of_facts_and_says_how_to_serve_them(f
     report = json.loads((tmp_path / "made" / "report.json").read_text(encoding="utf-8"))
     assert (report["mode"], report["kept"]) == ("hops", 3)
     code, said = await generate("wordle", "--mode", "hops", "-n", "1", "--out", "none")
-    assert code == 2
+    assert code == 3
     assert "does not define task_from_hops" in said
     assert "Traceback" not in said
     code, said = await generate("triples:none.tsv", "--mode", "hops", "-n", "1", "--out", "none")
-    assert code == 2
+    assert code == 3
     assert "none.tsv" in said
     assert "Traceback" not in said

@@ -197,6 +197,6 @@ async def test_the_command_writes_an_environment_and_says_that_it_is_uncalibrate
         assert "uncalibrated: no model has played it" in said
         assert "Sort parcels by weight." in json.dumps(writer.requests[1])
         code, said = await generate(writer.spec())
-        assert (code, len(writer.requests)) == (2, 2), said
+        assert (code, len(writer.requests)) == (3, 2), said
         assert "exists and is not empty" in said
         assert "Traceback" not in said
