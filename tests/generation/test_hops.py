@@ -19,9 +19,9 @@ from ludus.protocol.errors import InvalidParams, Unsupported
 from ludus.server import Split
 from ludus.testing import play
 
-ROWS = [(f"person {n}", "works for", f"company {n % 7}") for n in range(40)]
-ROWS += [(f"company {n}", "is in", f"town {n % 3}") for n in range(7)]
-ROWS += [(f"town {n}", "lies in", f"land {n}") for n in range(3)]
+ROWS = [(f"person {n}", "works for", f"company {n % 701}") for n in range(2500)]
+ROWS += [(f"company {n}", "is in", f"town {n % 31}") for n in range(701)]
+ROWS += [(f"town {n}", "lies in", f"land {n}") for n in range(31)]
 FACTS = {subject: (relation, thing) for subject, relation, thing in ROWS}
 
 

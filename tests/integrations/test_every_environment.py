@@ -95,7 +95,15 @@ def test_inspect_plays_every_environment(library: str, endpoint: str, run_peer: 
 
 
 def test_verifiers_plays_every_environment(library: str, endpoint: str, run_peer: RunPeer) -> None:
-    cases = {name: {"environment": name, "model": "explorer", "n": 1} for name in NAMES}
+    cases = {
+        name: {
+            "environment": name,
+            "model": "explorer",
+            "n": 1,
+            "env": {"taskset": {"id": "ludus_sums", "url": library, "environment": name, "n": 1}},
+        }
+        for name in NAMES
+    }
     folders = {"plugins": str(PLUGINS), "path": str(ROOT / ".venv" / "bin")}
     given = {**folders, "url": library, "endpoint": endpoint, "cases": cases}
     reports = run_peer("verifiers", "verifiers_runs.py", given, timeout=800)
