@@ -15,7 +15,7 @@ from durable_server import Process
 from stores import SqliteStore, Store
 
 from ludus.client import WorldChoice, connect, text_of
-from ludus.protocol.errors import WorldBusy, WorldNotFound
+from ludus.protocol.errors import CapacityError, WorldBusy, WorldNotFound
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.methods import BRANCH_WORLD, RESET_WORLD
 from ludus.protocol.worlds import BranchWorldParams, ResetWorldParams
@@ -151,3 +151,36 @@ async def test_random_chains_are_the_same_with_and_without_deaths(served: Proces
             return seen
 
         assert await play({2, 5, 6, 9}) == await play(set())
+
+
+@pytest.mark.requirement("WORLD-13")
+async def test_the_limits_of_the_command_hold_also_for_bytes_whose_first_world_is_gone_and_after_a_restart(
+    tmp_path: Path, world: tuple[Path, tuple[str, ...]]
+) -> None:
+    limits = ("--max-worlds", "3", "--worlds-bytes", "3000", "--world-bytes", "9000", "--world-versions", "2")
+    process = Process(tmp_path, *limits, world=world)
+    await process.start()
+    try:
+        async with connect(process.url) as client:
+            shop: Any = client.environment("shop")
+            origin = client.world((await sell(shop, "a" * 4000, NEW)).world.id)
+            with pytest.raises(CapacityError) as full:
+                await origin.branch()
+            assert full.value.data["limit"] == "worlds_bytes"
+            await origin.delete()
+            origin = client.world((await sell(shop, "a" * 2000, NEW)).world.id)
+            (branch, _) = await origin.branch(2)
+            with pytest.raises(CapacityError) as many:
+                await origin.branch()
+            assert many.value.data["limit"] == "max_worlds"
+            await origin.delete()
+            await sell(shop, "b" * 1500, branch.id, 1)
+            await process.restart()
+            with pytest.raises(CapacityError) as still:
+                await shop.start(index=0, world=NEW)
+            assert still.value.data["limit"] == "worlds_bytes"
+            for one in await client.worlds():
+                await client.world(one.world).delete()
+            await (await shop.start(index=0, world=NEW)).close()
+    finally:
+        await process.end()

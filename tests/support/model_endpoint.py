@@ -4,6 +4,7 @@
 
 The model's name says how it plays: `solver` adds with the tool, then submits the sum; `wrong` submits a wrong sum;
 `talker` says the sum without a tool; `mixed` is right for even sums only; `broken` answers every request with HTTP 500.
+`explorer` plays any environment: it calls the first tool once, with the simplest arguments, and then gives up.
 `GET /requests` returns how many requests each model has had.
 """
 
@@ -27,8 +28,10 @@ def text_of(message: dict[str, Any]) -> str:
     return content if isinstance(content, str) else "".join(block.get("text", "") for block in content)
 
 
-def answer(model: str, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> tuple[str, str, dict[str, int]]:
+def answer(model: str, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> tuple[str, str, dict[str, Any]]:
     """Return what the model says next: a text, and the name and the arguments of a call, or an empty name."""
+    if model == "explorer":
+        return explored(messages, tools)
     text = next(text_of(message) for message in messages if "What is" in text_of(message))
     found = re.search(r"What is (-?\d+) \+ (-?\d+)", text)
     assert found is not None, text
@@ -42,6 +45,36 @@ def answer(model: str, messages: list[dict[str, Any]], tools: list[dict[str, Any
     if not outputs:
         return "", next(name for name in names if name.endswith("add")), {"a": a, "b": b}
     return "", next(name for name in names if name.endswith("submit")), {"number": said}
+
+
+def explored(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> tuple[str, str, dict[str, Any]]:
+    """Return a call of the first tool, and after its result a last message."""
+    if not tools or any(message["role"] == "tool" for message in messages):
+        return "I give up.", "", {}
+    function = tools[0]["function"]
+    return "", function["name"], simplest(function.get("parameters") or {})
+
+
+def simplest(schema: dict[str, Any]) -> Any:
+    """Return the simplest value of a JSON Schema."""
+    for part in (*schema.get("enum", ()), *((schema["const"],) if "const" in schema else ())):
+        return part
+    for option in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
+        return simplest(option)
+    match schema.get("type", "object"):
+        case "string":
+            return "a" * max(1, schema.get("minLength", 1))
+        case "integer" | "number":
+            return schema.get("minimum", 1)
+        case "boolean":
+            return True
+        case "array":
+            return [simplest(schema.get("items") or {})] * schema.get("minItems", 0)
+        case "null":
+            return None
+        case _:
+            fields = schema.get("properties") or {}
+            return {name: simplest(fields[name]) for name in schema.get("required") or () if name in fields}
 
 
 async def complete(request: web.Request) -> web.StreamResponse:

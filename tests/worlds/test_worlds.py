@@ -400,6 +400,32 @@ async def test_all_worlds_together_have_a_size(serve: Any) -> None:
         assert error.value.data["limit"] == "worlds_bytes"
 
 
+async def test_bytes_that_branches_share_count_once_and_until_the_last_of_them_is_gone(serve: Any) -> None:
+    server = await limited(serve, worlds_bytes=10_000)
+    stored = server.app.context.host.worlds._stored
+    async with connect(server.url) as client:
+        shop: Any = client.environment("shop")
+        origin = client.world((await sell(shop, "a" * 3000, NEW)).world.id)
+        size = stored.total
+        assert size > 3000
+        branches = await origin.branch(3)
+        nested = (await branches[0].branch())[0]
+        assert stored.total == size
+        await branches[0].reset(0)  # the same bytes again
+        assert stored.total == size
+        await sell(shop, "b" * 2000, branches[1].id, index=1)
+        grown = stored.total
+        assert grown > size + 2000
+        small = (await origin.info()).versions[0].bytes
+        await origin.delete()
+        assert stored.total == grown - small, "the branches still have its last version"
+        for world in (branches[0], branches[2], branches[1]):
+            await world.delete()
+        assert stored.total == size - small, "a branch of a branch still has it"
+        await nested.delete()
+        assert stored.total == 0
+
+
 @pytest.mark.requirement("WORLD-7")
 async def test_a_world_that_grows_too_large_keeps_its_last_version(serve: Any) -> None:
     server = await limited(serve, world_bytes=1024)

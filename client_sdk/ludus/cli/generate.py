@@ -157,6 +157,11 @@ def environment_command(
     api_key_env: KeyVariable = None,
     option: _policies.RequestOption = None,
     rounds: Annotated[int, typer.Option("--rounds", help="Versions that the model may write.", min=1, max=20)] = 3,
+    calibrate: Annotated[
+        str | None, typer.Option("--calibrate", metavar="MODEL", help="Let this model play what passes.")
+    ] = None,
+    samples: Annotated[int, typer.Option("--samples", help="Episodes per task for --calibrate.", min=1)] = 4,
+    calibration_tasks: Annotated[int, typer.Option("--tasks", help="Training tasks for --calibrate.", min=1)] = 10,
     seed: Annotated[int, typer.Option("--seed", help="Another seed asks again.", min=0)] = 0,
     price_in: PriceIn = None,
     price_out: PriceOut = None,
@@ -171,7 +176,7 @@ def environment_command(
 ) -> None:
     """Generate the package of a new environment, and keep it if its tests and `ludus validate --strict` pass.
 
-    The code runs only in a bubblewrap sandbox without a network. Read it before you use it.
+    The code runs only in bubblewrap sandboxes without a network. Read it before you use it.
 
     Exits with 0 when it is kept, and 1 when it is not.
     """
@@ -186,6 +191,7 @@ def environment_command(
         description=description, out=out, module=module, cls=cls, scaffold=scaffold,
         model=_model("--model", model, api_key_env, option), rounds=rounds, output_tokens=output_tokens,
         budget=_budget(options), seed=seed, resume=resume, keep_rejected=keep_rejected, on_round=_print_round,
+        calibration=_calibration({**options, "band": "0,1"}), calibration_tasks=calibration_tasks,
     )  # fmt: skip
     report = run(generate_package(settings))
     if as_json:
@@ -193,7 +199,8 @@ def environment_command(
     else:
         verdict = f"kept in {out}: read it before you use it" if report.kept else "not kept"
         console.print(shown(f"{report.name} after {len(report.rounds)} rounds: {verdict}"), soft_wrap=True)
-        console.print(shown(f"  {report.spending.line()}, {report.seconds:.0f} s"), soft_wrap=True)
+        for line in report.lines():
+            console.print(shown(line), soft_wrap=True)
         if report.stopped is not None:
             console.print(shown(f"  stopped: {report.stopped}"), soft_wrap=True)
     if not report.kept:

@@ -321,13 +321,16 @@ class World:
         """
         return self._portal.call(self._inner.reset(version))
 
-    def delete(self) -> bool:
+    def delete(self, *, end: bool = False) -> bool:
         """Delete it with all its versions; return whether it was there. Deleting it twice is no error.
 
+        Args:
+            end: close the episode that plays in it first, for example that of a program that was killed.
+
         Raises:
-            WorldBusy: an episode plays in it.
+            WorldBusy: an episode plays in it, and `end` is false; or one is being started all the time.
         """
-        return self._portal.call(self._inner.delete())
+        return self._portal.call(self._inner.delete(end=end))
 
     def __repr__(self) -> str:
         return repr(self._inner)

@@ -28,7 +28,7 @@ from ludus.protocol.trajectory import Failure, Trajectory
 
 __all__ = ["Chain", "ChainTrajectory", "chain_length", "rollout_chains", "start_chains"]
 
-_WORLD_LOST: Final = (*EPISODE_LOST_ERRORS, e.WorldNotFound, e.WorldBusy)
+WORLD_LOST_ERRORS: Final = (*EPISODE_LOST_ERRORS, e.WorldNotFound, e.WorldVersionNotFound, e.WorldBusy)
 """Errors of a start after which the whole chain is played again."""
 
 
@@ -278,7 +278,7 @@ class _Player:
                         world=WorldChoice() if world is None else world.id,
                     )  # fmt: skip
                 except e.LudusError as error:
-                    if isinstance(error, e.RequestError) and not (world and isinstance(error, _WORLD_LOST)):
+                    if isinstance(error, e.RequestError) and not (world and isinstance(error, WORLD_LOST_ERRORS)):
                         raise
                     failure = failure_of(error)
                     break

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from ludus.client._params import make
-from ludus.protocol.errors import Unsupported
-from ludus.protocol.methods import BRANCH_WORLD, DELETE_WORLD, GET_WORLD, LIST_WORLDS, RESET_WORLD
+from ludus.protocol.backoff import Backoff
+from ludus.protocol.episodes import CloseParams
+from ludus.protocol.errors import NotFound, Unsupported, WorldBusy
+from ludus.protocol.methods import BRANCH_WORLD, CLOSE, DELETE_WORLD, GET_WORLD, LIST_WORLDS, RESET_WORLD
 from ludus.protocol.worlds import (
     BranchWorldParams,
     DeleteWorldParams,
@@ -19,6 +22,10 @@ from ludus.protocol.worlds import (
 if TYPE_CHECKING:
     from ludus.client._session import Session
     from ludus.client.transports.base import Wire
+
+
+DELETE_ATTEMPTS: Final = 10
+"""How often to try to delete a world whose episodes are closed first."""
 
 
 class World:
@@ -67,13 +74,28 @@ class World:
         params = make(ResetWorldParams, world=self.id, version=version, key=self._session.new_key())
         return (await self._wire.request(RESET_WORLD, params)).world
 
-    async def delete(self) -> bool:
+    async def delete(self, *, end: bool = False) -> bool:
         """Delete it with all its versions; return whether it was there. Deleting it twice is no error.
 
+        Args:
+            end: close the episode that plays in it first, for example that of a program that was killed.
+
         Raises:
-            WorldBusy: an episode plays in it.
+            WorldBusy: an episode plays in it, and `end` is false; or one is being started all the time.
         """
-        return (await self._wire.request(DELETE_WORLD, make(DeleteWorldParams, world=self.id))).deleted
+        backoff = Backoff(0.02, 1.0)
+        for attempt in range(DELETE_ATTEMPTS):
+            try:
+                return (await self._wire.request(DELETE_WORLD, make(DeleteWorldParams, world=self.id))).deleted
+            except WorldBusy as error:
+                if not end or attempt == DELETE_ATTEMPTS - 1:
+                    raise
+                playing = error.data.get("episode")
+            try:
+                await self._wire.request(CLOSE, make(CloseParams, episode=str(playing)))
+            except NotFound:  # it is being set up, or has just ended
+                await asyncio.sleep(backoff.next())
+        raise AssertionError  # the loop returns or raises
 
     @property
     def _wire(self) -> Wire:

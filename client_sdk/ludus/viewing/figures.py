@@ -37,6 +37,17 @@ FIGURES: Final = (
     Figure("Held-out matches won", "By opponent, with the 95 % interval.", ["evaluation/(.+)/won"]),
     Figure("Training matches won", "By opponent; the snapshots are one.", ["self_play/(.+)/won"]),
     Figure("Points against the pool", "By snapshot: 1 for a win, 1/2 for a draw.", ["self_play/points/(.+)"]),
+    Figure(
+        "Return of chains",
+        "Sum of the rewards of a chain's tasks; held-out ones with the 95 % interval.",
+        ["chains/(.+)/return", "evaluation/(.+)/return"],
+    ),
+    Figure("Reward by task of a chain", "Mean reward of the n-th task.", [r"chains/(.+/task_\d+)"]),
+    Figure(
+        "Chains played again",
+        "Chains that broke, and chains that kept others waiting.",
+        ["chains/(.+/(?:replayed|cut))"],
+    ),
     Figure("Reward components", "Mean of each component over scored episodes.", ["component/(.+)"]),
     Figure("Reward by difficulty", "Mean reward of tasks of each difficulty.", ["difficulty/(.+)"]),
     Figure("Turns", "Of the policy, per episode.", ["rollout/(turns)"]),

@@ -198,8 +198,8 @@ def write_tasks(folder: Path, manifest: Manifest, rows: Mapping[str, Sequence[Ta
     """
     folder.mkdir(parents=True, exist_ok=True)
     for split, records in rows.items():
-        _replace(folder / f"{split}.jsonl", "".join(f"{record.model_dump_json()}\n" for record in records))
-    _replace(folder / MANIFEST, manifest.model_dump_json(indent=2) + "\n")
+        replace_private(folder / f"{split}.jsonl", "".join(f"{record.model_dump_json()}\n" for record in records))
+    replace_private(folder / MANIFEST, manifest.model_dump_json(indent=2) + "\n")
 
 
 def portable(source: str, folder: Path) -> str:
@@ -227,10 +227,11 @@ def _located(source: str, folder: Path) -> str:
     return f"{folder / place}{colon}{name}" if place.endswith(".py") else source
 
 
-def _replace(path: Path, text: str) -> None:
+def replace_private(path: Path, text: str) -> None:
+    """Write a file at once, so that only its owner may read it."""
     temporary = path.with_name(f".{path.name}.new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
         file.write(text)
     temporary.replace(path)
 

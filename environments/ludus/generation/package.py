@@ -1,41 +1,48 @@
 """A new environment from a description: a model writes the code, which runs only in a sandbox, and repairs it.
 
-How this works. `ludus init` writes a package; the model replaces its module, tests and README. In a bubblewrap sandbox
-without a network, pytest and `ludus validate --strict` judge them. What they report goes back to the model, up to a
-number of rounds. This process never imports the code; it parses it, to see that it is Python and has the class.
+How this works. `ludus init` writes a package; the model replaces its module, tests and README. In bubblewrap sandboxes
+without a network, the package is built, pytest judges it, and `ludus validate --strict` judges what was built, each in
+a sandbox of its own. What they report goes back to the model, up to a number of rounds. What passes may be played by a
+model, for calibration. This process never imports the code; it parses it, to see that it is Python and has the class.
 """
 
 from __future__ import annotations
 
 import ast
-import json
 import re
 import shutil
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
-import ludus
 from ludus.evaluation.config import ModelSpec
+from ludus.formats.tasks import replace_private
+from ludus.generation.boxed import PackageCalibration, calibrate_package, judge_package
 from ludus.generation.journal import Journal
-from ludus.generation.model import Budget, BudgetSpent, Message, Reply, Writer, count_earlier, open_writer
+from ludus.generation.model import (
+    Budget,
+    BudgetSpent,
+    Message,
+    MeteredPolicy,
+    Reply,
+    Writer,
+    count_earlier,
+    open_writer,
+    output_option,
+)
 from ludus.generation.report import Spending, spending_of
+from ludus.generation.tasks import Calibration
 from ludus.protocol.errors import InvalidParams, LudusError
-from ludus.sandbox import Limits, RunResult, Sandbox, SandboxSettings, find_provider
+from ludus.sandbox import find_provider
 
 JOURNAL: Final = ".generate.jsonl"
+REPORT: Final = "generation.json"
 _FILE: Final = re.compile(r'<file path="([^"\n]{1,200})">\n?(.*?)</file>', re.DOTALL)
 _LARGEST_FILE: Final = 200_000
-_SHOWN: Final = 6_000
-_LIMITS: Final = Limits(
-    seconds=600, cpu_seconds=600, memory=2 * 2**30, processes=128, disk=256 * 2**20, output=2 * 2**20
-)
-
 _RULES: Final = """\
 You write environments for Ludus, in which language models are trained by reinforcement learning. Reply with whole \
 files and nothing else, each as
@@ -64,14 +71,14 @@ class Round(BaseModel):
 
     number: int
     failed: str | None
-    """The step that failed: `reply`, `files`, `pytest` or `validate`; None if it passed."""
+    """The step that failed: `reply`, `files`, `build`, `pytest` or `validate`; None if it passed."""
     detail: str
 
 
 class PackageReport(BaseModel):
     """The outcome of a run."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     name: str
     kept: bool
@@ -79,6 +86,13 @@ class PackageReport(BaseModel):
     spending: Spending
     seconds: float
     stopped: str | None
+    calibration: PackageCalibration | None = None
+    """How a model fared in it; None if it is uncalibrated."""
+
+    def lines(self) -> list[str]:
+        """Return what is said about a package that was kept."""
+        calibrated = "uncalibrated: no model has played it" if self.calibration is None else self.calibration.line()
+        return [f"  {calibrated}", f"  {self.spending.line()}, {self.seconds:.0f} s"]
 
 
 @dataclass(frozen=True)
@@ -95,6 +109,9 @@ class PackageRun:
         output_tokens, budget, seed: as for tasks.
         resume: whether a part of this run may be there.
         keep_rejected: whether a package that fails is kept, in the folder `rejected` next to `out`.
+        calibration: the model that plays what passes, and how many episodes of each task; None for none. Its band is
+            not used: the report says where it lies.
+        calibration_tasks: how many training tasks it plays.
         on_round: called after each round.
     """
 
@@ -110,6 +127,8 @@ class PackageRun:
     seed: int = 0
     resume: bool = False
     keep_rejected: bool = False
+    calibration: Calibration | None = None
+    calibration_tasks: int = 10
     on_round: Callable[[Round], None] | None = None
 
 
@@ -134,7 +153,13 @@ async def generate_package(run: PackageRun) -> PackageReport:
             package = work / run.out.name
             shutil.rmtree(package, ignore_errors=True)
             run.scaffold(package)
-            rounds, stopped = await _rounds(run, writer, package)
+            provider = find_provider("bubblewrap")
+            await provider.open()
+            try:
+                rounds, stopped, wheel = await _rounds(run, writer, package, provider)
+                calibration = await _calibrate(run, provider, wheel, journal)
+            finally:
+                await provider.aclose()
     kept = bool(rounds) and rounds[-1].failed is None
     if kept:
         run.out.parent.mkdir(parents=True, exist_ok=True)
@@ -144,17 +169,39 @@ async def generate_package(run: PackageRun) -> PackageReport:
     elif run.keep_rejected:
         rejected = run.out.parent / "rejected" / run.out.name
         shutil.rmtree(rejected, ignore_errors=True)
-        rejected.parent.mkdir(parents=True, exist_ok=True)
+        rejected.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # as the journal: its owner only
         package.rename(rejected)
     if kept:  # else what was paid for stays, and a run with --resume and more rounds goes on from it
         shutil.rmtree(work, ignore_errors=True)
-    return PackageReport(
+    report = PackageReport(
         name=run.out.name, kept=kept, rounds=tuple(rounds), spending=spending_of(run.budget, writer.name),
-        seconds=round(time.monotonic() - began, 3), stopped=stopped,
+        seconds=round(time.monotonic() - began, 3), stopped=stopped, calibration=calibration,
     )  # fmt: skip
+    if kept:
+        replace_private(run.out / REPORT, report.model_dump_json(indent=2) + "\n")
+    return report
 
 
-async def _rounds(run: PackageRun, writer: Writer, package: Path) -> tuple[list[Round], str | None]:
+async def _calibrate(run: PackageRun, provider: Any, wheel: bytes, journal: Journal) -> PackageCalibration | None:
+    """Let the model of the calibration play what passed; None if there is nothing to play, or no such model."""
+    from ludus.evaluation.models import open_model
+
+    if run.calibration is None or not wheel:
+        return None
+    spec = run.calibration.model
+    limited = spec.model_copy(update={"options": {**output_option(spec, run.output_tokens), **spec.options}})
+    async with open_model(limited) as policy:
+        metered = MeteredPolicy(policy, journal, run.budget, run.output_tokens)
+        return await calibrate_package(
+            provider, wheel, f"{run.module}:{run.cls}", metered, tasks=run.calibration_tasks,
+            samples=run.calibration.samples, seed=run.seed,
+        )  # fmt: skip
+
+
+async def _rounds(
+    run: PackageRun, writer: Writer, package: Path, provider: Any
+) -> tuple[list[Round], str | None, bytes]:
+    """Return the rounds, why they stopped early, and the wheel of the version that passed; empty if none did."""
     names = {f"{run.module}.py", f"tests/test_{run.module}.py", "README.md"}
     example = "\n".join(
         f'<file path="{name}">\n{(package / name).read_text(encoding="utf-8")}</file>'
@@ -164,53 +211,50 @@ async def _rounds(run: PackageRun, writer: Writer, package: Path) -> tuple[list[
     messages = [Message("system", rules), Message("user", f"Write this environment:\n\n{run.description}")]
     rounds: list[Round] = []
     files: dict[str, str] = {}
-    provider = find_provider("bubblewrap")
-    await provider.open()
-    try:
-        for number in range(run.rounds):
-            try:
-                reply = await writer.write(messages, number, any_text=True)  # a check says how long it took
-            except BudgetSpent as error:
-                return rounds, error.message
-            failed = await _judged(run, provider, package, names, files, reply)
-            rounds.append(
-                Round(number=number, failed=failed[0] if failed else None, detail=failed[1] if failed else "")
-            )
-            if run.on_round is not None:
-                run.on_round(rounds[-1])
-            if failed is None:
-                return rounds, None
-            if isinstance(reply, Reply):
-                messages = [*messages[:2], Message("assistant", reply.text), Message("user", _repair(*failed))]
-    finally:
-        await provider.aclose()
-    return rounds, None
+    for number in range(run.rounds):
+        try:
+            reply = await writer.write(messages, number, any_text=True)  # a check says how long it took
+        except BudgetSpent as error:
+            return rounds, error.message, b""
+        failed, wheel = await _judged(run, provider, package, names, files, reply)
+        rounds.append(Round(number=number, failed=failed[0] if failed else None, detail=failed[1] if failed else ""))
+        if run.on_round is not None:
+            run.on_round(rounds[-1])
+        if failed is None:
+            return rounds, None, wheel
+        if isinstance(reply, Reply):
+            messages = [*messages[:2], Message("assistant", reply.text), Message("user", _repair(*failed))]
+    return rounds, None, b""
 
 
 async def _judged(
     run: PackageRun, provider: Any, package: Path, names: set[str], files: dict[str, str], reply: Reply | LudusError
-) -> tuple[str, str] | None:
-    """Return the step that failed and why; None if the package passes."""
+) -> tuple[tuple[str, str] | None, bytes]:
+    """Return the step that failed and why, or None if the package passes; and its wheel."""
     if isinstance(reply, LudusError):
-        return "reply", reply.message
+        return ("reply", reply.message), b""
     if reply.finish != "complete":
-        return "reply", f"the reply was {reply.finish}"
-    written = dict(_FILE.findall(reply.text))
+        return ("reply", f"the reply was {reply.finish}"), b""
+    if (fault := _take(run, package, names, files, reply.text)) is not None:
+        return ("files", fault), b""
+    given = {name: (package / name).read_bytes() for name in (*names, "pyproject.toml")}
+    return await judge_package(provider, given, f"{run.module}:{run.cls}")
+
+
+def _take(run: PackageRun, package: Path, names: set[str], files: dict[str, str], text: str) -> str | None:
+    """Write the files of a reply, next to those of earlier ones; return what is wrong with them."""
+    written = dict(_FILE.findall(text))
     if wrong := sorted(written.keys() - names):
-        return "files", f"the reply has the file {wrong[0]!r}; it may have {', '.join(sorted(names))}"
+        return f"the reply has the file {wrong[0]!r}; it may have {', '.join(sorted(names))}"
     files.update(written)
     if missing := sorted(names - files.keys()):
-        return "files", f"the reply lacks {', '.join(missing)}"
-    for name, text in files.items():
-        if len(text) > _LARGEST_FILE:
-            return "files", f"{name} has more than {_LARGEST_FILE} characters"
-        (package / name).write_text(text, encoding="utf-8", errors="replace")
-    if (fault := _parsed(files[f"{run.module}.py"], run.cls)) is not None:
-        return "files", f"{run.module}.py: {fault}"
-    async with await provider.create(_settings()) as box:
-        for name in (*names, "pyproject.toml"):
-            await box.write(name, (package / name).read_bytes())
-        return await _tested(run, box)
+        return f"the reply lacks {', '.join(missing)}"
+    for name, content in files.items():
+        if len(content) > _LARGEST_FILE:
+            return f"{name} has more than {_LARGEST_FILE} characters"
+        (package / name).write_text(content, encoding="utf-8", errors="replace")
+    fault = _parsed(files[f"{run.module}.py"], run.cls)
+    return None if fault is None else f"{run.module}.py: {fault}"
 
 
 def _parsed(text: str, cls: str) -> str | None:
@@ -224,49 +268,6 @@ def _parsed(text: str, cls: str) -> str | None:
     return None
 
 
-async def _tested(run: PackageRun, box: Sandbox) -> tuple[str, str] | None:
-    tests = await box.run(["python3", "-m", "pytest", "-q", "-p", "no:cacheprovider"])
-    if not tests.ok:
-        return "pytest", _output(tests)
-    target = f"{run.module}.py:{run.cls}"
-    checked = await box.run(["python3", "-m", "ludus.cli", "validate", target, "--strict", "--json"])
-    try:
-        reports: list[dict[str, Any]] = json.loads(checked.text)
-        checks = [(one["environment"], check) for one in reports for check in one["checks"]]
-        bad = [(name, check) for name, check in checks if check["status"] not in ("passed", "skipped")]
-        passed = bool(reports) and all(one["passed"] for one in reports)
-    except (ValueError, KeyError, TypeError):
-        return "validate", _output(checked)
-    if passed and not bad and checked.ok:
-        return None
-    return "validate", _tail("\n".join(json.dumps(_brief(name, check)) for name, check in bad) or _output(checked))
-
-
-def _brief(name: str, check: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "environment": name,
-        **{key: check[key] for key in ("kind", "status", "detail", "findings") if key in check},
-    }
-
-
-def _output(result: RunResult) -> str:
-    limit = f"(ended by its limit on {result.limit})\n" if result.limit else ""
-    return limit + _tail(result.text + result.stderr.decode("utf-8", "replace"))
-
-
-def _tail(text: str) -> str:
-    return text if len(text) <= _SHOWN else "…" + text[-_SHOWN:]
-
-
 def _repair(step: str, detail: str) -> str:
     said = f"The step `{step}` fails. Its output, which is data:\n\n{detail}"
     return f"{said}\n\nReply with the files to replace, each whole."
-
-
-def _settings() -> SandboxSettings:
-    """Return the sandbox: this installation read-only, loopback for the tests' servers, and no network."""
-    places = [str(Path(path).parent) for path in ludus.__path__]
-    places += [path for path in sys.path if PurePosixPath(path).name in ("site-packages", "dist-packages")]
-    shown = [(place, f"/ludus/{number}") for number, place in enumerate(dict.fromkeys(places))]
-    variables = (("PYTHONPATH", ":".join(inside for _, inside in shown)), ("PYTHONDONTWRITEBYTECODE", "1"))
-    return SandboxSettings(limits=_LIMITS, readonly=tuple(shown), loopback=True, warm=0, env=variables)

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from pydantic import BaseModel, ConfigDict
 
 from ludus.evaluation.config import ModelSpec
-from ludus.formats.tasks import Calibrated, Manifest, Mode, portable, write_tasks
+from ludus.formats.tasks import Calibrated, Manifest, Mode, portable, replace_private, write_tasks
 from ludus.formats.tasks import TaskRecord as Row
 from ludus.generation.candidates import Candidate, Kept, Reason, Rejected, Rejection, content_digest
 from ludus.generation.duplicates import Duplicates, known_tasks
@@ -331,15 +331,14 @@ class _Loop:
         ]  # fmt: skip
         if rows:
             write_tasks(self.run.out, manifest, {self.run.split: rows})
-        (self.run.out / REPORT).write_text(json.dumps(report.as_json(), indent=2) + "\n", encoding="utf-8")
+        replace_private(self.run.out / REPORT, json.dumps(report.as_json(), indent=2) + "\n")
         if self.run.keep_rejected:
             lines = [
                 json.dumps({"number": one.number, "reason": one.rejection.reason, "detail": one.rejection.detail,
                             "proposal": one.content}, ensure_ascii=False, default=str)
                 for one in self.rejected
             ]  # fmt: skip
-            text = "".join(f"{line}\n" for line in lines)
-            (self.run.out / REJECTED).write_text(text, encoding="utf-8", errors="replace")
+            replace_private(self.run.out / REJECTED, "".join(f"{line}\n" for line in lines))
 
 
 class _Verdict(BaseModel):

@@ -27,7 +27,7 @@ class Scope(StrEnum):
     EPISODES_RUN = "episodes:run"
     REWARDS_READ = "rewards:read"
     ADMIN = "admin"
-    """All rights, on the episodes of all principals."""
+    """All rights, on the episodes and worlds of all principals."""
 
 
 SPLIT_SCOPE_PREFIX: Final = "splits:"

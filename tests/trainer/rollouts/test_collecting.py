@@ -17,8 +17,8 @@ from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import EngineError, RolloutError
 from ludus.trainer.learning.batch import make_batch
 from ludus.trainer.rollouts import stragglers
+from ludus.trainer.rollouts.groups import ConnectedEnvironment
 from ludus.trainer.rollouts.records import turn_rewards
-from ludus.trainer.rollouts.sampler import ConnectedEnvironment
 from ludus.trainer.rollouts.summary import TaskSolved
 from ludus.trainer.samples import RolloutGroup, RolloutStatus, scored_rewards
 

@@ -126,7 +126,7 @@ async def test_all_seats_of_a_match_come_from_one_call_and_every_turn_of_the_pol
     assert len(Counting.opened) == 8
     assert set(Counting.opened.values()) == {2}
     for group in groups:
-        first, second = group.by_seat
+        first, second = group.comparable
         assert [len(first), len(second)] == [4, 4]
         assert ({one.seat for one in first}, {one.seat for one in second}) == ({"first"}, {"second"})
         for one, other in zip(first, second, strict=True):
@@ -303,7 +303,7 @@ async def test_advantages_compare_a_seat_with_the_same_seat_of_other_matches(
     uneven = [
         g
         for g in groups
-        if 0 < sum(r.reward or 0 for r in g.by_seat[0]) < 4 and sum(r.reward or 0 for r in g.by_seat[0]) != 2
+        if 0 < sum(r.reward or 0 for r in g.comparable[0]) < 4 and sum(r.reward or 0 for r in g.comparable[0]) != 2
     ]
     assert uneven, "no group tells seats apart"
     batch = make_batch(groups, config)
@@ -313,7 +313,7 @@ async def test_advantages_compare_a_seat_with_the_same_seat_of_other_matches(
             a for a, own in zip(item.advantages, item.sample.mask, strict=True) if own
         )
     for group in groups:
-        for own in group.by_seat:
+        for own in group.comparable:
             mean = sum(r.reward or 0.0 for r in own) / len(own)
             for rollout in own:
                 (found,) = credit["".join(map(str, rollout.samples[0].ids))]

@@ -205,6 +205,26 @@ class SelfPlayConfig(Section):
         return self
 
 
+class ChainsConfig(Section):
+    """Chains of tasks in environments with worlds: each task begins with the state that the one before it left. A group
+    is one chain, and each of its samples plays in a branch of one world."""
+
+    credit: Literal["to_go", "chain", "task"] = "to_go"
+    """The rewards of a chain that count for an episode, which is compared with those of the same task in the other
+    samples: its own and those of later tasks (`to_go`; GPOMDP, Baxter and Bartlett 2001, doi:10.1613/jair.806), those
+    of all tasks (`chain`), or only its own (`task`), which does not teach to leave a good state to later tasks."""
+    discount: Share = 1.0
+    """The discount of later tasks' rewards, for `to_go`."""
+
+    @model_validator(mode="after")
+    def _meaningful(self) -> Self:
+        if self.credit != "to_go" and self.discount != 1:
+            raise ValueError(
+                f'discount is for credit = "to_go"; "{self.credit}" counts each reward whole or not at all'
+            )
+        return self
+
+
 class TorchEngineConfig(Section):
     """The embedded engine."""
 
@@ -374,6 +394,8 @@ class TrainConfig(Section):
     """How episodes are run."""
     self_play: SelfPlayConfig | None = None
     """Self-play in environments with seats. When left out, the policy plays the first seat against scripts."""
+    chains: ChainsConfig | None = None
+    """Chains of tasks in environments with worlds. When left out, each task is played alone, in a world of its own."""
     engine: EngineConfig = EngineConfig()
     """The inference engine that samples."""
     advantages: AdvantageConfig = AdvantageConfig()
@@ -403,6 +425,8 @@ class TrainConfig(Section):
             raise ValueError("evaluation.persistent is for the trainer's own loop and not for a harness")
         if self.self_play is not None:
             self._check_self_play()
+        if self.chains is not None and self.advantages.credit == "monte_carlo":
+            raise ValueError('chains exclude advantages.credit = "monte_carlo": an episode in a world cannot be forked')
         if self.advantages.credit == "monte_carlo":
             if self.rollouts.harness is not None:
                 raise ValueError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
@@ -13,10 +13,12 @@ import torch
 from ludus.client.seeds import derive_seed
 from ludus.client.summary import SUCCESS_TOLERANCE, pass_at_k, pass_hat_k, wilson
 from ludus.protocol.episodes import TaskRow
+from ludus.trainer.chains.results import by_position, passes, return_of
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import RolloutError, unwrap_exception_group
 from ludus.trainer.rollouts.episodes import Player
-from ludus.trainer.rollouts.sampler import ConnectedEnvironment, GroupSpec, TaskSampler
+from ludus.trainer.rollouts.groups import ConnectedEnvironment, GroupSpec
+from ludus.trainer.rollouts.sampler import TaskSampler
 from ludus.trainer.rollouts.summary import no_value_message
 from ludus.trainer.samples import RolloutGroup, scored_rewards
 from ludus.trainer.self_play.results import against_all, seated_metrics, whole_tasks
@@ -53,7 +55,8 @@ async def evaluate(
 ) -> Evaluation:
     """Run the held-out tasks of every environment. Tasks and seeds are the same in every evaluation of every run.
 
-    In self-play, environments with seats are played against each opponent of `evaluated_plans`, from each seat.
+    In self-play, environments with seats are played against each opponent of `evaluated_plans`, from each seat. Chains
+    are played whole.
 
     Args:
         engine: the engine that holds the policy.
@@ -90,7 +93,7 @@ async def evaluate(
 
     async def play(draw: GroupSpec) -> RolloutGroup:
         rollouts = await player.group(draw, chosen.samples)
-        task = rollouts[-1].trajectory.task.id
+        task = rollouts[0 if draw.chain > 1 else -1].trajectory.task.id
         return RolloutGroup(draw.task.index, draw.environment.label, task, rollouts, engine.version, draw.plan)
 
     with unwrap_exception_group():
@@ -106,15 +109,20 @@ async def evaluate(
             figures = evaluation_metrics(whole_tasks(own), 1, chosen.threshold) | seated_metrics(own, environment.info)
         else:
             figures = evaluation_metrics(own, chosen.samples, chosen.threshold)
+            if environment.chain > 1:
+                figures |= chain_figures(own)
         prefix = f"evaluation/{environment.label}{'/persistent' if persistent else ''}"
         metrics |= {f"{prefix}/{name}": value for name, value in figures.items()}
     return Evaluation(metrics, () if persistent else groups)
 
 
 def held_out(environment: ConnectedEnvironment, split: str, count: int) -> list[GroupSpec]:
-    """Return `count` random tasks of a split, or all tasks if it has fewer. The choice is the same every time."""
-    size = next(known.count for known in environment.info.splits if known.name == split)
-    indices = range(count) if size is None else sorted(random.Random(0).sample(range(size), min(count, size)))
+    """Return `count` random tasks of a split, or all tasks if it has fewer. The choice is the same every time. Where
+    chains are played, return the first tasks of random chains with at least that many tasks together."""
+    size, chain = next(known.count for known in environment.info.splits if known.name == split), environment.chain
+    count, size = -(-count // chain), size and size // chain
+    chosen = range(count) if size is None else sorted(random.Random(0).sample(range(size), min(count, size)))
+    indices = [number * chain for number in chosen]
     return [
         GroupSpec(
             name=f"{environment.label}.{split}.{index}",
@@ -130,19 +138,35 @@ def evaluation_metrics(groups: Sequence[RolloutGroup], samples: int, threshold: 
     """Return `mean`, and `pass@k` and `pass^k` for every power of two k up to `samples`, each with `_low` and `_high`.
 
     Means are over tasks. Failed episodes are left out and counted in `failed`. A task with fewer than k scored
-    episodes does not count in the metrics of k; a metric for which no task counts is left out.
+    episodes does not count in the metrics of k; a metric for which no task counts is left out. Where chains are played,
+    `mean` is the mean reward of a task, and a chain passes if each of its tasks does; intervals are over chains.
     """
     rewards = [scored_rewards(group.rollouts) for group in groups]
+    tries = [passes(group, threshold - SUCCESS_TOLERANCE) for group in groups]
     figures: dict[str, list[float]] = {"mean": [math.fsum(own) / len(own) for own in rewards if own]}
     for k in (2**power for power in range(samples.bit_length())):
-        counts = [
-            (len(own), sum(reward >= threshold - SUCCESS_TOLERANCE for reward in own))
-            for own in rewards
-            if len(own) >= k
-        ]
+        counts = [(len(own), sum(own)) for own in tries if len(own) >= k]
         figures[f"pass@{k}"] = [pass_at_k(tries, wins, k) for tries, wins in counts]
         figures[f"pass^{k}"] = [pass_hat_k(tries, wins, k) for tries, wins in counts]
     metrics = {"failed": float(sum(len(group.rollouts) - len(group.scored) for group in groups))}
+    return metrics | _with_intervals(figures)
+
+
+def chain_figures(groups: Sequence[RolloutGroup]) -> dict[str, float]:
+    """Return `return`, the mean sum of the rewards of a chain, and `task_<n>`, the mean reward of its n-th task from 1,
+    each with `_low` and `_high`. Means and intervals are over chains."""
+    figures = {f"task_{position + 1}": means for position, means in by_position(groups).items()}
+    metrics = _with_intervals(figures)
+    if lengths := [chain[0].chain.length for group in groups for chain in group.chains if chain[0].chain is not None]:
+        returns = [[return_of(chain) / lengths[0] for chain in group.chains] for group in groups]
+        of_a_task = _with_intervals({"return": [math.fsum(own) / len(own) for own in returns if own]})
+        metrics |= {name: value * lengths[0] for name, value in of_a_task.items()}
+    return metrics
+
+
+def _with_intervals(figures: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Return the mean of each figure's values with its interval, `_low` and `_high`; leave out those without values."""
+    metrics: dict[str, float] = {}
     for name, values in figures.items():
         if values:
             low, high = interval(values)

@@ -248,6 +248,8 @@ def rollout_record(step: int, group: RolloutGroup, index: int, tokenizer: Any) -
     record |= {"task": group.task, "version": group.version, "status": str(rollout.status), "reward": rollout.reward}
     if group.plan is not None:
         record |= {"seat": rollout.seat, "opponent": group.plan.opponent}
+    if rollout.chain is not None:
+        record |= {"task": rollout.trajectory.task.id, "chain": asdict(rollout.chain)}
     record |= {"turn_rewards": rollout.turn_rewards, "parse_errors": rollout.parse_errors}
     record["samples"] = [_sample_record(sample, tokenizer) for sample in rollout.samples]
     return record | {"trajectory": rollout.trajectory.model_dump(mode="json")}

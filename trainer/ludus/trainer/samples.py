@@ -11,6 +11,7 @@ from ludus.rendering.samples import Sample
 from ludus.trainer.self_play.pool import MatchPlan
 
 __all__ = [
+    "ChainPlace",
     "Rollout",
     "RolloutGroup",
     "RolloutStatus",
@@ -34,6 +35,18 @@ class RolloutStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ChainPlace:
+    """The place of an episode in a chain of tasks, which one sample of the group plays one after the other."""
+
+    sample: int
+    """The number of the sample in its group, from 0."""
+    position: int
+    """The number of the task in the chain, from 0."""
+    length: int
+    """How many tasks the chain has."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rollout:
     """One episode in the form that the learner uses."""
 
@@ -51,6 +64,8 @@ class Rollout:
     """The number of turns in which a tool call could not be parsed."""
     seat: str = ""
     """The seat that it played, in self-play; empty otherwise."""
+    chain: ChainPlace | None = None
+    """Its place in a chain; None if its task was played alone."""
     continuations: Mapping[int, tuple[Rollout, ...]] = field(default_factory=dict[int, "tuple[Rollout, ...]"])
     """For each state that was forked, by the number of turns before it: how the policy played on from there. Their
     samples and rewards begin with the turns that they share; tokens of these do not count as sampled."""
@@ -76,13 +91,14 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class RolloutGroup:
-    """The episodes of one task with one seed, compared with each other."""
+    """The episodes of one task with one seed, compared with each other; or those of the tasks of one chain."""
 
     number: int
     """The group's number in the run, counted from 0 in order of start. A group is trained on at most once."""
     environment: str
     """The label of its entry in the configuration."""
     task: str
+    """The id of the task; of the first one of a chain."""
     rollouts: tuple[Rollout, ...]
     """All rollouts, failed ones included."""
     version: int
@@ -91,17 +107,29 @@ class RolloutGroup:
     """Who played the seats of its matches, in self-play."""
 
     @property
-    def by_seat(self) -> list[tuple[Rollout, ...]]:
-        """The rollouts of each seat, failed ones included; only these are compared with each other."""
-        seats: dict[str, list[Rollout]] = {}
+    def comparable(self) -> list[tuple[Rollout, ...]]:
+        """The rollouts in sets that are compared with each other, failed ones included: those of each seat of matches,
+        of each task of a chain, or else all."""
+        sets: dict[tuple[str, int], list[Rollout]] = {}
         for rollout in self.rollouts:
-            seats.setdefault(rollout.seat, []).append(rollout)
-        return [tuple(own) for own in seats.values()]
+            sets.setdefault((rollout.seat, rollout.chain.position if rollout.chain else 0), []).append(rollout)
+        return [tuple(own) for _, own in sorted(sets.items(), key=lambda one: one[0][1])]
 
     @property
     def least_scored(self) -> int:
-        """The number of scored rollouts, of the seat that has the fewest."""
-        return min((len(scored(own)) for own in self.by_seat), default=0)
+        """The number of scored rollouts: of the seat that has the fewest, or of a chain's first task. A chain that is
+        scored has a scored first task."""
+        firsts = [own for own in self.comparable if own[0].chain is None or own[0].chain.position == 0]
+        return min((len(scored(own)) for own in firsts), default=0)
+
+    @property
+    def chains(self) -> list[tuple[Rollout, ...]]:
+        """The scored rollouts of each sample that played a chain, in the order of the tasks."""
+        samples: dict[int, list[Rollout]] = {}
+        for rollout in self.scored:
+            if rollout.chain is not None:
+                samples.setdefault(rollout.chain.sample, []).append(rollout)
+        return [tuple(own) for own in samples.values()]
 
     @property
     def scored(self) -> tuple[Rollout, ...]:

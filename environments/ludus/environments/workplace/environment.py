@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from functools import cache, partial
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 from ludus.environments._partition import FreshTests, SplitName, digest, fresh_tests
 from ludus.environments.workplace import exploits
@@ -18,6 +18,7 @@ from ludus.environments.workplace.apps.files import FilesApp
 from ludus.environments.workplace.apps.hr import HrApp
 from ludus.environments.workplace.apps.mail import MailApp
 from ludus.environments.workplace.apps.projects import ProjectsApp
+from ludus.environments.workplace.backward import changes, describe, goal_from, write_goal
 from ludus.environments.workplace.briefing import briefing
 from ludus.environments.workplace.drafts import Case, make, names_of
 from ludus.environments.workplace.goals import LEVELS, Goal, Level
@@ -44,6 +45,8 @@ class WorkplaceTask(Task):
     """The seed of the request."""
     origin: Private[str] = ""
     """The secret from which a fresh company for tests is drawn; empty for others."""
+    goal: Private[str] = ""
+    """A goal of `backward` that replaces the drawn one; empty for none."""
 
 
 def company_of(task: WorkplaceTask) -> Company:
@@ -53,7 +56,8 @@ def company_of(task: WorkplaceTask) -> Company:
 
 def goal_of(task: WorkplaceTask) -> tuple[Goal, Case]:
     """Return what a task wants, and the rows that it adds to the company."""
-    return make(task.template, company_of(task), task.draw)
+    goal, case = make(task.template, company_of(task), task.draw)
+    return (goal_from(goal, task.goal), case) if task.goal else (goal, case)
 
 
 def make_task(
@@ -166,6 +170,26 @@ class Workplace(Environment[WorkplaceTask]):
             if result.error is not None or lacking:
                 raise RuntimeError(f"{task.template} ({task.id}): {step} does not show {lacking}: {text}")
         yield Answer(f"Answer: {goal.answer}")
+
+    def final_state(self) -> list[dict[str, Any]] | None:
+        """Return the rows that differ from those at the beginning."""
+        return changes(self.desk.store)
+
+    @classmethod
+    def describe_state(cls, task: WorkplaceTask, state: list[dict[str, Any]]) -> str:
+        """Return what each of these rows must become.
+
+        Raises:
+            ValueError: it cannot be put into a few words.
+        """
+        return describe(state)
+
+    @classmethod
+    def task_from_state(
+        cls, id: str, task: WorkplaceTask, state: list[dict[str, Any]], calls: Sequence[Call], instruction: str
+    ) -> WorkplaceTask:
+        """Return the task to make the same changes for the employee of another task."""
+        return task.model_copy(update={"id": id, "goal": write_goal(instruction, calls, state)})
 
     @classmethod
     def exploits(cls, task: WorkplaceTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 
 from ludus.protocol.episodes import EpisodeWorld
@@ -21,6 +22,8 @@ class Version:
     by: str | None = None
     task: str | None = None
     reset_to: int | None = None
+    stored: str = ""
+    """The name of its bytes: versions with the same one share them, also in other worlds."""
 
 
 @dataclass(slots=True)
@@ -37,11 +40,32 @@ class World:
     used: float = field(default_factory=time.time)
     """The Unix time of the last use."""
 
-    @property
-    def bytes(self) -> int:
-        """The bytes of its versions, without the one that a branch shares with its origin."""
-        shared = 0 if self.made.origin is not None else None
-        return sum(one.size for one in self.versions.values() if one.number != shared)
+    def place_of(self, digest: str) -> str:
+        """Return the name of the bytes with a digest in this world."""
+        known = (one.stored for one in self.versions.values() if one.digest == digest and one.stored)
+        return next(known, f"{self.id}/{digest}")
+
+
+class StoredBytes:
+    """Counts the bytes of all versions of all worlds. Those that several share count once, as long as one has them."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        """The bytes."""
+        self._holders = Counter[str]()
+
+    def hold(self, version: Version) -> None:
+        """Count a version."""
+        if not self._holders[version.stored]:
+            self.total += version.size
+        self._holders[version.stored] += 1
+
+    def release(self, version: Version) -> None:
+        """Count a version no more."""
+        self._holders[version.stored] -= 1
+        if not self._holders[version.stored]:
+            del self._holders[version.stored]
+            self.total -= version.size
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from ludus.protocol import episodes as e
@@ -42,7 +43,7 @@ from ludus.server.runtime.episode import Episode, StepRecord
 from ludus.server.runtime.journal import Journal, Started, WorldDeleted, WorldMade, WorldVersioned
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.runtime.snapshots import Snapshots
-from ludus.server.runtime.world_versions import Stay, Version, World
+from ludus.server.runtime.world_versions import Stay, StoredBytes, Version, World
 from ludus.server.tasks.catalog import Published
 
 log = logging.getLogger("ludus.server.runtime.worlds")
@@ -78,7 +79,7 @@ class Worlds:
         self._owned = Counter[str]()
         self._promised = Counter[str]()
         """The worlds that are being made, by owner; they count, so that requests at the same time keep the limit."""
-        self._bytes = 0
+        self._stored = StoredBytes()
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the ids of all worlds."""
@@ -156,6 +157,8 @@ class Worlds:
         world = stay.world
         world.writer, world.used = episode.id, time.time()
         if world.id not in self._worlds:
+            first = world.versions[0]
+            world.versions[0] = replace(first, stored=first.stored or world.place_of(first.digest))
             self._add(world)
             self._append(world, world.versions[0], made=world.made)
 
@@ -242,6 +245,8 @@ class Worlds:
     def restore(self, entries: Iterable[WorldVersioned | WorldDeleted]) -> None:
         """Take over the worlds of earlier processes."""
         found: dict[str, World] = {}
+        places: dict[tuple[str, str], str] = {}
+        """Where the bytes of a world and a digest are, also of worlds that were deleted since."""
         for entry in entries:
             if isinstance(entry, WorldDeleted):
                 found.pop(entry.episode, None)
@@ -249,9 +254,12 @@ class Worlds:
             if entry.made is not None:
                 found[entry.episode] = World(entry.episode, entry.made)
             if (world := found.get(entry.episode)) is not None:
+                stored = places.get((entry.made.origin[0], entry.digest)) if entry.made and entry.made.origin else None
                 version = Version(
-                    entry.version, entry.digest, entry.size, entry.at, entry.by, entry.task, entry.reset_to
+                    entry.version, entry.digest, entry.size, entry.at, entry.by, entry.task, entry.reset_to,
+                    stored or _shared(entry) or world.place_of(entry.digest),
                 )  # fmt: skip
+                places[world.id, version.digest] = version.stored
                 world.versions[version.number], world.last, world.used = version, version.number, version.at
                 for number in self._surplus(world):
                     del world.versions[number]
@@ -307,7 +315,8 @@ class Worlds:
                     branch.id, self._snapshots.store.share, world.id, branch.id, [state.digest]
                 ):
                     raise WorldVersionNotFound(_gone(world, state.number), world=world.id)
-                branch.last, branch.versions[0] = 0, Version(0, state.digest, state.size, world.used)
+                branch.last = 0
+                branch.versions[0] = Version(0, state.digest, state.size, world.used, stored=state.stored)
         except BaseException:
             for branch in branches:
                 self._drop_states(branch)
@@ -332,7 +341,7 @@ class Worlds:
                 f"this token has {self._owned[owner]} worlds, and may have {self._limits.max_worlds}; delete some",
                 limit="max_worlds",
             )
-        if self._bytes > self._limits.worlds_bytes:
+        if self._stored.total > self._limits.worlds_bytes:
             raise CapacityError(
                 f"the worlds of this server have more than {self._limits.worlds_bytes} bytes; delete some",
                 limit="worlds_bytes",
@@ -370,15 +379,18 @@ class Worlds:
     def _add(self, world: World) -> None:
         self._worlds[world.id] = world
         self._owned[world.made.owner] += 1
-        self._bytes += world.bytes
+        for version in world.versions.values():
+            self._stored.hold(version)
 
     def _commit(self, world: World, version: Version, key: str | None = None, request: bytes = b"") -> None:
         """Add a version to a world, and drop one that is too many."""
-        before = world.bytes
+        version = replace(version, stored=world.place_of(version.digest))
+        self._stored.hold(version)
         world.versions[version.number], world.last, world.used = version, version.number, version.at
         self._append(world, version, key=key, request=request)
         dropped = [world.versions.pop(number) for number in self._surplus(world)]
-        self._bytes += world.bytes - before
+        for one in dropped:
+            self._stored.release(one)
         unused = {one.digest for one in dropped} - {one.digest for one in world.versions.values()}
         if unused:
             self._snapshots.in_lane(world.id, self._snapshots.store.drop, world.id, unused)
@@ -403,7 +415,8 @@ class Worlds:
     def _delete(self, world: World) -> None:
         del self._worlds[world.id]
         self._owned[world.made.owner] -= 1
-        self._bytes -= world.bytes
+        for version in world.versions.values():
+            self._stored.release(version)
         if self._journal is not None:
             self._journal.append(WorldDeleted(world.id))
             if self._journal.sizes is not None:
@@ -412,6 +425,12 @@ class Worlds:
 
     def _drop_states(self, world: World) -> None:
         self._snapshots.in_lane(world.id, self._snapshots.store.forget, world.id)
+
+
+def _shared(entry: WorldVersioned) -> str | None:
+    """Return the name of the bytes that a branch shares with a world that is not known any more; None for others."""
+    origin = entry.made.origin if entry.made is not None else None
+    return None if origin is None else f"{origin[0]}/{entry.digest}"
 
 
 def _differs(world: WorldMade, asked: WorldMade) -> str | None:

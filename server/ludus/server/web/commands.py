@@ -151,6 +151,15 @@ Limits = Annotated[
 ]  # fmt: skip
 """The option for the limits of each token on a server."""
 
+MaxWorlds = Annotated[int, typer.Option(min=0, help="Most worlds of one token.")]
+WorldBytes = Annotated[
+    int, typer.Option(min=1024, help="Most bytes of the state of a world; a larger one makes no new version.")
+]
+WorldsBytes = Annotated[
+    int, typer.Option(min=1024, help="Bytes of all versions of all worlds, beyond which no world is made.")
+]
+WorldVersions = Annotated[int, typer.Option(min=1, help="Latest versions of a world that are kept, and the first.")]
+WorldIdleSeconds = Annotated[float, typer.Option(help="Seconds after which an unused world is deleted.")]
 UsageFile = Annotated[
     Path | None, typer.Option(help="File in which servers of one machine count together what tokens use.")
 ]
@@ -228,6 +237,11 @@ def serve(
     ] = 60.0,
     body_bytes: Annotated[int, typer.Option(help="Most bytes of one request.")] = 4 * 1024 * 1024,
     threads: Annotated[int, typer.Option(min=1, help="Most threads for blocking environment code.")] = 64,
+    max_worlds: MaxWorlds = 10_000,
+    world_bytes: WorldBytes = 64 * 1024 * 1024,
+    worlds_bytes: WorldsBytes = 8 * 1024 * 1024 * 1024,
+    world_versions: WorldVersions = 16,
+    world_idle_seconds: WorldIdleSeconds = 86_400.0,
     shutdown_seconds: ShutdownSeconds = 10.0,
     metrics_open: Annotated[bool, typer.Option("--metrics-open", help="Show /metrics without a token.")] = False,
     log_format: Annotated[str, typer.Option(envvar="LUDUS_LOG_FORMAT", help="console or json.")] = "console",

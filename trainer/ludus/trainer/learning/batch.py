@@ -11,6 +11,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from ludus.trainer.chains.returns import with_chain_returns
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.config_learning import AdvantageConfig
 from ludus.trainer.learning.advantages import (
@@ -121,8 +122,11 @@ def informative(group: RolloutGroup, config: TrainConfig) -> bool:
 
 def _compare(group: RolloutGroup, config: TrainConfig) -> list[_Episode]:
     """Return the scored episodes of a group with the advantage of each turn, in the order of `_learned`. Those of a
-    match are compared with the same seat of the group's other matches."""
-    return [episode for own in group.by_seat for episode in _compare_seat(replace(group, rollouts=own), config)]
+    match are compared with the same seat of the group's other matches, and those of a chain with the same task of its
+    other samples."""
+    if config.chains is not None:
+        group = with_chain_returns(group, config.chains)
+    return [episode for own in group.comparable for episode in _compare_seat(replace(group, rollouts=own), config)]
 
 
 def _compare_seat(group: RolloutGroup, config: TrainConfig) -> list[_Episode]:

@@ -8,13 +8,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ludus.protocol.episodes import TaskRow
+from ludus.trainer.chains.results import chain_metrics
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.errors import RolloutError, unwrap_exception_group
 from ludus.trainer.learning.batch import informative
 from ludus.trainer.rollouts.buffer import StalenessWindow
 from ludus.trainer.rollouts.continuations import ContinuationPlan
 from ludus.trainer.rollouts.episodes import Player
-from ludus.trainer.rollouts.sampler import GroupSpec, TaskSampler
+from ludus.trainer.rollouts.groups import GroupSpec
+from ludus.trainer.rollouts.sampler import TaskSampler
 from ludus.trainer.rollouts.summary import TaskSolved, no_signal_message, nothing_left, rollout_metrics
 from ludus.trainer.samples import RolloutGroup
 from ludus.trainer.self_play.frozen import SelfPlay
@@ -130,6 +132,7 @@ class Collector:
         metrics = rollout_metrics(groups, dropped, self._window.batches - 1, self._minimum)
         if self._source.opponents is not None:
             metrics |= match_metrics(groups, dropped, self._source) | self._source.opponents.metrics()
+        metrics |= chain_metrics(groups, dropped, self._source)
         return groups, metrics | self._source.mixer.metrics()
 
     def _settle(self) -> None:

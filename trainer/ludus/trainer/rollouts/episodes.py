@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 from ludus.client.agent_loop import BeforeTurn, Harness, run_episode
 from ludus.client.driver import Driver
 from ludus.client.episode import Episode
-from ludus.client.seeds import derive_seed
 from ludus.gateway.engine import PolicyEngine
 from ludus.gateway.token_policy import TokenPolicy
 from ludus.protocol import errors as e
 from ludus.protocol.backoff import Backoff
 from ludus.rendering.errors import RenderingError
+from ludus.trainer.chains.player import Origin, origin_of, play_chain, unplayed_chain
 from ludus.trainer.config import RolloutConfig
 from ludus.trainer.errors import EngineError, TrainerError, unwrap_exception_group
 from ludus.trainer.rollouts.continuations import ContinuationPlan, Continuations
+from ludus.trainer.rollouts.groups import FIRST_PAUSE, LONGEST_PAUSE, GroupSpec
 from ludus.trainer.rollouts.harness import HarnessPlayer
 from ludus.trainer.rollouts.records import ErrorRecordingPolicy, of_attempt, rollout_of, unplayed
-from ludus.trainer.rollouts.sampler import FIRST_PAUSE, LONGEST_PAUSE, GroupSpec
 from ludus.trainer.rollouts.slots import EpisodeSlots
 from ludus.trainer.rollouts.stragglers import EpisodeEnd, Stragglers
 from ludus.trainer.samples import Rollout, RolloutStatus
@@ -63,35 +63,43 @@ class Player:
     async def group(self, draw: GroupSpec, count: int) -> tuple[Rollout, ...]:
         """Run `count` episodes of one task and seed at once, and end those that keep the others waiting too long.
 
-        If the draw has a plan of matches, run `count` matches of that plan.
+        If the draw has a plan of matches, run `count` matches of that plan. If its environment plays chains, run
+        `count` samples of the chain that begins with the task.
 
         Returns:
             The episodes in order, each after its failed attempts, which are included as data. Those of a match are the
-            seats that the policy learns from.
+            seats that the policy learns from, and those of a chain its tasks.
 
         Raises:
             TrainerError: an error that would affect every episode: the server refuses or is unreachable, or the engine
                 fails.
         """
         if draw.plan is None or draw.plan.kind != "snapshot":
-            return await self._group(draw, count, None)
+            async with origin_of(draw) as origin:
+                return await self._group(draw, count, None, origin)
         assert self.matches is not None
         async with self.matches.frozen.lease(draw.plan.opponent) as opponent:
             return await self._group(draw, count, opponent)
 
-    async def _group(self, draw: GroupSpec, count: int, opponent: PolicyEngine | None) -> tuple[Rollout, ...]:
+    async def _group(
+        self, draw: GroupSpec, count: int, opponent: PolicyEngine | None, origin: Origin | None = None
+    ) -> tuple[Rollout, ...]:
         began = time.time()
         stragglers = Stragglers(self.engine.clock, math.inf if self.wait_for_all else self.config.straggler_seconds)
         with unwrap_exception_group():
             async with asyncio.TaskGroup() as tasks:
                 attempts = [
-                    tasks.create_task(self._attempts(draw, opponent, sample, stragglers)) for sample in range(count)
+                    tasks.create_task(self._attempts(draw, opponent, origin, sample, stragglers))
+                    for sample in range(count)
                 ]
                 await stragglers.wait(attempts)
         played: list[Rollout] = []
         for sample, attempt in enumerate(attempts):
             if attempt.cancelled():
                 error = e.DeadlineExceeded("the other episodes of its group waited for it too long")
+                if origin is not None:
+                    played.append(unplayed_chain(draw, sample, began, error))
+                    continue
                 one = rollout_of(unplayed(draw, sample, began, error), (), 0, cut=False)
                 played += [one] if draw.plan is None else [replace(one, seat=seat) for seat in draw.plan.seats]
             else:
@@ -99,16 +107,20 @@ class Player:
         return tuple(played)
 
     async def _attempts(
-        self, draw: GroupSpec, opponent: PolicyEngine | None, sample: int, stragglers: Stragglers
+        self, draw: GroupSpec, opponent: PolicyEngine | None, origin: Origin | None, sample: int, stragglers: Stragglers
     ) -> list[Rollout]:
-        """Run an episode or a match, and again after each failure up to `retries` times. Return all attempts."""
+        """Run an episode, a match or a chain, and again after each failure, up to `retries` times. Return all."""
         played: list[Rollout] = []
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         for attempt in itertools.count():
             last = attempt == self.config.retries
             async with self.episode_slots.held(draw.episodes), stragglers.episode() as end:
-                if draw.plan is None:
-                    new: tuple[Rollout, ...] = (await self._episode(draw, sample, attempt, end, last=last),)
+                new: tuple[Rollout, ...]
+                if origin is not None:
+                    play = partial(self._task, sample, attempt, last=last)
+                    new = await play_chain(draw, origin, sample, attempt, end, play)
+                elif draw.plan is None:
+                    new = (await self._episode(draw, sample, attempt, end, last=last),)
                 else:
                     new = await self._match_player().play(draw, opponent, sample, attempt, end, last=last)
             played += new
@@ -122,20 +134,28 @@ class Player:
         rules = self.matches.config
         return MatchPlayer(self.engine, self.renderer, self.config, rules, self.temperature, self.persistence)
 
-    async def _episode(self, draw: GroupSpec, sample: int, attempt: int, end: EpisodeEnd, *, last: bool) -> Rollout:
+    async def _task(
+        self, sample: int, attempt: int, draw: GroupSpec, world: str, end: EpisodeEnd, *, last: bool
+    ) -> Rollout:
+        """Run one task of a chain in a world."""
+        return await self._episode(draw, sample, attempt, end, world, last=last)
+
+    async def _episode(
+        self, draw: GroupSpec, sample: int, attempt: int, end: EpisodeEnd, world: str | None = None, *, last: bool
+    ) -> Rollout:
+        start = partial(draw.environment.start, draw.task, draw.seed, world)
         if self.harness is not None:
-            return await self._harness_episode(self.harness, draw, sample, attempt, end, last=last)
+            return await self._harness_episode(self.harness, draw, sample, attempt, start, end, last=last)
         policy = TokenPolicy(
             self.engine,
             self.renderer,
             self.config,
             session=f"{draw.name}.{sample}.{attempt}",
-            seed=derive_seed(draw.seed, "policy", sample, attempt),
+            seed=draw.policy_seed(sample, attempt),
             temperature=self.temperature,
             persistence=self.persistence,
         )
         play = partial(self._play, draw, sample, attempt)
-        start = partial(draw.environment.start, draw.task, draw.seed)
         try:
             if self.plan is None:
                 return await play(start, policy, end, last=last)
@@ -150,15 +170,16 @@ class Player:
             await policy.aclose()
 
     async def _harness_episode(
-        self, harness: HarnessPlayer, draw: GroupSpec, sample: int, attempt: int, end: EpisodeEnd, *, last: bool
-    ) -> Rollout:
+        self, harness: HarnessPlayer, draw: GroupSpec, sample: int, attempt: int,
+        start: Callable[[], Awaitable[Episode]], end: EpisodeEnd, *, last: bool,
+    ) -> Rollout:  # fmt: skip
         environment, began = draw.environment, time.time()
         try:
-            episode = await environment.start(draw.task, draw.seed)
+            episode = await start()
             played = harness.episode(
                 episode,
                 name=f"{draw.name}.{sample}.{attempt}",
-                seed=derive_seed(draw.seed, "policy", sample, attempt),
+                seed=draw.policy_seed(sample, attempt),
                 temperature=self.temperature,
                 limit=end.limit,
             )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Final
 
 from ludus.client.driver import failure_of
 from ludus.client.policies.base import Conversation, EpisodePolicy, PolicyResult
 from ludus.protocol import errors as e
 from ludus.protocol.lifecycle import is_truncated
-from ludus.protocol.trajectory import Trajectory
-from ludus.trainer.rollouts.sampler import GroupSpec
+from ludus.protocol.trajectory import Failure, Trajectory
+from ludus.trainer.rollouts.groups import GroupSpec
 from ludus.trainer.samples import Rollout, RolloutStatus, Sample
 
 
@@ -53,6 +54,23 @@ def unplayed(draw: GroupSpec, sample: int, began: float, error: e.LudusError) ->
         seconds=time.time() - began,
         failure=failure_of(error),
     )
+
+
+def broken(rollout: Rollout, error: str, problem: str) -> Rollout:
+    """Return a rollout without its reward, because the match or the chain that it belongs to was broken.
+
+    Args:
+        rollout: the rollout, which did not fail itself.
+        error: the name of the failure.
+        problem: what broke.
+    """
+    trajectory = rollout.trajectory
+    failure = Failure(
+        kind="infrastructure", error=error, message=problem, incident=None, attempt=trajectory.attempts,
+        episode=trajectory.episode,
+    )  # fmt: skip
+    unscored = trajectory.model_copy(update={"failure": failure, "reward": None, "grade": None})
+    return replace(rollout, status=RolloutStatus.FAILED, reward=None, turn_rewards=(), trajectory=unscored)
 
 
 _TRUNCATING: Final = ("turn_limit", "time_limit", "context_limit")

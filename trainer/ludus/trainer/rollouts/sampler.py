@@ -10,29 +10,26 @@ import asyncio
 import os
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from dataclasses import replace
+from typing import Any, Final
 
-from ludus.client import Client, Episode, RemoteEnvironment, WireName, connect
-from ludus.client.driver import EPISODE_LOST_ERRORS
-from ludus.client.matches import Match
+from ludus.client import Client, WireName, connect
 from ludus.client.mix import Mixer, Source, draw_task
 from ludus.client.seeds import derive_seed
 from ludus.client.summary import SUCCESS_TOLERANCE
 from ludus.evaluation.calibration.difficulty import read_difficulty
 from ludus.protocol import errors as e
-from ludus.protocol.backoff import Backoff
 from ludus.protocol.difficulty import DifficultyFile
 from ludus.protocol.episodes import EnvironmentInfo, Outcome, TaskRow
+from ludus.trainer.chains.keeper import FILE, WorldKeeper
 from ludus.trainer.config import EnvironmentConfig, TrainConfig
 from ludus.trainer.errors import ConfigError, RolloutError
+from ludus.trainer.rollouts.groups import ConnectedEnvironment, GroupSpec
 from ludus.trainer.rollouts.slots import EpisodeSlots
 from ludus.trainer.samples import RolloutGroup, scored_rewards
 from ludus.trainer.self_play.pool import MatchPlan, Opponents, check_seats, outcome_of
-
-T = TypeVar("T")
 
 OUTAGE_SECONDS: Final = 60.0
 """How long a server may be unreachable during a run before the run stops."""
@@ -40,117 +37,10 @@ OUTAGE_SECONDS: Final = 60.0
 PROBE_SECONDS: Final = 5.0
 """How long to try to reach a server at the beginning of a run."""
 
-FIRST_PAUSE: Final = 0.25
-LONGEST_PAUSE: Final = 8.0
 CHECKED: Final = 64
 """How many tasks of a difficulty file to look up at once."""
 REPORTED: Final = 1000
 """The maximum number of outcomes in one report."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectedEnvironment:
-    """An entry of the configuration, connected and checked."""
-
-    entry: EnvironmentConfig
-    label: str
-    remote: RemoteEnvironment
-    info: EnvironmentInfo
-    secrets: dict[str, str] = field(repr=False)
-    outage_seconds: float
-    full_seconds: float
-    """How long to retry when the server has no room for an episode."""
-    difficulty: DifficultyFile | None = None
-    """The pass rates with which the curriculum begins."""
-
-    @property
-    def where(self) -> str:
-        """The environment's label and address, for messages."""
-        return f"environment {self.label!r} at {self.entry.url}"
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The splits to learn from, in the order of their stages."""
-        return tuple(stage.split for stage in self.entry.stages) or (self.entry.split,)
-
-    async def start(self, task: TaskRow, seed: int) -> Episode:
-        """Start an episode. Try again if the server is full or shutting down.
-
-        Raises:
-            RolloutError: the server refuses the request itself, cannot be reached any more, or stays full.
-            LudusError: this episode could not be started.
-        """
-        chosen = seed if self.info.seedable else None
-        return await self.ask(
-            lambda: self.remote.start(split=task.split, index=task.index, seed=chosen, secrets=self.secrets),
-            (e.CapacityError, e.ShuttingDown),
-        )
-
-    async def start_match(self, task: TaskRow, seed: int, plan: MatchPlan) -> Match:
-        """Start the seats of a match that the plan gives to policies, in one call. Otherwise like `start`."""
-        seats = plan.seats if plan.kind == "scripted" else "all"
-        return await self.ask(
-            lambda: self.remote.start_match(
-                split=task.split, index=task.index, seed=seed if self.info.seedable else None, seats=seats,
-                opponent=plan.scripted, secrets=self.secrets,
-            ),
-            (e.CapacityError, e.ShuttingDown),
-        )  # fmt: skip
-
-    async def ask(self, request: Callable[[], Awaitable[T]], again: tuple[type[e.LudusError], ...]) -> T:
-        """Make a request and return the answer. Repeat it, with pauses, after errors of the kinds `again`.
-
-        Raises:
-            RolloutError: as for `check`, or these errors continued for too long.
-            LudusError: an error of another kind.
-        """
-        clock = asyncio.get_running_loop().time
-        began, backoff = clock(), Backoff(FIRST_PAUSE, LONGEST_PAUSE)
-        while True:
-            try:
-                return await request()
-            except e.LudusError as error:
-                self.check(error)
-                if not isinstance(error, again):
-                    raise
-                limit = self.full_seconds if isinstance(error, e.CapacityError) else self.outage_seconds
-                if clock() - began > limit:
-                    raise RolloutError(f"{self.where} has refused for {limit:g} s: {error.message}") from error
-                wait = min(error.retry_after, LONGEST_PAUSE) if error.retry_after else backoff.next()
-            await asyncio.sleep(wait)
-
-    def check(self, error: e.LudusError) -> None:
-        """Check whether an error would affect every episode.
-
-        Raises:
-            RolloutError: it would.
-        """
-        if isinstance(error, e.ConnectionFailed):
-            raise RolloutError(
-                f"{self.where} cannot be reached any more, after trying for {self.outage_seconds:g} s: {error.message}"
-            ) from error
-        if isinstance(error, e.RequestError) and not isinstance(error, EPISODE_LOST_ERRORS):
-            raise RolloutError(f"{self.where} refuses: {error.message}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSpec:
-    """The environment, task and seed of a group."""
-
-    name: str
-    """Unique within the run."""
-    environment: ConnectedEnvironment
-    task: TaskRow
-    seed: int
-    plan: MatchPlan | None = None
-    """Who plays the seats of its matches, in self-play; None for episodes of one agent."""
-
-    @property
-    def episodes(self) -> int:
-        """The number of episodes that one sample of the group opens."""
-        if self.plan is None or self.plan.kind == "scripted":
-            return 1
-        return len(self.environment.info.seats)
 
 
 class TaskSampler:
@@ -279,7 +169,9 @@ class TaskSampler:
                 for key in [key for key in self._unreported if key[0] == environment.label]:
                     await self._report_new(environment, key)
         known = self._outcomes.get((environment.label, split), {})
-        return await draw_task(environment.remote, split, curriculum, known, rng)
+        task = await draw_task(environment.remote, split, curriculum, known, rng)
+        before = task.index % environment.chain
+        return await environment.remote.task(split, index=task.index - before) if before else task
 
     def record(self, group: RolloutGroup) -> None:
         """Give the mixer the result of a group that has ended, whether it is learned from or not."""
@@ -383,6 +275,7 @@ async def open_source(config: TrainConfig, *, outage_seconds: float = OUTAGE_SEC
     async with AsyncExitStack() as stack:
         clients: dict[tuple[str, str, str | None], tuple[Client, tuple[EnvironmentInfo, ...]]] = {}
         found: list[ConnectedEnvironment] = []
+        keeper = WorldKeeper(config.output / FILE)
         for entry in config.environments:
             address = (entry.url, entry.wire, entry.token_variable)
             if address not in clients:
@@ -406,10 +299,19 @@ async def open_source(config: TrainConfig, *, outage_seconds: float = OUTAGE_SEC
             await _check(environment, config.evaluation.split, matches=matches)
             if matches:
                 await _check_matches(environment, config)
+            if config.chains is not None and info.worlds is not None and info.worlds.chain > 1:
+                await _check_chains(environment)
+                keeper.add(label, client, info.name)
+                environment = replace(environment, chain=info.worlds.chain, keeper=keeper)
             found.append(replace(environment, difficulty=await _difficulty(environment)))
         if config.self_play is not None and not any(environment.info.seats for environment in found):
             labels = ", ".join(repr(environment.label) for environment in found)
             raise ConfigError(f"self_play needs an environment with seats, and {labels} has none; remove the table")
+        if config.chains is not None and all(environment.chain == 1 for environment in found):
+            labels = ", ".join(repr(environment.label) for environment in found)
+            raise ConfigError(f"chains need an environment whose tasks form chains, and {labels} has none; remove it")
+        await keeper.recover()
+        stack.push_async_callback(keeper.clean_up)
         yield TaskSampler(config, found)
 
 
@@ -506,6 +408,24 @@ async def _check_matches(environment: ConnectedEnvironment, config: TrainConfig)
         raise ConfigError(f"{environment.where} cannot be used for self_play: {error.message}") from error
     except e.LudusError:
         return  # as for `_check`
+
+
+async def _check_chains(environment: ConnectedEnvironment) -> None:
+    """Check that chains of the environment can be played.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    if environment.entry.curriculum is not None:
+        raise ConfigError(
+            f"{environment.where} plays chains, and a curriculum chooses single tasks; remove one of them"
+        )
+    try:
+        await environment.remote.world("none").info()
+    except e.Unsupported as error:
+        raise ConfigError(f"{environment.where} cannot play chains: {error.message}") from error
+    except e.LudusError:
+        return  # there is no such world, or the run will show what is wrong
 
 
 async def _difficulty(environment: ConnectedEnvironment) -> DifficultyFile | None:

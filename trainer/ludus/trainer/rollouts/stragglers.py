@@ -23,12 +23,14 @@ class EpisodeEnd:
     continuations: list[asyncio.Task[None]] = field(default_factory=list["asyncio.Task[None]"])
     """The tasks that continue the episode in forks; they are canceled, since what they had earned is no return."""
     parts: list[EpisodeEnd] = field(default_factory=list["EpisodeEnd"])
-    """Those of the seats of a match, which end together."""
+    """Those of the seats of a match, which end together, or of the tasks of a chain."""
+    over: bool = False
+    """Whether the time is up."""
     _whole: asyncio.Timeout | None = None
 
     def part(self) -> EpisodeEnd:
-        """Return the limits of one seat of the match whose limits these are."""
-        self.parts.append(EpisodeEnd(self.clock))
+        """Return the limits of one seat of the match, or of the next task of the chain, whose limits these are."""
+        self.parts.append(EpisodeEnd(self.clock, over=self.over))
         return self.parts[-1]
 
     @asynccontextmanager
@@ -36,10 +38,13 @@ class EpisodeEnd:
         """Limit the time of the body. The first body is the whole episode; bodies inside it are its turns."""
         async with self.clock.limit(seconds) as limit:
             self._whole = self._whole or limit
+            if self.over and self._whole is limit:
+                self.clock.end_now(limit)
             yield limit
 
     def now(self) -> None:
-        """Let the time limit of the whole episode expire now, or of the whole match."""
+        """Let the time limit of the whole episode expire now, or of the whole match or chain."""
+        self.over = True
         for part in self.parts:
             part.now()
         for task in self.continuations:

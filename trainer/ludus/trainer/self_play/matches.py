@@ -27,12 +27,11 @@ from ludus.gateway.engine import PolicyEngine
 from ludus.gateway.token_policy import TokenPolicy
 from ludus.protocol import errors as e
 from ludus.protocol.actions import Call
-from ludus.protocol.trajectory import Failure
 from ludus.rendering.errors import RenderingError
 from ludus.trainer.config import RolloutConfig, SelfPlayConfig
 from ludus.trainer.errors import EngineError, TrainerError, unwrap_exception_group
-from ludus.trainer.rollouts.records import ErrorRecordingPolicy, of_attempt, rollout_of, unplayed
-from ludus.trainer.rollouts.sampler import GroupSpec
+from ludus.trainer.rollouts.groups import GroupSpec
+from ludus.trainer.rollouts.records import ErrorRecordingPolicy, broken, of_attempt, rollout_of, unplayed
 from ludus.trainer.rollouts.stragglers import EpisodeEnd
 from ludus.trainer.samples import Rollout, RolloutStatus
 
@@ -193,7 +192,8 @@ def _whole(played: Mapping[str, Rollout], seats: tuple[str, ...]) -> tuple[Rollo
     chosen = (played[seat] for seat in seats)
     if problem is None:
         return tuple(chosen)
-    return tuple(rollout if rollout.status is RolloutStatus.FAILED else _failed(rollout, problem) for rollout in chosen)
+    failed = RolloutStatus.FAILED
+    return tuple(one if one.status is failed else broken(one, "MatchBroken", problem) for one in chosen)
 
 
 def _problem(seat: str, rollout: Rollout) -> str | None:
@@ -206,13 +206,3 @@ def _problem(seat: str, rollout: Rollout) -> str | None:
     if rollout.trajectory.stopped == "time_limit":
         return f"a time limit of `rollouts` stopped the seat {seat}"
     return None
-
-
-def _failed(rollout: Rollout, problem: str) -> Rollout:
-    trajectory = rollout.trajectory
-    failure = Failure(
-        kind="infrastructure", error="MatchBroken", message=problem, incident=None, attempt=trajectory.attempts,
-        episode=trajectory.episode,
-    )  # fmt: skip
-    unscored = trajectory.model_copy(update={"failure": failure, "reward": None, "grade": None})
-    return replace(rollout, status=RolloutStatus.FAILED, reward=None, turn_rewards=(), trajectory=unscored)

@@ -10,7 +10,8 @@ from typing import Final
 
 from ludus.client.summary import wilson
 from ludus.protocol.episodes import EnvironmentInfo
-from ludus.trainer.rollouts.sampler import GroupSpec, TaskSampler
+from ludus.trainer.rollouts.groups import GroupSpec
+from ludus.trainer.rollouts.sampler import TaskSampler
 from ludus.trainer.samples import RolloutGroup
 from ludus.trainer.self_play.pool import CURRENT, POINTS, Opponents, Outcome, outcome_of
 
