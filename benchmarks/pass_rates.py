@@ -117,11 +117,12 @@ def written(text: str, found: dict[str, dict[str, Any]], names: Collection[str])
     Args:
         text: the text.
         found: what was measured.
-        names: the environments that there are; those that were not measured keep the rows that they have.
+        names: the environments that there are; those that were not measured keep the rows that they have, or get one
+            that says so.
     """
     begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
     rows = {one[1]: one[0] for one in re.finditer(r"^\| `(\w+)` \|.*$", text[begin:end], re.MULTILINE)}
-    rows = {name: one for name, one in rows.items() if name in names}
+    rows = {name: rows.get(name, f"| `{name}` | – | not measured | – | – | – |") for name in names}
     rows |= {name: row(name, one) for name, one in found.items()}
     lines = "\n".join([*HEAD, *(rows[name] for name in sorted(rows))])
     return f"{text[:begin]}\n{lines}\n{text[end:]}"
