@@ -108,8 +108,9 @@ def plain_varlen(q: Tensor, k: Tensor, v: Tensor, at: Tensor, scale: float | Non
     assert window == (-1, 0)
     parts = []
     for begin, end in pairwise(at.tolist()):
-        own = [part[begin:end].transpose(0, 1) for part in (q, k, v)]
-        parts.append(functional.scaled_dot_product_attention(*own, is_causal=True, scale=scale).transpose(0, 1))
+        query, key, value = (part[begin:end].transpose(0, 1) for part in (q, k, v))
+        out = functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)
+        parts.append(out.transpose(0, 1))
     return torch.cat(parts)
 
 
