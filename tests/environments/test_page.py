@@ -50,7 +50,7 @@ def test_the_page_says_for_each_environment_what_a_small_model_solves_or_that_it
         assert level.strip("`").removeprefix(f"{name}-") in built_in()[name].variants
         won, played = map(int, re.findall(r"\d+", solved)[:2])
         low, high = (float(side) / 100 for side in re.findall(r"(\d+)%", interval))
-        assert played == 20
+        assert 0 < played <= 20
         assert low - 0.01 <= won / played <= high + 0.01
         assert won / played <= float(mean) + 0.01, "a task that is solved has a reward of at least 1"
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", date)
