@@ -47,16 +47,18 @@ class Subject:
     """What `ludus serve` gets."""
     environment: str
     demonstrations: int
-    """Episodes of the oracle for the warm-up."""
+    """Tasks that the oracle plays for the warm-up."""
+    samples: int = 1
+    """How often it plays each."""
     tiny: bool = True
     strangers: tuple[str, ...] = ()
     """The scripted opponents that it does not train against."""
 
 
 SUBJECTS: Final = {
-    "arithmetic": Subject("train_arithmetic.toml", "arithmetic", "arithmetic-easy", 3000),
+    "arithmetic": Subject("train_arithmetic.toml", "arithmetic", "arithmetic-easy", 20_000),
     "connect_four": Subject(
-        "train_connect_four.toml", "connect_four", "connect_four-easy", 400, strangers=("greedy", "minimax-4")
+        "train_connect_four.toml", "connect_four", "connect_four-easy", 400, 4, strangers=("greedy", "minimax-4")
     ),
     "sql": Subject("train_sql_smollm2.toml", "sql", "sql-easy", 300, tiny=False),
 }
@@ -102,7 +104,8 @@ def measure(name: str, folder: Path, seed: int, more: list[str]) -> dict[str, An
     demos, run, untrained = own / "demos.jsonl", own / "run", own / "untrained"
     if not demos.exists():
         part = own / "demos.part.jsonl"
-        ludus("demos", subject.environment, "-n", str(subject.demonstrations), "--out", str(part), "--overwrite")
+        count = ["-n", str(subject.demonstrations), "--samples", str(subject.samples)]
+        ludus("demos", subject.environment, *count, "--out", str(part), "--overwrite")
         part.replace(demos)
     with serving(subject.serve) as url:
         by_chance = asyncio.run(random_reward(url, subject.environment, 50))
@@ -115,9 +118,18 @@ def measure(name: str, folder: Path, seed: int, more: list[str]) -> dict[str, An
         "seed": seed, "random": by_chance, "untrained": evaluations(untrained, label)[-1][f"evaluation/{label}/mean"],
         "before": figures(first, label, subject), "after": figures(last, label, subject), "steps": last["step"],
         "minutes": (last["time"] - first["time"]) / 60,
-        "load": os.getloadavg()[1], "cores": os.cpu_count(),
+        "load": os.getloadavg()[1], "cores": os.cpu_count(), "machine": machine(more),
         "date": time.strftime("%Y-%m-%d", time.gmtime(last["time"])),
     }  # fmt: skip
+
+
+def machine(more: list[str]) -> str:
+    """Return what the policy computes on, with such options of `ludus train`."""
+    if "--device=cuda" not in more:
+        return "CPU"
+    import torch
+
+    return str(torch.cuda.get_device_name()).removeprefix("NVIDIA ")
 
 
 def figures(line: dict[str, Any], label: str, subject: Subject) -> dict[str, Any]:
@@ -138,9 +150,10 @@ def row(name: str, found: dict[str, Any]) -> str:
     against = "; ".join(
         f"{opponent} {before['won'].get(opponent, 0):.0%} → {won:.0%}" for opponent, won in sorted(after["won"].items())
     )
+    where = f"`{name}`, {found['machine']}, seed {found['seed']}, {found['date']}"
     return (
-        f"| `{name}`, {found['date']}, seed {found['seed']} | {found['random']:.1%} | {found['untrained']:.1%} | "
-        f"{means[0]} | {means[1]} | {against or '–'} | {100 * gain:+.1f} | {found['steps']} | {found['minutes']:.1f} | "
+        f"| {where} | {found['random']:.1%} | {found['untrained']:.1%} | {' | '.join(means)} | {against or '–'} | "
+        f"{100 * gain:+.1f} | {found['steps']} | {found['minutes']:.1f} | "
         f"{found['load']:.0f} on {found['cores']} cores | {met} |"
     )
 
@@ -155,13 +168,17 @@ def table(rows: list[str]) -> str:
 
 
 def write(rows: list[str]) -> None:
-    """Put the rows into the page, each in place of the last one of its run."""
+    """Put the rows into the page, each in place of the last one of its run on such a machine with its seed."""
     text = PAGE.read_text("utf-8")
     begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-    new = [line.partition(",")[0] for line in rows]
+    new = [_key(line) for line in rows]
     old = [line for line in text[begin:end].splitlines() if line.startswith("| `")]
-    rows = sorted([*rows, *(line for line in old if line.partition(",")[0] not in new)])
+    rows = sorted([*rows, *(line for line in old if _key(line) not in new)])
     PAGE.write_text(f"{text[:begin]}\n\n{table(rows)}\n\n{text[end:]}", "utf-8")
+
+
+def _key(line: str) -> str:
+    return line.split("|")[1].rpartition(",")[0]
 
 
 def main() -> None:

@@ -15,9 +15,10 @@ from ludus.hub.seed import LIBRARY
 PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
 
 
-def rows() -> dict[str, list[str]]:
-    """The cells of the table by environment."""
-    found = re.findall(r"^\| `(\w+)` \|(.*)\|$", PAGE.read_text("utf-8"), re.MULTILINE)
+def rows(table: int = 0) -> dict[str, list[str]]:
+    """The cells of one of the page's tables by environment: what environments cost, or what a small model solves."""
+    text = PAGE.read_text("utf-8").split("## What a small model solves")[table]
+    found = re.findall(r"^\| `(\w+)` \|(.*)\|$", text, re.MULTILINE)
     return {name: [cell.strip() for cell in cells.split("|")] for name, cells in found}
 
 
@@ -37,6 +38,22 @@ def test_the_oracle_earns_the_most_and_guessing_and_giving_up_next_to_nothing() 
         assert oracle == cls.reward_range[1], name
         assert guessing <= (cls.random_baseline or 0.0) + 0.1, name
         assert nothing <= 0.0, name
+
+
+def test_the_page_says_for_each_environment_what_a_small_model_solves_or_that_it_was_not_measured() -> None:
+    found = rows(table=1)
+    assert sorted(found) == sorted(built_in())
+    for name, (level, solved, interval, mean, date) in found.items():
+        if solved == "not measured":
+            assert {level, interval, mean, date} == {"–"}
+            continue
+        assert level.strip("`").removeprefix(f"{name}-") in built_in()[name].variants
+        won, played = map(int, re.findall(r"\d+", solved)[:2])
+        low, high = (float(side) / 100 for side in re.findall(r"(\d+)%", interval))
+        assert 0 < played <= 20
+        assert low - 0.01 <= won / played <= high + 0.01
+        assert won / played <= float(mean) + 0.01, "a task that is solved has a reward of at least 1"
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d", date)
 
 
 def test_the_hub_publishes_each_environment() -> None:

@@ -62,6 +62,26 @@ def test_text_like_that_it_was_trained_on_takes_few_tokens() -> None:
     assert len(tokenizer.encode('<tool_call>{"name": "guess", "arguments": {"number": 7}}</tool_call>')) <= 5
 
 
+def test_a_cell_of_a_board_is_a_token_so_that_all_boards_take_the_same_number() -> None:
+    boards = [
+        "\n".join(" ".join(random.Random(n).choices(".XO", k=7)) for n in range(seed, seed + 6)) for seed in range(90)
+    ]
+    texts = [f"Drop a stone into a column.\n{board}\nIt is your move." for board in boards]
+    tokenizer = make_tokenizer(texts, 512)
+    found = [tokenizer.encode(text) for text in texts]
+    assert len({len(ids) for ids in found}) == 1
+    tokens = [tokenizer.decode([token]) for token in found[0]]
+    assert tokens == ["Drop a stone into a column.\n", *_cells(boards[0]), "It is your move."]
+    for text in (*texts, "a b cd e", "X O\n", ". 1 . 2"):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def _cells(board: str) -> list[str]:
+    return [
+        part for line in board.splitlines() for part in [*(f"{cell} " for cell in line.split()[:-1]), f"{line[-1]}\n"]
+    ]
+
+
 def test_without_texts_every_byte_is_a_token() -> None:
     tokenizer = make_tokenizer((), 512)
     assert len(tokenizer) == 261

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
 import functools
+from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention import varlen
 from torch.nn.attention.flex_attention import create_block_mask
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel, Qwen3Config, Qwen3NextConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from ludus.trainer.errors import ModelError
+from ludus.trainer.learning import attention
 from ludus.trainer.learning.attention import NAME, Kind, Layout, attend, choose, require_packable
 from ludus.trainer.learning.parallel import decoder_layers
 
@@ -97,6 +101,54 @@ def test_gradients_on_a_gpu_are_those_of_sdpa(implementation: Kind) -> None:
         found.append([out, *torch.autograd.grad(out.float().square().sum(), inputs)])
     for left, right in zip(*found, strict=True):
         torch.testing.assert_close(left, right, rtol=3e-2, atol=3e-2)
+
+
+def plain_varlen(q: Tensor, k: Tensor, v: Tensor, at: Tensor, scale: float | None, window: tuple[int, int]) -> Tensor:
+    """What torch's kernel for sequences of different lengths computes, without a GPU."""
+    assert window == (-1, 0)
+    parts = []
+    for begin, end in pairwise(at.tolist()):
+        query, key, value = (part[begin:end].transpose(0, 1) for part in (q, k, v))
+        out = functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)
+        parts.append(out.transpose(0, 1))
+    return torch.cat(parts)
+
+
+@pytest.mark.parametrize("shares_heads", [True, False])
+def test_flash_attention_fits_versions_of_torch_that_share_heads_and_those_that_do_not(
+    shares_heads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def newer(
+        q: Tensor, k: Tensor, v: Tensor, at: Tensor, at_k: Tensor, longest: int, longest_k: int, *,
+        scale: float | None = None, window_size: tuple[int, int] = (-1, -1), enable_gqa: bool = False,
+    ) -> Tensor:  # fmt: skip
+        k, v = (part.repeat_interleave(2, dim=1) if enable_gqa else part for part in (k, v))
+        return plain_varlen(q, k, v, at, scale, window_size)
+
+    def older(
+        q: Tensor, k: Tensor, v: Tensor, at: Tensor, at_k: Tensor, longest: int, longest_k: int, *,
+        scale: float | None = None, window_size: tuple[int, int] = (-1, -1),
+    ) -> Tensor:  # fmt: skip
+        return plain_varlen(q, k, v, at, scale, window_size)
+
+    monkeypatch.setattr(attention, "_flash", lambda: newer if shares_heads else older)
+    monkeypatch.setattr(attention, "find_spec", lambda name: None)
+    model = make()
+    with torch.no_grad():
+        torch.testing.assert_close(packed(model, "flash"), alone(model), rtol=1e-5, atol=1e-5)
+
+
+def test_a_kernel_of_torch_that_cannot_be_causal_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_window(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False) -> Tensor:
+        return q
+
+    monkeypatch.setattr(attention, "find_spec", lambda name: None)
+    monkeypatch.setattr(varlen, "varlen_attn", without_window)
+    attention._flash.cache_clear()
+    try:
+        assert choose("auto", torch.device("cuda"), torch.bfloat16) == "flex"
+    finally:
+        attention._flash.cache_clear()
 
 
 def test_another_sample_in_the_row_changes_nothing() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ludus.trainer import quickstart
 from ludus.trainer.errors import ConfigError
 from ludus.trainer.quickstart import Demonstrations, prepare, serving
 
@@ -82,6 +83,34 @@ def test_the_model_and_the_settings_fit_the_demonstrations(games: Path, tmp_path
     made = (tmp_path / "run" / "tiny-model" / "model.safetensors").stat().st_mtime_ns
     assert prepare(Demonstrations.read([games]), None, overrides) == config
     assert (tmp_path / "run" / "tiny-model" / "model.safetensors").stat().st_mtime_ns == made, "a resumed run keeps it"
+
+
+def test_the_model_has_the_size_that_the_configuration_sets(games: Path, tmp_path: Path) -> None:
+    size = ["--model.tiny.hidden=64", "--model.tiny.layers=3", "--model.tiny.heads=2"]
+    config = prepare(Demonstrations.read([games]), None, [f"--output={tmp_path}/run", *size])
+    made = json.loads((Path(config.model.path) / "config.json").read_text())
+    assert (made["hidden_size"], made["num_hidden_layers"], made["num_attention_heads"]) == (64, 3, 2)
+    with pytest.raises(ConfigError, match=r"hidden \(100\) must be a multiple of twice the heads \(4\)"):
+        prepare(Demonstrations.read([games]), None, [f"--output={tmp_path}/other", "--model.tiny.hidden=100"])
+
+
+def test_the_tokenizer_is_loaded_equally_often_for_many_demonstrations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[Path] = []
+
+    def counted(folder: Path, load: Any = quickstart._renderer) -> Any:
+        loaded.append(folder)
+        return load(folder)
+
+    monkeypatch.setattr(quickstart, "_renderer", counted)
+    counts = []
+    for count in (2, 20):
+        path = write(tmp_path / f"{count}.jsonl", *map(game, range(count)))
+        prepare(Demonstrations.read([path]), None, [f"--output={tmp_path}/{count}"])
+        counts.append(len(loaded))
+        loaded.clear()
+    assert counts[0] == counts[1] > 0
 
 
 @pytest.mark.parametrize(

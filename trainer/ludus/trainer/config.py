@@ -26,6 +26,23 @@ class LoraConfig(Section):
     """Names of the linear layers that get an adapter."""
 
 
+class TinyConfig(Section):
+    """The model that `--tiny-from` makes."""
+
+    hidden: Positive = 128
+    """The width: a multiple of twice `heads`."""
+    layers: Positive = 2
+    """The number of layers."""
+    heads: Positive = 4
+    """The number of query heads; half as many hold keys and values."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.hidden % (2 * self.heads):
+            raise ValueError(f"hidden ({self.hidden}) must be a multiple of twice the heads ({self.heads})")
+        return self
+
+
 class ModelConfig(Section):
     """The policy."""
 
@@ -44,6 +61,8 @@ class ModelConfig(Section):
     """Compile the layers with torch.compile."""
     lora: LoraConfig | None = None
     """Train only a LoRA adapter."""
+    tiny: TinyConfig = TinyConfig()
+    """The size of the model that `--tiny-from` makes in the run's folder; no meaning for other models."""
 
 
 class CurriculumConfig(TaskBand):

@@ -1,7 +1,8 @@
 """A run made from demonstrations alone, for `ludus train --tiny-from`: a tiny model, its tokenizer, and settings.
 
-The model has half a million random weights and a tokenizer trained on the demonstrations' text, so that it learns an
-environment with few rules in minutes on a CPU. The demonstrations teach it the form of a call; GRPO does the rest.
+The model has half a million random weights, unless `model.tiny` sets another size, and a tokenizer trained on the
+demonstrations' text, so that it learns an environment with few rules in minutes on a CPU. The demonstrations teach it
+the form of a call; GRPO does the rest.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ludus.client.trajectory_files import read_trajectories
 from ludus.protocol.errors import ParseError
 from ludus.protocol.trajectory import Trajectory, latest
 from ludus.rendering import Renderer
-from ludus.trainer.config import TrainConfig
+from ludus.trainer.config import TinyConfig, TrainConfig
 from ludus.trainer.errors import ConfigError
 from ludus.trainer.settings import read_config
 
@@ -119,9 +120,10 @@ def prepare(
     config = read_config(file, [*own, *overrides], mixed)
     folder = config.output / "tiny-model"
     if not (folder / "config.json").exists():
-        make_model(folder, found.episodes, config.seed)
+        make_model(folder, found.episodes, config.seed, config.model.tiny)
     own.append(f"--model.path={folder}")
-    samples = [sample for one in found.episodes if (sample := render(one, _renderer(folder))) is not None]
+    renderer = _renderer(folder)
+    samples = [sample for one in found.episodes if (sample := render(one, renderer)) is not None]
     longest = max(sample.turns.count(turn) for sample in samples for turn in set(sample.turns) - {-1})
     whole = max(len(sample.ids) for sample in samples)
     if file is None:
@@ -143,13 +145,14 @@ def prepare(
     return config
 
 
-def make_model(folder: Path, episodes: Sequence[Trajectory], seed: int) -> None:
+def make_model(folder: Path, episodes: Sequence[Trajectory], seed: int, size: TinyConfig | None = None) -> None:
     """Write a model of random weights, whose tokenizer has learned the text of such episodes."""
     from transformers.utils.logging import disable_progress_bar
 
     from ludus.trainer.learning.sft import render
     from ludus.trainer.tiny import make_tiny_model
 
+    size = size or TinyConfig()
     disable_progress_bar()
     make_tiny_model(folder, seed=seed)
     renderer = _renderer(folder)
@@ -157,7 +160,8 @@ def make_model(folder: Path, episodes: Sequence[Trajectory], seed: int) -> None:
     rendered = (sample for one in episodes if (sample := render(one, renderer)) is not None)
     marks = re.compile("|".join(map(re.escape, [*plain.all_special_tokens, "<tool_call>", "</tool_call>"])))
     games = itertools.islice(rendered, LEARNED_FROM)
-    make_tiny_model(folder, texts=[part for game in games for part in marks.split(plain.decode(game.ids))], seed=seed)
+    texts = [part for game in games for part in marks.split(plain.decode(game.ids))]
+    make_tiny_model(folder, texts=texts, hidden=size.hidden, layers=size.layers, heads=size.heads, seed=seed)
 
 
 def _renderer(folder: Path) -> Renderer:

@@ -1,7 +1,8 @@
 """A small random model for the demo, for tests, and for trying a configuration on a laptop.
 
 It is a Qwen3 with untied embeddings, a tokenizer trained offline, and a short ChatML template. Text that the tokenizer
-was trained on takes few tokens, and every digit is a separate token, so that numbers can be learned.
+was trained on takes few tokens. Every digit is a separate token, so that numbers can be learned. So is every cell of a
+board such as `. X O .`, so that two cells are always as many tokens apart.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 PADDING: Final = "<|endoftext|>"
@@ -70,6 +71,8 @@ _FRAMES: Final = (
     '": ',
     "}}",
 )
+_CELL: Final = r"(?<!\S)[^\s\d] (?=[^\s\d](?:\s|$))"
+"""A single character and the space after it, if another single character follows; digits are separate anyway."""
 _SPECIAL: Final = (PADDING, TURN, TURN_END, CALL, CALL_END)
 
 
@@ -129,7 +132,8 @@ def make_tiny_model(
 
 
 def make_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerFast:
-    """Train a byte-level BPE tokenizer. A token may be a phrase; a digit is one token; a line break ends a token.
+    """Train a byte-level BPE tokenizer. A token may be a phrase; a digit is one token, and so is a cell of a board; a
+    line break ends a token.
 
     Raises:
         ValueError: `vocabulary` has no room for the bytes and the special tokens.
@@ -142,6 +146,7 @@ def make_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizer
     # after `assistant` and its line break has the same ids whether it was sampled or rendered.
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
+            pre_tokenizers.Split(Regex(_CELL), "isolated"),
             pre_tokenizers.Digits(individual_digits=True),
             pre_tokenizers.Split("\n", "merged_with_previous"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from itertools import accumulate
@@ -47,7 +48,7 @@ def choose(kind: Literal["auto", "sdpa", "flex", "flash"], device: torch.device,
         return "flash" if flash else "flex" if device.type == "cuda" else "sdpa"
     if kind == "flash" and not flash:
         raise ModelError(
-            'model.attention = "flash" needs a GPU, model.dtype = "bfloat16", and flash-attn or torch 2.10'
+            'model.attention = "flash" needs a GPU, model.dtype = "bfloat16", and flash-attn or torch 2.11'
         )
     if kind == "flex" and device.type == "cpu":
         raise ModelError('model.attention = "flex" has no backward pass on a CPU; use "sdpa" or "auto"')
@@ -210,8 +211,12 @@ def _flash_varlen(
     if find_spec("flash_attn"):
         out = flash(q, k, v, at, at, longest, longest, softmax_scale=scale, causal=True, window_size=(left, 0))
     else:
-        grouped = q.shape[1] != k.shape[1]
-        out = flash(q, k, v, at, at, longest, longest, scale=scale, window_size=(left, 0), enable_gqa=grouped)
+        options: dict[str, Any] = {"scale": scale, "window_size": (left, 0)}
+        if q.shape[1] != k.shape[1] and "enable_gqa" in _parameters(flash):
+            options["enable_gqa"] = True
+        elif q.shape[1] != k.shape[1]:  # the kernel of torch 2.11 wants a key for each query
+            k, v = (part.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for part in (k, v))
+        out = flash(q, k, v, at, at, longest, longest, **options)
     return out[None]
 
 
@@ -219,9 +224,17 @@ def _flash_varlen(
 def _flash() -> Callable[..., Any] | None:
     name, of = ("flash_attn", "flash_attn_varlen_func") if find_spec("flash_attn") else (TORCH_VARLEN, "varlen_attn")
     try:
-        return cast(Callable[..., Any], getattr(importlib.import_module(name), of))
+        found = cast(Callable[..., Any], getattr(importlib.import_module(name), of))
     except ImportError:
         return None
+    # An older function without a window cannot be used: the window's right side makes attention causal.
+    return None if name == TORCH_VARLEN and "window_size" not in _parameters(found) else found
+
+
+@functools.cache
+def _parameters(function: Callable[..., Any]) -> frozenset[str]:
+    """Return the names of a function's parameters, which differ between versions of torch."""
+    return frozenset(inspect.signature(function).parameters)
 
 
 _KINDS: Final = {"sdpa": _sdpa, "flex": _flex, "flash": _flash_varlen}

@@ -1,0 +1,49 @@
+"""The configurations of `examples/`: they can be read, and say how to make the demonstrations that they were measured
+with."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ludus.trainer.settings import read_config
+
+ROOT = Path(__file__).parents[3]
+CONFIGS = sorted((ROOT / "examples").glob("train_*.toml"))
+
+
+@pytest.fixture(scope="module")
+def subjects() -> dict[str, Any]:
+    """The runs that `benchmarks/learning.py` measures, by configuration."""
+    found = runpy.run_path(str(ROOT / "benchmarks" / "learning.py"))["SUBJECTS"]
+    return {one.config: one for one in found.values()}
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=[path.stem for path in CONFIGS])
+def test_an_example_is_a_configuration_for_held_out_tasks_of_what_is_measured(
+    path: Path, subjects: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    games = tmp_path / "games.jsonl"
+    games.touch()
+    config = read_config(path, [f'--sft.demonstrations=["{games}"]'])
+    assert config.environments[0].name == subjects[path.name].environment
+    assert config.environments[0].split == "train"
+    assert config.evaluation.split == "validation"
+    assert config.rollouts.max_tokens < config.rollouts.context <= config.engine.torch.cache_tokens
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=[path.stem for path in CONFIGS])
+def test_an_example_says_how_to_make_the_demonstrations_that_it_is_measured_with(
+    path: Path, subjects: dict[str, Any]
+) -> None:
+    subject = subjects[path.name]
+    said = re.search(r"ludus demos (\S+) -n (\d+)(?: --samples (\d+))? --out (\S+)", path.read_text("utf-8"))
+    assert said is not None
+    assert said[1] == subject.environment
+    assert (int(said[2]), int(said[3] or 1)) == (subject.demonstrations, subject.samples)
+    assert f'demonstrations = ["{said[4]}"]' in path.read_text("utf-8")
