@@ -131,6 +131,9 @@ TrustedProxies = Annotated[
     list[str] | None, typer.Option(help="Address or network of a proxy whose headers are used; repeatable.")
 ]
 AllowedOrigins = Annotated[list[str] | None, typer.Option(help="Origin whose pages may use the server; repeatable.")]
+ResultTtlSeconds = Annotated[
+    float, typer.Option(min=0, help="Seconds for which a closed episode answers repeated requests.")
+]
 ShutdownSeconds = Annotated[
     float, typer.Option(help="Seconds for which running steps may continue when the server stops.")
 ]
@@ -232,9 +235,7 @@ def serve(
     startup_seconds: StartupSeconds = 300.0,
     setup_seconds: Annotated[float, typer.Option(help="Most seconds for one episode's setup.")] = 60.0,
     episode_seconds: Annotated[float | None, typer.Option(help="Most seconds for one episode.")] = None,
-    result_ttl_seconds: Annotated[
-        float, typer.Option(help="Seconds for which a closed episode answers repeated requests.", min=0)
-    ] = 60.0,
+    result_ttl_seconds: ResultTtlSeconds = 60.0,
     body_bytes: Annotated[int, typer.Option(help="Most bytes of one request.")] = 4 * 1024 * 1024,
     threads: Annotated[int, typer.Option(min=1, help="Most threads for blocking environment code.")] = 64,
     max_worlds: MaxWorlds = 10_000,
