@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -127,7 +128,8 @@ def test_a_secret_gives_other_test_tasks_with_other_ids_and_the_same_others(monk
     fresh = held_out_tasks("test", DIFFICULTIES)
     assert held_out_tasks("test", DIFFICULTIES) == fresh, "the same secret gives the same tasks"
     assert {task.id for task in fresh}.isdisjoint(task.id for task in public["test"])
-    for difficulties in (DIFFICULTIES, ("easy",)):
+    levels: tuple[Sequence[Difficulty], ...] = (DIFFICULTIES, ("easy",))
+    for difficulties in levels:
         drawn = {read_expression(task.expression).identity for task in held_out_tasks("test", difficulties)}
         monkeypatch.delenv(SECRET_VARIABLE)
         known = {read_expression(task.expression).identity for task in held_out_tasks("test", difficulties)}

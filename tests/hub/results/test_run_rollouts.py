@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,7 +15,7 @@ from rollout_lines import PIXEL, SCRIPT, line
 
 from ludus.hub.results.personal import PersonalResults
 from ludus.hub.results.rollouts import INDEXES
-from ludus.hub.rollout_index import LINE_VALUES, LINES, index_of, read_episode
+from ludus.hub.rollout_index import LINE_VALUES, LINES, EpisodeLine, index_of, read_episode
 from ludus.protocol.errors import PayloadTooLarge
 
 HTML = {"accept": "text/html"}
@@ -200,21 +199,20 @@ async def test_files_without_episodes_are_refused_and_leave_nothing(hub: Results
     assert not list((hub.data / "blobs" / "incoming").iterdir())
 
 
-def test_lines_with_too_many_values_are_never_parsed_and_too_many_lines_are_refused(tmp_path: Path) -> None:
-    file = tmp_path / "many.jsonl"
+def test_lines_with_too_many_values_are_never_parsed_and_too_many_lines_are_refused() -> None:
+    def index(text: str) -> list[EpisodeLine]:
+        return list(index_of(io.BytesIO(text.encode())))
+
     good = json.dumps(of_task("train-0"))
-    file.write_text(f'{{"a": [{"[]," * LINE_VALUES}[]]}}\n{good}\n')
-    first, second = index_of(file)
+    first, second = index(f'{{"a": [{"[]," * LINE_VALUES}[]]}}\n{good}\n')
     assert "JSON values" in first.problem
     assert not second.problem
-    file.write_text("\n" * LINES + "1\n" * LINES)
-    assert sum(1 for _ in index_of(file)) == LINES, "empty lines do not count"
-    file.write_text("1\n" * (LINES + 1))
+    assert len(index("\n" * LINES + "1\n" * LINES)) == LINES, "empty lines do not count"
     with pytest.raises(PayloadTooLarge):
-        list(index_of(file))
+        index("1\n" * (LINES + 1))
 
 
-def test_reading_an_episode_reads_its_line_alone(tmp_path: Path) -> None:
+def test_reading_an_episode_reads_its_line_alone() -> None:
     class Counting(io.BytesIO):
         taken = 0
 
@@ -224,8 +222,7 @@ def test_reading_an_episode_reads_its_line_alone(tmp_path: Path) -> None:
             return data
 
     content = b"".join(json.dumps(of_task(f"t{n}")).encode() + b"\n" for n in range(50))
-    (tmp_path / "a.jsonl").write_bytes(content)
-    lines = list(index_of(tmp_path / "a.jsonl"))
+    lines = list(index_of(io.BytesIO(content)))
     file = Counting(content)
     assert read_episode(file, lines[33]).task.id == "t33"
     assert file.taken == lines[33].end - lines[33].start
