@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import re
 import statistics
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from negotiators import earned, match_of, seat_of
 
 from ludus.environments._partition import SECRET_VARIABLE, SplitName
-from ludus.environments.negotiation.drawing import scenario_of
+from ludus.environments.negotiation.drawing import Drawn, scenario_of
 from ludus.environments.negotiation.environment import LONGEST_MESSAGE, MESSAGES, Negotiation
 from ludus.environments.negotiation.opponents import STYLES, Opponent, acceptable
 from ludus.environments.negotiation.scenario import SEATS, Deal, Issue, Scenario
@@ -560,6 +561,16 @@ def test_kinds_and_opponents_take_turns() -> None:
     assert {variants["price"](index).domain for index in range(6)} == {"price"}
     assert {variants["shared"](index).scoring for index in range(6)} == {"shared"}
     assert {variants["hard"](index).difficulty for index in range(6)} == {"hard"}
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_a_negotiation_with_its_seats_swapped_is_in_the_same_split(domain: Any) -> None:
+    for task in tasks_of(kinds_of(domains=[domain]), 30):
+        facts = json.loads(task.scenario)
+        swapped = {"buyer": 1 - facts["buyer"]} if domain == "price" else {"points": facts["points"][::-1]}
+        codes = [json.dumps(facts), json.dumps({**facts, **swapped})]
+        assert len(set(codes)) == 2
+        assert len({Drawn(code, task.domain, task.difficulty).identity for code in codes}) == 1
 
 
 def test_a_secret_gives_other_test_tasks_with_other_ids_and_the_same_others(monkeypatch: pytest.MonkeyPatch) -> None:

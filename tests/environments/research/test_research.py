@@ -21,7 +21,8 @@ from ludus.environments.research.archive import Archive
 from ludus.environments.research.checklist import WEIGHTS, Grading
 from ludus.environments.research.columns import MISSING, Cell
 from ludus.environments.research.environment import make_task, sheet_of
-from ludus.environments.research.report import LINES, LONGEST, Unreadable, form_problems, read_report
+from ludus.environments.research.prompt import prompt_of
+from ludus.environments.research.report import LINES, LONGEST, Unreadable, form_problems, in_order, read_report
 from ludus.environments.research.sheet import Sheet
 from ludus.environments.research.writer import Draft, cited, finding, perfect, title_of
 from ludus.environments.search.questions import DIFFICULTIES, Difficulty
@@ -366,6 +367,47 @@ async def test_a_check_lists_problems_of_form_and_knows_nothing_of_facts(player:
     problems = text_of((await player.step(started.episode, "check", report=bad.text())).content)
     for expected in ("first line", "2 words", "brackets", "header", "'no column'", "has not the form", "numbered"):
         assert expected in problems, expected
+
+
+@pytest.mark.parametrize("index", range(6))
+async def test_what_a_check_calls_right_has_all_items_of_form(player: Any, index: int) -> None:
+    sheet = sheet_at("easy", index)
+    right = perfect(sheet)
+    first = sheet.titles[sheet.order[0]]
+    spoiled = {
+        "no findings": replace(right, findings=[]), "order": replace(right, findings=right.findings[::-1]),
+        "twice": replace(right, findings=[right.findings[0], *right.findings]),
+        "no contradictions": replace(right, contradictions=[]),
+        "another subject": replace(right, summary=[right.summary[0].replace(first, "something")]),
+    }  # fmt: skip
+    codes = set(sheet.archive.codes)
+    for what, draft in {"right": right, **spoiled}.items():
+        found = read_report(draft.text())
+        problems = form_problems(found, title_of(sheet), sheet.labels, len(sheet.answers), codes)
+        assert all(grading(sheet, draft).parts["form"].items.values()) == (not problems) == (what == "right"), what
+
+
+def test_subjects_may_be_in_the_order_of_words_or_of_letters() -> None:
+    words = ["A Weaver for the Bridge", "A Weaver of Salt", "Amber Hour, Amber Well", "Amberly"]
+    letters = ["Amber Hour, Amber Well", "Amberly", "A Weaver for the Bridge", "A Weaver of Salt"]
+    for order in (words, letters):
+        assert in_order([(title, column) for title in order for column in range(2)])
+        assert not in_order([(title, column) for title in order for column in (1, 0)])
+        assert not in_order([(title, column) for column in range(2) for title in order])
+        assert not in_order([(title, 0) for title in reversed(order)])
+
+
+@each_difficulty
+def test_the_prompt_asks_for_titles_with_what_they_have_in_parentheses(difficulty: Difficulty) -> None:
+    sheet = next(one for one in (sheet_at(difficulty, index) for index in range(200)) if "(" in "".join(one.titles))
+    prompt = prompt_of(sheet, 120)
+    assert "without square brackets. What a title has in parentheses belongs to it" in prompt
+    assert "without brackets" not in prompt
+    found = grading(sheet, perfect(sheet))
+    assert found.value == pytest.approx(1.0)
+    row = next(row for row, title in enumerate(sheet.titles) if "(" in title)
+    shortened = finding(sheet, row, 0).replace(sheet.titles[row], sheet.titles[row].partition(" (")[0])
+    assert findings_of(sheet, changed(sheet, row, 0, shortened))[1] == 1
 
 
 async def test_a_report_must_be_submitted_by_the_tool(player: Any) -> None:

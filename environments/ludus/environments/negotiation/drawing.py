@@ -39,8 +39,8 @@ class Drawn(NamedTuple):
         facts = json.loads(self.code)
         if self.domain != "price":
             facts["points"].sort()
-        facts.pop("shares", None)
-        facts.pop("theme")
+        for name in ("shares", "theme", "buyer"):
+            facts.pop(name, None)
         return json.dumps(facts, sort_keys=True)
 
 

@@ -10,14 +10,13 @@ without them.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from ludus.environments.research.columns import read_value
-from ludus.environments.research.report import LENGTH, SECTIONS, Cited, Contradiction, Finding, Report
+from ludus.environments.research.report import LENGTH, SECTIONS, Cited, Contradiction, Finding, Report, in_order
 from ludus.environments.research.sheet import Conflict, Sheet
 from ludus.environments.search.answers import canonical
 from ludus.server.rewards import Attempt, Checklist, Node, Penalty, Verdict, Weighted, WeightedSum, check
@@ -244,7 +243,7 @@ class Grading:
 
     def _form(self) -> Part:
         report, sheet = self._report, self._sheet
-        first = sheet.titles[sheet.order[0]]
+        summary = report.summary.lower()
         numbers = [one.number for one in report.conclusions]
         return Part(
             {
@@ -253,7 +252,7 @@ class Grading:
                 "summary length": report.concise,
                 "summary without markup": report.plain,
                 "summary with known numbers": bool(report.summary) and not report.stray_numbers,
-                "summary with the first subject": first.lower() in report.summary.lower(),
+                "summary with the first subject": any(one in summary for one in sheet.names[sheet.order[0]]),
                 "findings are well-formed": bool(report.findings) and not report.wrong_lines("Findings"),
                 "findings are in order": self._ordered(),
                 "contradictions are well-formed": not report.wrong_lines("Contradictions")
@@ -265,10 +264,11 @@ class Grading:
         )
 
     def _ordered(self) -> bool:
-        """Return whether the findings follow the order of subjects by title, and of the columns under each."""
+        """Return whether the findings follow the alphabet of the subjects' titles, and the columns under each."""
         places = [self._place(one) for one in self._report.findings]
         known = [one for one in places if one is not None]
-        return len(known) == len(places) > 0 and known == sorted(known) and max(Counter(known).values()) == 1
+        titles = self._sheet.titles
+        return len(known) == len(places) > 0 and in_order([(titles[subject], column) for subject, column in known])
 
 
 def _known(met: bool, attempt: Attempt) -> bool:

@@ -51,11 +51,12 @@ def prompt_of(sheet: Sheet, max_steps: int) -> str:
         "",
         f"# {title_of(sheet)}",
         "## Summary",
-        f"{SUMMARY_WORDS[0]} to {SUMMARY_WORDS[1]} words of prose without brackets or markup. It names the first "
-        "subject of the table. Each number in it is also among the values of Findings, Contradictions or Conclusions.",
+        f"{SUMMARY_WORDS[0]} to {SUMMARY_WORDS[1]} words of prose without square brackets or markup. It names "
+        "the first subject of the table. Each number in it is also among the values of Findings, Contradictions or "
+        "Conclusions.",
         "## Findings",
-        "One line for each subject and column, the subjects in the order of the alphabet, and under each the columns "
-        "in the order above:",
+        "One line for each subject and column, the subjects in the alphabetical order of their titles, and under each "
+        "the columns in the order above:",
         "- subject | column | value [id]",
         "## Contradictions",
         "One line for each fact that a finding rests on and that pages disagree about, or the one line `None.`:",
@@ -69,7 +70,8 @@ def prompt_of(sheet: Sheet, max_steps: int) -> str:
         "One line for each question, with its number and the answer alone:",
         "1. answer",
         "",
-        "Subjects, entities and values that are names are written as the titles of their articles, without brackets; "
+        "Subjects, entities and values that are names are written as the titles of their articles, without square "
+        "brackets. What a title has in parentheses belongs to it, because another entity has the same name. Write "
         "years like 1893, numbers in digits, dates like 14 March 1893.",
         "The ids after a value, such as [ab2c] or [ab2c] [k7fq], are the pages that prove it, each of which you have "
         "opened: in a finding, for each step from the subject to the value a page that states the value of that step "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -130,6 +130,23 @@ class Report:
 
 def _numbers(text: str) -> list[int]:
     return [int(one.replace(",", "")) for one in _NUMBER.findall(text) if len(one) < 20]
+
+
+def in_order(places: Sequence[tuple[str, int]]) -> bool:
+    """Return whether lines stand in order: by the alphabet of their subjects, and under each by their columns.
+
+    In an alphabet, spaces, punctuation and capitals may count or not.
+
+    Args:
+        places: for each line, its subject and the place of its column.
+    """
+    keys: tuple[Callable[[str], str], ...] = (str, str.lower, _letters)
+    orders = (sorted(places, key=lambda one, key=key: (key(one[0]), one[1])) for key in keys)  # type: ignore[misc]
+    return len(set(places)) == len(places) and any(order == list(places) for order in orders)
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text.lower()))
 
 
 class Unreadable(ValueError):
@@ -263,7 +280,11 @@ def form_problems(report: Report, title: str, labels: Sequence[str], asked: int,
         for section, numbers in report.malformed.items()
     ]
     found += _summary_problems(report)
-    known = {one.lower() for one in labels}
+    if not report.findings and not report.wrong_lines("Findings"):
+        found.append("Findings has no line.")
+    if not report.contradictions and not report.none and not report.wrong_lines("Contradictions"):
+        found.append("Contradictions has no line; if there is nothing to say, write the one line `None.`.")
+    known = {one.lower(): place for place, one in enumerate(labels)}
     unknown = [one for one in report.findings if one.column.lower() not in known]
     if unknown:
         found.append(
@@ -285,6 +306,10 @@ def form_problems(report: Report, title: str, labels: Sequence[str], asked: int,
     unread = sorted({(line, code) for line, some in said for code in some.codes if code not in opened})
     if unread:
         found.append(f"Line {unread[0][0]} cites {unread[0][1]}, which you have not opened ({len(unread)} such).")
+    if not in_order([(one.subject, known.get(one.column.lower(), 0)) for one in report.findings]):
+        found.append("The findings must be in the alphabetical order of their subjects and the order of the columns.")
+    if report.rows and report.rows[0].cells[0].lower() not in report.summary.lower():
+        found.append("The summary must name the subject of the first row of the table.")
     return found
 
 
@@ -302,7 +327,7 @@ def _summary_problems(report: Report) -> list[str]:
         least, most = SUMMARY_WORDS
         found.append(f"The summary has {len(report.summary.split())} words; it must have {least} to {most}.")
     if report.summary and not report.plain:
-        found.append("The summary must have no brackets or markup.")
+        found.append("The summary must have no square brackets or markup.")
     if report.stray_numbers:
         found.append(f"The summary has the number {report.stray_numbers[0]}, which no other section has.")
     return found
