@@ -268,7 +268,7 @@ def test_an_edit_changes_its_section_only_and_reverting_brings_the_page_back() -
     ("said", "wanted"),
     [("$12.30", "$12.30"), ("12.3", "$12.30"), ("$1,234.50", "$1234.50"), ("$ 12.30", "$12.30"),
      (" ada  MILLER.", "Ada Miller"), ("TR12", "tr12"), ("7, Ada Miller", "Ada Miller, 7"), ("#12", "12"),
-     ('"A 5"', "A 5")],
+     ('"A 5"', "A 5"), ('"A 5".', "A 5"), ("**$12.30**", "$12.30")],
 )  # fmt: skip
 def test_an_answer_is_right_however_it_is_written(said: str, wanted: str) -> None:
     assert same_answer(said, wanted)

@@ -18,6 +18,8 @@ from ludus.environments.browser.goals import Goal
 LONGEST_ANSWER: Final = 300
 _NAMELESS: Final = frozenset({"cart_lines", "wishes", "watches", "issue_labels"})
 """The tables whose rows no page names by their ids: a row that was deleted and added again is no difference."""
+_MARKS: Final = " \"'`*"
+"""What may stand around an answer."""
 _SPACED: Final = frozenset({"issues.body", "comments.text"})
 """The columns in which empty lines between others make no difference; all other texts are compared line by line."""
 Difference = tuple[Any, ...]
@@ -115,6 +117,6 @@ def same_answer(said: str, wanted: str) -> bool:
 
 
 def _normal(text: str) -> str:
-    plain = " ".join(text.split()).casefold().strip(" \"'`").rstrip(".")
+    plain = " ".join(text.split()).casefold().strip(_MARKS).rstrip(".").strip(_MARKS)
     number = re.fullmatch(r"[$#]? ?(\d{1,9}(?:\.\d{1,4})?)", plain, re.ASCII)
     return str(Decimal(number[1]).normalize()) if number else plain
