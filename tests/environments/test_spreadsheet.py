@@ -425,6 +425,17 @@ def test_formulas_with_typical_mistakes_miss_the_goal(name: str) -> None:
     assert survived <= max(tried * 0.1, SAME.get(name, 0)), f"{survived} of {tried} are taken for right ones"
 
 
+def test_round_rounds_converted_units_as_asked() -> None:
+    """Halves below 0, which ROUND takes down, do not occur."""
+    scene, goal = goal_of("units", 8, "easy")
+    assert "Fahrenheit" in goal.request
+    assert goal.expected is not None
+    for seed in range(20):
+        assert all(cast(float, value) >= 0 for value in goal.expected(scene.variation(1, seed)).values())
+    calls = replaced(goal, lambda formula: "=ROUND(B2*9/5+32,0)")
+    assert evaluate(worked(scene, calls), scene, [goal], 7).reached == [True]
+
+
 MATCHED = st.text("ab*?~.\n", max_size=8)
 
 
@@ -497,6 +508,10 @@ def replaced(goal: Goal, change: Callable[[str], str]) -> list[Call]:
         ("share_by", 1, r"=IF\(SUM\(.*?\)=0,0,(.*)\)$", r"=\1"),
         ("weighted", 1, r"=IF\(SUM\(.*?\)=0,0,(.*)\)$", r"=\1"),
         ("loan", 1, r"=MIN\(.*", "=$B$4"),
+        ("plan_and_actual", 1, r'=IF\(B2=0,"n/a",(.*)\)$', r"=\1"),
+        ("plan_and_actual", 0, "C2>B2", "C2>=B2"),
+        ("weighted_marks", 2, ">=50", ">50"),
+        ("weighted_marks", 3, ">=20", ">20"),
         ("record_card", 0, r'=IFERROR\((.*),"not found"\)$', r"=\1"),
         ("top_values", 1, r"=INDEX\((.*?),MATCH\((.*\)),(.*),0\)\)", r"=LOOKUP(2,1/(\3=\2),\1)"),
     ],

@@ -164,6 +164,11 @@ def plan_and_actual(scene: Scene, variant: int) -> Goal:
             [words[0] if actual > plan else words[1] for plan, actual in pairs],
         ]
 
+    def is_edge(data: Mapping[str, Rows]) -> None:
+        """Plan nothing in a line, and reach another's plan exactly."""
+        data["plan"][0][1], data["plan"][1][2] = 0, data["plan"][1][1]
+
+    scene.edges.append(is_edge)
     scene.hot |= {("plan", "actual"): [600], ("plan", "plan"): [600]}
     return filled_sheet(
         scene, table, steps,
@@ -237,11 +242,12 @@ def units(scene: Scene, variant: int) -> Goal:
     metric, other, factor, offset, text = _UNITS[variant % 6]
     rounds = variant >= 6
     scale = 0.001 if factor > 1000 else 10
-    draw: Draw = lambda rng, place: rng.randint(-300 if offset else 10, 9000) / scale  # noqa: E731
+    draw: Draw = lambda rng, place: rng.randint(-170 if offset else 10, 9000) / scale  # noqa: E731
     columns = [Column("name", "Sample", None), Column("value", metric, draw)]
     rows: list[list[Content]] = [[f"S{place:02d}", draw(scene.rng, 0)] for place in range(1, scene.rng.randint(9, 15))]
     table = Table("units", "Units", 1, 1, columns, rows)
     formula = "B2*9/5+32" if offset else f"B2/{factor!r}"
+    # No result is below 0, where halves that go up differ from those that ROUND rounds.
     integral = f"INT({formula}+0.5)" if rounds else formula
 
     def values(data: Data) -> list[list[Scalar]]:
@@ -297,6 +303,13 @@ def weighted_marks(scene: Scene, variant: int) -> Goal:
             columns.append(["yes" if one else "no" for one in ok])
         return columns
 
+    def is_edge(data: Mapping[str, Rows]) -> None:
+        """Pass barely: with a result of 50, and with a mark of 20."""
+        data[weights.id][0][:] = [1] * len(parts)
+        data["marks"][0][1:] = [50] * len(parts)
+        data["marks"][1][1:] = [20, *[100] * (len(parts) - 1)]
+
+    scene.edges.append(is_edge)
     scene.hot |= {("marks", part): [19, 20, 50] for part in parts}
     note = (
         ' Passed is "yes" if Result is at least 50 and no mark of the row is below 20, and "no" otherwise.'
