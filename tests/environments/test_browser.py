@@ -122,6 +122,13 @@ def test_nothing_is_reached_at_the_start_and_everything_by_what_is_wanted(
     assert bool(goal.answer) != (goal.act is not None)
 
 
+@pytest.mark.parametrize("level", ["easy", "medium"])
+def test_the_editor_of_a_page_is_not_the_one_whom_the_page_is_about(level: Level) -> None:
+    goals = [problem_of(task_of("wiki-editor", level, turn))[1] for turn in range(60)]
+    assert len({goal.answer for goal in goals}) > 20
+    assert not [goal.text for goal in goals if goal.answer in goal.text]
+
+
 def test_the_answers_of_many_tasks_are_rarely_the_same() -> None:
     """So no constant answer earns more than a little."""
     answers = [problem_of(make_task("validation", LEVELS, index))[1].answer for index in range(0, 300, 4)]
