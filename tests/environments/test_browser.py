@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,13 @@ def test_nothing_is_reached_at_the_start_and_everything_by_what_is_wanted(
     assert (done.met, done.missing, done.unexpected) == (done.items, [], [])
     assert goal.answer or not goal.text.endswith("Answer."), "a task asks for an answer, or for changes"
     assert bool(goal.answer) != (goal.act is not None)
+
+
+@pytest.mark.parametrize("level", ["easy", "medium"])
+def test_the_editor_of_a_page_is_not_the_one_whom_the_page_is_about(level: Level) -> None:
+    goals = [problem_of(task_of("wiki-editor", level, turn))[1] for turn in range(60)]
+    assert len({goal.answer for goal in goals}) > 20
+    assert not [goal.text for goal in goals if goal.answer in goal.text]
 
 
 def test_the_answers_of_many_tasks_are_rarely_the_same() -> None:
@@ -266,8 +273,9 @@ def test_an_edit_changes_its_section_only_and_reverting_brings_the_page_back() -
 
 @pytest.mark.parametrize(
     ("said", "wanted"),
-    [("$12.30", "$12.30"), ("12.3", "$12.30"), ("$1,234.50", "$1234.50"), (" ada  MILLER.", "Ada Miller"),
-     ("TR12", "tr12"), ("7, Ada Miller", "Ada Miller, 7"), ("#12", "12"), ('"A 5"', "A 5")],
+    [("$12.30", "$12.30"), ("12.3", "$12.30"), ("$1,234.50", "$1234.50"), ("$ 12.30", "$12.30"),
+     (" ada  MILLER.", "Ada Miller"), ("TR12", "tr12"), ("7, Ada Miller", "Ada Miller, 7"), ("#12", "12"),
+     ('"A 5"', "A 5"), ('"A 5".', "A 5"), ("**$12.30**", "$12.30")],
 )  # fmt: skip
 def test_an_answer_is_right_however_it_is_written(said: str, wanted: str) -> None:
     assert same_answer(said, wanted)
@@ -333,6 +341,36 @@ def test_a_label_or_a_line_of_the_cart_that_was_removed_and_added_again_is_no_di
     assert (outcome.met, outcome.missing, outcome.unexpected) == (outcome.items, [], [])
     assert graded("shop-tidy-cart", "medium", swaps).unexpected == []
     assert graded("shop-tidy-cart", "medium", swaps).met == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "right"),
+    [(lambda text: text.replace("\n", " "), False), (lambda text: text.replace(": ", ":  "), False),
+     (lambda text: text.replace("\n", "\n\n"), False), (lambda text: text.replace("\n", " \n"), True),
+     (lambda text: f"\n{text}\n\n", True)],
+)  # fmt: skip
+def test_an_edit_of_the_wiki_keeps_the_lines_of_the_page(change: Callable[[str], str], right: bool) -> None:
+    def edits(desk: Desk, goal: Goal, world: World) -> None:
+        text = next(one.text for one in goal.steps if one.target == 'textbox "Text"')
+        title = next(one.target for one in goal.steps if one.tool == "navigate").rpartition("/")[2].replace("_", " ")
+        actions.edit_section(desk, world.page(title).id, 1, change(text))
+
+    outcome = graded("wiki-fix", "easy", edits)
+    assert outcome.met == (outcome.items if right else 0)
+
+
+@pytest.mark.parametrize(("gap", "right"), [("\n", True), ("\n\n", True), (" ", False)])
+def test_the_lines_of_an_issue_may_have_empty_ones_between_but_are_not_one(gap: str, right: bool) -> None:
+    def opens(desk: Desk, goal: Goal, world: World) -> None:
+        title, body = (
+            next(one.text for one in goal.steps if one.target == f'textbox "{name}"')
+            for name in ("Title", "Description")
+        )
+        assert "\n" in body
+        actions.create_issue(desk, title, body.replace("\n", gap), "catalog")
+
+    outcome = graded("across-price-issue", "hard", opens)
+    assert outcome.met == (outcome.items if right else 0)
 
 
 def test_a_right_answer_is_worth_nothing_after_another_change() -> None:
@@ -652,6 +690,15 @@ async def test_without_chromium_the_environment_is_listed_and_its_start_says_why
     assert "browser-hard" in player.host.catalog
     with pytest.raises(InfrastructureFailed, match=r"Chromium is not installed \(apt-get install chromium\)"):
         await player.start("browser", "train", 0)
+
+
+@NEEDS_CHROMIUM
+@NEEDS_BUBBLEWRAP
+async def test_the_prompt_says_how_a_line_break_in_a_field_is_shown(player: Any) -> None:
+    [shown] = lines_of(node("1", "textbox", "Text", value={"value": "one\ntwo"}))
+    assert shown.endswith(": one ⏎ two")
+    [episode] = await player.start("browser-easy", "train", 0)
+    assert "⏎ is shown between them" in str(episode.prompt)
 
 
 @NEEDS_CHROMIUM

@@ -18,6 +18,10 @@ from ludus.environments.browser.goals import Goal
 LONGEST_ANSWER: Final = 300
 _NAMELESS: Final = frozenset({"cart_lines", "wishes", "watches", "issue_labels"})
 """The tables whose rows no page names by their ids: a row that was deleted and added again is no difference."""
+_MARKS: Final = " \"'`*"
+"""What may stand around an answer."""
+_SPACED: Final = frozenset({"issues.body", "comments.text"})
+"""The columns in which empty lines between others make no difference; all other texts are compared line by line."""
 Difference = tuple[Any, ...]
 
 
@@ -65,16 +69,17 @@ def _plain(change: Change, new: Mapping[str, Change], free: frozenset[str]) -> D
 
 def _row(table: str, row: Row, new: Mapping[str, Change], free: frozenset[str]) -> tuple[Any, ...]:
     kept = {name: value for name, value in row.items() if name != "id" and f"{table}.{name}" not in free}
-    return tuple((name, _value(value, new, free)) for name, value in sorted(kept.items()))
+    return tuple((name, _value(f"{table}.{name}", value, new, free)) for name, value in sorted(kept.items()))
 
 
-def _value(value: Any, new: Mapping[str, Change], free: frozenset[str]) -> Any:
+def _value(column: str, value: Any, new: Mapping[str, Change], free: frozenset[str]) -> Any:
     if not isinstance(value, str):
         return value
     row = new.get(value)
     if row is not None and row.after is not None:  # the row that it names has no id that could be compared
         return (row.table, _row(row.table, row.after, {}, free))
-    return " ".join(value.split())
+    lines = [line.rstrip() for line in value.strip().split("\n")]
+    return "\n".join(line for line in lines if line or column not in _SPACED)
 
 
 def judge(goal: Goal, store: Store, wanted: Store, answer: str) -> Outcome:
@@ -112,6 +117,6 @@ def same_answer(said: str, wanted: str) -> bool:
 
 
 def _normal(text: str) -> str:
-    plain = " ".join(text.split()).casefold().strip(" \"'`").rstrip(".")
-    number = re.fullmatch(r"[$#]?(\d{1,9}(?:\.\d{1,4})?)", plain, re.ASCII)
+    plain = " ".join(text.split()).casefold().strip(_MARKS).rstrip(".").strip(_MARKS)
+    number = re.fullmatch(r"[$#]? ?(\d{1,9}(?:\.\d{1,4})?)", plain, re.ASCII)
     return str(Decimal(number[1]).normalize()) if number else plain

@@ -22,6 +22,10 @@ Data = Mapping[str, Rows]
 """The rows of all tables by the table's id."""
 Draw = Callable[[random.Random, int], Content]
 """Draws a value for a row, from its place."""
+Edge = Callable[[Mapping[str, Rows]], None]
+"""Changes data so that a rare case occurs in it, such as a total of 0."""
+EDGES: Final = 4
+"""The variation in which the rare cases occur."""
 
 
 class Column(NamedTuple):
@@ -122,6 +126,7 @@ class Scene:
     Attributes:
         book: the workbook at the start.
         hot: values that variations use often, by table and role.
+        edges: rare cases that requests name, which one variation has.
     """
 
     domain: Domain
@@ -130,6 +135,7 @@ class Scene:
     book: Book = field(default_factory=Book)
     tables: dict[str, Table] = field(default_factory=dict)
     hot: dict[tuple[str, str], list[Content]] = field(default_factory=dict)
+    edges: list[Edge] = field(default_factory=list)
     _columns: int = 0
     _summary: int = 0
 
@@ -205,7 +211,27 @@ class Scene:
                 if column.draw is not None:
                     self._vary(rows, at, column, self.hot.get((id, column.role), []), rng, few)
             found[id] = rows
+        for edge in self.edges if which == EDGES else ():
+            edge(found)
         return found
+
+    def sometimes_zero(self, id: str, role: str) -> None:
+        """Make all numbers of a column 0 in one variation."""
+        at = self.tables[id].index(role)
+
+        def edge(data: Mapping[str, Rows]) -> None:
+            for row in data[id]:
+                row[at] = 0
+
+        self.edges.append(edge)
+
+    def sometimes(self, id: str, value: Content) -> None:
+        """Make an input of a table another value in one variation."""
+
+        def edge(data: Mapping[str, Rows]) -> None:
+            data[id][0][1] = value
+
+        self.edges.append(edge)
 
     def _vary(self, rows: Rows, at: int, column: Column, hot: list[Content], rng: random.Random, few: bool) -> None:
         assert column.draw is not None

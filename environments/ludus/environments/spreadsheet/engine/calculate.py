@@ -8,7 +8,7 @@ calculation may do a bounded amount of work; more raises `TooMuchWork`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ludus.environments.spreadsheet.engine.addresses import Area, Reference
@@ -242,6 +242,7 @@ class Calculation(Context):
     def _operation(self, node: Operation) -> Value:
         values = [self.evaluate(operand) for operand in node.operands]
         if not any(isinstance(value, Array) for value in values):
+            self._spend_on_texts(values)
             return _operate(node.operator, *values)  # type: ignore[arg-type]
         arrays = [value for value in values if isinstance(value, Array)]
         height, width = max(one.height for one in arrays), max(one.width for one in arrays)
@@ -250,12 +251,17 @@ class Calculation(Context):
         for row in range(height):
             line: list[Scalar] = []
             for column in range(width):
+                operands = [element(value, row, column) for value in values]
+                self._spend_on_texts(operands)
                 try:
-                    line.append(_operate(node.operator, *(element(value, row, column) for value in values)))
+                    line.append(_operate(node.operator, *operands))
                 except FormulaError as error:
                     line.append(error.error)
             rows.append(line)
         return Array(rows)
+
+    def _spend_on_texts(self, values: Sequence[Value]) -> None:
+        self.spend(sum(len(value) for value in values if isinstance(value, str)) // 64)
 
 
 def _operate(sign: str, *values: Scalar) -> Scalar:

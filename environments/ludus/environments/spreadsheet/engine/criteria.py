@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Final
 
 from ludus.environments.spreadsheet.engine.values import ErrorValue, FormulaError, Scalar, read_number
 
 Test = Callable[[Scalar], bool]
 _OPERATOR: Final = re.compile(r"<=|>=|<>|<|>|=")
+
+
+def effort(wanted: Scalar) -> int:
+    """Return the work of testing one value: wildcards take more than others."""
+    return 8 if isinstance(wanted, str) and any(sign in wanted for sign in "*?~") else 1
 
 
 def criterion(wanted: Scalar) -> Test:
@@ -86,8 +91,6 @@ def _order_test(operator: str, wanted: str) -> Test:
     return test
 
 
-_STAR: Final = object()
-_ANY: Final = object()
 _LONGEST_PATTERN: Final = 255
 _LONGEST_MATCHED: Final = 2_000
 """Texts that are longer match no wildcards, so that matching takes bounded time."""
@@ -100,32 +103,36 @@ def wildcards(wanted: str) -> Callable[[str], bool] | None:
         return None
     if len(wanted) > _LONGEST_PATTERN:
         raise FormulaError(ErrorValue.VALUE)
-    parts: list[object] = []
+    parts = [""]
     at = 0
     while at < len(wanted):
         sign = wanted[at]
         if sign == "~" and wanted[at + 1 : at + 2] in ("*", "?", "~"):
             at += 1
-            parts.append(wanted[at])
+            parts[-1] += re.escape(wanted[at])
+        elif sign == "*":
+            parts.append("")
         else:
-            parts.append(_STAR if sign == "*" else _ANY if sign == "?" else sign.casefold())
+            parts[-1] += "." if sign == "?" else re.escape(sign.casefold())
         at += 1
-    return lambda text: len(text) <= _LONGEST_MATCHED and _matches(parts, text.casefold())
+    return partial(
+        _matches, [re.compile(part, re.DOTALL) for part in parts], re.compile(f"(?:{parts[-1]})\\Z", re.DOTALL)
+    )
 
 
-def _matches(parts: list[object], text: str) -> bool:
-    """Match greedily: only the last `*` is ever tried again."""
-    part = at = 0
-    star, resumed = -1, 0
-    while at < len(text):
-        if part < len(parts) and parts[part] is _STAR:
-            star, resumed = part, at
-            part += 1
-        elif part < len(parts) and (parts[part] is _ANY or parts[part] == text[at]):
-            part, at = part + 1, at + 1
-        elif star >= 0:
-            resumed += 1
-            part, at = star + 1, resumed
-        else:
+def _matches(parts: Sequence[re.Pattern[str]], end: re.Pattern[str], text: str) -> bool:
+    """Find the parts between stars one after the other, each as far left as possible.
+
+    No part has anything that repeats, so that none takes longer than its length times that of the text.
+    """
+    folded = text.casefold()
+    if len(folded) > _LONGEST_MATCHED:
+        return False
+    if len(parts) == 1:
+        return parts[0].fullmatch(folded) is not None
+    found = parts[0].match(folded)
+    for part in parts[1:-1]:
+        if found is None:
             return False
-    return all(one is _STAR for one in parts[part:])
+        found = part.search(folded, found.end())
+    return found is not None and end.search(folded, found.end()) is not None

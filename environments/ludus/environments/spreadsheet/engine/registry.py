@@ -135,7 +135,9 @@ def text_at(context: Context, arguments: Arguments, at: int, default: str | None
     """Return an argument as a text."""
     if default is not None and is_missing(arguments, at):
         return default
-    return text(context.scalar(arguments[at]))
+    found = text(context.scalar(arguments[at]))
+    context.spend(len(found) // 64)
+    return found
 
 
 def array_of(value: Value) -> Array:

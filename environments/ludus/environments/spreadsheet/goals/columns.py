@@ -101,6 +101,7 @@ def rate(scene: Scene, variant: int) -> Goal:
 def share(scene: Scene, variant: int) -> Goal:
     """Give the share of the total."""
     t, role = scene.main, NUMBERS[variant]
+    scene.sometimes_zero("main", role)
 
     def values(data: Data) -> list[Scalar]:
         found = t.numbers(data, role)

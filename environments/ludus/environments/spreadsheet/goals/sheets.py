@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import Final
 
@@ -11,7 +11,7 @@ from ludus.environments.spreadsheet.engine.addresses import letters
 from ludus.environments.spreadsheet.engine.book import Content
 from ludus.environments.spreadsheet.engine.values import Scalar, to_serial
 from ludus.environments.spreadsheet.goals.goal import Cell, Goal, fill, kind, style_facts
-from ludus.environments.spreadsheet.scenes import Column, Data, Draw, Scene, Table
+from ludus.environments.spreadsheet.scenes import Column, Data, Draw, Rows, Scene, Table
 
 Step = tuple[str, str]
 """A header of a column to fill, and the formula of its first row."""
@@ -91,6 +91,7 @@ def loan(scene: Scene, variant: int) -> Goal:
     amounts[2] = (amounts[2][0], lambda rng, place: rng.randint(200, 600), "#,##0.00")
     used = amounts[:2] if payments else amounts
     given = _inputs(scene, sheet, used)
+    scene.sometimes(given.id, 1_000)  # repaid before the last month
     table = Table(
         "loan", sheet, len(used) + 3, 1, [Column("month", "Month", None)], [[n] for n in range(1, periods + 1)]
     )
@@ -163,6 +164,11 @@ def plan_and_actual(scene: Scene, variant: int) -> Goal:
             [words[0] if actual > plan else words[1] for plan, actual in pairs],
         ]
 
+    def is_edge(data: Mapping[str, Rows]) -> None:
+        """Plan nothing in a line, and reach another's plan exactly."""
+        data["plan"][0][1], data["plan"][1][2] = 0, data["plan"][1][1]
+
+    scene.edges.append(is_edge)
     scene.hot |= {("plan", "actual"): [600], ("plan", "plan"): [600]}
     return filled_sheet(
         scene, table, steps,
@@ -192,15 +198,26 @@ def account(scene: Scene, variant: int) -> Goal:
         steps.append(("Alert", 'IF(D5<0,"overdrawn","")'))
 
     def values(data: Data) -> list[list[Scalar]]:
-        balance, found = _number(data[given.id][0][1]), []
-        for row in data["account"]:
-            balance += _number(row[1] or 0) - _number(row[2] or 0)
-            found.append(balance)
+        balance, found = round(_number(data[given.id][0][1]) * 100), []
+        for row in data["account"]:  # in whole cents, so that 0 is 0
+            balance += round(_number(row[1] or 0) * 100) - round(_number(row[2] or 0) * 100)
+            found.append(balance / 100)
         columns: list[list[Scalar]] = [[*found]]
         if alert:
             columns.append(["overdrawn" if one < 0 else "" for one in found])
         return columns
 
+    def is_spent(data: Mapping[str, Rows]) -> None:
+        """Make the balance exactly 0 in a line, with whole numbers, whose sums are exact."""
+        lines = data["account"]
+        for row in lines:
+            row[1:] = [int(value) if isinstance(value, float) else value for value in row[1:]]
+        middle = len(lines) // 2
+        paid = sum(int(_number(row[1] or 0)) - int(_number(row[2] or 0)) for row in lines[:middle])
+        left = int(_number(data[given.id][0][1])) + paid
+        lines[middle][1:] = [max(-left, 0), max(left, 0)]
+
+    scene.edges.append(is_spent)
     note = ' Alert is "overdrawn" if the balance is below 0, and an empty text otherwise.' if alert else ""
     return filled_sheet(
         scene, table, steps,
@@ -225,11 +242,12 @@ def units(scene: Scene, variant: int) -> Goal:
     metric, other, factor, offset, text = _UNITS[variant % 6]
     rounds = variant >= 6
     scale = 0.001 if factor > 1000 else 10
-    draw: Draw = lambda rng, place: rng.randint(-300 if offset else 10, 9000) / scale  # noqa: E731
+    draw: Draw = lambda rng, place: rng.randint(-170 if offset else 10, 9000) / scale  # noqa: E731
     columns = [Column("name", "Sample", None), Column("value", metric, draw)]
     rows: list[list[Content]] = [[f"S{place:02d}", draw(scene.rng, 0)] for place in range(1, scene.rng.randint(9, 15))]
     table = Table("units", "Units", 1, 1, columns, rows)
     formula = "B2*9/5+32" if offset else f"B2/{factor!r}"
+    # No result is below 0, where halves that go up differ from those that ROUND rounds.
     integral = f"INT({formula}+0.5)" if rounds else formula
 
     def values(data: Data) -> list[list[Scalar]]:
@@ -285,6 +303,13 @@ def weighted_marks(scene: Scene, variant: int) -> Goal:
             columns.append(["yes" if one else "no" for one in ok])
         return columns
 
+    def is_edge(data: Mapping[str, Rows]) -> None:
+        """Pass barely: with a result of 50, and with a mark of 20."""
+        data[weights.id][0][:] = [1] * len(parts)
+        data["marks"][0][1:] = [50] * len(parts)
+        data["marks"][1][1:] = [20, *[100] * (len(parts) - 1)]
+
+    scene.edges.append(is_edge)
     scene.hot |= {("marks", part): [19, 20, 50] for part in parts}
     note = (
         ' Passed is "yes" if Result is at least 50 and no mark of the row is below 20, and "no" otherwise.'

@@ -19,7 +19,7 @@ from ludus.environments.spreadsheet.goals.columns import (
     plain,
 )
 from ludus.environments.spreadsheet.goals.goal import Cell, Goal, kind, style_facts, write
-from ludus.environments.spreadsheet.scenes import SUMMARY, Column, Data, Draw, Scene, Table
+from ludus.environments.spreadsheet.scenes import SUMMARY, Column, Data, Draw, Rows, Scene, Table
 
 MONTHS: Final = ("January", "February", "March", "April", "May", "June")
 
@@ -172,6 +172,7 @@ def count_by(scene: Scene, variant: int) -> Goal:
 def share_by(scene: Scene, variant: int) -> Goal:
     """Give the share of each category in the total."""
     t, role, category = scene.main, NUMBERS[variant % 2], CATEGORIES[variant // 2]
+    scene.sometimes_zero("main", role)
 
     def part(data: Data, item: str) -> float:
         total = sum(t.numbers(data, role))
@@ -263,6 +264,13 @@ def top_values(scene: Scene, variant: int) -> Goal:
     def value(data: Data, place: int) -> float:
         return sorted(t.numbers(data, role), reverse=not least)[place]
 
+    def is_shared(data: Mapping[str, Rows]) -> None:
+        """Give the last row the value that is the greatest or smallest already."""
+        at = t.index(role)
+        data["main"][-1][at] = data["main"][0][at] = value(data, 0)
+
+    scene.edges.append(is_shared)
+
     def first_key(data: Data) -> str:
         found = t.numbers(data, role)
         return t.texts(data, "key")[found.index(value(data, 0))]
@@ -312,6 +320,7 @@ def distinct(scene: Scene, variant: int) -> Goal:
 def weighted(scene: Scene, variant: int) -> Goal:
     """Average with weights, or add up products."""
     t = scene.main
+    scene.sometimes_zero("main", "count")
     products = f"SUMPRODUCT({t.far('count')},{t.far('money')})"
 
     def value(data: Data) -> float:
@@ -393,7 +402,7 @@ def record_card(scene: Scene, variant: int) -> Goal:
         1 + 4 * place,
         [(f"{t.header('key')} to show", lambda rng, place: rng.choice(keys), "General")],
     )
-    scene.hot[card.id, "value"] = [missing]
+    scene.sometimes(card.id, missing)
     cell = f"{INPUTS}!${card.letter('value')}${card.first}"
 
     def value(data: Data, role: str) -> Scalar:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from ludus.environments.spreadsheet.engine.criteria import criterion
+from ludus.environments.spreadsheet.engine.criteria import criterion, effort
 from ludus.environments.spreadsheet.engine.registry import (
     Arguments,
     Context,
     array_of,
+    element,
     function,
     is_missing,
     raised,
@@ -35,11 +36,38 @@ def _caught(context: Context, node: Node) -> Scalar:
 
 @function("IF", 2, 3)
 def _if(context: Context, arguments: Arguments) -> Value:
-    if truth(context.scalar(arguments[0])):
-        return 0.0 if is_missing(arguments, 1) else context.evaluate(arguments[1])
-    if len(arguments) == 2:
+    condition = context.evaluate(arguments[0])
+    if isinstance(condition, Array) and condition.height * condition.width > 1:
+        return _if_each(context, condition, arguments)
+    return _branch(context, arguments, truth(element(condition, 0, 0)))
+
+
+def _branch(context: Context, arguments: Arguments, holds: bool) -> Value:
+    if not holds and len(arguments) == 2:
         return False
-    return 0.0 if is_missing(arguments, 2) else context.evaluate(arguments[2])
+    at = 1 if holds else 2
+    return 0.0 if is_missing(arguments, at) else context.evaluate(arguments[at])
+
+
+def _if_each(context: Context, condition: Array, arguments: Arguments) -> Array:
+    """Return the values of the branches for each value of a condition."""
+    branches: dict[bool, Value] = {}
+    for holds in (False, True):
+        try:
+            branches[holds] = _branch(context, arguments, holds)
+        except FormulaError as error:
+            branches[holds] = error.error
+    context.spend(condition.height * condition.width)
+    rows: list[list[Scalar]] = []
+    for row, values in enumerate(condition.rows):
+        line: list[Scalar] = []
+        for column, value in enumerate(values):
+            try:
+                line.append(element(branches[truth(value)], row, column))
+            except FormulaError as error:
+                line.append(error.error)
+        rows.append(line)
+    return Array(rows)
 
 
 @function("IFS", 2, 60)
@@ -172,8 +200,9 @@ def _marks(context: Context, pairs: Arguments, like: Array | None = None) -> lis
         like = like or cells
         if (cells.height, cells.width) != (like.height, like.width):
             raise FormulaError(ErrorValue.VALUE)
-        context.spend(cells.height * cells.width)
-        test = criterion(None if pairs[at + 1] == Literal(None) else context.scalar(pairs[at + 1]))
+        wanted = None if pairs[at + 1] == Literal(None) else context.scalar(pairs[at + 1])
+        context.spend(cells.height * cells.width * effort(wanted))
+        test = criterion(wanted)
         found = [test(value) for value in cells.flat()]
         marks = found if marks is None else [one and other for one, other in zip(marks, found, strict=True)]
     return marks or []
@@ -191,10 +220,10 @@ def _chosen(context: Context, cells: Array, pairs: Arguments) -> list[float]:
 def _countif(context: Context, arguments: Arguments) -> Value:
     cells, wanted = _range(context, arguments[0]), context.evaluate(arguments[1])
     if not isinstance(wanted, Array):
-        context.spend(cells.height * cells.width)
+        context.spend(cells.height * cells.width * effort(wanted))
         test = criterion(wanted)
         return float(sum(map(test, cells.flat())))
-    context.spend(cells.height * cells.width * wanted.height * wanted.width)
+    context.spend(cells.height * cells.width * sum(map(effort, wanted.flat())))
     values = cells.flat()
     rows: Sequence[Sequence[Scalar]] = [[float(sum(map(criterion(one), values))) for one in row] for row in wanted.rows]
     return rows[0][0] if wanted.height == wanted.width == 1 else Array(rows)

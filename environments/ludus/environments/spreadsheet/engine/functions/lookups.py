@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ludus.environments.spreadsheet.engine.criteria import wildcards
+from ludus.environments.spreadsheet.engine.criteria import effort, wildcards
 from ludus.environments.spreadsheet.engine.registry import (
     Arguments,
     Context,
@@ -32,7 +32,7 @@ def _equal(wanted: Scalar, patterns: bool = True) -> Callable[[Scalar], bool]:
 
 
 def _exact(context: Context, wanted: Scalar, values: Sequence[Scalar], patterns: bool = True) -> int:
-    context.spend(len(values))
+    context.spend(len(values) * (effort(wanted) if patterns else 1))
     test = _equal(wanted, patterns)
     for place, value in enumerate(values):
         if test(value):

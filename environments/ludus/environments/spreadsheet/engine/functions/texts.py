@@ -154,6 +154,7 @@ def _texts(context: Context, arguments: Arguments) -> list[str]:
         array = array_of(context.evaluate(argument))
         context.spend(array.height * array.width)
         found += [text(raised(value)) for value in array.flat()]
+    context.spend(sum(map(len, found)) // 64)
     return found
 
 
