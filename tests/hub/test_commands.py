@@ -259,7 +259,7 @@ def test_a_lock_installs_the_same_bytes_later(user: User, plain_hub: HubProcess,
 
 @slow
 def test_a_lock_file_that_is_wrong_is_refused(user: User, python: Path) -> None:
-    assert "--lock" in user.ludus("install", "--locked", code=3)
+    assert "`ludus lock OWNER/NAME` writes one" in user.ludus("install", "--locked", code=3)
     good = {
         "id": "alice/coin", "version": "1.0.0", "distribution": "alice-coin", "url": "https://h/a.whl",
         "sha256": "0" * 64, "key": None,

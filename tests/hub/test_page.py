@@ -30,12 +30,12 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, HubProcess]:
 
 def typed(folder: Path, hub: HubProcess, command: str) -> subprocess.CompletedProcess[str]:
     """Run a command of the page; programs install into the folder's environment, without dependencies."""
-    words = shlex.split(command.replace("http://127.0.0.1:8400", hub.url).replace("$TOKEN", "none"))
+    words = shlex.split(command.replace("http://127.0.0.1:8400", hub.url).replace("$TOKEN", "none"), comments=True)
     python = str(folder / "v" / "bin" / "python")
     match words[0]:
         case "ludus":
             words = [sys.executable, "-m", "ludus.cli", *words[1:]]
-            if words[3] == "install":
+            if words[3] in ("install", "lock"):
                 words += ["--no-deps", "--python", python]
             if words[3] == "publish":
                 words += ["--no-isolation", "--validate-option=-n2"]
