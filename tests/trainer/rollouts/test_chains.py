@@ -10,7 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from types import SimpleNamespace
+from typing import Any, Literal, cast
 
 import pytest
 from kept_world import Errand, Ledger, Shop
@@ -23,9 +24,10 @@ from ludus.protocol.errors import WorldNotFound
 from ludus.rendering import Renderer
 from ludus.server import ServerLimits, Split, tool
 from ludus.trainer.chains import keeper as keeping
-from ludus.trainer.chains.player import Origin
+from ludus.trainer.chains.player import Origin, play_chain
 from ludus.trainer.chains.returns import other_rewards
 from ludus.trainer.config import ChainsConfig, TrainConfig
+from ludus.trainer.engines.clock import PlayClock
 from ludus.trainer.errors import ConfigError, RolloutError
 from ludus.trainer.evaluation import evaluate, evaluation_metrics
 from ludus.trainer.learning.batch import make_batch
@@ -404,6 +406,34 @@ async def test_a_chain_that_keeps_others_waiting_ends_with_the_task_that_it_play
     assert metrics["chains/shop/cut"] == 0.25
     assert group.least_scored == 4
     assert await left(server.url) == []
+
+
+@pytest.mark.parametrize(("turns", "counted"), [(0, 1), (1, 2)])
+async def test_a_task_in_which_the_policy_had_no_turn_before_the_time_was_up_is_left_out(
+    turns: int, counted: int
+) -> None:
+    sample, trajectory = cast(Any, object()), cast(Any, object())
+    deleted: list[str] = []
+
+    async def branch() -> str:
+        return "branch"
+
+    async def delete(world: str) -> None:
+        deleted.append(world)
+
+    async def play(position: int, world: str, part: stragglers.EpisodeEnd) -> Rollout:
+        if position == 0:
+            return Rollout(COMPLETED, (sample,), 1.0, (1.0,), trajectory, 0)
+        end.now()
+        return Rollout(TRUNCATED, (sample,) * turns, 0.0, (0.0,), trajectory, 0)
+
+    end = stragglers.EpisodeEnd(PlayClock())
+    environment = SimpleNamespace(keeper=SimpleNamespace(delete=delete))
+    draw: Any = SimpleNamespace(chain=3, at=lambda position: position, environment=environment)
+    origin: Any = SimpleNamespace(branch=branch)
+    chain = await play_chain(draw, origin, 0, 0, end, cast(Any, play))
+    assert [one.chain.position for one in chain if one.chain] == list(range(counted))
+    assert deleted == ["branch"]
 
 
 async def test_a_limit_of_turns_leaves_the_world_as_it_was_and_the_chain_goes_on(

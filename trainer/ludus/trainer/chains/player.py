@@ -110,7 +110,8 @@ async def play_chain(
 ) -> tuple[Rollout, ...]:
     """Play the tasks of a chain in a branch of its origin, and return their rollouts in order.
 
-    If one has failed, all of them have. A chain whose time is up ends with the task that it plays then.
+    If one has failed, all of them have. A chain whose time is up ends with the task that it plays then, or with the one
+    before if the policy has had no turn in it.
 
     Args:
         draw: the chain, as its first task.
@@ -131,6 +132,8 @@ async def play_chain(
     try:
         for position in range(draw.chain):
             one = await play(draw.at(position), world, end.part())
+            if played and end.over and one.status is RolloutStatus.TRUNCATED and not one.samples:
+                break  # the time was up before the policy had a turn: its siblings are not compared with that
             played.append(replace(one, chain=ChainPlace(sample, position, draw.chain)))
             if one.status is RolloutStatus.FAILED or end.over:
                 break
