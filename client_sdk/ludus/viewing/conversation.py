@@ -23,6 +23,22 @@ class Entry:
     step: StepRecord | None = None
     """For an output, the step that it belongs to."""
 
+    @property
+    def title(self) -> str:
+        """Who wrote it, for a page."""
+        return {"call": "call", "output": f"answer of {self.who}"}.get(self.kind, self.who)
+
+    @property
+    def style(self) -> str:
+        """A class of the style sheets."""
+        kinds = {"call": "call", "output": "tool"}
+        return kinds.get(self.kind, "assistant" if self.who == "assistant" else "other")
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Its texts and images as a page shows them: a call is one text, with the tool and the arguments."""
+        return (f"{self.who}({''.join(self.parts)})",) if self.kind == "call" else self.parts
+
 
 class Image(str):
     """The address of an image in `Entry.parts`."""

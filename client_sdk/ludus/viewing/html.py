@@ -102,17 +102,6 @@ def _conversation(trajectory: Trajectory) -> Iterator[str]:
         if entry.kind == "turn":
             yield f'<p class="turn">turn {entry.who}</p>'
             continue
-        who = {"call": "call", "output": f"answer of {entry.who}"}.get(entry.kind, entry.who)
-        style = {"call": "call", "output": "tool"}.get(entry.kind, "assistant" if who == "assistant" else "other")
-        if entry.kind == "call":
-            shown = page.text_block(f"{entry.who}({''.join(entry.parts)})")
-        else:
-            shown = "".join(page.image(p) if isinstance(p, Image) else page.text_block(p) for p in entry.parts)
-        chips = ""
-        if entry.step is not None:
-            step = entry.step
-            unscored = step.reward is not None and step.reward.value is None
-            chips += page.reward_chip(step.reward.value if step.reward else None, "reward ")
-            chips += page.chip("unscored", "bad") if unscored else ""
-            chips += page.chip(step.error or "", "bad") + page.chip(f"noise: {step.noise}" if step.noise else "")
-        yield f'<div class="said {style}"><div class="who">{page.escape(who)}{chips}</div>{shown}</div>'
+        shown = "".join(page.image(p) if isinstance(p, Image) else page.text_block(p) for p in entry.shown)
+        who = f"{page.escape(entry.title)}{page.step_chips(entry.step)}"
+        yield f'<div class="said {entry.style}"><div class="who">{who}</div>{shown}</div>'

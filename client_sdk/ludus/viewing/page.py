@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ludus.protocol.text import printable
+from ludus.protocol.trajectory import StepRecord
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """The page's own content security policy: nothing in it may run or be fetched."""
@@ -71,6 +72,19 @@ def reward_chip(value: float | None, label: str = "") -> str:
     """Return a reward in a frame, green above 0 and red below; nothing if there is none."""
     tone = "" if not value else "good" if value > 0 else "bad"
     return chip(f"{label}{value:zg}", tone) if value is not None else ""
+
+
+def step_chips(step: StepRecord | None) -> str:
+    """Return what is to be known about a step: its reward or that it has none, its error, its noise."""
+    if step is None:
+        return ""
+    unscored = step.reward is not None and step.reward.value is None
+    return (
+        reward_chip(step.reward.value if step.reward else None, "reward ")
+        + (chip("unscored", "bad") if unscored else "")
+        + chip(step.error or "", "bad")
+        + chip(f"noise: {step.noise}" if step.noise else "")
+    )
 
 
 def shorten(text: str) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 from markupsafe import Markup
 
 from ludus.protocol.errors import NotFound
-from ludus.protocol.trajectory import StepRecord, Trajectory
+from ludus.protocol.trajectory import Trajectory
 from ludus.viewing import page
 from ludus.viewing.conversation import Entry, Image, components, entries
 
@@ -130,28 +130,15 @@ def _images(trajectory: Trajectory) -> Iterator[str]:
 
 
 def _shown(entry: Entry, first_image: int) -> ShownEntry:
-    who = {"call": "call", "output": f"answer of {entry.who[:80]}"}.get(entry.kind, entry.who[:80])
-    style = {"call": "call", "output": "tool"}.get(entry.kind, "assistant" if who == "assistant" else "other")
-    texts = [str(part) for part in entry.parts if not isinstance(part, Image)]
-    if entry.kind == "call":
-        texts = [f"{entry.who}({''.join(texts)})"]
+    texts = [str(part) for part in entry.shown if not isinstance(part, Image)]
     count = sum(isinstance(part, Image) for part in entry.parts)
     step = entry.step
     return ShownEntry(
-        who, style, tuple(text_html(text) for text in texts), tuple(range(first_image, first_image + count)),
-        _chips(step) if step is not None else Markup(""),
+        entry.title[:90], entry.style, tuple(text_html(text) for text in texts),
+        tuple(range(first_image, first_image + count)),
+        Markup(page.step_chips(step)),  # which escapes what it gets
         tuple(components(step.reward)[:20]) if step is not None else (), step.step if step is not None else None,
     )  # fmt: skip
-
-
-def _chips(step: StepRecord) -> Markup:
-    unscored = step.reward is not None and step.reward.value is None
-    return Markup(  # the functions of `ludus.viewing.page` escape what they get
-        page.reward_chip(step.reward.value if step.reward else None, "reward ")
-        + (page.chip("unscored", "bad") if unscored else "")
-        + page.chip(step.error or "", "bad")
-        + page.chip(f"noise: {step.noise}" if step.noise else "")
-    )
 
 
 def text_html(text: str) -> Markup:
