@@ -1,6 +1,6 @@
 """How much do small models learn after a warm-up, on tasks that they have not seen?
 
-    python benchmarks/learning.py [--only arithmetic,connect_four,sql] [--seed 0] [--folder runs/learning] [--write]
+    python benchmarks/learning.py [--only arithmetic,connect_four,sql] [--seed 0] [--folder FOLDER] [--read] [--write]
 
 Each run is `ludus train` with a configuration of examples/, on held-out validation tasks with three baselines: random
 calls, the model before any training (its weights are random for the tiny model), and the model after the warm-up.
@@ -8,7 +8,8 @@ The tiny model learns `arithmetic-easy`, and `connect_four-easy` by self-play, w
 never trained against count by themselves. SmolLM2-135M-Instruct (the peer `smollm2`) learns `sql-easy`.
 
 A run that was interrupted goes on where it was saved; one that has ended is only read again, so delete its folder to
-repeat it. Minutes count from the first evaluation to the last. `--write` puts the rows into benchmarks/LEARNING.md, and
+repeat it. What counts is the last evaluation within ten minutes of the first one. `--read` plays nothing and reads the
+runs that are in the folder, also unfinished ones. `--write` puts the rows into benchmarks/LEARNING.md, and
 keeps the rows of the other runs there. Other options are passed to `ludus train`.
 """
 
@@ -97,9 +98,9 @@ def evaluations(run: Path, label: str) -> list[dict[str, Any]]:
     return [line for line in lines if f"evaluation/{label}/mean" in line]
 
 
-def measure(name: str, folder: Path, seed: int, more: list[str]) -> dict[str, Any]:
-    """Measure one subject and return its figures."""
-    subject, own = SUBJECTS[name], folder / f"{name}-{seed}"
+def play(name: str, own: Path, seed: int, more: list[str]) -> None:
+    """Run one subject: its demonstrations, random calls, the model before any training, and the training."""
+    subject = SUBJECTS[name]
     own.mkdir(parents=True, exist_ok=True)
     demos, run, untrained = own / "demos.jsonl", own / "run", own / "untrained"
     if not demos.exists():
@@ -109,16 +110,27 @@ def measure(name: str, folder: Path, seed: int, more: list[str]) -> dict[str, An
         part.replace(demos)
     with serving(subject.serve) as url:
         by_chance = asyncio.run(random_reward(url, subject.environment, 50))
+        facts = {"random": by_chance, "machine": machine(more), "cores": os.cpu_count()}
+        (own / "facts.json").write_text(json.dumps(facts), encoding="utf-8")
         if not (untrained / "model").exists():
             train(subject, url, untrained, demos, seed, [*more, "--sft=none", "--steps=0"])
         train(subject, url, run, demos, seed, more)
+    facts["load"] = os.getloadavg()[1]
+    (own / "facts.json").write_text(json.dumps(facts), encoding="utf-8")
+
+
+def measure(name: str, own: Path, seed: int) -> dict[str, Any]:
+    """Return the figures of one subject's run."""
+    subject = SUBJECTS[name]
     label = subject.environment
-    first, last = (evaluations(run, label)[place] for place in (0, -1))
+    found = evaluations(own / "run", label)
+    first = found[0]
+    last = [line for line in found if line["time"] - first["time"] <= 60 * MINUTES][-1]
+    untrained = evaluations(own / "untrained", label)[-1][f"evaluation/{label}/mean"]
     return {
-        "seed": seed, "random": by_chance, "untrained": evaluations(untrained, label)[-1][f"evaluation/{label}/mean"],
+        **json.loads((own / "facts.json").read_text(encoding="utf-8")), "seed": seed, "untrained": untrained,
         "before": figures(first, label, subject), "after": figures(last, label, subject), "steps": last["step"],
         "minutes": (last["time"] - first["time"]) / 60,
-        "load": os.getloadavg()[1], "cores": os.cpu_count(), "machine": machine(more),
         "date": time.strftime("%Y-%m-%d", time.gmtime(last["time"])),
     }  # fmt: skip
 
@@ -150,11 +162,12 @@ def row(name: str, found: dict[str, Any]) -> str:
     against = "; ".join(
         f"{opponent} {before['won'].get(opponent, 0):.0%} → {won:.0%}" for opponent, won in sorted(after["won"].items())
     )
+    load = f"{found['load']:.0f}" if "load" in found else "not measured"
     where = f"`{name}`, {found['machine']}, seed {found['seed']}, {found['date']}"
     return (
         f"| {where} | {found['random']:.1%} | {found['untrained']:.1%} | {' | '.join(means)} | {against or '–'} | "
         f"{100 * gain:+.1f} | {found['steps']} | {found['minutes']:.1f} | "
-        f"{found['load']:.0f} on {found['cores']} cores | {met} |"
+        f"{load} on {found['cores']} cores | {met} |"
     )
 
 
@@ -186,11 +199,15 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(SUBJECTS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "learning")
+    parser.add_argument("--read", action="store_true")
     parser.add_argument("--write", action="store_true")
     options, more = parser.parse_known_args()
     found: dict[str, dict[str, Any]] = {}
     for name in options.only.split(","):
-        found[name] = measure(name, options.folder.resolve(), options.seed, more)
+        own = options.folder.resolve() / f"{name}-{options.seed}"
+        if not options.read:
+            play(name, own, options.seed, more)
+        found[name] = measure(name, own, options.seed)
         print(row(name, found[name]), flush=True)
     if options.write:
         write([row(name, one) for name, one in found.items()])
