@@ -172,7 +172,7 @@ async def test_settings_that_contradict_each_other_are_refused_with_a_sentence(t
         ("--workers", "0"): "workers",
         ("--workers", "2", "--split", "train"): "--split works only with --stdio",
         ("--worker", "Not An Id"): "--worker",
-        ("--workers", "2", "--journal", "one.db"): "is the journal of a server without workers",
+        ("--workers", "2", "--journal", "one.db"): "has the journal of a server without workers",
         ("--workers", "2", "--journal", "."): "is a folder",
         ("--journal", "many.db"): "--workers 3",
         ("--workers", "2", "--host", "0.0.0.0"): "refusing to listen",
