@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -131,3 +136,27 @@ def test_an_environment_that_cannot_be_served_says_why(tmp_path: Path) -> None:
         serving(f"{tmp_path}/gone.py:Gone"),
     ):
         pass
+
+
+SERVE = """
+from ludus.trainer.quickstart import serving
+with serving("arithmetic") as url:
+    print(url, flush=True)
+    input()
+"""
+
+
+def test_a_server_ends_when_the_run_that_started_it_is_killed() -> None:
+    run = subprocess.Popen([sys.executable, "-c", SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert run.stdin is not None
+    assert run.stdout is not None
+    with run, run.stdin, run.stdout:
+        place = urlsplit(run.stdout.readline())
+        address = (str(place.hostname), int(place.port or 0))
+        socket.create_connection(address, 30).close()
+        run.kill()
+        run.wait(30)
+        deadline = time.monotonic() + 30
+        with pytest.raises((ConnectionRefusedError, ConnectionResetError)):  # noqa: PT012 - until the server is gone
+            while time.monotonic() < deadline:
+                socket.create_connection(address, 30).close()

@@ -11,18 +11,14 @@ import contextlib
 import itertools
 import json
 import re
-import signal
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from ludus.client.trajectory_files import read_trajectories
-from ludus.protocol.errors import ParseError
+from ludus.integrations.local_server import LocalServer
+from ludus.protocol.errors import AuthoringError, InfrastructureFailed, ParseError
 from ludus.protocol.trajectory import Trajectory, latest
 from ludus.rendering import Renderer
 from ludus.trainer.config import TinyConfig, TrainConfig
@@ -31,8 +27,6 @@ from ludus.trainer.settings import read_config
 
 LEARNED_FROM: Final = 200
 """The number of episodes whose text the tokenizer learns."""
-SERVER_SECONDS: Final = 120
-"""The maximum time for a server to become ready."""
 PRESET: Final = (
     "--steps=40", "--device=cpu",
     "--sft.steps=50", "--sft.batch=32", "--sft.learning_rate=2e-3",
@@ -177,28 +171,16 @@ def _round_up(value: int, unit: int) -> int:
 
 @contextlib.contextmanager
 def serving(*targets: str) -> Iterator[str]:
-    """Run `ludus serve` on a free port and yield its address; the server ends when the block is left.
+    """Run `ludus serve` on a free port and yield its address; the server ends with the block or with this process.
 
     Raises:
-        ConfigError: the server did not start; the message has the end of its log.
+        ConfigError: the server did not start; the message is its own.
     """
-    with tempfile.NamedTemporaryFile("w+", suffix=".log") as log:
-        command = [str(Path(sys.executable).with_name("ludus")), "serve", *targets, "--port", "0"]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            yield _address(process, Path(log.name), " ".join(targets))
-        finally:
-            process.send_signal(signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=30)
-            process.kill()
-            process.wait()
-
-
-def _address(process: subprocess.Popen[bytes], log: Path, targets: str) -> str:
-    deadline = time.monotonic() + SERVER_SECONDS
-    while process.poll() is None and time.monotonic() < deadline:
-        if found := re.search(r"http://[\d.]+:\d+", log.read_text(encoding="utf-8")):
-            return found.group()
-        time.sleep(0.05)
-    raise ConfigError(f"`ludus serve {targets}` did not start:\n{log.read_text(encoding='utf-8')[-3000:].strip()}")
+    try:
+        server = LocalServer(targets)
+    except (AuthoringError, InfrastructureFailed) as error:
+        raise ConfigError(f"`ludus serve {' '.join(targets)}` did not start: {error.message}") from None
+    try:
+        yield server.url
+    finally:
+        server.close()
