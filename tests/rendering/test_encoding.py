@@ -1,6 +1,7 @@
 """Ids from the library behind a tokenizer are those of the tokenizer, whatever others do with it."""
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -8,12 +9,25 @@ import pytest
 from chat_models import chatml, llama2, llama3
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken
 
 from ludus.rendering.encoding import text_encoder
+from ludus.trainer.tiny import make_tokenizer
 
-MODELS: dict[str, Callable[[], Any]] = {"chatml": chatml, "llama3": llama3, "llama2": llama2}
+BOARD = "\n".join(["1 2 3", ". X .", "O X O", "X O X"])
+
+
+@functools.cache
+def tiny() -> Any:
+    """One that encodes every line by itself."""
+    return make_tokenizer([BOARD, "It is your move.\nX dropped into column 1.\n"] * 3, 400)
+
+
+MODELS: dict[str, Callable[[], Any]] = {"chatml": chatml, "llama3": llama3, "llama2": llama2, "tiny": tiny}
 TOKENIZERS: dict[str, Any] = {name: make() for name, make in MODELS.items()}
-pieces = st.sampled_from(["<|im_end|>", "</s>", "<|eot_id|>", " ", "\n", "word", "é", "😀", "\ufdd0", "12", "\t"])
+pieces = st.sampled_from(
+    ["<|im_end|>", "</s>", "<|eot_id|>", " ", "\n", "word", "é", "😀", "\ufdd0", "12", "\t", ". ", "X"]
+)
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
@@ -55,3 +69,40 @@ def test_a_tokenizer_that_encodes_differently_from_its_library_is_asked_itself()
     own = tokenizer.encode
     tokenizer.encode = lambda text, **options: [*own(text, **options), 7]
     assert text_encoder(tokenizer)("word")[-1] == 7
+
+
+class Counted:
+    """A tokenizer whose library counts the characters that it encodes."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer, self.characters = tokenizer, 0
+        self.backend_tokenizer = self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tokenizer if name == "encode" else self.tokenizer.backend_tokenizer, name)
+
+    def encode_batch_fast(self, texts: list[str], **options: Any) -> Any:
+        self.characters += sum(map(len, texts))
+        return self.tokenizer.backend_tokenizer.encode_batch_fast(texts, **options)
+
+
+@pytest.mark.parametrize(("make", "again"), [(tiny, 0), (chatml, len(BOARD)), (llama2, len(BOARD))])
+def test_a_line_is_encoded_once_where_the_tokenizer_encodes_lines_by_themselves(
+    make: Callable[[], Any], again: int
+) -> None:
+    tokenizer = Counted(make())
+    encode = text_encoder(tokenizer)
+    ids = encode(BOARD)
+    tokenizer.characters = 0
+    assert encode(BOARD) == ids == make().encode(BOARD, add_special_tokens=False)
+    assert tokenizer.characters == again
+
+
+def test_an_added_token_that_reaches_over_a_line_break_is_found() -> None:
+    tokenizer = copy.deepcopy(tiny())
+    tokenizer.add_tokens([AddedToken("\n\n", normalized=False)])
+    assert text_encoder(tokenizer)("a\n\nb") == tokenizer.encode("a\n\nb", add_special_tokens=False)
+    stripping = copy.deepcopy(tiny())
+    stripping.add_tokens([AddedToken("<gap>", rstrip=True, normalized=False)])
+    text = "a<gap>\n\n b"
+    assert text_encoder(stripping)(text) == stripping.encode(text, add_special_tokens=False)

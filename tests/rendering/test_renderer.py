@@ -277,19 +277,3 @@ def _split(ids: list[int], stop: int) -> tuple[list[int], list[int]]:
 
 def _marks(tokenizer: Any) -> set[int]:
     return set(tokenizer.convert_tokens_to_ids(["<tool_call>", "</tool_call>"]))
-
-
-@pytest.mark.parametrize("template", [HERMES, QWEN3])
-def test_a_continued_conversation_has_the_text_that_the_whole_one_has(template: str) -> None:
-    renderer = Renderer(chatml(template))
-    for thought in ("", "<think>\nHm.\n</think>\n\n"):
-        for _ in range(3):  # once to learn the shape, then by its end alone where the template allows that
-            messages = renderer.messages([text_message("system", "Be brief."), text_message("user", "Add.")])
-            text = renderer.text(messages, [ADD])
-            for number in range(4):
-                turn = {"role": "assistant", "content": f"{thought}Turn {number}."}
-                kind = "user" if number % 2 else "tool"
-                new = [turn, {"role": kind, "content": f"Answer {number}.", "tool_call_id": "c", "name": "add"}]
-                messages = [*messages, *new]
-                text = renderer.continued(text, messages, 2, [ADD])
-                assert text == renderer.text(messages, [ADD])

@@ -44,7 +44,7 @@ from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, parse_arguments, text_message
 from ludus.protocol.trajectory import Stop
-from ludus.rendering import ChatMessage, ParsedTurn, Renderer, RenderingError
+from ludus.rendering import ChatMessage, ParsedTurn, Rendered, Renderer, RenderingError
 from ludus.rendering.samples import Generation, Sample, SampleRecorder, Sampling
 
 TimeLimit = Callable[[float | None], AbstractAsyncContextManager[asyncio.Timeout]]
@@ -106,8 +106,8 @@ class _Place:
     tools: tuple[ToolSpec, ...]
     keys: list[Key]
     messages: list[ChatMessage]
-    text: str
-    """The text of the prompt that the turn answered."""
+    prompt: Rendered
+    """The prompt that the turn answered."""
     sample: int
     end: int
     """The number of the sample's ids up to the end of the turn."""
@@ -121,7 +121,7 @@ class _Place:
 @dataclass(slots=True)
 class _Prompt:
     ids: list[int]
-    text: str
+    rendered: Rendered
     messages: list[ChatMessage]
     place: _Place | None
     """Where the call continues a sample; None if it begins a new one."""
@@ -287,8 +287,8 @@ class EpisodeSession:
         end = len(prompt.ids) + len(generation.ids)
         key = assistant_key(entry)
         new = _Place(
-            request.tools, [*keys, key], [*prompt.messages, *self.renderer.messages([turn])], prompt.text, sample, end,
-            turn, cache,
+            request.tools, [*keys, key], [*prompt.messages, *self.renderer.messages([turn])], prompt.rendered, sample,
+            end, turn, cache,
         )  # fmt: skip
         self._places[_digests(request.tools, new.keys)[-1]] = new
         self._turns[key] = turn
@@ -340,16 +340,16 @@ class EpisodeSession:
             known = len(place.keys) if place is not None else 0
             if place is None:
                 messages = self._messages(request.entries, 0)
-                text = self.renderer.text(messages, request.tools)
+                rendered = self.renderer.rendered(messages, request.tools)
             else:
                 new = self._messages(request.entries, known)
                 messages = [*place.messages, *new]
-                text = self.renderer.continued(place.text, messages, len(new) + 1, request.tools)
+                rendered = self.renderer.continued(place.prompt, messages, len(new) + 1, request.tools)
                 seen = self._samples[place.sample].ids[: place.end]
-                ids = self.renderer.extend(place.text, place.messages[-1], text, seen)
+                ids = self.renderer.extend(place.prompt.text, place.messages[-1], rendered.text, seen)
                 if ids is not None:
-                    return _Prompt(ids, text, messages, None if place.continued else place, known)
-            return _Prompt(self.renderer.encode(text), text, messages, None, known)
+                    return _Prompt(ids, rendered, messages, None if place.continued else place, known)
+            return _Prompt(self.renderer.encode(rendered.text), rendered, messages, None, known)
         except RenderingError as error:
             raise Refusal("invalid", str(error), param="messages") from error
 

@@ -12,7 +12,7 @@ from ludus.gateway.engine import PolicyEngine
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import text_message
 from ludus.protocol.trajectory import Usage
-from ludus.rendering import ChatMessage, ParsedTurn, Renderer
+from ludus.rendering import ChatMessage, ParsedTurn, Rendered, Renderer
 from ludus.rendering.samples import Sample, SampleRecorder, Sampling
 
 SUMMARY_REQUEST: Final = (
@@ -45,7 +45,7 @@ class TokenLimits(Protocol):
 class _Prompt:
     """A prompt as the template writes it, and its ids."""
 
-    text: str
+    rendered: Rendered
     ids: list[int]
     exact: bool
     """Whether sampled turns in it have the ids with which they were sampled, at the `start` of each exchange."""
@@ -95,7 +95,10 @@ class TokenPolicy:
     _task: list[ChatMessage] = field(default_factory=list[ChatMessage])
     _summary: list[ChatMessage] = field(default_factory=list[ChatMessage])
     _past: list[_Exchange] = field(default_factory=list[_Exchange])
-    _text: str = ""
+    _seen_text: str = ""
+    """The text of the newest prompt that the engine got."""
+    _before: Rendered | None = None
+    """The conversation before the newest exchange, as it was rendered; None if earlier exchanges were dropped since."""
     _record: SampleRecorder = field(default_factory=SampleRecorder)
 
     def __post_init__(self) -> None:
@@ -134,6 +137,7 @@ class TokenPolicy:
             return Turn((), usage=self._usage, stopped="context_limit")
         self.parse_errors += turn.error is not None
         self._past.append(_Exchange(turn, self.renderer.messages([turn]), len(prompt.ids)))
+        self._before = prompt.rendered
         return Turn(turn.items, usage=self._usage)
 
     def branch(self, place: str) -> TokenPolicy:
@@ -189,7 +193,7 @@ class TokenPolicy:
         request, past = self.renderer.messages([_REQUEST]), self._past
         asked = self._next(tools, request)
         while len(asked.ids) + self.config.max_tokens > self._context and len(self._past) > 1:
-            self._past = self._past[-(len(self._past) // 2) :]
+            self._keep_newest(len(self._past) // 2)
             asked = self._next(tools, request)
         if (room := self._context - len(asked.ids)) > 0:
             summary = await self._sample(asked, min(room, self.config.max_tokens))
@@ -199,7 +203,7 @@ class TokenPolicy:
 
     def _newest(self, count: int, prompt: _Prompt, tools: Sequence[ToolSpec]) -> _Prompt:
         """Return the prompt with only the newest exchanges, which keep their sampled ids if the prompt is exact."""
-        self._past = self._past[-count:]
+        self._keep_newest(count)
         shortened = self._next(tools)
         first = self._past[0].start
         if first is None or not prompt.exact:
@@ -207,18 +211,27 @@ class TokenPolicy:
         head = self.renderer.encode(self.renderer.text(self._task_messages(), tools))
         for exchange in self._past:
             exchange.start = (exchange.start or first) - first + len(head)
-        return _Prompt(shortened.text, head + prompt.ids[first:], exact=True)
+        return _Prompt(shortened.rendered, head + prompt.ids[first:], exact=True)
+
+    def _keep_newest(self, count: int) -> None:
+        self._past = self._past[-count:]
+        self._before = None
 
     def _next(self, tools: Sequence[ToolSpec], request: Sequence[ChatMessage] = ()) -> _Prompt:
         """Return the ids that the engine has seen plus the new ones; encode all again if the template rewrote text."""
         past = [message for exchange in self._past for message in exchange.messages]
-        text = self.renderer.text([*self._task_messages(), *past, *request], tools)
+        messages = [*self._task_messages(), *past, *request]
+        if self._before is None:
+            rendered = self.renderer.rendered(messages, tools)
+        else:
+            new = len(self._past[-1].messages) + len(request)
+            rendered = self.renderer.continued(self._before, messages, new, tools)
         if self._past:
             turn = self._past[-1].messages[0]
-            ids = self.renderer.extend(self._text, turn, text, self._record.ids)
+            ids = self.renderer.extend(self._seen_text, turn, rendered.text, self._record.ids)
             if ids is not None:
-                return _Prompt(text, ids, exact=True)
-        return _Prompt(text, self.renderer.encode(text), exact=False)
+                return _Prompt(rendered, ids, exact=True)
+        return _Prompt(rendered, self.renderer.encode(rendered.text), exact=False)
 
     def _task_messages(self) -> list[ChatMessage]:
         """Return the task and the summary, joined into the task's last message if that is the user's, because roles
@@ -235,7 +248,7 @@ class TokenPolicy:
         self._requests += 1
         generation = await self.engine.generate(prompt.ids, sampling, seed=seed, session=self.session)
         self._record.add(prompt.ids, generation, self._turn)
-        self._text = prompt.text
+        self._seen_text = prompt.rendered.text
         self._usage += Usage(requests=1, input_tokens=len(prompt.ids), output_tokens=len(generation.ids))
         return self.renderer.parse(generation.ids)
 

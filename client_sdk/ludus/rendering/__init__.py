@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ludus.protocol.tool_calls import AnyCall, TextFormatName
 from ludus.rendering.errors import RenderingError
-from ludus.rendering.renderer import ChatMessage, ParsedTurn, Renderer
+from ludus.rendering.renderer import ParsedTurn, Renderer
+from ludus.rendering.template import ChatMessage, Rendered
 
-__all__ = ["AnyCall", "ChatMessage", "ParsedTurn", "Renderer", "RenderingError", "TextFormatName"]
+__all__ = ["AnyCall", "ChatMessage", "ParsedTurn", "Rendered", "Renderer", "RenderingError", "TextFormatName"]

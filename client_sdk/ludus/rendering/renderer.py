@@ -25,8 +25,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from jinja2 import TemplateError
-
 from ludus.protocol.actions import Call
 from ludus.protocol.content import Message, text_of
 from ludus.protocol.episodes import ToolSpec
@@ -43,19 +41,14 @@ from ludus.protocol.tool_calls import (
 )
 from ludus.rendering.encoding import text_encoder
 from ludus.rendering.errors import RenderingError
+from ludus.rendering.template import NO_TOOLS, PROBE, ChatMessage, Rendered, Template
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-ChatMessage = dict[str, Any]
-"""A message for chat templates: `role`, `content`, and in a tool's message `tool_call_id` and `name`."""
-
 _BREAK: Final = "\ufdd0"
 """A noncharacter inserted into control tokens that occur in text from outside. Text is split there before encoding."""
 _CACHED: Final = 1_000
-_SHAPES: Final = 20_000
-_NO_TOOLS: Final[list[ChatMessage]] = []
-_PROBE: Final[ChatMessage] = {"role": "user", "content": "probe"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +101,7 @@ class Renderer:
         self._name = str(tokenizer.name_or_path or type(tokenizer).__name__)
         if not isinstance(template, str):
             raise RenderingError(f"{self._name} has no chat template, or several: give one as chat_template")
-        self._template = template
-        self._options = dict(options or {})
+        self._template = Template(tokenizer, template, options or {}, self._name)
         name = detect_format(template) if tool_calls == "auto" else tool_calls
         self._format = TEXT_FORMATS[name] if name else None
         added = tokenizer.added_tokens_decoder.values()
@@ -120,10 +112,10 @@ class Renderer:
         }
         self._controls = {False: _any_of(used), True: _any_of(used - own)}
         self._definitions: dict[str, list[ChatMessage]] = {}
-        self._rendered: dict[Any, str] = {}
-        self._local: dict[Any, bool] = {}
-        """By shape, whether the end of a conversation can be rendered alone; see `continued`."""
-        self._last: tuple[Sequence[ToolSpec], list[ChatMessage]] = ((), [])
+        self._words: dict[Any, str | None] = {}
+        """Turns with calls as the template writes them, by their messages and calls."""
+        self._known: dict[int, tuple[Sequence[ToolSpec], list[ChatMessage]]] = {}
+        """Tools with their definitions, by their identity: each episode has tools of its own, which are equal."""
         self._ids_of = text_encoder(tokenizer)
         self._encoded = functools.lru_cache(_CACHED)(self._encode)
         self._opening, self._end = self._frame(t.content for t in added)
@@ -218,26 +210,24 @@ class Renderer:
         Raises:
             RenderingError: the template refuses the conversation or leaves out a tool, or the model cannot call a tool.
         """
-        definitions = self._defined(tools)
-        if any(message["role"] == "assistant" for message in messages):
-            return self._render(messages, definitions)
-        # The episodes of a group begin with the same prompt, and rendering is the slowest part of a turn.
-        key = (tuple(tuple(message.items()) for message in messages), id(definitions))
-        if key not in self._rendered:
-            if len(self._rendered) >= _CACHED:
-                self._rendered.clear()
-            self._rendered[key] = self._render(messages, definitions)
-        return self._rendered[key]
+        return self.rendered(messages, tools).text
 
-    def continued(self, earlier: str, messages: Sequence[ChatMessage], new: int, tools: Sequence[ToolSpec]) -> str:
-        """Return `text` of a conversation that continues a rendered one, without rendering all of it again if possible.
+    def rendered(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> Rendered:
+        """Return `text` in the form for `continued`.
 
-        Most templates write the end of a conversation regardless of what came before. That is checked once for each
-        shape, which is the roles of all messages, whether they are empty or have thoughts, and the tools. Afterwards
-        only the end is rendered.
+        Raises:
+            RenderingError: see `text`.
+        """
+        return self._template.whole(messages, self._defined(tools))
+
+    def continued(
+        self, earlier: Rendered, messages: Sequence[ChatMessage], new: int, tools: Sequence[ToolSpec]
+    ) -> Rendered:
+        """Return `rendered` of a conversation that continues a rendered one. Render only its end if the template writes
+        that regardless of what came before; see `ludus.rendering.template`.
 
         Args:
-            earlier: the text of the conversation before its last `new` messages.
+            earlier: the conversation before its last `new` messages.
             messages: the whole conversation.
             new: the number of messages at its end, of which the first is a turn of the assistant.
             tools: see `text`.
@@ -245,34 +235,7 @@ class Renderer:
         Raises:
             RenderingError: see `text`.
         """
-        definitions = self._defined(tools)
-        shape = (
-            id(definitions),
-            new,
-            *((m["role"], not m["content"], THOUGHT_CLOSE in m["content"]) for m in messages),
-        )
-        local = self._local.get(shape)
-        if local is False:
-            return self._render(messages, definitions)
-        probe = self.text([_PROBE], ())
-        key = (new, *(tuple(message.items()) for message in messages[-new:]))
-        end = self._rendered.get(key)
-        if end is None:
-            try:
-                end = self._render([_PROBE, *messages[-new:]], [])
-            except RenderingError:
-                return self._render(messages, definitions)
-            if len(self._rendered) >= _CACHED:
-                self._rendered.clear()
-            self._rendered[key] = end
-        continued = earlier + end[len(probe) :]
-        if local:
-            return continued
-        text = self._render(messages, definitions)
-        if len(self._local) >= _SHAPES:
-            self._local.clear()
-        self._local[shape] = end.startswith(probe) and text == continued
-        return text
+        return self._template.continued(earlier, messages, new, self._defined(tools))
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text from `text`, or of a part of it that begins with a special token."""
@@ -312,8 +275,8 @@ class Renderer:
         Raises:
             RenderingError: see `text`; or the template rewrites the prompt after a turn.
         """
-        messages = [_PROBE, *self.messages([turn, *observations])]
-        text, before = self._render(messages, []), self._render([_PROBE], [], prompt=False)
+        messages = [PROBE, *self.messages([turn, *observations])]
+        text, before = self._template.render(messages, []), self._template.render([PROBE], [], prompt=False)
         end = text.find(self._end, len(before))
         if end < 0 or not text.startswith(before):
             raise RenderingError(f"the chat template of {self._name} rewrites the prompt after a turn: give another")
@@ -334,14 +297,22 @@ class Renderer:
 
     def _template_words(self, message: str, calls: Sequence[AnyCall]) -> str | None:
         """Return a turn with calls as the template writes it; None if that text does not parse as the same turn."""
+        key = (message, repr(calls))
+        if key not in self._words:
+            if len(self._words) >= _CACHED:
+                self._words.clear()
+            self._words[key] = self._write_calls(message, calls)
+        return self._words[key]
+
+    def _write_calls(self, message: str, calls: Sequence[AnyCall]) -> str | None:
         functions = [{"name": call.tool, "arguments": call.arguments} for call in calls if isinstance(call, Call)]
         tool_calls = [{"type": "function", "id": "probe0000", "function": function} for function in functions]
         turn = {"role": "assistant", "content": message, "tool_calls": tool_calls}
         try:
-            text = self._render([_PROBE, turn, _PROBE], [])
+            text = self._template.render([PROBE, turn, PROBE], NO_TOOLS)
         except RenderingError:
             return None
-        earlier = self._render([_PROBE], [])
+        earlier = self._template.probe
         words = text[len(earlier) : text.find(self._end, len(earlier))].strip()
         read = self._parsed(words, cut=False)
         same = text.startswith(earlier) and read.message == message.strip() and list(read.calls) == list(calls)
@@ -357,35 +328,17 @@ class Renderer:
         items += [CallItem(f"call_{number}", call) for number, call in enumerate(calls, start=1)]
         return ParsedTurn(text, tuple(items), problems[0] if problems else None, cut)
 
-    def _render(
-        self, messages: Sequence[ChatMessage], definitions: Sequence[ChatMessage], *, prompt: bool = True
-    ) -> str:
-        try:
-            return str(
-                self.tokenizer.apply_chat_template(
-                    list(messages),
-                    **self._options,
-                    tools=list(definitions) or None,
-                    chat_template=self._template,
-                    add_generation_prompt=prompt,
-                    tokenize=False,
-                )
-            )
-        except (TemplateError, TypeError, ValueError, LookupError, AttributeError) as error:
-            roles = ", ".join(message["role"] for message in messages[-6:])
-            raise RenderingError(
-                f"the chat template of {self._name} cannot render a conversation that ends with {roles} "
-                f"and {len(definitions)} tools: {error or type(error).__name__}; give another chat_template"
-            ) from error
-
     def _defined(self, tools: Sequence[ToolSpec]) -> list[ChatMessage]:
         """Return the tools in the form for the template, checked at first use. Equal tools give the same object."""
-        if not tools or tools is self._last[0]:
-            return self._last[1] if tools else _NO_TOOLS
+        if not tools:
+            return NO_TOOLS
+        known = self._known.get(id(tools))
+        if known is not None and known[0] is tools:
+            return known[1]
         key = repr([(spec.name, spec.description, spec.input_schema) for spec in tools])
         if key not in self._definitions:
             definitions = [_definition(spec, self._escaped) for spec in tools]
-            text = self._render([_PROBE], definitions)
+            text = self._template.render([PROBE], definitions)
             for spec in tools:
                 if self._escaped(spec.name) not in text:
                     raise RenderingError(
@@ -394,10 +347,13 @@ class Renderer:
                 self._check_callable(spec.name)
             if len(self._definitions) >= _CACHED:
                 self._definitions.clear()
-                self._rendered.clear()
-                self._local.clear()
+                self._known.clear()
+                self._template.forget()
             self._definitions[key] = definitions
-        self._last = (tools, self._definitions[key])
+        if len(self._known) >= _CACHED:
+            self._known.clear()
+        if isinstance(tools, tuple):  # a list may change
+            self._known[id(tools)] = (tools, self._definitions[key])
         return self._definitions[key]
 
     def _check_callable(self, tool: str) -> None:
@@ -422,7 +378,7 @@ class Renderer:
 
     def _frame(self, tokens: Iterable[str]) -> tuple[str, str]:
         """Return `<think>` if every turn begins inside a thought (otherwise ""), and the token that ends a turn."""
-        text = self._render([_PROBE, {"role": "assistant", "content": "answer"}], [], prompt=False)
+        text = self._template.render([PROBE, {"role": "assistant", "content": "answer"}], [], prompt=False)
         tail = text[text.rfind("answer") + len("answer") :].lstrip()
         end = max((token for token in tokens if tail.startswith(token)), key=len, default=None)
         if end is None:
@@ -430,7 +386,7 @@ class Renderer:
                 f"the chat template of {self._name} ends an assistant's turn with {tail[:20]!r}, which is not a "
                 "single token, so that turns cannot be separated: give another chat_template"
             )
-        inside = self._render([_PROBE], []).rstrip().endswith(THOUGHT_OPEN)
+        inside = self._template.probe.rstrip().endswith(THOUGHT_OPEN)
         return THOUGHT_OPEN if inside else "", end
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import pytest
 from scripted import ScriptedEngine, call, make_config
 from seated_world import Nim, Piles
 
+from ludus.client import Episode
+from ludus.protocol.episodes import EpisodeInfo, StepResult
 from ludus.rendering import Renderer
 from ludus.server import Environment, Reward, Split, Task
 from ludus.trainer.config import TrainConfig
@@ -143,6 +146,31 @@ async def test_all_seats_of_a_match_come_from_one_call_and_every_turn_of_the_pol
             assert '"wait"' not in renderer.tokenizer.decode(own)
         waits = [i for r in second for i in r.trajectory.items if i.get("name") == "wait"]
         assert len(waits) >= 4
+
+
+async def test_a_seat_that_has_seen_the_others_moves_acts_without_asking_again_whether_it_may(
+    serve: Any, policy: ScriptedEngine, renderer: Renderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = await serve(Counting)
+    requests: dict[str, list[str]] = defaultdict(list)
+    ask, step = Episode.info, Episode.call
+
+    async def info(episode: Episode) -> EpisodeInfo:
+        requests[episode.id].append("info")
+        return await ask(episode)
+
+    async def call(episode: Episode, tool: Any) -> StepResult:
+        requests[episode.id].append(tool.tool)
+        return await step(episode, tool)
+
+    monkeypatch.setattr(Episode, "info", info)
+    monkeypatch.setattr(Episode, "call", call)
+    async with running(configured(server.url, {"mode": "self"}), policy, renderer) as run:
+        await run.batches(1)
+    # Without the last request, which may ask how an episode ended.
+    followed = [after for made in requests.values() for one, after in pairwise(made[:-1]) if one == "wait"]
+    assert set(followed) == {"take"}
+    assert all(made[0] == "info" for made in requests.values())
 
 
 async def test_the_policy_waits_itself_where_the_configuration_says_so(

@@ -143,12 +143,13 @@ def make_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizer
         raise ValueError(f"vocabulary ({vocabulary}) must be at least {len(alphabet) + len(_SPECIAL)}")
     tokenizer = Tokenizer(models.BPE())
     # Without the usual split into words, a fixed phrase becomes one token. A line break ends a token, so that the text
-    # after `assistant` and its line break has the same ids whether it was sampled or rendered.
+    # after `assistant` and its line break has the same ids whether it was sampled or rendered. It comes first, so that
+    # every line is encoded by itself, and `ludus.rendering` need not encode a line again that it has seen.
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
+            pre_tokenizers.Split("\n", "merged_with_previous"),
             pre_tokenizers.Split(Regex(_CELL), "isolated"),
             pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.Split("\n", "merged_with_previous"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )

@@ -104,7 +104,7 @@ def turn_rewards(trajectory: Trajectory, samples: tuple[Sample, ...], total: flo
             if item["type"] == "function_call":
                 turn_of[item["call_id"]] = number
         before = turn.items
-    sampled = max((turn for sample in samples for turn in sample.turns), default=-1)
+    sampled = max((max(sample.turns, default=-1) for sample in samples), default=-1)
     earned = [0.0] * max(len(trajectory.turns), sampled + 1, 1)
     for step in trajectory.steps:
         if step.reward is not None and step.reward.value is not None and step.call_id in turn_of:

@@ -74,11 +74,15 @@ class SeatPolicy:
         self._policy, self._episode, self._table = policy, episode, table
         self._config, self._end, self._waits = config, end, waits
         self._turns = 0
+        self._shown = False
+        """Whether the seat has just seen what the others did, after which no other one moves before it does."""
 
     async def __call__(self, conversation: Conversation) -> PolicyResult:
         """Return the call of `wait` after another seat has moved, and else the policy's turn."""
-        if self._waits and await self._wait():
+        if self._waits and not self._shown and await self._wait():
+            self._shown = True
             return Call(WAIT_TOOL)
+        self._shown = False
         if self._turns == self._config.max_turns:
             return Turn((), stopped="turn_limit")
         self._turns += 1

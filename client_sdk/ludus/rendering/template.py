@@ -1,0 +1,261 @@
+r"""Rendering of conversations with a chat template, of which only the new end is rendered if the template allows that.
+
+A template is a program that gets the whole conversation each time, so the turns of a long episode would cost more and
+more. But most templates write the end of a conversation regardless of what came before. `Template.continued` checks
+that once for each *shape* and then renders the end alone, after a short probe. A shape is what a template can decide
+by: the tools, and of all messages their roles, whether they are empty, and which marks they contain. The marks are the
+texts in the template's own source that it looks for, such as `</think>` or `<tool_response>`: all but plain words, and
+what it only writes. A conversation is rendered whole where its shape has not been seen yet, and always where the
+template fails the check.
+
+The end itself is rendered once for all contents that the template copies as they are. For that, its text is taken apart
+at stand-ins (`_frame`), and contents are put in their places.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from jinja2 import Environment, TemplateError
+
+from ludus.protocol.tool_calls import THOUGHT_CLOSE
+from ludus.rendering.errors import RenderingError
+
+T = TypeVar("T")
+ChatMessage = dict[str, Any]
+"""A message for chat templates: `role`, `content`, and in a tool's message `tool_call_id` and `name`."""
+
+PROBE: Final[ChatMessage] = {"role": "user", "content": "probe"}
+"""A message to try a template with."""
+NO_TOOLS: Final[list[ChatMessage]] = []
+_CACHED: Final = 1_000
+_SHAPES: Final = 20_000
+_STAND_IN: Final = "Stand-in %d: \"a\" 'b' \\c\\ <d> &e;\n\n  \té {}[]%%|~"
+"""A content whose characters a template changes if it does more than to copy them."""
+_NAMING: Final = ("get", "raise_exception", "strftime_now")
+"""Functions whose arguments are not texts that a template looks for."""
+_PLAIN: Final = re.compile(r"[\w\s]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A conversation as the template writes it, up to the beginning of the assistant's next turn."""
+
+    text: str
+    """The text."""
+    shape: int
+    """The number of its shape; see `ludus.rendering.template`."""
+
+
+class Template:
+    """A chat template with its tokenizer, which renders it.
+
+    Args:
+        tokenizer: a tokenizer of transformers.
+        source: the Jinja text.
+        options: further arguments of the template.
+        name: the model's name, for messages.
+    """
+
+    def __init__(self, tokenizer: Any, source: str, options: Mapping[str, Any], name: str) -> None:
+        self.source = source
+        """The Jinja text."""
+        self._tokenizer, self._options, self._name = tokenizer, dict(options), name
+        self._marks, self._literals = _marks(source)
+        self._frames: dict[Any, tuple[str, ...] | None] = {}
+        """The text after a probe around the contents of messages, by their roles and names; None if there is no such
+        text."""
+        self._prompts: dict[Any, str] = {}
+        """The texts of conversations without a turn, by messages and tools."""
+        self._ends: dict[Any, str] = {}
+        """The texts of the newest messages after a probe, by the messages."""
+        self._numbers = itertools.count()
+        self._shapes: dict[Any, int] = {}
+        """The number of each shape, by the number of the one before and what was added to it."""
+        self._local: dict[int, bool] = {}
+        """By shape, whether the end can be rendered alone."""
+
+    @functools.cached_property
+    def probe(self) -> str:
+        """The text of `PROBE` alone, up to the beginning of the assistant's turn."""
+        return self.render([PROBE], NO_TOOLS)
+
+    def forget(self) -> None:
+        """Clear what was learned, because definitions of tools were thrown away, which are known by identity."""
+        for cache in (self._prompts, self._ends, self._shapes, self._local):
+            cache.clear()
+
+    def render(
+        self, messages: Sequence[ChatMessage], definitions: Sequence[ChatMessage], *, prompt: bool = True
+    ) -> str:
+        """Return the text of a whole conversation, with the beginning of the assistant's next turn if `prompt` is true.
+
+        Raises:
+            RenderingError: the template refuses the conversation.
+        """
+        try:
+            return str(
+                self._tokenizer.apply_chat_template(
+                    list(messages),
+                    **self._options,
+                    tools=list(definitions) or None,
+                    chat_template=self.source,
+                    add_generation_prompt=prompt,
+                    tokenize=False,
+                )
+            )
+        except (TemplateError, TypeError, ValueError, LookupError, AttributeError) as error:
+            roles = ", ".join(message["role"] for message in messages[-6:])
+            raise RenderingError(
+                f"the chat template of {self._name} cannot render a conversation that ends with {roles} "
+                f"and {len(definitions)} tools: {error or type(error).__name__}; give another chat_template"
+            ) from error
+
+    def whole(self, messages: Sequence[ChatMessage], definitions: list[ChatMessage]) -> Rendered:
+        """Return a conversation, rendered whole.
+
+        Raises:
+            RenderingError: as for `render`.
+        """
+        shape = self._shape(-1, messages, definitions)
+        if any(message["role"] == "assistant" for message in messages):
+            return Rendered(self.render(messages, definitions), shape)
+        # The episodes of a group begin with the same prompt.
+        key = (_key(messages), id(definitions))
+        if (text := self._prompts.get(key)) is None:
+            text = _keep(self._prompts, key, self.render(messages, definitions))
+        return Rendered(text, shape)
+
+    def continued(
+        self, earlier: Rendered, messages: Sequence[ChatMessage], new: int, definitions: list[ChatMessage]
+    ) -> Rendered:
+        """Return `whole` of a conversation that continues a rendered one; see `Renderer.continued`.
+
+        Raises:
+            RenderingError: as for `render`.
+        """
+        added = messages[len(messages) - new :]
+        shape = self._shape(earlier.shape, added, definitions)
+        local = self._local.get(shape)
+        if local is False:
+            return Rendered(self.render(messages, definitions), shape)
+        end = self._end(added)
+        if end is not None and local:
+            return Rendered(earlier.text + end, shape)
+        text = self.render(messages, definitions)
+        self._local[shape] = end is not None and text == earlier.text + end
+        return Rendered(text, shape)
+
+    def _end(self, added: Sequence[ChatMessage]) -> str | None:
+        """Return the text of messages after a probe; None if they cannot be rendered there."""
+        if (framed := self._framed(added)) is not None:
+            return framed
+        key = _key(added)
+        if (end := self._ends.get(key)) is None:
+            if (end := self._after_probe(added)) is None:
+                return None
+            _keep(self._ends, key, end)
+        return end
+
+    def _after_probe(self, added: Sequence[ChatMessage]) -> str | None:
+        try:
+            text = self.render([PROBE, *added], NO_TOOLS)
+        except RenderingError:
+            return None
+        return text[len(self.probe) :] if text.startswith(self.probe) else None
+
+    def _framed(self, added: Sequence[ChatMessage]) -> str | None:
+        """Return `_after_probe` without rendering; None if the template may not copy all contents as they are."""
+        key = tuple([(message["role"], message.get("name")) for message in added])
+        if key not in self._frames:
+            _keep(self._frames, key, self._frame(added))
+        frame = self._frames[key]
+        if frame is None:
+            return None
+        parts = [frame[0]]
+        for message, after in zip(added, frame[1:], strict=True):
+            if not self._copied(content := message["content"]):
+                return None
+            parts += (content, after)
+        return "".join(parts)
+
+    def _frame(self, added: Sequence[ChatMessage]) -> tuple[str, ...] | None:
+        """Return the text around the contents of messages with such roles and names, found with stand-ins for them."""
+        contents = [_STAND_IN % number for number in range(len(added))]
+        stand_ins = [{**message, "content": content} for message, content in zip(added, contents, strict=True)]
+        for number, message in enumerate(stand_ins):
+            if "tool_call_id" in message:
+                message["tool_call_id"] = f"stand-in-{number}"
+        end = self._after_probe(stand_ins) if all(map(self._copied, contents)) else None
+        parts: list[str] = []
+        for content in contents:
+            before, found, end = (end or "").partition(content)
+            if not found:
+                return None
+            parts.append(before)
+        parts.append(end or "")
+        return None if any("tand-in" in part for part in parts) else tuple(parts)
+
+    def _copied(self, content: str) -> bool:
+        """Return whether a template that copies the stand-ins as they are does so with this content: it has no white
+        space at its ends, which templates strip, and nothing that the template looks for."""
+        return (
+            self._kind(content) == 0
+            and not (content[0].isspace() or content[-1].isspace())
+            and content not in self._literals
+        )
+
+    def _shape(self, before: int, added: Sequence[ChatMessage], definitions: list[ChatMessage]) -> int:
+        """Return the number of a shape: of one with the number `before` (-1 for none), and messages after it."""
+        key = (before, id(definitions), *[(message["role"], self._kind(message["content"])) for message in added])
+        number = self._shapes.get(key)
+        if number is None:
+            if len(self._shapes) >= _SHAPES:
+                self._shapes.clear()
+                self._local.clear()
+            number = self._shapes[key] = next(self._numbers)  # never one of before, which a conversation may still have
+        return number
+
+    def _kind(self, content: str) -> int:
+        """Return a number for what a template can tell about a text: -1 if it is empty, and which marks it contains."""
+        kind = 0 if content else -1
+        for place, mark in enumerate(self._marks):
+            if mark in content:
+                kind |= 1 << place
+        return kind
+
+
+def _marks(source: str) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Return the marks of a template, see the module, and all texts in its source."""
+    try:
+        tokens = list(Environment().lexer.tokenize(source))
+    except TemplateError:  # rendering will say so
+        tokens = []
+    marks, literals = {THOUGHT_CLOSE}, set[str]()
+    for number, token in enumerate(tokens):
+        if token.type != "string":
+            continue
+        text, before, after = str(token.value).strip(), tokens[max(0, number - 2) : number], tokens[number + 1].value
+        literals.add(text)
+        argument = len(before) > 1 and before[1].type in ("lparen", "comma") and before[0].value not in _NAMING
+        written = before and before[-1].type in ("variable_begin", "add", "tilde")
+        telling = len(text) > 1 and not written and not _PLAIN.fullmatch(text)
+        if text and (argument or telling or after in ("in", "not")):
+            marks.add(text)
+    return tuple(sorted(marks)), frozenset(literals)
+
+
+def _key(messages: Sequence[ChatMessage]) -> Any:
+    return tuple([tuple(message.items()) for message in messages])
+
+
+def _keep(cache: dict[Any, T], key: Any, value: T) -> T:
+    if len(cache) >= _CACHED:
+        cache.clear()
+    cache[key] = value
+    return value
