@@ -404,6 +404,24 @@ async def test_generators_and_classes_answer_too(box: Sandbox) -> None:
     assert found.matches([["value", inside.encode(3)], ["error", "TypeError"]])
 
 
+@pytest.mark.suite("code")  # takes as long as the limits that it tries
+async def test_only_processor_time_counts_so_that_a_busy_machine_costs_no_reward(box: Sandbox) -> None:
+    program = """
+import time
+def f(busy):
+    while busy:
+        pass
+    end = time.monotonic() + 2.5
+    while time.monotonic() < end:
+        time.sleep(0.1)
+    return 1
+"""
+    waits, computes = await answers(box, program, [[0]], [[1]])
+    assert waits.matches([["value", inside.encode(1)]])
+    assert computes.outcomes is None
+    assert "longer than 2 s" in computes.message
+
+
 async def test_a_program_cannot_read_the_nonce_or_the_process_that_has_it(box: Sandbox) -> None:
     program = """
 import gc, os

@@ -3,9 +3,9 @@
 How it works: the parent, `serve`, never executes the policy's code. For each case it forks a child, which knows the
 inputs of all cases, but neither an expected value nor the nonce: expected values never enter the sandbox, and the
 nonce stays in the parent's standard input until the last child has been killed. The child has no open file but a pipe
-to the parent, its memory and processor time are limited, and it is killed after `seconds`. It executes the policy's
-code, and writes what came out into the pipe. The parent does not read a meaning into these bytes. It prints them after
-the nonce, and the server decodes and compares them.
+to the parent, its memory and processor time are limited, and it is killed after `wall` seconds. It executes the
+policy's code, and writes what came out into the pipe. The parent does not read a meaning into these bytes. It prints
+them after the nonce, and the server decodes and compares them.
 
 So code that exits, prints, patches libraries, or overrides `__eq__` only changes the values that it answers.
 This file uses the standard library only: its text is what runs in the sandbox, followed by that of the environment's
@@ -15,6 +15,7 @@ own part, which has the function for one case.
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import resource
@@ -130,7 +131,7 @@ def run_child(request: dict[str, Any], case: Any, pipe: int, answer: Answer) -> 
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(nowhere, number)
-    for kind, most in ((resource.RLIMIT_AS, request["memory"]), (resource.RLIMIT_CPU, 1 + int(request["seconds"]))):
+    for kind, most in ((resource.RLIMIT_AS, request["memory"]), (resource.RLIMIT_CPU, math.ceil(request["seconds"]))):
         resource.setrlimit(kind, (most, most))
     forbid_signals()
     dumps, write = json.dumps, os.write
@@ -154,7 +155,7 @@ def run_case(request: dict[str, Any], case: Any, answer: Answer) -> str | None:
             os._exit(0)
     os.close(pipe)
     said, late = b"", False
-    end = time.monotonic() + request["seconds"]
+    end = time.monotonic() + request["wall"]
     while len(said) <= request["bytes"] and not said.endswith(b"\n"):
         late = not select.select([given], [], [], max(0.0, end - time.monotonic()))[0]
         more = b"" if late else os.read(given, 65536)
@@ -167,7 +168,9 @@ def run_case(request: dict[str, Any], case: Any, answer: Answer) -> str | None:
             kill(child, signal.SIGKILL)
         except OSError:
             pass
-    os.waitpid(child, 0)
+    used = os.wait4(child, 0)[2]
+    if not said.endswith(b"\n") and used.ru_utime + used.ru_stime > 0.9 * request["seconds"]:
+        late = True  # the kernel ended it
     return None if late else said[: request["bytes"] + 1].decode("utf-8", "replace")
 
 

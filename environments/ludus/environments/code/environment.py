@@ -36,7 +36,7 @@ SHOWN_OUTPUT: Final = 2_000
 """The most characters of output that `run` shows, from its start; of errors, from their end."""
 
 _LIMITS: Final = Limits(
-    seconds=6, cpu_seconds=6, memory=512 * 2**20, processes=24, file_size=2**20, disk=16 * 2**20, output=2**20
+    seconds=30, cpu_seconds=6, memory=512 * 2**20, processes=24, file_size=2**20, disk=16 * 2**20, output=2**20
 )
 
 
