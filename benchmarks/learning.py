@@ -57,7 +57,7 @@ class Subject:
 
 
 SUBJECTS: Final = {
-    "arithmetic": Subject("train_arithmetic.toml", "arithmetic", "arithmetic-easy", 20_000),
+    "arithmetic": Subject("train_arithmetic.toml", "arithmetic", "arithmetic-easy", 64_000),
     "connect_four": Subject(
         "train_connect_four.toml", "connect_four", "connect_four-easy", 400, 4, strangers=("greedy", "minimax-4")
     ),
