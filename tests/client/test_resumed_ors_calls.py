@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -56,7 +55,8 @@ class Scripted:
         }
         for route, answer in answers.items():
             if answer is not None:
-                self.app.router.add_route(*route.split(" "), self._always(answer))
+                method, path = route.split(" ")
+                self.app.router.add_route(method, path, self._always(answer))
         self.app.router.add_post("/create_session", self._always({"sid": "s1"}))
         self.app.router.add_post("/game/call", self._call)
         self.app.router.add_post("/game/score_group", self._call)

@@ -29,7 +29,7 @@ T = TypeVar("T")
 WORLD = (Path(__file__).with_name("gated_world.py"), ("Gated", "Opening"))
 TASK_ID_EVENT = b"3a\r\nevent: task_id\r\n"
 """The first chunk of a stream whose result is not ready; `/create_session` answers at once, without chunks."""
-TASK_ID_FIELD = b'"task_id":"'
+TASK_ID_FIELD = b'"task_id":'
 PATIENCE = 60.0
 REPEATER = Path(__file__).parents[1] / "ors" / "peers" / "repeater.py"
 
@@ -53,9 +53,19 @@ class Scene:
         self._open_gate()
         os.kill(int(self._runs()[0][0]), signal.SIGKILL)
 
-    async def during(self, request: Awaitable[T], death: Callable[[], Awaitable[None]], begun: bytes) -> T:
-        """Make a request, and let a death happen once these bytes have passed. Return what the request returns."""
-        passed, resumed = self._proxy.expect(begun), self._proxy.expect(TASK_ID_FIELD)
+    async def during(
+        self, request: Awaitable[T], death: Callable[[], Awaitable[None]], begun: bytes = TASK_ID_EVENT, *,
+        resumed: bool = True,
+    ) -> T:  # fmt: skip
+        """Make a request, and let a death happen once these bytes have passed. Return what the request returns.
+
+        Args:
+            request: the request.
+            death: what happens.
+            begun: the bytes; by default, the task id of a call.
+            resumed: whether the client has to ask for the call by its task id.
+        """
+        passed, asked_again = self._proxy.expect(begun), self._proxy.expect(TASK_ID_FIELD)
         asking = asyncio.ensure_future(request)
         async with asyncio.timeout(PATIENCE):
             await passed.wait()
@@ -63,7 +73,7 @@ class Scene:
             try:
                 return await asking
             finally:
-                assert resumed.is_set() is (begun == TASK_ID_EVENT), "it is resumed by its task id, if it has one"
+                assert asked_again.is_set() is resumed
 
     def runs(self, what: str) -> int:
         """How many processes began a piece of work."""
@@ -101,7 +111,7 @@ async def test_a_step_whose_task_id_the_next_process_does_not_know_is_made_again
     async with connect(scene.url, wire="ors", reconnect_seconds=PATIENCE) as client:
         episode = await client.environment("gated").start()
         await episode.call("add", number=1)
-        step = await scene.during(episode.call("add_behind_gate", number=2), scene.restart, TASK_ID_EVENT)
+        step = await scene.during(episode.call("add_behind_gate", number=2), scene.restart)
         assert (step.step, text_of(step.content)) == (2, "3")
         assert scene.runs("add") == 2, "once in the process that died, and once in the next one"
         await episode.call("add", number=4)
@@ -113,7 +123,7 @@ async def test_a_final_message_whose_task_id_the_next_process_does_not_know_is_g
     async with connect(scene.url, wire="ors", reconnect_seconds=PATIENCE) as client:
         episode = await client.environment("gated").start()
         await episode.call("add", number=1)
-        graded = await scene.during(episode.grade("1"), scene.restart, TASK_ID_EVENT)
+        graded = await scene.during(episode.grade("1"), scene.restart)
         assert graded.info.end_reason is EndReason.SUBMITTED
         assert graded.info.reward is not None
         assert graded.info.reward.value == 2.0
@@ -127,7 +137,7 @@ async def test_a_group_whose_scoring_the_next_process_does_not_know_is_scored_by
         client.environment("gated").group(2) as group,
     ):
         scoring = group.score({one.id: Candidate(messages=()) for one in group})
-        scores = await scene.during(scoring, scene.restart, TASK_ID_EVENT)
+        scores = await scene.during(scoring, scene.restart)
         assert [score.value for score in scores.values()] == [0.0, 1.0]
 
 
@@ -139,7 +149,7 @@ async def test_a_start_that_the_next_process_does_not_know_is_made_again(tmp_pat
         connect(scene.url, wire="ors", reconnect_seconds=PATIENCE) as client,
     ):
         starting = client.environment("opening").start(seed=5)
-        episode = await scene.during(starting, scene.restart, b"/task_tools")
+        episode = await scene.during(starting, scene.restart, b"/task_tools", resumed=False)
         assert text_of((await episode.call("add", number=1)).content) == "1"
 
 
@@ -149,7 +159,7 @@ async def test_the_blocking_client_makes_such_a_step_again(scene: Scene) -> None
     try:
         episode = await asyncio.to_thread(client.environment("gated").start)
         calling = asyncio.to_thread(episode.call, "add_behind_gate", number=2)
-        step = await scene.during(calling, scene.restart, TASK_ID_EVENT)
+        step = await scene.during(calling, scene.restart)
         assert text_of(step.content) == "2"
         assert scene.runs("add") == 2
     finally:
@@ -164,7 +174,7 @@ async def test_a_step_is_made_again_when_one_of_several_workers_dies(tmp_path: P
     ):
         episode = await client.environment("gated").start()
         await episode.call("add", number=1)
-        step = await scene.during(episode.call("add_behind_gate", number=2), scene.kill_worker, TASK_ID_EVENT)
+        step = await scene.during(episode.call("add_behind_gate", number=2), scene.kill_worker)
         assert (step.step, text_of(step.content)) == (2, "3")
         assert scene.runs("add") == 2
 
@@ -182,7 +192,7 @@ async def test_without_a_journal_the_episode_is_lost_to_the_infrastructure_and_u
         death = scene.kill_worker if options else scene.restart
         call = {"type": "function", "id": "1", "function": {"name": "add_behind_gate", "arguments": '{"number": 2}'}}
         acting = driver.act({"role": "assistant", "content": None, "tool_calls": [call]})
-        observed = await scene.during(acting, death, TASK_ID_EVENT)
+        observed = await scene.during(acting, death)
         outcome = await driver.finish()
         assert observed.done
         assert outcome.value is None
@@ -207,7 +217,7 @@ async def test_a_peers_client_which_has_no_keys_gets_an_error_and_no_step_runs_t
         calls = [["add", {"number": 1}], ["add_behind_gate", {"number": 2}]]
         job = {"id": "a", "url": scene.url, "environment": "gated", "split": "train", "index": 0, "calls": calls}
         client.stdin.write(json.dumps(job).encode() + b"\n")
-        line = await scene.during(client.stdout.readline(), scene.restart, TASK_ID_EVENT)
+        line = await scene.during(client.stdout.readline(), scene.restart)
         first, second = json.loads(line)["answers"]
         assert first == "1"
         assert second.startswith("raised ")

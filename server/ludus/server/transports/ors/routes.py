@@ -111,8 +111,8 @@ class OrsRoute(BaseRoute):
             logger.exception(
                 "%s %s failed (incident %s)", scope["method"], scope["path"], incident, extra={"incident": incident}
             )
-            error = InternalError(f"the server's log has the cause under incident {incident}", incident=incident)
-            await request.refuse(HttpError(500, f"InternalError: {error.message}", error=error))
+            fault = InternalError(f"the server's log has the cause under incident {incident}", incident=incident)
+            await request.refuse(HttpError(500, f"InternalError: {fault.message}", error=fault))
 
     def url_path_for(self, name: str, /, **path_params: Any) -> NoReturn:
         """Raise `NoMatchFound`, because ORS's paths have no names.
