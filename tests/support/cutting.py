@@ -34,6 +34,11 @@ class CuttingProxy:
         """Set when a connection is made; a test clears it to wait for the next one."""
         self.refusing = False
         """Whether new connections are reset at once."""
+        self._expected: dict[bytes, asyncio.Event] = {}
+
+    def expect(self, part: bytes) -> asyncio.Event:
+        """Return an event that is set once these bytes have been passed on from now on, in one piece."""
+        return self._expected.setdefault(part, asyncio.Event())
 
     def cut(self) -> None:
         """Reset every connection now."""
@@ -88,6 +93,8 @@ class CuttingProxy:
                 share[0] -= len(data)
                 sink.write(passed)
                 await sink.drain()
+                for part in [one for one in self._expected if one in passed]:
+                    self._expected.pop(part).set()
                 if share[0] <= 0:
                     self.cuts += 1
                     break

@@ -29,6 +29,10 @@ IDLE_CONNECTION_SECONDS: Final = 20.0
 """Connections unused for longer are not reused: the published servers close theirs after 60 s, and a call that was
 sent on a closing connection may or may not have run."""
 
+UNKNOWN_TASK_ID: Final = "unknown task_id"
+"""The error by which a server says that it does not know the call that is to be resumed. It is then the only event of
+its stream, while the error of a tool comes after the call's `task_id`."""
+
 RESULT_BYTES: Final = 256 * 1024 * 1024
 """The largest result of one call, in bytes."""
 
@@ -43,6 +47,8 @@ class Reply:
     """The reason why there is no result."""
     extension: Any = None
     """The typed error, which only Ludus servers send."""
+    forgotten: bool = False
+    """Whether there is no result because the server does not know the call any more, as after a restart."""
 
 
 class Refused(Exception):
@@ -153,11 +159,14 @@ class OrsHttp:
     async def call(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], *, repeatable: bool) -> Reply:
         """Send a request that is answered by events. A lost stream is resumed under its task id.
 
+        If the server does not know the task id any more, the request is sent again without it, or, if it is not
+        repeatable, the reply is one that was forgotten.
+
         Args:
             path: the path with its leading slash.
             body: the JSON-ready body, without `task_id`.
             headers: additional headers.
-            repeatable: whether the request may be sent again although no task id was received.
+            repeatable: whether the request may be sent again as a new one.
 
         Raises:
             Refused: the HTTP status of the answer is not 200.
@@ -182,6 +191,9 @@ class OrsHttp:
                         return Reply(end=await response.text())
                     reply, task_id = await _read_reply(response, task_id)
                     if reply is not None:
+                        if reply.forgotten and repeatable:
+                            task_id = None
+                            continue
                         return reply
                     error: Exception = ConnectionError("the stream ended early")
             except Refused as refused:
@@ -267,13 +279,19 @@ def json_of(text: str) -> Any:
 
 
 async def _read_reply(response: aiohttp.ClientResponse, task_id: str | None) -> tuple[Reply | None, str | None]:
-    """Return the reply in a stream (None if the stream ended before it) and the task id."""
+    """Return the reply in a stream (None if the stream ended before it) and the task id.
+
+    Args:
+        response: the answer that holds the stream.
+        task_id: the task id that the request had; None if it had none.
+    """
     parts: list[str] = []
     extension: Any = None
+    resuming, began = task_id is not None, False
     try:
         async for name, data in _events(response):
             if name == "task_id":
-                task_id = data
+                task_id, began = data, True
             elif name == "chunk":
                 parts.append(data)
             elif name == "end":
@@ -281,7 +299,8 @@ async def _read_reply(response: aiohttp.ClientResponse, task_id: str | None) -> 
             elif name == "ludus":
                 extension = json_of(data)
             elif name == "error":
-                return Reply(error=data, extension=extension), task_id
+                forgotten = resuming and not began and data == UNKNOWN_TASK_ID
+                return Reply(error=data, extension=extension, forgotten=forgotten), task_id
     except (aiohttp.ClientError, OSError) as error:
         raise _Cut(task_id, error) from error
     return None, task_id

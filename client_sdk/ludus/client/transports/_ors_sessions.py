@@ -111,17 +111,13 @@ class OrsSession:
                 endReason=str(self.end_reason),
             )
 
-    def settle(self, number: int, tool: str, reply: Reply, *, grading: bool = False) -> StepResult:
-        """Convert the reply of a call into a result, and update the reward log and the status.
+    def settle(self, number: int, tool: str, text: str, *, grading: bool = False) -> StepResult:
+        """Convert the JSON text of a result, and update the reward log and the status.
 
         Raises:
-            EpisodeFailed: the tool raised; the episode has ended and is unscored.
-            EpisodeEnded: the episode had ended before the call.
-            ProtocolViolation: the reply is malformed.
+            ProtocolViolation: the text is malformed.
         """
-        if reply.end is None:
-            raise self._failed(reply)
-        result = self._read(number, tool, reply.end, grading=grading)
+        result = self._read(number, tool, text, grading=grading)
         if result.reward is not None:
             source = "grade" if grading else "step"
             self.entries.append(RewardEntry(step=number, source=source, reward=result.reward))
@@ -135,20 +131,33 @@ class OrsSession:
         self.end(reason)
         return result.model_copy(update={"status": self.status, "end_reason": reason})
 
-    def _failed(self, reply: Reply) -> errors.LudusError:
-        if reply.extension is not None:
-            error = error_of(reply.extension)
-        else:
-            found = _INCIDENT.search(reply.error)
-            facts = {"incident": found[1]} if found else {}
-            error = errors.EnvironmentFailed(
-                f"the tool failed: {reply.error}", episode=self.sid, endReason="environment_error", **facts
+    def failure_in(self, reply: Reply, tool: str) -> errors.LudusError:
+        """Return the error of a reply without a result."""
+        if reply.forgotten:
+            return errors.InfrastructureFailed(
+                f"the result of {tool!r} is lost: the connection broke, and the server does not know the call any more "
+                "(it may have restarted). This server has no keys for calls, so the call is not made again; start "
+                "another episode",
+                episode=self.sid,
+                endReason="infrastructure_error",
             )
+        if reply.extension is not None:
+            return error_of(reply.extension)
+        found = _INCIDENT.search(reply.error)
+        facts = {"incident": found[1]} if found else {}
+        return errors.EnvironmentFailed(
+            f"the tool failed: {reply.error}", episode=self.sid, endReason="environment_error", **facts
+        )
+
+    def failed(self, error: errors.LudusError) -> errors.LudusError:
+        """Update the status from an error of the server, and return the error."""
         if isinstance(error, errors.EpisodeFailed):
             self.incident = error.incident
             self.end(EndReason(error.data.get("endReason", EndReason.ENVIRONMENT_ERROR)))
         elif isinstance(error, errors.EpisodeEnded):
             self.end(EndReason(error.data.get("endReason", EndReason.CLOSED)))
+        elif isinstance(error, errors.EpisodeNotFound):
+            self.end(EndReason.EXPIRED)
         return error
 
     def _read(self, number: int, tool: str, text: str, *, grading: bool) -> StepResult:

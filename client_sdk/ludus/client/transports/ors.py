@@ -45,6 +45,9 @@ Handler = Callable[[Any], Awaitable[WireModel]]
 PEER_IDLE_SECONDS: Final = 40.0
 """The idle limit assumed for servers that do not report one. It gives a ping every 10 s, as their own clients send."""
 
+CREATIONS: Final = 4
+"""How often a session is created that its server forgets before its episode has started."""
+
 _KEPT: Final = 4096
 """The most results by key, closed episodes and groups to keep, for the answers to repeated requests."""
 
@@ -175,9 +178,10 @@ class OrsWire:
     async def _open(
         self, params: e.StartParams, group: str, index: int, seed: int | None, kind: Kind
     ) -> e.StartedEpisode:
-        sid = await self._create(params, index, seed, kind)
+        sid = _sid_of(await self._server.json("POST", "/create_session", headers={"Accept": "text/event-stream"}))
+        await self._create(sid, params, index, seed, kind)
         try:
-            row, tools, prompt = await self._look(params, sid, index, kind)
+            row, tools, prompt = await self._begun(sid, params, index, seed, kind)
         except errors.LudusError:
             await self._delete(sid)
             raise
@@ -219,10 +223,8 @@ class OrsWire:
             raise errors.InvalidParams(f"`tools` names {', '.join(sorted(unknown))}, which this task does not have")
         return [spec for spec in specs if spec.name in allowed]
 
-    async def _create(self, params: e.StartParams, index: int, seed: int | None, kind: Kind) -> str:
-        """Open a session and return its id. A `/create` that is sent again after a lost answer is recognized."""
-        opened = await self._server.json("POST", "/create_session", headers={"Accept": "text/event-stream"})
-        sid = _sid_of(opened)
+    async def _create(self, sid: str, params: e.StartParams, index: int, seed: int | None, kind: Kind) -> None:
+        """Begin a session. A `/create` that is sent again after a lost answer is recognized."""
         headers = {"X-Session-ID": sid, "Idempotency-Key": f"{params.key}/{sid}"}
         body: dict[str, Any] = {"env_name": params.environment, "split": params.split, "index": index}
         if seed is not None:
@@ -238,7 +240,22 @@ class OrsWire:
             # The id is new, so an existing session with it comes from an earlier try of this request.
             if refused.detail != "Session already exists":
                 raise error_from(refused, environment=params.environment) from None
-        return sid
+
+    async def _begun(
+        self, sid: str, params: e.StartParams, index: int, seed: int | None, kind: Kind
+    ) -> tuple[e.TaskRow, Mapping[str, Any], tuple[Message, ...]]:
+        """Return what `_look` does. A Ludus server that forgot the session is asked for it again under the same key.
+
+        It forgets a session if it ends after it has answered `/create` and before the episode has started.
+        """
+        for _ in range(CREATIONS - 1):
+            try:
+                return await self._look(params, sid, index, kind)
+            except errors.EpisodeNotFound:
+                if kind is not Kind.LUDUS:
+                    raise
+                await self._create(sid, params, index, seed, kind)
+        return await self._look(params, sid, index, kind)
 
     async def _look(
         self, params: e.StartParams, sid: str, index: int, kind: Kind
@@ -288,7 +305,9 @@ class OrsWire:
             )
         except Refused as refused:
             raise self._gone(session, error_from(refused, episode=session.sid)) from None
-        return session.settle(number, tool, reply, grading=grading)
+        if reply.end is None:
+            raise self._gone(session, session.failure_in(reply, tool))
+        return session.settle(number, tool, reply.end, grading=grading)
 
     async def _grade(self, params: e.GradeParams) -> e.GradeResult:
         """Submit an answer through the terminal tool; without such a tool, the episode only ends."""
@@ -393,13 +412,9 @@ class OrsWire:
 
     def _gone(self, session: kept.OrsSession, error: errors.LudusError) -> errors.LudusError:
         """Update the state of a session from an error, and return the error."""
-        if isinstance(error, errors.EpisodeFailed):
-            session.incident = error.incident
-            session.end(EndReason(error.data.get("endReason", EndReason.ENVIRONMENT_ERROR)))
-        elif isinstance(error, errors.EpisodeNotFound):
-            session.end(EndReason.EXPIRED)
+        if isinstance(error, errors.EpisodeNotFound):
             self._archive(session)
-        return error
+        return session.failed(error)
 
     def _archive(self, session: kept.OrsSession) -> None:
         self._sessions.pop(session.sid, None)

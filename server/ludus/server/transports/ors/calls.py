@@ -86,7 +86,7 @@ async def call(ors: OrsServer, request: OrsRequest) -> None:
         except HttpError as error:
             if not request.started:
                 raise
-            events = error_event(str(error.detail))
+            events = _failure_events(str(error.detail), error.error, extended=request.extended)
         await stream.finish(events)
 
 
@@ -157,8 +157,13 @@ def _events_of(outcome: StepResult | LudusError, tool: str, *, extended: bool) -
             raise HttpError(404, NOT_FOUND, error=outcome)
         if EVENT_OF_REASON[reason] is not Event.FAIL:
             return result_events(finished_json(tool))
-    typed = ludus_event(to_wire(outcome).model_dump_json()) if extended else b""
-    return typed + error_event(_message_of(outcome))
+    return _failure_events(_message_of(outcome), outcome, extended=extended)
+
+
+def _failure_events(message: str, error: LudusError | None, *, extended: bool) -> bytes:
+    """Return the last events of a stream without a result; the typed error is for clients that know the extension."""
+    typed = ludus_event(to_wire(error).model_dump_json()) if extended and error is not None else b""
+    return typed + error_event(message)
 
 
 async def score_group(ors: OrsServer, request: OrsRequest) -> None:
@@ -185,12 +190,16 @@ async def score_group(ors: OrsServer, request: OrsRequest) -> None:
         await stream.send_task_id(task_id)
         scoring = scores[task_id]
         await asyncio.wait({scoring})
-        await stream.finish(scoring.result())
+        scored = scoring.result()
+        if isinstance(scored, LudusError):
+            scored = _failure_events(_message_of(scored), scored, extended=request.extended)
+        await stream.finish(scored)
 
 
 def _begin_scoring(
-    ors: OrsServer, session: Session, scores: dict[str, asyncio.Task[bytes]], episode: str, body: ScoreGroupBody
-) -> str:
+    ors: OrsServer, session: Session, scores: dict[str, asyncio.Task[bytes | LudusError]], episode: str,
+    body: ScoreGroupBody,
+) -> str:  # fmt: skip
     try:
         candidates = [candidate(one) for one in body.candidates]
     except ValueError as error:
@@ -202,11 +211,12 @@ def _begin_scoring(
     return task_id
 
 
-async def _score(ors: OrsServer, episode: str, candidates: list[Candidate]) -> bytes:
+async def _score(ors: OrsServer, episode: str, candidates: list[Candidate]) -> bytes | LudusError:
+    """Return the scores as events, or the error because of which there are none."""
     try:
         rewards = await ors.host.group_scores.score_candidates(episode, candidates)
     except LudusError as error:
-        return error_event(_message_of(error))
+        return error
     scores = [
         {"reward": reward.value, "metadata": reward.model_dump(mode="json") if reward.components else None}
         for reward in rewards

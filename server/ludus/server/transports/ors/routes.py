@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from starlette.routing import BaseRoute, Match, NoMatchFound
 
-from ludus.protocol.errors import LudusError
+from ludus.protocol.errors import InternalError, LudusError
 from ludus.protocol.incidents import new_incident
 from ludus.server.transports.ors import calls, discovery, sessions
 from ludus.server.transports.ors.request import Disconnected, HttpError, OrsRequest, Receive, Send, http_error
@@ -111,8 +111,8 @@ class OrsRoute(BaseRoute):
             logger.exception(
                 "%s %s failed (incident %s)", scope["method"], scope["path"], incident, extra={"incident": incident}
             )
-            why = f"InternalError: the server's log has the cause under incident {incident}"
-            await request.refuse(HttpError(500, why))
+            fault = InternalError(f"the server's log has the cause under incident {incident}", incident=incident)
+            await request.refuse(HttpError(500, f"InternalError: {fault.message}", error=fault))
 
     def url_path_for(self, name: str, /, **path_params: Any) -> NoReturn:
         """Raise `NoMatchFound`, because ORS's paths have no names.

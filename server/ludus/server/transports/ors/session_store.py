@@ -93,7 +93,7 @@ class Session:
         self.settled: asyncio.Future[None] | None = None
         """Done when setup has succeeded or failed."""
         self.used = 0.0
-        self.scores: dict[str, asyncio.Task[bytes]] | None = None
+        self.scores: dict[str, asyncio.Task[bytes | LudusError]] | None = None
         """Group scorings by task id."""
         self.repeats = Repeats()
         """Requests without a key whose replies may be lost."""
