@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import certifi
 import httpx
 import pytest
 from argon2 import PasswordHasher
@@ -42,6 +44,20 @@ def cheap_hashes() -> Iterator[None]:
     """Let hubs in this process hash passwords with little work; those in a process of their own do all of it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(passwords, "PasswordHasher", partial(PasswordHasher, time_cost=1, memory_cost=64, parallelism=1))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates() -> Iterator[None]:
+    """Read the file of root certificates once for all clients of this process: it takes longer than most requests."""
+    create = ssl.create_default_context
+    root = create(cafile=certifi.where())
+
+    def shared(*given: Any, **named: Any) -> ssl.SSLContext:
+        return root if not given and named == {"cafile": certifi.where()} else create(*given, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl, "create_default_context", shared)
         yield
 
 
