@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import AsyncExitStack
@@ -51,6 +52,10 @@ LONGEST_FILES: Final = (
     "tests/sandbox/test_attacks.py",
 )
 """The files that take longest, longest first."""
+
+# Processes of tests share few cores. The threads of a matrix library spin while they wait for each other, which makes a
+# step of a tiny model take seconds as soon as another process computes, too.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 settings.register_profile("ludus", deadline=None)  # a slow machine is no fault of an example; pytest's timeout stays
 settings.load_profile("ludus")

@@ -102,6 +102,7 @@ def test_a_killed_calibration_goes_on_where_it_was(ludus: Ludus, url: str, coins
     assert len(list(read_trajectories(tmp_path / "runs.jsonl"))) == 40
 
 
+@pytest.mark.suite("breadth")
 def test_a_resumed_file_of_another_policy_is_refused_before_anything_is_played(
     ludus: Ludus, url: str, coins: Path, tmp_path: Path
 ) -> None:

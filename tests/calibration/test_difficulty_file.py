@@ -126,6 +126,7 @@ def test_what_is_no_difficulty_file_is_refused_by_name_and_field(
         Split([coin(0)]).within(other)
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize(
     ("task", "message"),
     [
@@ -166,6 +167,7 @@ def ids(split: Split[Coin]) -> list[str]:
     return [split.get(index).id for index in range(split.count or 0)]
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize(
     "base",
     [
@@ -213,6 +215,7 @@ def test_variants_share_the_splits_of_the_environment_that_was_measured(path: Pa
     assert list(Catalog([cls])) == ["coins", "coins-noisy"]
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -267,6 +270,7 @@ async def test_a_server_without_the_file_knows_nothing_of_the_band(serve: Any, p
         assert {rate_of(row.index) for row in drawn} == {0, 2, 4, 8}
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -120,7 +120,7 @@ def measured(rng: random.Random, tasks: list[float], attempts: int) -> list[tupl
     return [(attempts, sum(rng.random() < rate for _ in range(attempts))) for rate in tasks]
 
 
-@pytest.mark.suite("breadth", first=1)
+@pytest.mark.suite("breadth")
 @pytest.mark.parametrize(("shape", "truth"), [((1.0, 1.0), 0.3), ((2.0, 4.0), 0.5499)])
 def test_the_estimated_share_is_right_on_average_and_its_interval_holds_it(
     shape: tuple[float, float], truth: float

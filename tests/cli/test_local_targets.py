@@ -63,6 +63,7 @@ def test_run_serves_a_file_and_finds_its_oracle(invoke: Invoke, world: Path, tmp
     assert {one.environment for one in read_trajectories(out)} == {"sums"}
 
 
+@pytest.mark.suite("breadth")
 def test_run_takes_a_module_and_a_variant_of_an_installed_environment(
     invoke: Invoke, world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +75,7 @@ def test_run_takes_a_module_and_a_variant_of_an_installed_environment(
     assert "countdown-hard / train" in shown
 
 
+@pytest.mark.suite("breadth")
 def test_calibrate_serves_an_installed_environment(invoke: Invoke) -> None:
     code, shown, error = invoke("calibrate", "guess_number", "-n", 2, "--samples", 2, "--policy", "oracle", "--json")
     assert code == 0, error

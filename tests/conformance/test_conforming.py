@@ -59,7 +59,7 @@ def wrong(report: Report) -> list[tuple[str, str, str]]:
     return [(verdict.wire, verdict.check, verdict.detail) for verdict in report.of("failed", "noted")]
 
 
-@pytest.mark.suite("planted-faults", first=1)
+@pytest.mark.suite("planted-faults")
 @pytest.mark.timeout(200)  # the first look at 40,000 countdown tasks takes a while
 @pytest.mark.parametrize("environment", [*SAMPLED, Bare], ids=lambda kind: kind.__name__)
 async def test_our_server_conforms_without_tokens(environment: type[Environment[Any]], serve: Serve) -> None:

@@ -37,6 +37,7 @@ def follow(folder: Path, *more: str, timeout: float) -> str:
     return printed
 
 
+@pytest.mark.suite("training")
 @pytest.mark.timeout(240)
 def test_the_commands_work_as_they_are_written(tmp_path: Path) -> None:
     printed = follow(tmp_path, *SMALL, timeout=200)

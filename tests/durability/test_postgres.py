@@ -160,7 +160,8 @@ async def test_a_process_that_was_paused_writes_nothing_after_another_took_over_
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("wire", [pytest.param("channel"), pytest.param("mcp", marks=pytest.mark.suite("histories"))])
+@pytest.mark.suite("histories")
+@pytest.mark.parametrize("wire", ["channel", "mcp"])
 async def test_workers_share_a_database_and_a_start_is_repeated_at_its_worker(
     tmp_path: Path, database: PostgresStore, wire: Any
 ) -> None:

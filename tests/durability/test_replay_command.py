@@ -156,6 +156,7 @@ async def test_another_version_of_the_environment_is_said_and_executed(
     assert "note: recorded with version 1.0.0, executed with version 2.0.0" in said(done)
 
 
+@pytest.mark.suite("histories")
 async def test_no_run_shows_what_was_recorded_without_the_environment(
     recorded: tuple[Path, str], tmp_path: Path
 ) -> None:
@@ -334,6 +335,7 @@ async def test_an_episode_with_secrets_is_not_executed(served: Process, tmp_path
     assert "its start gave secrets, which no journal holds" in said(done)
 
 
+@pytest.mark.suite("histories")
 async def test_an_environment_that_acts_on_the_outside_is_not_executed(tmp_path: Path) -> None:
     served = Process(tmp_path, world=SAVED)
     try:
@@ -367,6 +369,7 @@ async def test_time_travel_through_a_pipe(recorded: tuple[Path, str], tmp_path: 
     assert recorded_again["steps"] == 3, "no try reached the journal"
 
 
+@pytest.mark.suite("histories")
 async def test_time_travel_says_where_it_departs_and_ends_with_1(recorded: tuple[Path, str], tmp_path: Path) -> None:
     journal, name = recorded
     env = changed(tmp_path, more="(number == 2)")

@@ -147,6 +147,7 @@ async def test_a_fork_from_a_snapshot_survives_too(served: Process) -> None:
         assert (await said(first, "draw")).startswith(seen[0] + " ")
 
 
+@pytest.mark.suite("histories")
 async def test_the_snapshots_of_a_closed_episode_are_removed(served: Process, served_store: Store) -> None:
     async with connect(served.url) as client:
         episodes = [await client.environment("vault").start(index=0) for _ in range(2)]
@@ -211,6 +212,7 @@ async def test_an_environment_that_is_not_durable_leaves_unscored_episodes(serve
 # ── judges and calls that overlap ──────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.suite("histories")
 async def test_judges_are_not_asked_again(served: Process) -> None:
     async with connect(served.url) as client:
         episode = await client.environment("judged").start(index=0)
@@ -231,6 +233,7 @@ async def test_judges_are_not_asked_again(served: Process) -> None:
         assert Counter(lines(served, "asked.txt")) == {"step": 4, "turn": 2}
 
 
+@pytest.mark.suite("histories")
 async def test_a_repeated_call_that_earns_another_reward_is_no_fork_and_no_recovery(served: Process) -> None:
     async with connect(served.url) as client:
         episode = await client.environment("lucky").start(index=0)
@@ -242,6 +245,7 @@ async def test_a_repeated_call_that_earns_another_reward_is_no_fork_and_no_recov
     assert "repeating step 1 gave another reward" in await served.whole_log()
 
 
+@pytest.mark.suite("histories")
 async def test_calls_that_overlapped_are_repeated_in_the_order_in_which_they_ended(served: Process) -> None:
     async with connect(served.url) as client:
         episode = await client.environment("racing").start(index=0)
@@ -259,7 +263,7 @@ async def test_calls_that_overlapped_are_repeated_in_the_order_in_which_they_end
 # ── while an episode is rebuilt ────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.suite("histories", first=1)
+@pytest.mark.suite("histories")
 @pytest.mark.parametrize("wire", WIRES)
 async def test_an_episode_that_is_being_rebuilt_lets_its_requests_wait_and_the_others_go_on(
     served: Process, wire: Any

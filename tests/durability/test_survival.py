@@ -83,6 +83,7 @@ async def test_a_start_that_is_repeated_after_the_death_gets_the_group_of_the_fi
         assert again[0].prompt == first[0].prompt
 
 
+@pytest.mark.suite("histories")
 async def test_an_episode_that_had_ended_still_answers(served: Process) -> None:
     async with connect(served.url) as client:
         episode = await client.environment("ledger").start(index=0, seed=1)
@@ -104,6 +105,7 @@ async def test_a_graceful_stop_leaves_episodes_for_the_next_process(served: Proc
         assert (await episode.info()).end_reason is None
 
 
+@pytest.mark.suite("histories")
 async def test_a_fork_survives_with_the_steps_of_its_origin(served: Process) -> None:
     async with connect(served.url) as client:
         episode = await client.environment("ledger").start(index=0, seed=1)
@@ -138,6 +140,7 @@ async def test_secrets_are_in_no_journal_so_their_episodes_end(served: Process, 
     assert not any(b"hunter2" in row for row in rows)
 
 
+@pytest.mark.suite("histories")
 async def test_an_episode_that_is_forgotten_leaves_the_journal(served: Process, served_store: Store) -> None:
     async with connect(served.url) as client:
         episode = await client.environment("ledger").start(index=0)
@@ -202,6 +205,7 @@ async def test_reports_of_outcomes_and_their_keys_survive(served: Process) -> No
         assert {row.id for (row,) in drawn} == {"t1"}
 
 
+@pytest.mark.suite("histories")
 async def test_a_group_that_was_scored_keeps_its_score(served: Process) -> None:
     async with connect(served.url) as client:
         members = [GroupMember("key", 2, place) for place in range(2)]

@@ -74,6 +74,7 @@ async def test_versions_survive_kill_9_each_exactly_once(served: Process, wire: 
         assert (await sell(shop, "d", world.id, 1)).world.version == 2
 
 
+@pytest.mark.suite("histories")
 @pytest.mark.requirement("WORLD-14")
 async def test_branches_resets_and_deletions_survive_with_their_keys(served: Process) -> None:
     async with connect(served.url) as client:
@@ -112,6 +113,7 @@ async def test_a_database_is_the_same_after_a_restart(served: Process) -> None:
             assert text_of((await episode.call("book", goods="g2")).content) == "g0, g1, g2"
 
 
+@pytest.mark.suite("histories")
 async def test_the_states_of_deleted_worlds_leave_the_disk(served: Process, served_store: Store) -> None:
     if not isinstance(served_store, SqliteStore):
         pytest.skip("the states are in the database")

@@ -59,8 +59,8 @@ SUITES = {
 }
 """The suites in which the variants of these environments are tested, if not in `breadth`."""
 
-ONLY_IN_SUITES = ("browser",)
-"""Those that are tested in their suite even without a level, since each of their episodes takes a second of a CPU."""
+ONLY_IN_SUITES = ("browser", "swe")
+"""Those that are tested in their suite even without a level, since each of their episodes takes long."""
 
 WITHOUT_FORKS = ("algebra", "arithmetic", "connect_four", "negotiation", "word_problems")
 """Those whose episodes cannot be forked: they have one message, or an opponent."""

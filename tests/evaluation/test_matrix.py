@@ -346,6 +346,7 @@ def test_a_folder_takes_one_run_at_a_time(ludus: Ludus, url: str, tmp_path: Path
     assert ludus("eval", "--model", "random", "--env", f"sums@{url}", "-n", 1, "--out", "out").returncode == 0
 
 
+@pytest.mark.suite("breadth", first=3)
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [

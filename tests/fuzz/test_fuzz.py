@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from suite_selection import selected_suites
 
-COUNT = int(os.environ.get("LUDUS_FUZZ", "100000" if "fuzz" in selected_suites() else "5000"))
+COUNT = int(os.environ.get("LUDUS_FUZZ", "100000" if "fuzz" in selected_suites() else "2000"))
 SEED = int(os.environ.get("LUDUS_FUZZ_SEED", "1"))
 GROWTH_MIB = 48.0
 """What the server may hold more than after the warm-up: replies kept for repeats, interned rows, fragmentation."""

@@ -45,6 +45,7 @@ def solve(prompt: str, rng: Any) -> str:
     return "I write it." + call(name_of("bash"), command=command)
 
 
+@pytest.mark.suite("boxed-agents")
 async def test_qwen_code_plays_in_a_sandbox_and_its_tokens_are_exact(tmp_path: Path, renderer: Renderer) -> None:
     await play_coding(harness_of_qwen(), solve, tmp_path, renderer, range(1), 1)
 

@@ -2,37 +2,63 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import certifi
 import httpx
 import pytest
+from argon2 import PasswordHasher
 from hubs import HubProcess
 from object_stores import ObjectStore
 from postgres_server import PostgresServer
+
+from ludus.hub.people import passwords
 
 DATABASES = ("sqlite", "postgres", pytest.param("s3", marks=pytest.mark.suite("hub")))
 Kind = Literal["sqlite", "postgres", "s3"]
 """Where a hub keeps what it has; `s3` is SQLite, with wheels in an object store."""
 
 OVER_POSTGRES = frozenset({"test_migrations.py", "test_publishing.py", "test_shared_rates.py", "test_processes.py"})
-"""The files all of whose tests run over PostgreSQL in `make test`, too."""
-
-SAMPLED = 4
-"""Every how many tests of the other files do. The suite `hub` runs all of them."""
+"""The files all of whose tests run over PostgreSQL in `make test`, too; of the others one does."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put most tests over PostgreSQL into the suite `hub`; over SQLite all of them run."""
-    counts: dict[str, int] = {}
+    sampled: set[Path] = set()
     for item in items:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
         is_ours = Path(__file__).parent in item.path.parents and item.path.name not in OVER_POSTGRES
         if is_ours and "postgres" in parameters.values():
-            number = counts[str(item.path)] = counts.get(str(item.path), -1) + 1
-            if number % SAMPLED:
+            if item.path in sampled:
                 item.add_marker(pytest.mark.suite("hub"))
+            elif not any("first" in marker.kwargs for marker in item.iter_markers("suite")):
+                sampled.add(item.path)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cheap_hashes() -> Iterator[None]:
+    """Let hubs in this process hash passwords with little work; those in a process of their own do all of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(passwords, "PasswordHasher", partial(PasswordHasher, time_cost=1, memory_cost=64, parallelism=1))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates() -> Iterator[None]:
+    """Read the file of root certificates once for all clients of this process: it takes longer than most requests."""
+    create = ssl.create_default_context
+    root = create(cafile=certifi.where())
+
+    def shared(*given: Any, **named: Any) -> ssl.SSLContext:
+        return root if not given and named == {"cafile": certifi.where()} else create(*given, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl, "create_default_context", shared)
+        yield
 
 
 @pytest.fixture(scope="session", params=DATABASES)

@@ -100,6 +100,7 @@ def test_pip_and_uv_install_from_the_index_of_an_owner(client: httpx.Client, tar
     assert installed(target, f"alice-{name}") == "1.1.0"
 
 
+@pytest.mark.suite("hub")
 def test_a_yanked_version_is_installed_only_where_it_is_pinned(client: httpx.Client, target: Path, uv: str) -> None:
     name = new_name()
     for version in ("1.0.0", "1.1.0"):

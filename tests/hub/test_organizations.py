@@ -670,6 +670,7 @@ def test_an_export_has_the_memberships_and_the_invitations(people: PeopleHub, te
     assert [one["organization"] for one in found["organizationInvitations"]] == [other]
 
 
+@pytest.mark.suite("hub")
 def test_a_backup_keeps_organizations_and_a_check_finds_one_without_an_owner(
     request: pytest.FixtureRequest, kind: str, tmp_path: Path
 ) -> None:

@@ -126,7 +126,7 @@ def test_the_page_names_the_scenarios_that_pass_as_shipped() -> None:
         assert set(re.findall(r"`([\w-]+)`", row)) == scenarios
 
 
-@pytest.mark.suite("peers", first=1)
+@pytest.mark.suite("peers")
 @pytest.mark.parametrize("plane", ["control", "play"])
 async def test_statelessness_fails_only_in_checks_that_need_diagnostic_tools(
     plane: str, conformance: Any, node: Any, run: Any, tmp_path: Path

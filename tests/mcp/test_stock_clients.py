@@ -102,7 +102,7 @@ async def test_a_peer_sees_content_and_errors_in_mcps_own_forms(
     assert "PRIVATE" not in "".join(peer.said)
 
 
-@pytest.mark.suite("peers", first=1)
+@pytest.mark.suite("peers")
 async def test_a_failing_environment_is_a_tool_error_with_an_incident(
     player: Any, serve: Any, start_episode: Any, vault: Any
 ) -> None:
@@ -145,7 +145,7 @@ async def test_a_peer_plays_one_episode_over_stdio(player: Any) -> None:
     assert "This episode is over (completed)." in [block.get("text") for block in last["content"]]
 
 
-@pytest.mark.suite("peers", first=1)
+@pytest.mark.suite("peers")
 @pytest.mark.requirement("NEG-15")
 async def test_a_peer_plays_the_catalog_over_stdio(player: Any) -> None:
     ludus = Path(sys.executable).with_name("ludus")

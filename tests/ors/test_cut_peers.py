@@ -180,7 +180,7 @@ async def play(cell: Cell, server: str, repeater: Repeater) -> FaultProxy:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.suite("peers", sample=True)
+@pytest.mark.suite("peers", first=1)
 @pytest.mark.requirement("ORS-16")
 @pytest.mark.parametrize("peer", ["ors-sdk", "openreward"])
 async def test_a_call_that_breaks_runs_once_and_an_equal_one_after_it_runs_too(peer: str, tmp_path: Path) -> None:

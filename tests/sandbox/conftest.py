@@ -16,7 +16,7 @@ from sandboxing import leftovers, opened
 from ludus.sandbox import SandboxProvider
 from ludus.sandbox.stale import OWNER
 
-SAMPLED = {"test_attacks.py": 16, "test_process_attacks.py": 8, "test_conformance.py": 8}
+SAMPLED = {"test_attacks.py": 16, "test_process_attacks.py": 8, "test_conformance.py": 16}
 """Every how many tests of a file run in `make test` over another backend than bubblewrap, which runs them all."""
 SAMPLED_OTHERWISE = 12
 """The same for the other files."""

@@ -247,6 +247,7 @@ async def test_a_container_outlives_that_what_was_to_end_a_command_is_ended_by_t
     assert (await box.run(["cat", "file"])).text == "kept"
 
 
+@pytest.mark.suite("sandbox")
 async def test_a_container_in_which_nothing_can_be_ended_is_ended_itself_and_made_again(
     docker_shell: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

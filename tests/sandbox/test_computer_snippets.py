@@ -92,7 +92,7 @@ async def observed(world: Path, variables: dict[str, str], name: str, tool: str,
     return shown, reward.value
 
 
-@pytest.mark.suite("sandbox", first=1)
+@pytest.mark.suite("sandbox")
 @pytest.mark.parametrize(
     ("snippet", "name", "tool", "arguments"),
     [

@@ -159,6 +159,7 @@ async def test_always_follows_a_tag_once_per_server(api: Any, hub: Registry, pro
     await other.aclose()
 
 
+@pytest.mark.suite("sandbox")
 async def test_the_log_names_the_digest(
     api: Any, hub: Registry, provider: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -207,6 +208,7 @@ def test_names_of_images_are_taken(name: str) -> None:
 # ── bad images ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.suite("sandbox")
 async def test_an_image_without_a_shell_is_refused_by_name(api: Any, provider: Any) -> None:
     build(api, "no-shell", "FROM scratch\nCOPY note /note\n", note=b"x")
     with pytest.raises(SandboxImageError, match="'no-shell' has no /bin/sh"):
@@ -275,6 +277,7 @@ async def test_without_python_a_process_takes_input_and_answers_until_its_input_
     assert await bare.read("name") == b"it's\n2"
 
 
+@pytest.mark.suite("sandbox")
 async def test_without_python_nothing_else_runs_next_to_a_process_and_everything_does_after_it(bare: Sandbox) -> None:
     await bare.write("file", b"kept")
     process = await bare.spawn(["sh", "-c", "sleep 50 & cat"])
@@ -308,6 +311,7 @@ async def test_without_python_the_limits_of_a_process_hold_by_name(bare: Sandbox
     assert (await bare.run(["echo", "alive"])).text == "alive\n"
 
 
+@pytest.mark.suite("sandbox")
 async def test_without_python_a_flood_that_is_not_read_waits_and_a_closed_sandbox_ends_it(bare: Sandbox) -> None:
     process = await bare.spawn(["yes"])
     while len(process.stdout._data) < WINDOW:
@@ -328,6 +332,7 @@ async def test_without_python_what_cannot_be_started_ends_as_in_other_sandboxes(
     assert b"no-such-program" in await process.stderr.read_all()
 
 
+@pytest.mark.suite("sandbox")
 async def test_without_python_an_engine_that_loses_a_process_is_a_failure_and_no_end_of_it(
     bare: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,6 +342,7 @@ async def test_without_python_an_engine_that_loses_a_process_is_a_failure_and_no
         await process.wait()
 
 
+@pytest.mark.suite("sandbox")
 async def test_without_python_a_signal_reaches_the_process(bare: Sandbox) -> None:
     process = await bare.spawn(
         ["sh", "-c", "trap 'echo caught; exit 7' TERM; echo ready; while true; do sleep 0.1; done"]
@@ -347,6 +353,7 @@ async def test_without_python_a_signal_reaches_the_process(bare: Sandbox) -> Non
     assert await process.stdout.read_all() == b"caught\n"
 
 
+@pytest.mark.suite("sandbox")
 async def test_without_python_a_spawn_that_is_canceled_leaves_no_process(bare: Sandbox) -> None:
     task = asyncio.create_task(bare.spawn(["sleep", "50"]))
     await asyncio.sleep(0)
@@ -434,7 +441,7 @@ async def test_an_image_that_is_too_large_is_refused_by_name(api: Any, hub: Regi
     await (await provider.create(BASE.but(image="large"))).aclose()
 
 
-@pytest.mark.suite("sandbox", first=1)
+@pytest.mark.suite("sandbox")
 @pytest.mark.parametrize("packs_well", [True, False])
 async def test_an_image_that_is_too_large_does_not_stay_after_its_pull(
     api: Any, hub: Registry, provider: Any, packs_well: bool
@@ -665,6 +672,7 @@ async def test_the_least_recently_used_images_go_beyond_the_cap(
     await second.aclose()
 
 
+@pytest.mark.suite("sandbox")
 async def test_an_image_that_was_removed_meanwhile_is_obtained_again(api: Any, hub: Registry, provider: Any) -> None:
     name = push(api, hub, "gone:1", f"FROM {BARE}\nCOPY note /note\n", note=b"x")
     await (await provider.create(BASE.but(image=name))).aclose()
@@ -673,6 +681,7 @@ async def test_an_image_that_was_removed_meanwhile_is_obtained_again(api: Any, h
     assert has(api, name)
 
 
+@pytest.mark.suite("sandbox")
 async def test_an_image_in_use_stays_and_one_above_the_cap_is_refused(
     api: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -267,7 +267,7 @@ class Coding(Environment[Task]):
 """
 
 
-@pytest.mark.suite("sandbox", first=1)
+@pytest.mark.suite("sandbox")
 @pytest.mark.parametrize("provider", ["bubblewrap", "unsafe-local"])
 async def test_background_processes_and_terminals_do_not_outlive_a_killed_server(provider: str, tmp_path: Path) -> None:
     await (await opened("bubblewrap-rlimits")).aclose()

@@ -6,13 +6,12 @@ import pytest
 from faults_of import assert_found, assert_nothing_else_found, sampled, with_all_checks
 
 MODULE = "repeated"
-SAMPLE = 3
+SAMPLE = 1
 """How many faults are looked for outside of the suite: each takes seconds, for it is played in several processes."""
 
 pytestmark = pytest.mark.timeout(900)
 
 
-@pytest.mark.suite("validation", first=1)
 @pytest.mark.parametrize("name", sampled(MODULE, SAMPLE))
 def test_a_fault_is_found_by_its_check(name: str) -> None:
     assert_found(MODULE, name, SAMPLE)

@@ -206,7 +206,7 @@ async def test_no_worker_outlives_a_supervisor_that_is_killed(server: WorkersSer
     await until(lambda: not any(map(runs, workers)))
 
 
-@pytest.mark.suite("workers", first=1)
+@pytest.mark.suite("workers")
 async def test_not_even_a_paused_worker_outlives_a_supervisor_that_is_killed(server: WorkersServer) -> None:
     paused = await server.kill("w0", signal.SIGSTOP)
     await server.end(signal.SIGKILL)

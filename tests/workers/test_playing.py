@@ -72,7 +72,7 @@ async def test_starts_are_spread_over_the_workers_and_episodes_keep_their_state(
         await asyncio.gather(*(one.close() for one in episodes))
 
 
-@pytest.mark.suite("workers", first=1)
+@pytest.mark.suite("workers")
 @WIRES
 async def test_the_next_episode_goes_to_the_worker_with_fewer(idle_server: WorkersServer, wire: Any) -> None:
     async with connect(idle_server.url, wire=wire) as client:
@@ -278,7 +278,7 @@ async def requests_over_mcp(session: aiohttp.ClientSession) -> float:
     return sum(map(float, re.findall(r'wire="mcp"} (.+)', metrics)))
 
 
-@pytest.mark.suite("workers", first=1)
+@pytest.mark.suite("workers")
 @pytest.mark.parametrize("wire", ["channel", "mcp"])
 async def test_a_report_of_outcomes_reaches_every_worker(idle_server: WorkersServer, wire: Any) -> None:
     counts = []

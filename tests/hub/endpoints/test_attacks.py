@@ -280,6 +280,7 @@ class Dying(Environment[Task]):
 '''
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_a_process_that_answers_nonsense_is_a_failed_start(start_hub: Any, tools: Any) -> None:
     hub = await start_hub()
     await hub.publish(source=NONSENSE + tools.counter.format(version="1.0.0"))

@@ -205,7 +205,7 @@ async def test_an_environment_beyond_the_size_limit_is_refused(tmp_path: Path, r
         await provider.aclose()
 
 
-@pytest.mark.suite("hub-endpoints", first=1)
+@pytest.mark.suite("hub-endpoints")
 async def test_pip_installs_where_there_is_no_uv(
     make: Any, release: Any, links: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +235,7 @@ async def test_one_installation_serves_all_that_wait_for_it(tmp_path: Path, rele
         await provider.aclose()
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_a_canceled_installation_leaves_nothing_and_the_next_one_succeeds(tmp_path: Path, release: Any) -> None:
     provider = find_provider("bubblewrap")
     await provider.open()

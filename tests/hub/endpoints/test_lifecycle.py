@@ -65,6 +65,7 @@ async def test_an_idle_endpoint_stops_and_the_next_request_starts_it(start_hub: 
     assert tools.server_processes() != [first]
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_many_first_requests_wait_for_one_start(hub: Any, tools: Any) -> None:
     async with aiohttp.ClientSession() as session:
 
@@ -76,6 +77,7 @@ async def test_many_first_requests_wait_for_one_start(hub: Any, tools: Any) -> N
     assert len(tools.server_processes()) == 1
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_a_client_that_leaves_during_the_start_and_a_hub_that_stops_leave_no_process(
     start_hub: Any, tools: Any
 ) -> None:
@@ -233,7 +235,7 @@ async def test_a_hub_without_a_sandbox_refuses_unless_the_operator_trusts_all_pa
     assert not tools.server_processes()
 
 
-@pytest.mark.suite("hub-endpoints", first=1)
+@pytest.mark.suite("hub-endpoints")
 @pytest.mark.parametrize("wire", ["channel", "mcp", "ors"])
 async def test_the_operators_own_packages_run_without_a_sandbox_if_that_is_allowed(start_hub: Any, wire: Any) -> None:
     hub = await start_hub(unsafe_own_packages=True)
@@ -243,6 +245,7 @@ async def test_the_operators_own_packages_run_without_a_sandbox_if_that_is_allow
         assert text_of((await episode.call("add", number=3)).content).split()[0] == "3"
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_a_client_that_leaves_during_a_call_frees_what_its_request_held(hub: Any, tools: Any) -> None:
     headers = {"X-Session-ID": "one"}
     async with aiohttp.ClientSession(headers=headers) as session:
@@ -290,6 +293,7 @@ async def test_a_client_shows_why_an_endpoint_does_not_start(start_hub: Any, wir
             await client.environment("broken").start(index=0)
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_a_long_reason_is_cut_in_the_middle(start_hub: Any) -> None:
     hub = await start_hub()
     await hub.publish("broken", source="raise SystemExit('first ' + '\\N{SNOWMAN}' * 3000 + ' last')")

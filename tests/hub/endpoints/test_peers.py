@@ -27,6 +27,7 @@ def ticket_of(client: httpx.Client, run: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_an_agent_plays_through_another_process_than_that_of_its_episode(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:

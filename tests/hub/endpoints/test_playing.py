@@ -77,6 +77,7 @@ async def test_ors_clients_play_with_the_rewards_in_line(hub: Any) -> None:
             assert answer.status == 200
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_a_session_id_that_its_client_made_up_stays_with_the_version_that_it_found(hub: Any) -> None:
     headers = {"X-Session-ID": "made-up-by-a-client"}
     async with aiohttp.ClientSession() as session:

@@ -81,7 +81,7 @@ async def runs(episode: Episode, code: str) -> str:
     return text_of((await episode.call("run", code=code)).content)
 
 
-@pytest.mark.suite("hub-endpoints", first=1)
+@pytest.mark.suite("hub-endpoints")
 @pytest.mark.parametrize("wire", ["channel", "mcp", "ors"])
 async def test_an_environment_with_a_sandbox_plays_unchanged(start_hub: Any, wire: Any) -> None:
     hub = await start_hub()

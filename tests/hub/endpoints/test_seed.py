@@ -92,6 +92,7 @@ async def test_the_library_is_published_with_its_needs(start_hub: Any, monkeypat
     assert record.signed
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_such_an_endpoint_has_room_for_two_sandboxes(start_hub: Any) -> None:
     hub = await start_hub(replicas=1)
     source = HEADER + inspect.getsource(Counter)

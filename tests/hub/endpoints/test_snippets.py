@@ -108,6 +108,7 @@ async def test_the_trainer_reads_the_file(hub: Any, tmp_path: Path) -> None:
     assert (environment.url, environment.name, environment.split) == (hub.address(), "counter", "train")
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_the_commands_of_other_trainers_write_the_tasks_of_the_endpoint(hub: Any, tmp_path: Path) -> None:
     record = hub.app.state.hub.catalog_of(STRANGER).version("ada", "counter")
     commands = [

@@ -162,6 +162,7 @@ async def test_requests_without_a_trace_begin_one_at_the_hub(hub: HubProcess, co
     assert path_of(tools(spans)[0], spans) == ["POST /e/{endpoint}", "POST /mcp", STEP, "tool threaded"]
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_a_client_that_samples_nothing_gets_no_spans_of_an_endpoint(
     hub: HubProcess, collector: Collector
 ) -> None:

@@ -154,6 +154,7 @@ def test_the_hub_goes_on_when_a_board_vanishes_while_a_match_is_played(people: P
     asyncio.run(people.app.state.matches.rate())
 
 
+@pytest.mark.suite("hub")
 def test_a_backup_has_the_matches(people: PeopleHub, tmp_path: Path) -> None:
     bob, carol = entrant(people, "bob"), entrant(people, "carol")
     match(people, bob, carol, 0.5)

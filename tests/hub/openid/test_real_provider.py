@@ -72,6 +72,7 @@ def test_a_person_registers_and_signs_in_again_with_an_unchanged_provider(hub: H
         assert name in as_page(browser.get("/account")).text
 
 
+@pytest.mark.suite("hub")
 def test_an_account_without_a_password_is_deleted_after_a_new_sign_in_at_the_provider(hub: HubProcess) -> None:
     name = new_name("real")
     with hub.client() as browser:

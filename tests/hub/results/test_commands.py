@@ -62,6 +62,7 @@ async def test_a_run_is_played_by_one_command_and_shown_on_the_board(
     assert row["harness"].startswith("ludus eval ")
 
 
+@pytest.mark.suite("hub")
 async def test_an_open_run_is_resumed(hub: ResultsHub, package: str, policy: str) -> None:
     params = {"environment": "locks", "split": "train", "tasks": 2, "declared": {"model": "even"}}
     async with hub.client() as client:
@@ -101,6 +102,7 @@ async def test_an_evaluation_is_uploaded_only_if_asked_and_says_what_it_uploads(
     assert (code, f"/runs/{key}" in said, "not: conversations" in said) == (0, True, True)
 
 
+@pytest.mark.suite("hub")
 async def test_a_policy_that_fails_again_and_again_stops_and_leaves_the_run_open(
     hub: ResultsHub, package: str, tmp_path: Path
 ) -> None:

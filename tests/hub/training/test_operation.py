@@ -61,6 +61,7 @@ def test_metrics_count_runs_and_batches(people: PeopleHub) -> None:
         assert f'ludus_hub_events_total{{event="{name}"}}' in text
 
 
+@pytest.mark.suite("hub")
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"], scope="function")
 def test_a_backup_has_the_runs_and_a_check_finds_changed_points(
     request: pytest.FixtureRequest, kind: str, tmp_path: Path

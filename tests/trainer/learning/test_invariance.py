@@ -15,6 +15,7 @@ import pytest
 import torch
 from learners import configure, make_batch, make_learner
 from safetensors.torch import load_file
+from suite_selection import selected_suites
 from torch import Tensor
 
 from ludus.trainer.config import TrainConfig
@@ -50,6 +51,8 @@ SCENARIOS: dict[str, tuple[dict[str, Any], dict[str, Any], list[TrainBatch]]] = 
     "broken": ({}, TWO, [BATCHES[0], not_a_number(BATCHES[1], 5), BATCHES[2]]),
 }
 """What one process learns, what two learn, and from which batches."""
+SAMPLE = ("fsdp", "broken")
+"""The scenarios outside of the suite."""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +60,8 @@ def outcomes(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder in which torchrun's two ranks left NAME.out, and this process NAME.alone.out."""
     folder = tmp_path_factory.mktemp("ranks")
     program = Path(__file__).with_name("ranks.py")
-    for name, (alone, together, batches) in SCENARIOS.items():
+    chosen = SCENARIOS if "training" in selected_suites() else {name: SCENARIOS[name] for name in SAMPLE}
+    for name, (alone, together, batches) in chosen.items():
         (folder / f"{name}.one").write_bytes(pickle.dumps((configure(tiny, **alone), batches)))
         (folder / f"{name}.scenario").write_bytes(pickle.dumps((configure(tiny, **together), batches)))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(program)]
@@ -127,6 +131,7 @@ def test_two_ranks_learn_what_one_does(tiny: Path, outcomes: Path, name: str) ->
     assert all(rank == ranks[0] for rank in ranks), "every rank sees the same metrics, names and log-probabilities"
 
 
+@pytest.mark.suite("training")
 @pytest.mark.timeout(500)
 def test_in_bfloat16_two_ranks_differ_from_one_by_rounding_only(tiny: Path, outcomes: Path) -> None:
     ranks = pickle.loads((outcomes / "bfloat16.out").read_bytes())
@@ -148,6 +153,7 @@ def test_a_loss_that_is_not_a_number_is_an_error_on_all_ranks_and_changes_none(t
     assert_same(theirs, (healthy[0], {n: healthy[1][n] for n in theirs[1]}))
 
 
+@pytest.mark.suite("training")
 @pytest.mark.timeout(500)
 def test_the_reference_of_sharded_ranks_is_the_model_as_it_was_loaded(tiny: Path, outcomes: Path) -> None:
     ranks = pickle.loads((outcomes / "reference.out").read_bytes())
