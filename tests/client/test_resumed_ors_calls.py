@@ -123,6 +123,18 @@ async def test_a_call_that_a_server_without_keys_has_forgotten_is_not_made_again
     assert len(server.asked) == 3
 
 
+@pytest.mark.parametrize("kind", ["ors-sdk", "openreward"])
+async def test_a_connection_that_breaks_before_the_task_id_loses_the_episode(scripted: Serve, kind: str) -> None:
+    server, client = await scripted(kind)
+    episode = await client.environment("game").start()
+    server.script = [""]
+    with pytest.raises(InfrastructureFailed, match=r"the result of 'work' is lost.*may or may not have run"):
+        await episode.call("work")
+    info = await episode.info()
+    assert (info.end_reason, info.reward and info.reward.value) == (EndReason.INFRASTRUCTURE_ERROR, None)
+    assert len(server.asked) == 1
+
+
 async def test_a_forgotten_final_message_is_unscored_and_a_failure_of_the_infrastructure(scripted: Serve) -> None:
     server, client = await scripted("ors-sdk")
     server.script = [TASK_ID, UNKNOWN]

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import aiohttp
 from pydantic_core import from_json, to_json
@@ -48,7 +48,8 @@ class Reply:
     extension: Any = None
     """The typed error, which only Ludus servers send."""
     forgotten: bool = False
-    """Whether there is no result because the server does not know the call any more, as after a restart."""
+    """Whether there is no result because the server does not know the call any more, as after a restart, or because
+    the connection broke before it said how to ask for the call again."""
 
 
 class Refused(Exception):
@@ -152,15 +153,17 @@ class OrsHttp:
                 await self._wait_or_raise(refused, retries, limits)
             except (aiohttp.ClientError, OSError) as error:
                 if not (repeatable or isinstance(error, aiohttp.ClientConnectorError)):
-                    self._lost(error)
+                    raise errors.ConnectionFailed(
+                        f"the connection to {self.url} was lost: {_before_task_id(error)}", url=self.url
+                    ) from None
                 if not await retries.wait(reached=not isinstance(error, aiohttp.ClientConnectorError)):
                     raise unreachable(self.url, error) from None
 
     async def call(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], *, repeatable: bool) -> Reply:
         """Send a request that is answered by events. A lost stream is resumed under its task id.
 
-        If the server does not know the task id any more, the request is sent again without it, or, if it is not
-        repeatable, the reply is one that was forgotten.
+        If the server does not know the task id any more, or the stream was lost before it, the request is sent again
+        as a new one, or, if it is not repeatable, the reply is one that was forgotten.
 
         Args:
             path: the path with its leading slash.
@@ -170,7 +173,7 @@ class OrsHttp:
 
         Raises:
             Refused: the HTTP status of the answer is not 200.
-            ConnectionFailed: there is no connection, or it was lost before it sent a task id.
+            ConnectionFailed: there is no connection.
             ProtocolViolation: the answer is larger than `RESULT_BYTES`.
         """
         retries, limits = self._retries()
@@ -204,7 +207,7 @@ class OrsHttp:
                 if isinstance(failure, _Cut):
                     task_id = failure.task_id or task_id
             if not (task_id or repeatable or isinstance(error, aiohttp.ClientConnectorError)):
-                self._lost(error)
+                return Reply(error=_before_task_id(error), forgotten=True)
             if not await retries.wait(reached=not isinstance(error, aiohttp.ClientConnectorError)):
                 raise unreachable(self.url, error) from None
 
@@ -250,12 +253,12 @@ class OrsHttp:
         except ValueError:
             raise errors.ProtocolViolation(f"{self.url}{path} did not answer with JSON") from None
 
-    def _lost(self, error: Exception) -> NoReturn:
-        raise errors.ConnectionFailed(
-            f"the connection to {self.url} was lost ({reason_of(error)}) before the server said under "
-            "which id the call can be resumed; it may or may not have run",
-            url=self.url,
-        ) from None
+
+def _before_task_id(error: Exception) -> str:
+    return (
+        f"the connection broke ({reason_of(error)}) before the server said under which id the call can be resumed; it "
+        "may or may not have run"
+    )
 
 
 class _Cut(Exception):

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from ludus.client.transports._ors_http import Reply, json_of
+from ludus.client.transports._ors_http import UNKNOWN_TASK_ID, Reply, json_of
 from ludus.client.transports.base import error_of
 from ludus.protocol import errors
 from ludus.protocol.content import Content, ImageBlock, Message, TextBlock
@@ -134,10 +134,12 @@ class OrsSession:
     def failure_in(self, reply: Reply, tool: str) -> errors.LudusError:
         """Return the error of a reply without a result."""
         if reply.forgotten:
+            why = reply.error
+            if why == UNKNOWN_TASK_ID:
+                why = "the connection broke, and the server does not know the call any more (it may have restarted)"
             return errors.InfrastructureFailed(
-                f"the result of {tool!r} is lost: the connection broke, and the server does not know the call any more "
-                "(it may have restarted). This server has no keys for calls, so the call is not made again; start "
-                "another episode",
+                f"the result of {tool!r} is lost: {why}. This server has no keys for calls, so the call is not made "
+                "again; start another episode",
                 episode=self.sid,
                 endReason="infrastructure_error",
             )
