@@ -124,6 +124,8 @@ def measure(name: str, own: Path, seed: int) -> dict[str, Any]:
     subject = SUBJECTS[name]
     label = subject.environment
     found = evaluations(own / "run", label)
+    if not found:
+        raise SystemExit(f"{own} has no evaluation yet: run {name} without --read")
     first = found[0]
     last = [line for line in found if line["time"] - first["time"] <= 60 * MINUTES][-1]
     untrained = evaluations(own / "untrained", label)[-1][f"evaluation/{label}/mean"]

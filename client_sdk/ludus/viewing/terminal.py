@@ -45,7 +45,7 @@ def print_episode(console: Console, viewed: ViewedEpisode) -> None:
         if entry.kind == "turn":
             console.print(_text(f"\nturn {entry.who}", "dim"))
         elif entry.kind == "call":
-            console.print(_text(shorten(f"  {entry.who}({''.join(entry.parts)})"), "cyan"), soft_wrap=True)
+            console.print(_text(shorten(f"  {entry.shown[0]}"), "cyan"), soft_wrap=True)
         else:
             words = "\n".join("[an image]" if isinstance(part, Image) else part for part in entry.parts)
             remarks = "" if entry.kind == "output" else f"{entry.who}: "

@@ -18,8 +18,8 @@ from ludus.sandbox import Limits, RunResult, Sandbox
 CASE_SECONDS: Final = 2.0
 """Processor seconds of one case."""
 CASE_WALL_SECONDS: Final = 10.0
-"""Wall-clock seconds of one case. They are more, because a busy machine must not turn a right program into a wrong
-one; they only end a program that waits."""
+"""Wall-clock seconds of one case, for programs that wait. They are more, so that a busy machine does not turn a right
+program into a wrong one."""
 LATE_CASES: Final = 2
 """After this many cases that took too long, the remaining ones are not run."""
 CASE_BYTES: Final = 16_000

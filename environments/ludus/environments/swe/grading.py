@@ -22,6 +22,7 @@ MOST_MODULES: Final = 100
 MOST_CHARACTERS: Final = 400_000
 """How many modules, and characters in all, a package may have; a larger one counts as not there."""
 LIMITS: Final = Limits(seconds=50, cpu_seconds=10)
+"""Limits of all hidden tests together; more wall-clock time, because the machine may be busy."""
 
 _MODULE: Final = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*/){1,6}[A-Za-z_][A-Za-z0-9_]*\.py")
 _LONGEST_COMPARED: Final = 600

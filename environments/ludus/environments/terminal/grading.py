@@ -17,6 +17,7 @@ from ludus.sandbox import Limits, Sandbox, SandboxFileError
 CASE_LIMITS: Final = Limits(
     seconds=25, cpu_seconds=5, memory=256 * 2**20, disk=32 * 2**20, file_size=8 * 2**20, output=64 * 2**10
 )
+"""Limits of one hidden test; more wall-clock time, because the machine may be busy."""
 _BROKEN: Final = (ValueError, LookupError, ArithmeticError, RecursionError, TypeError, AttributeError)
 """What a goal may raise on files that are not what it expects; then it is not met."""
 
