@@ -179,10 +179,10 @@ async def test_two_agents_play_a_golden_game(player: Any) -> None:
         )
     ]  # fmt: skip
     texts = [text_of(result.content) for result in seen]
-    assert texts[0].startswith("X dropped into column 5.\n1 2 3 4 5 6 7\n")
-    assert texts[0].endswith("It is your opponent's move.")
-    assert texts[1] == texts[0].replace("It is your opponent's move.", "It is your move.")
-    assert texts[3].startswith("O dropped into column 4.\n")
+    assert texts[0] == texts[2] == "It is your opponent's move."
+    assert texts[1].startswith("X dropped into column 5.\n1 2 3 4 5 6 7\n")
+    assert texts[1].endswith("It is your move.")
+    assert texts[3].startswith("X dropped into column 5.\nO dropped into column 4.\n1 2 3 4 5 6 7\n")
     assert texts[4] == f"X dropped into column 6.\n{LAST_BOARD}\nYou win."
     assert (seen[-1].end_reason, seen[-1].reward.value) == (EndReason.COMPLETED, 1.0)
     infos = [await player.info(one.episode) for one in (first, second)]

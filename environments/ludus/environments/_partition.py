@@ -75,6 +75,41 @@ def place_of(split: SplitName, index: int) -> int:
     return 10 * index + (8 if split == "validation" else 9)
 
 
+def scattered(place: int, count: int) -> int:
+    """Return the number at a place of a sequence that holds each number below `count` once, without a pattern.
+
+    `place_of` gives every tenth place to a split. Where the numbers of those places had a pattern, such as equal last
+    digits, training would never show what validation asks for. A Feistel network has none: it swaps two halves of the
+    bits and mixes them, which is undone by the same steps backwards, so that no number comes twice. It is applied again
+    to what is not below `count`.
+
+    Args:
+        place: the place, from 0 and below `count`.
+        count: how many numbers there are.
+    """
+    bits = max(1, ((count - 1).bit_length() + 1) // 2)
+    mask = (1 << bits) - 1
+    while True:
+        left, right = place >> bits, place & mask
+        for step in range(_STEPS):
+            left, right = right, left ^ (_mixed(right + (step << 32)) & mask)
+        place = left << bits | right
+        if place < count:
+            return place
+
+
+_STEPS: Final = 4
+_WORD: Final = (1 << 64) - 1
+
+
+def _mixed(number: int) -> int:
+    """Return 32 bits that depend on each bit of a number (the finalizer of SplitMix64, Steele et al. 2014)."""
+    number = (number + 0x9E3779B97F4A7C15) & _WORD
+    number = (number ^ (number >> 30)) * 0xBF58476D1CE4E5B9 & _WORD
+    number = (number ^ (number >> 27)) * 0x94D049BB133111EB & _WORD
+    return (number ^ (number >> 31)) >> 32
+
+
 def draw(
     split: SplitName,
     stream: str,

@@ -16,15 +16,14 @@ from fractions import Fraction
 from math import gcd
 from typing import Final, Literal
 
+from ludus.environments._partition import scattered
+
 Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: Final[tuple[Difficulty, ...]] = ("easy", "medium", "hard")
 
 _FIRST, _SECOND, _MOST_FACTOR = 900, 98, 20
 PAIRS: Final = _FIRST * _SECOND
 """The number of pairs of an easy expression: one number of three digits, and one of one or two."""
-
-_STRIDE: Final = 54_511
-"""A number that has no divisor in common with `PAIRS`, so that neighbors in the sequence have unrelated numbers."""
 
 _SUM, _PRODUCT, _POWER, _ATOM = 1, 2, 3, 4
 """How tightly an expression binds, the loosest first."""
@@ -105,7 +104,7 @@ def easy_expression(place: int, rng: random.Random) -> Expression:
         place: the place; beyond `PAIRS`, the sequence begins again.
         rng: draws the operation.
     """
-    above, below = divmod(place * _STRIDE % PAIRS, _SECOND)
+    above, below = divmod(scattered(place % PAIRS, PAIRS), _SECOND)
     a, b = above + 100, below + 2
     signs = "+-×" if b <= _MOST_FACTOR else "+-"
     sign = "+" if a == 2 * b else rng.choice(signs)  # the prompt must not hold the solution, as in 150 - 75

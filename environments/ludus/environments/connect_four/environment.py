@@ -110,7 +110,7 @@ class ConnectFourMatch(Match[ConnectFourTask]):
 class ConnectFour(SeatedEnvironment[ConnectFourTask, ConnectFourMatch]):
     """Play Connect Four from an opening, against another agent or a scripted opponent."""
 
-    version = "0.1.0"
+    version = "0.2.0"
     match_class = ConnectFourMatch
     splits = _splits("easy", "medium", "hard")
     variants = {
@@ -139,8 +139,14 @@ class ConnectFour(SeatedEnvironment[ConnectFourTask, ConnectFourMatch]):
         )
 
     def observe(self) -> str:
-        """Return the moves since the seat last looked, the board, and what comes next."""
+        """Return the moves since the seat last looked, the board, and what comes next.
+
+        While the opponent is to move, only that: the board comes with its answer. So a seat decides on the same text
+        whether an agent plays the other seat or a script, and self-play trains a policy on what it is measured on.
+        """
         match = self.match
+        if match.rewards is None and match.to_move != self.seat:
+            return self._state()
         lines = [self._told(seat, column) for seat, column in match.drops[self._seen :]]
         self._seen = len(match.drops)
         first, second = STONES.values()

@@ -56,7 +56,7 @@ def _splits(*difficulties: Difficulty) -> dict[str, Split[CountdownTask]]:
 class Countdown(Environment[CountdownTask]):
     """Combine the given numbers with + - * / and parentheses, each at most once, so that they make the target."""
 
-    version = "0.1.0"
+    version = "0.2.0"
     splits = _splits("easy", "medium", "hard")
     variants = {"easy": {"splits": _splits("easy")}, "hard": {"splits": _splits("hard")}}
     reward_range = (0.0, 1.0)

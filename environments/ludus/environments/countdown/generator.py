@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final, Literal
 
-from ludus.environments._partition import SplitName, digest, place_of
+from ludus.environments._partition import SplitName, digest, place_of, scattered
 
 Difficulty = Literal["easy", "medium", "hard"]
 
@@ -42,11 +42,8 @@ class Level:
 
     def numbers(self, place: int) -> list[int]:
         """Return the numbers at a place, from 0 and below `choices`; adjacent places have unrelated numbers."""
-        stride = int(self.choices * (math.sqrt(5) - 1) / 2)
-        while math.gcd(stride, self.choices) > 1:
-            stride += 1
         large = list(combinations(LARGE, self.large))
-        rank, which = divmod(place * stride % self.choices, len(large))
+        rank, which = divmod(scattered(place, self.choices), len(large))
         return [*_multiset(rank, self.small), *large[which]]
 
 
