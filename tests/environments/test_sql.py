@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import random
 import re
 import sqlite3
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ludus.environments._partition import SECRET_VARIABLE, SplitName, split_of
+from ludus.environments._quick_random import QuickRandom
 from ludus.environments.sql.data import HIDDEN, PROFILES, VISIBLE, focus, image, rows_of
 from ludus.environments.sql.domains import DOMAINS
 from ludus.environments.sql.engine import FUNCTIONS, LONGEST, STEPS, Database, QueryError, check_query
@@ -44,7 +44,7 @@ seeds = st.integers(0, 2**63)
 
 
 def plan_of(seed: int, difficulty: Difficulty) -> Plan:
-    return make_plan(random.Random(seed), difficulty)
+    return make_plan(QuickRandom(seed), difficulty)
 
 
 def shop() -> Schema:
@@ -89,7 +89,7 @@ def test_there_are_a_dozen_domains_with_three_to_eight_tables_each() -> None:
 
 
 def test_equal_questions_about_a_schema_have_equal_solutions() -> None:
-    rng = random.Random(3)
+    rng = QuickRandom(3)
     solutions: dict[tuple[str, int, str], str] = {}
     questions: dict[tuple[str, int, str], str] = {}
     for number in range(4000):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -11,6 +10,7 @@ import psycopg
 import pytest
 from postgres_server import PostgresServer
 
+from ludus.environments._quick_random import QuickRandom
 from ludus.environments.sql.data import PROFILES, Row, focus, image, rows_of
 from ludus.environments.sql.domains import DOMAINS
 from ludus.environments.sql.engine import Database
@@ -62,7 +62,7 @@ def in_sqlite(plan: Plan, number: int, updates: Sequence[str]) -> list[Row]:
 
 @pytest.mark.parametrize("difficulty", DIFFICULTIES)
 def test_reference_queries_mean_the_same_in_postgresql(postgres: PostgresServer, difficulty: Difficulty) -> None:
-    rng = random.Random(difficulty)
+    rng = QuickRandom(difficulty)
     plans: dict[Schema, list[Plan]] = {}
     for _ in range(150):
         plan = make_plan(rng, difficulty)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
+from ludus.environments._quick_random import QuickRandom
 from ludus.environments.sql.expressions import (
     Aggregate,
     AggregateKind,
@@ -31,7 +31,7 @@ _OVER_NUMBERS: Final[tuple[AggregateKind, ...]] = ("sum", "avg", "min", "max")
 class Draw:
     """Draws the parts of a plan over one schema."""
 
-    def __init__(self, rng: random.Random, schema: Schema) -> None:
+    def __init__(self, rng: QuickRandom, schema: Schema) -> None:
         self.rng, self.schema = rng, schema
 
     def table(self, fits: Callable[[Table], object] = lambda table: True) -> Table | None:
@@ -42,7 +42,7 @@ class Draw:
     def some(self, columns: Sequence[Column], low: int, high: int) -> list[Column]:
         """Draw some of the columns, in their order in the table."""
         count = min(len(columns), self.rng.randint(low, high))
-        return [columns[i] for i in sorted(self.rng.sample(range(len(columns)), count))]
+        return [columns[place] for place in sorted(self.rng.places(len(columns), count))]
 
     def paths(self, table: Table, nullable: bool = True) -> list[tuple[Column, ...]]:
         """Return the foreign keys, and the pairs of them, that lead away from a table."""
@@ -96,7 +96,7 @@ class Draw:
         if column.kind == "choice":
             way = rng.random()
             if len(column.choices) > 2 and way < 0.3:
-                return OneOf(ref, tuple(rng.sample(column.choices, 2)), negated=way < 0.1)
+                return OneOf(ref, tuple(rng.some(column.choices, 2)), negated=way < 0.1)
             operator: Literal["=", "<>"] = "=" if way < 0.8 else "<>"
             missing = column.nullable and rng.random() < 0.4
             return Compare(ref, operator, rng.choice(column.choices), missing)

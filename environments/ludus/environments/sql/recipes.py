@@ -6,13 +6,13 @@ and the parts; where a schema has no such table, it returns None and another rec
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal, get_args
 
+from ludus.environments._quick_random import QuickRandom
 from ludus.environments.sql.advanced import (
     AgainstGroup,
     Compound,
@@ -98,14 +98,14 @@ class Plan:
         return f"sql:{self.schema.domain}:{_LITERALS.sub('?', self._form)}"
 
 
-def make_plan(rng: random.Random, difficulty: Difficulty) -> Plan:
+def make_plan(rng: QuickRandom, difficulty: Difficulty) -> Plan:
     """Draw a plan of a level."""
-    schema = schema_of(rng.choice(_DOMAINS), rng.randrange(VARIANTS))
+    schema = schema_of(rng.choice(_DOMAINS), rng.below(VARIANTS))
     recipes = _RECIPES[difficulty]
     while True:
         statement = rng.choice(recipes)(Draw(rng, schema))
         if statement is not None:
-            return Plan(schema, statement, difficulty, rng.randrange(len(_VERBS)))
+            return Plan(schema, statement, difficulty, rng.below(len(_VERBS)))
 
 
 def _list_rows(d: Draw) -> Statement | None:
@@ -275,7 +275,7 @@ def _pivot(d: Draw) -> Statement | None:
     if not keys:
         return None
     key = d.rng.choice(keys)
-    first, second = d.rng.sample(column.choices, 2)
+    first, second = d.rng.some(column.choices, 2)
     rows = d.rows(table, 0, 1, without=[column, key.column])
     return Pivot(rows, key, Ref((), column), (first, second))
 
@@ -313,7 +313,7 @@ def _compound(d: Draw, operations: Sequence[Literal["UNION", "UNION ALL", "INTER
     kind: Literal["choice", "person"] = "person" if rng.random() < 0.3 else "choice"
     tables = [t for t in d.schema.asked if t.of_kind(kind)]
     if kind == "person" and len(tables) >= 2:
-        one, two = rng.sample(tables, 2)
+        one, two = rng.some(tables, 2)
         return Compound(
             d.rows(one, 0, 1), d.rows(two, 0, 1), (Ref((), one.of_kind("person")[0]),),
             (Ref((), two.of_kind("person")[0]),), operation,

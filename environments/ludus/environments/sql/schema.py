@@ -78,7 +78,7 @@ class Table:
     """The columns that questions are about, without keys."""
     keys: tuple[Column, ...] = field(init=False)
     """The foreign keys."""
-    _kinds: dict[tuple[Kind, ...], list[Column]] = field(init=False, default_factory=dict)
+    _kinds: dict[tuple[Kind, ...], tuple[Column, ...]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         usable = tuple(c for c in self.columns if not c.distractor and c.kind not in ("id", "key"))
@@ -90,11 +90,11 @@ class Table:
         """The primary key."""
         return self.columns[0]
 
-    def of_kind(self, *kinds: Kind) -> list[Column]:
+    def of_kind(self, *kinds: Kind) -> tuple[Column, ...]:
         """Return the usable columns of these kinds."""
         if kinds not in self._kinds:
-            self._kinds[kinds] = [column for column in self.usable if column.kind in kinds]
-        return list(self._kinds[kinds])
+            self._kinds[kinds] = tuple(column for column in self.usable if column.kind in kinds)
+        return self._kinds[kinds]
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,13 +6,13 @@ a training task in constants only. Validation and test have no two tasks with th
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from threading import Lock
 from typing import Final
 
 from ludus.environments._partition import SplitName, digest, fresh_tests, split_of
+from ludus.environments._quick_random import QuickRandom
 from ludus.environments.sql.recipes import Difficulty, Plan, make_plan
 from ludus.environments.sql.soundness import faults, unsound
 from ludus.server import Private, Split, Task
@@ -70,7 +70,7 @@ class Series:
         """Return the plan at an index."""
         if self._split == "train":
             return self._draw(index)[1]
-        return make_plan(random.Random(self.seed(index)), self._difficulty)
+        return make_plan(QuickRandom(self.seed(index)), self._difficulty)
 
     def seed(self, index: int) -> int:
         """Return the seed of the plan at an index."""
@@ -87,7 +87,7 @@ class Series:
         attempt = 0
         while True:
             seed = digest(f"{self._stream}:{index}:{attempt}")
-            plan = make_plan(random.Random(seed), self._difficulty)
+            plan = make_plan(QuickRandom(seed), self._difficulty)
             identity = plan.identity
             if split_of(identity) == self._split and identity not in seen and self._sound(seed, plan):
                 return seed, plan
