@@ -151,6 +151,16 @@ def test_the_kept_episodes_of_several_policies_are_one_file_for_ludus_train(tmp_
     assert [(one.policy, one.items[-1]["content"][0]["text"]) for one in kept] == [("p", "one"), ("ada", "three")]
 
 
+def test_episodes_that_later_ones_hide_are_counted(tmp_path: Path) -> None:
+    recorded(tmp_path / "games.jsonl", {"said": "one"})
+    recorded(tmp_path / "more.jsonl", {"said": "two"})
+    done = demos(tmp_path, "--from", tmp_path / "more.jsonl", "--out", "all.jsonl")
+    assert (
+        "note: 1 scored episodes are left out, because later ones have the same policy, task and number" in done.stdout
+    )
+    assert [one.items[-1]["content"][0]["text"] for one in read_trajectories(tmp_path / "all.jsonl")] == ["two"]
+
+
 VALUES = [0.0, 1.0, 0.4, 0.5]
 
 

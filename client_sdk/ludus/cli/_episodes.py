@@ -34,7 +34,15 @@ def stored_episodes(paths: Sequence[Path], option: str) -> Iterator[Trajectory]:
             except ParseError as error:
                 raise typer.BadParameter(error.message) from None
 
-    yield from latest_of_each_policy(everything())
+    read = list(everything())
+    kept = list(latest_of_each_policy(read))
+    hidden = sum(one.scored for one in read) - sum(one.scored for one in kept)
+    if hidden:
+        note = (
+            f"note: {hidden:,} scored episodes are left out, because later ones have the same policy, task and number"
+        )
+        console.print(shown(note), soft_wrap=True)
+    yield from kept
 
 
 def print_report(report: Report) -> None:

@@ -25,6 +25,7 @@ from ludus.trainer.errors import ConfigError
 from ludus.trainer.learning.dpo import preference_pairs
 from ludus.trainer.learning.losses import Tokens, linear_objective
 from ludus.trainer.learning.sft import demonstrations, own_episodes, render, sft_batches, shuffled
+from ludus.trainer.quickstart import Demonstrations
 from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus, Sample
 from ludus.trainer.tiny import make_tokenizer
 
@@ -60,6 +61,22 @@ def recorded(path: Path, *trajectories: Trajectory) -> Path:
         for one in trajectories:
             writer.write(one)
     return path
+
+
+def test_episodes_that_a_later_one_of_the_same_number_would_hide_are_refused(
+    renderer: Renderer, tmp_path: Path
+) -> None:
+    broken = trajectory(None, failure=Failure(kind="infrastructure", error="E", message="m", attempt=1))
+    again = recorded(tmp_path / "resumed.jsonl", broken, trajectory(1.0), trajectory(0.5, sample=1))
+    assert len(demonstrations(SftConfig(demonstrations=(again,)), renderer, context=1000)) == 2
+    other = trajectory(1.0, sample=1).model_copy(update={"sample": 0, "policy": "q"})
+    both = recorded(tmp_path / "both.jsonl", trajectory(1.0), other)
+    assert len(demonstrations(SftConfig(demonstrations=(both,)), renderer, context=1000)) == 2
+    seats = recorded(tmp_path / "seats.jsonl", trajectory(1.0), trajectory(0.0))
+    with pytest.raises(ConfigError, match=r"seats.jsonl: 1 of its 2 scored episodes .* number of its own"):
+        demonstrations(SftConfig(demonstrations=(seats,)), renderer, context=1000)
+    with pytest.raises(ConfigError, match=r"seats.jsonl: 1 of its 2 scored episodes"):
+        Demonstrations.read([seats])
 
 
 @pytest.mark.parametrize("split", ["test", "Validation", "hard-test", "dev"])
@@ -116,7 +133,9 @@ def test_demonstrations_are_those_that_did_not_fail_and_earned_enough(tmp_path: 
 
 
 def test_a_demonstration_tried_again_counts_once_as_it_was_last(tmp_path: Path, renderer: Renderer) -> None:
-    path = recorded(tmp_path / "runs.jsonl", trajectory(0.0, played(1)), trajectory(1.0, played(2)))
+    broken = Failure(kind="infrastructure", error="E", message="m", attempt=1)
+    first = trajectory(None, played(1), failure=broken)
+    path = recorded(tmp_path / "runs.jsonl", first, trajectory(1.0, played(2)))
     found = demonstrations(SftConfig(demonstrations=(path,)), renderer, context=4096)
     assert found == [(render(trajectory(1.0, played(2)), renderer),)]
 

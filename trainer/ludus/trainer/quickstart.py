@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ludus.client.trajectory_files import read_trajectories
 from ludus.integrations.local_server import LocalServer
-from ludus.protocol.errors import AuthoringError, InfrastructureFailed, ParseError
-from ludus.protocol.trajectory import Trajectory, latest
+from ludus.protocol.errors import AuthoringError, InfrastructureFailed
+from ludus.protocol.trajectory import Trajectory
 from ludus.rendering import Renderer
 from ludus.trainer.config import TinyConfig, TrainConfig
 from ludus.trainer.errors import ConfigError
 from ludus.trainer.settings import read_config
+from ludus.trainer.trajectory_files import read_latest
 
 LEARNED_FROM: Final = 200
 """The number of episodes whose text the tokenizer learns."""
@@ -65,10 +65,7 @@ class Demonstrations:
         """
         everything: list[Trajectory] = []
         for path in paths:
-            try:
-                everything += latest(read_trajectories(path))
-            except (OSError, ParseError) as error:
-                raise ConfigError(f"--tiny-from {path}: {error}") from None
+            everything += read_latest(path)
         named = ", ".join(map(str, paths))
         scored = tuple(one for one in everything if one.value is not None and one.turns)
         if not scored:

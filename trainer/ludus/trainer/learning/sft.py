@@ -9,15 +9,14 @@ from itertools import islice
 from pathlib import Path
 
 from ludus.client.demonstrations import is_held_out
-from ludus.client.trajectory_files import read_trajectories
 from ludus.protocol.episodes import ToolSpec
-from ludus.protocol.errors import ParseError
-from ludus.protocol.trajectory import Trajectory, latest
+from ludus.protocol.trajectory import Trajectory
 from ludus.rendering import Renderer
 from ludus.trainer.config_learning import SftConfig
 from ludus.trainer.errors import ConfigError
 from ludus.trainer.learning.losses import aggregation_weights
 from ludus.trainer.samples import RolloutGroup, Sample, TrainBatch, TrainSample
+from ludus.trainer.trajectory_files import read_latest
 
 EpisodeSamples = tuple[Sample, ...]
 """All samples of one episode."""
@@ -77,7 +76,7 @@ def sft_batches(
 
 
 def read_episodes(path: Path, table: str, *, held_out: bool) -> list[Trajectory]:
-    """Return the last trajectory of each key in a file.
+    """Return the last trajectory of each episode and policy in a file.
 
     Args:
         path: the file.
@@ -85,12 +84,9 @@ def read_episodes(path: Path, table: str, *, held_out: bool) -> list[Trajectory]
         held_out: whether splits that are not for training are allowed.
 
     Raises:
-        ConfigError: the file does not exist, is not a file of trajectories, or holds episodes of such a split.
+        ConfigError: `read_latest` refuses the file, or it holds episodes of such a split.
     """
-    try:
-        found = latest(read_trajectories(path))
-    except (OSError, ParseError) as error:
-        raise ConfigError(f"trajectories cannot be read from {path}: {error}") from None
+    found = read_latest(path)
     kept_back = Counter(one.split for one in found if is_held_out(one.split))
     if kept_back and not held_out:
         splits = ", ".join(f"{count} of {split!r}" for split, count in sorted(kept_back.items()))

@@ -1,0 +1,34 @@
+"""Reading files of trajectories to learn from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ludus.client.demonstrations import latest_of_each_policy
+from ludus.client.trajectory_files import read_trajectories
+from ludus.protocol.errors import ParseError
+from ludus.protocol.trajectory import Trajectory
+from ludus.trainer.errors import ConfigError
+
+
+def read_latest(path: Path) -> list[Trajectory]:
+    """Return the last trajectory of each episode and policy in a file.
+
+    Raises:
+        ConfigError: the file does not exist, is not a file of trajectories, or holds several scored ones of an episode,
+            of which all but the last would be lost.
+    """
+    try:
+        everything = list(read_trajectories(path))
+    except (OSError, ParseError) as error:
+        raise ConfigError(f"trajectories cannot be read from {path}: {error}") from None
+    found = list(latest_of_each_policy(everything))
+    scored = sum(one.scored for one in everything)
+    lost = scored - sum(one.scored for one in found)
+    if lost:
+        raise ConfigError(
+            f"{path}: {lost} of its {scored} scored episodes have the policy, the task and the number of a later one, "
+            "as seats of one match do by default, so they would be left out. Play each with a number of its own "
+            "(`run_episode(…, sample=number)`), or keep one of each"
+        )
+    return found
