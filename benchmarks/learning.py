@@ -4,8 +4,9 @@
 
 Each run is `ludus train` with a configuration of examples/, on held-out validation tasks with three baselines: random
 calls, the model before any training (its weights are random for the tiny model), and the model after the warm-up.
-The tiny model learns `arithmetic-easy`, and `connect_four-easy` by self-play, where the scripted opponents that it has
-never trained against count by themselves. SmolLM2-135M-Instruct (the peer `smollm2`) learns `sql-easy`.
+The tiny model learns `arithmetic-easy`, after a warm-up that imitates students who are often wrong, and
+`connect_four-easy` by self-play, where the scripted opponents that it has never trained against count by themselves.
+SmolLM2-135M-Instruct (the peer `smollm2`) learns `sql-easy`.
 
 A run that was interrupted goes on where it was saved; one that has ended is only read again, so delete its folder to
 repeat it. What counts is the last evaluation within ten minutes of the first one. `--read` plays nothing and reads the
@@ -47,21 +48,28 @@ class Subject:
     serve: str
     """What `ludus serve` gets."""
     environment: str
-    demonstrations: int
-    """Tasks that the oracle plays for the warm-up."""
-    samples: int = 1
-    """How often it plays each."""
+    demonstrations: tuple[str, ...]
+    """The options of `ludus demos` for the warm-up's demonstrations."""
     tiny: bool = True
     strangers: tuple[str, ...] = ()
     """The scripted opponents that it does not train against."""
 
 
 SUBJECTS: Final = {
-    "arithmetic": Subject("train_arithmetic.toml", "arithmetic", "arithmetic-easy", 64_000),
-    "connect_four": Subject(
-        "train_connect_four.toml", "connect_four", "connect_four-easy", 400, 4, strangers=("greedy", "minimax-4")
+    "arithmetic": Subject(
+        "train_arithmetic.toml",
+        "arithmetic",
+        "arithmetic-easy",
+        ("-n", "64000", "--policy", "examples/arithmetic_students.py:student"),
     ),
-    "sql": Subject("train_sql_smollm2.toml", "sql", "sql-easy", 300, tiny=False),
+    "connect_four": Subject(
+        "train_connect_four.toml",
+        "connect_four",
+        "connect_four-easy",
+        ("-n", "400", "--samples", "4"),
+        strangers=("greedy", "minimax-4"),
+    ),
+    "sql": Subject("train_sql_smollm2.toml", "sql", "sql-easy", ("-n", "300"), tiny=False),
 }
 
 
@@ -105,8 +113,7 @@ def play(name: str, own: Path, seed: int, more: list[str]) -> None:
     demos, run, untrained = own / "demos.jsonl", own / "run", own / "untrained"
     if not demos.exists():
         part = own / "demos.part.jsonl"
-        count = ["-n", str(subject.demonstrations), "--samples", str(subject.samples)]
-        ludus("demos", subject.environment, *count, "--out", str(part), "--overwrite")
+        ludus("demos", subject.environment, *subject.demonstrations, "--out", str(part), "--overwrite")
         part.replace(demos)
     with serving(subject.serve) as url:
         by_chance = asyncio.run(random_reward(url, subject.environment, 50))
