@@ -20,7 +20,7 @@ def test_a_scattered_sequence_has_each_number_once(count: int) -> None:
 
 @pytest.mark.parametrize("modulus", [2, 3, 5, 7, 10, 49])
 @pytest.mark.parametrize("count", [88_200, 166_650, 100_003])
-def test_no_remainder_of_a_number_tells_its_split(count: int, modulus: int) -> None:
+def test_no_remainder_of_a_number_shows_its_split(count: int, modulus: int) -> None:
     for split in SPLITS:
         places = range(count // 10 * (8 if split == "train" else 1))
         remainders = Counter(scattered(place_of(split, index), count) % modulus for index in places)
