@@ -62,7 +62,7 @@ def in_sqlite(plan: Plan, number: int, updates: Sequence[str]) -> list[Row]:
 
 @pytest.mark.parametrize("difficulty", DIFFICULTIES)
 def test_reference_queries_mean_the_same_in_postgresql(postgres: PostgresServer, difficulty: Difficulty) -> None:
-    rng = QuickRandom(difficulty)
+    rng = QuickRandom(DIFFICULTIES.index(difficulty))
     plans: dict[Schema, list[Plan]] = {}
     for _ in range(150):
         plan = make_plan(rng, difficulty)
