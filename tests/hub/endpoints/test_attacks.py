@@ -223,7 +223,8 @@ async def test_a_package_that_does_not_start_answers_with_the_end_of_its_log_and
     start_hub: Any, tools: Any
 ) -> None:
     hub = await start_hub(retry_seconds=60.0)
-    source = 'import sys\nprint("about to break", file=sys.stderr)\nraise RuntimeError("no such luck")\n'
+    source = 'import sys\nfor n in range(500): print("line", n, file=sys.stderr)\n'
+    source += 'print("about to break", file=sys.stderr)\nraise RuntimeError("no such luck")\n'
     await hub.publish("broken", source=source + tools.counter.format(version="1.0.0"))
     async with aiohttp.ClientSession() as session:
         messages = []

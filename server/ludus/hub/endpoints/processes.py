@@ -50,6 +50,9 @@ UNSAFE: Final = "unsafe-local"
 STOP_SECONDS: Final = 5.0
 """How long a process may take to end after it was asked to."""
 
+LOG_SECONDS: Final = 1.0
+"""How long what an ended process has written may take to be read."""
+
 SPANS_SECONDS: Final = 2.0
 """How long the spans that a process has left behind may take to be read."""
 
@@ -177,6 +180,8 @@ class EndpointProcess:
         await asyncio.shield(self._closing)
 
     async def _close_once(self) -> None:
+        # A closed sandbox has no output any more, and the end of the log says why the process does not run.
+        await asyncio.wait({self._reading}, timeout=LOG_SECONDS)
         await self._box.aclose()
         if self._sandboxes is not None:
             await self._sandboxes.aclose()

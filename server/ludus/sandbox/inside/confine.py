@@ -108,9 +108,15 @@ def set_child_subreaper() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def end_with_parent() -> None:
-    """Make the kernel end this process when the process that started it has ended."""
+def end_with_parent(parent: int) -> None:
+    """Make the kernel end this process when the process that started it ends, and end it now if that has happened.
+
+    Args:
+        parent: the id of the process that started it, which may have ended before the kernel was asked.
+    """
     _prctl(_PR_SET_PDEATHSIG, SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
 
 
 def default_signals(*numbers: int) -> None:

@@ -71,10 +71,11 @@ def start_with_keeper(asked: dict[str, Any], config: dict[str, Any], streams: St
     status, said = os.pipe()
     waiting, go = os.pipe()
     opened = {status, said, waiting, go}
+    this = os.getpid()
     try:
         keeper = os.fork()
         if keeper == 0:
-            _keep(asked, config, streams, said, waiting)
+            _keep(this, asked, config, streams, said, waiting)
         for end in (said, waiting):
             os.close(end)
             opened.discard(end)
@@ -95,13 +96,15 @@ def start_with_keeper(asked: dict[str, Any], config: dict[str, Any], streams: St
             os.close(end)
 
 
-def _keep(asked: dict[str, Any], config: dict[str, Any], streams: Streams, said: int, waiting: int) -> NoReturn:
+def _keep(
+    parent: int, asked: dict[str, Any], config: dict[str, Any], streams: Streams, said: int, waiting: int
+) -> NoReturn:
     """Start the command, adopt its orphans, and report how it ended. The command may kill this process."""
     import _signal as signals  # type: ignore[import-not-found]  # `signal` would take longer to import
 
     try:
         confine.set_child_subreaper()
-        confine.end_with_parent()
+        confine.end_with_parent(parent)
         gate, opening = os.pipe()
         pid = os.fork()
         if pid == 0:
