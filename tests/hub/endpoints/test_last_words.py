@@ -1,4 +1,4 @@
-"""What a process has written before it was ended is in the log, also if nobody had read it yet."""
+"""What a process has written before it was ended is in the log, also if it was not read before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ludus.server.workers.pool import Worker
 
 
 class Box:
-    """A sandbox with one process, whose output nobody can read after it is closed."""
+    """A sandbox with one process, whose output cannot be read after it is closed."""
 
     def __init__(self) -> None:
         self.closed = False
