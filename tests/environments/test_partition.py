@@ -13,20 +13,21 @@ from ludus.environments._partition import SPLITS, place_of, scattered
 from ludus.environments.arithmetic.environment import held_out_tasks, make_task
 
 
-@given(count=st.integers(1, 2_000))
+@given(count=st.integers(1, 500))
 def test_a_scattered_sequence_has_each_number_once(count: int) -> None:
     assert sorted(scattered(place, count) for place in range(count)) == list(range(count))
 
 
-@pytest.mark.parametrize("modulus", [2, 3, 5, 7, 10, 49])
-@pytest.mark.parametrize("count", [88_200, 166_650, 100_003])
-def test_no_remainder_of_a_number_shows_its_split(count: int, modulus: int) -> None:
+@pytest.mark.parametrize("count", [88_200, 166_650])
+def test_no_remainder_of_a_number_shows_its_split(count: int) -> None:
     for split in SPLITS:
         places = range(count // 10 * (8 if split == "train" else 1))
-        remainders = Counter(scattered(place_of(split, index), count) % modulus for index in places)
-        expected = len(places) / modulus
-        assert len(remainders) == modulus
-        assert all(abs(found - expected) < 6 * expected**0.5 for found in remainders.values())
+        numbers = [scattered(place_of(split, index), count) for index in places]
+        for modulus in (2, 3, 5, 7, 10, 49):
+            remainders = Counter(number % modulus for number in numbers)
+            expected = len(numbers) / modulus
+            assert len(remainders) == modulus
+            assert all(abs(found - expected) < 6 * expected**0.5 for found in remainders.values()), (split, modulus)
 
 
 def test_training_shows_each_pair_of_last_digits_and_so_does_what_is_held_out() -> None:
