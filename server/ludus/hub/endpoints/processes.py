@@ -51,7 +51,7 @@ STOP_SECONDS: Final = 5.0
 """How long a process may take to end after it was asked to."""
 
 LOG_SECONDS: Final = 1.0
-"""How long what an ended process has written may take to be read."""
+"""How long a process that cannot start may take to end by itself, and what it has written to be read."""
 
 SPANS_SECONDS: Final = 2.0
 """How long the spans that a process has left behind may take to be read."""
@@ -224,7 +224,7 @@ class EndpointProcess:
         except (ValueError, SandboxFailed):
             said = {"error": "its process answered nonsense, or its sandbox was lost"}
         if not isinstance(said, dict) or "error" in said:
-            await self.kill()
+            await self.leave(LOG_SECONDS)  # most end by themselves now, with an exit code that says more than a kill
             why = str(said["error"]) if isinstance(said, dict) else "its process answered nonsense"
             raise NotStarted(f"{why} ({self.ending})" if self.ending else why)
         return said
