@@ -2,7 +2,7 @@
 
     ludus demos arithmetic-easy -n 64000 --policy examples/arithmetic_students.py:student --out runs/arithmetic.jsonl
 
-A student knows the value, and writes each of its digits down wrong, by one, with the probability `SLIP`: 29 of 100
+A student knows the value, and writes each of its digits wrong, by one, with the probability `SLIP`: 29 of 100
 answers are right. A model that imitates students knows the form of an answer and which digits are likely; that only the
 exact value pays it must find out from the rewards.
 """

@@ -16,7 +16,7 @@ def answer(task: ArithmeticTask, seed: int) -> str:
     return asyncio.run(student(conversation)).text.removeprefix("Answer: ")
 
 
-def test_a_student_writes_a_third_of_the_digits_down_wrong_by_one() -> None:
+def test_a_student_writes_a_third_of_the_digits_wrong_by_one() -> None:
     tasks = [make_task("train", ["easy"], index) for index in range(400)]
     answers = [answer(task, index) for index, task in enumerate(tasks)]
     pairs = [

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from postgres_server import PostgresServer
 
-from ludus.environments._quick_random import QuickRandom
+from ludus.environments._dice import QuickRandom
 from ludus.environments.sql.data import PROFILES, Row, focus, image, rows_of
 from ludus.environments.sql.domains import DOMAINS
 from ludus.environments.sql.engine import Database

@@ -15,7 +15,7 @@ from ludus.protocol.trajectory import Trajectory
 
 
 def stored_episodes(paths: Sequence[Path], option: str) -> Iterator[Trajectory]:
-    """Yield the last trajectory of each episode and policy of some files.
+    """Yield the last trajectory of each episode and policy of some files, and print how many others are left out.
 
     Args:
         paths: the files.
@@ -34,9 +34,7 @@ def stored_episodes(paths: Sequence[Path], option: str) -> Iterator[Trajectory]:
             except ParseError as error:
                 raise typer.BadParameter(error.message) from None
 
-    read = list(everything())
-    kept = list(latest_of_each_policy(read))
-    hidden = sum(one.scored for one in read) - sum(one.scored for one in kept)
+    kept, hidden = latest_of_each_policy(everything())
     if hidden:
         note = (
             f"note: {hidden:,} scored episodes are left out, because later ones have the same policy, task and number"

@@ -180,13 +180,20 @@ def group_rows(trajectories: Iterable[Trajectory], selection: Selection, report:
             yield {**found[0].common, "completions": [one.messages for one in found], "rewards": rewards}
 
 
-def latest_of_each_policy(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
-    """Yield the last trajectory of each episode, of each policy: files of several policies may hold the same tasks."""
+def latest_of_each_policy(trajectories: Iterable[Trajectory]) -> tuple[list[Trajectory], int]:
+    """Return the last trajectory of each episode, of each policy: files of several policies may hold the same tasks.
+
+    Returns:
+        The trajectories, and how many scored ones were left out because a later one has the same policy, task and
+        number.
+    """
     by_policy: dict[str, list[Trajectory]] = {}
+    scored = 0
     for trajectory in trajectories:
         by_policy.setdefault(trajectory.policy, []).append(trajectory)
-    for own in by_policy.values():
-        yield from latest(own)
+        scored += trajectory.scored
+    found = [trajectory for own in by_policy.values() for trajectory in latest(own)]
+    return found, scored - sum(trajectory.scored for trajectory in found)
 
 
 def source() -> str:

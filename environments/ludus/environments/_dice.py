@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Final, Protocol, TypeVar
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Dice:
@@ -37,3 +38,55 @@ class Dice:
     def chance(self, probability: float) -> bool:
         """Return whether an event of a probability happens."""
         return self._random() < probability
+
+
+class Indexed(Protocol[T_co]):
+    """A sequence, as far as `choice` needs it."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> T_co: ...
+
+
+class QuickRandom(random.Random):
+    """A generator that draws the same numbers as `random.Random` with the same seed, in fewer calls.
+
+    It is for environments whose tasks were first drawn with `random.Random` and have to stay the same; others use
+    `Dice`, which costs less.
+    """
+
+    _POOLED: Final = 21
+    """`random.Random.sample` draws up to 5 of so many values from a copy of the list, and from longer lists without."""
+
+    def below(self, count: int) -> int:
+        """Return a number from 0 and below `count`, which is positive."""
+        bits = count.bit_length()
+        number = self.getrandbits(bits)
+        while number >= count:
+            number = self.getrandbits(bits)
+        return number
+
+    def choice(self, seq: Indexed[T]) -> T:
+        """Return one of the values."""
+        return seq[self.below(len(seq))]
+
+    def randint(self, a: int, b: int) -> int:
+        """Return a number from `a` to `b`, both included."""
+        return a + self.below(b - a + 1)
+
+    def indices(self, count: int, size: int) -> list[int]:
+        """Return what `sample(range(count), size)` does."""
+        if size == 1:
+            return [self.below(count)]
+        if size > 5 or count > self._POOLED:
+            return self.sample(range(count), size)
+        pool, found = list(range(count)), []
+        for left in range(count, count - size, -1):
+            index = self.below(left)
+            found.append(pool[index])
+            pool[index] = pool[left - 1]
+        return found
+
+    def some(self, values: Sequence[T], size: int) -> list[T]:
+        """Return what `sample(values, size)` does."""
+        return [values[index] for index in self.indices(len(values), size)]

@@ -78,10 +78,10 @@ def place_of(split: SplitName, index: int) -> int:
 def scattered(place: int, count: int) -> int:
     """Return the number at a place of a sequence that holds each number below `count` once, without a pattern.
 
-    `place_of` gives every tenth place to a split. Where the numbers of those places had a pattern, such as equal last
-    digits, training would never show what validation asks for. A Feistel network has none: it swaps two halves of the
-    bits and mixes them, which is undone by the same steps backwards, so that no number comes twice. It is applied again
-    to what is not below `count`.
+    `place_of` gives every tenth place to validation. If the numbers at those places had a pattern, such as equal last
+    digits, training would never show what validation asks for. So a Feistel network of four rounds permutes the places:
+    each round swaps the halves of the bits and mixes one into the other, which can be undone, so no number comes twice.
+    A result that is not below `count` is permuted again, until one is.
 
     Args:
         place: the place, from 0 and below `count`.
@@ -91,14 +91,14 @@ def scattered(place: int, count: int) -> int:
     mask = (1 << bits) - 1
     while True:
         left, right = place >> bits, place & mask
-        for step in range(_STEPS):
-            left, right = right, left ^ (_mixed(right + (step << 32)) & mask)
+        for number in range(_ROUNDS):
+            left, right = right, left ^ (_mixed(right + (number << 32)) & mask)
         place = left << bits | right
         if place < count:
             return place
 
 
-_STEPS: Final = 4
+_ROUNDS: Final = 4
 _WORD: Final = (1 << 64) - 1
 
 

@@ -60,8 +60,8 @@ class Demonstrations:
             mixed: whether the episodes may be of several environments.
 
         Raises:
-            ConfigError: a file cannot be read; they have no scored episode, none that earned more than 0, or several
-                environments.
+            ConfigError: `read_latest` refuses a file; they have no scored episode, none that earned more than 0, or
+                several environments.
         """
         everything: list[Trajectory] = []
         for path in paths:

@@ -1,4 +1,4 @@
-"""Reading files of trajectories to learn from."""
+"""Read files of trajectories to learn from."""
 
 from __future__ import annotations
 
@@ -19,16 +19,14 @@ def read_latest(path: Path) -> list[Trajectory]:
             of which all but the last would be lost.
     """
     try:
-        everything = list(read_trajectories(path))
+        found, hidden = latest_of_each_policy(read_trajectories(path))
     except (OSError, ParseError) as error:
         raise ConfigError(f"trajectories cannot be read from {path}: {error}") from None
-    found = list(latest_of_each_policy(everything))
-    scored = sum(one.scored for one in everything)
-    lost = scored - sum(one.scored for one in found)
-    if lost:
+    if hidden:
+        scored = hidden + sum(one.scored for one in found)
         raise ConfigError(
-            f"{path}: {lost} of its {scored} scored episodes have the policy, the task and the number of a later one, "
-            "as seats of one match do by default, so they would be left out. Play each with a number of its own "
+            f"{path}: {hidden} of its {scored} scored episodes have the policy, the task and the number of a later "
+            "one, as seats of one match do by default, so they would be left out. Play each with a number of its own "
             "(`run_episode(…, sample=number)`), or keep one of each"
         )
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
-from ludus.environments._quick_random import QuickRandom
+from ludus.environments._dice import QuickRandom
 from ludus.environments.sql.expressions import (
     Aggregate,
     AggregateKind,
@@ -42,7 +42,7 @@ class Draw:
     def some(self, columns: Sequence[Column], low: int, high: int) -> list[Column]:
         """Draw some of the columns, in their order in the table."""
         count = min(len(columns), self.rng.randint(low, high))
-        return [columns[place] for place in sorted(self.rng.places(len(columns), count))]
+        return [columns[index] for index in sorted(self.rng.indices(len(columns), count))]
 
     def paths(self, table: Table, nullable: bool = True) -> list[tuple[Column, ...]]:
         """Return the foreign keys, and the pairs of them, that lead away from a table."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal, get_args
 
-from ludus.environments._quick_random import QuickRandom
+from ludus.environments._dice import QuickRandom
 from ludus.environments.sql.advanced import (
     AgainstGroup,
     Compound,

@@ -97,8 +97,6 @@ def order_text(keys: Sequence[SortKey], limit: int) -> str:
 
 def notes(shown: Sequence[Shown], noun: str, outer: bool) -> str:
     """Return what a reader must know about parts of dates and optional keys."""
-    if all(isinstance(one, Ref) and not one.path for one in shown):
-        return ""
     found = list(dict.fromkeys(one.note for one in shown if isinstance(one, DatePart)))
     optional = dict.fromkeys(key.role for one in shown for key in ref_of(one).path if key.nullable)
     for role in (role.replace("_", " ") for role in optional):

@@ -11,8 +11,8 @@ from functools import cache
 from threading import Lock
 from typing import Final
 
+from ludus.environments._dice import QuickRandom
 from ludus.environments._partition import SplitName, digest, fresh_tests, split_of
-from ludus.environments._quick_random import QuickRandom
 from ludus.environments.sql.recipes import Difficulty, Plan, make_plan
 from ludus.environments.sql.soundness import faults, unsound
 from ludus.server import Private, Split, Task

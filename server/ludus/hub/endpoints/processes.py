@@ -180,7 +180,7 @@ class EndpointProcess:
         await asyncio.shield(self._closing)
 
     async def _close_once(self) -> None:
-        # A closed sandbox has no output any more, and the end of the log says why the process does not run.
+        # The output cannot be read after the sandbox is closed, and its end says why the process does not run.
         await asyncio.wait({self._reading}, timeout=LOG_SECONDS)
         await self._box.aclose()
         if self._sandboxes is not None:
@@ -220,11 +220,14 @@ class EndpointProcess:
                 line = await self._process.stdout.read_line()
             said = json.loads(line) if line else {"error": "its process ended before it served"}
         except TimeoutError:
+            self.kill_now()
             said = {"error": f"it did not start within {seconds:g} s"}
         except (ValueError, SandboxFailed):
+            self.kill_now()
             said = {"error": "its process answered nonsense, or its sandbox was lost"}
         if not isinstance(said, dict) or "error" in said:
-            await self.leave(LOG_SECONDS)  # most end by themselves now, with an exit code that says more than a kill
+            # A process that has said why ends by itself, and its exit code says more than a kill.
+            await self.leave(LOG_SECONDS)
             why = str(said["error"]) if isinstance(said, dict) else "its process answered nonsense"
             raise NotStarted(f"{why} ({self.ending})" if self.ending else why)
         return said

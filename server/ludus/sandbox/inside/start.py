@@ -71,11 +71,11 @@ def start_with_keeper(asked: dict[str, Any], config: dict[str, Any], streams: St
     status, said = os.pipe()
     waiting, go = os.pipe()
     opened = {status, said, waiting, go}
-    this = os.getpid()
+    parent = os.getpid()
     try:
         keeper = os.fork()
         if keeper == 0:
-            _keep(this, asked, config, streams, said, waiting)
+            _keep(parent, asked, config, streams, said, waiting)
         for end in (said, waiting):
             os.close(end)
             opened.discard(end)

@@ -1,4 +1,4 @@
-"""What a process has written before it was ended is in the log, also if it was not read before."""
+"""The processes of endpoints: their output is in the log to its end."""
 
 from __future__ import annotations
 
