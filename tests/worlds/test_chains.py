@@ -99,8 +99,9 @@ async def test_leaving_a_rollout_of_chains_leaves_nothing_behind(server: Any) ->
         async with aclosing(rollout_chains(client.environment("shop"), sell, samples=4, seed=1)) as stream:
             async for _ in stream:
                 break
-        assert [one.world for one in await client.worlds() if one.busy] == []
-        assert server.app.context.host.stats().running == 0
+    # A start that was still on its way is closed by the client's end at the latest, and its world deleted.
+    stats = server.app.context.host.stats()
+    assert (stats.running, stats.worlds) == (0, 0)
 
 
 async def test_what_cannot_be_played_as_a_chain_is_refused(server: Any) -> None:

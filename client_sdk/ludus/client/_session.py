@@ -7,7 +7,8 @@ How this works:
 * Every episode registers itself with `add`, and `discard` removes it when it has ended.
 * One task keeps the open episodes alive: it refreshes those that were unused for a part of their idle limit. It refers
   to the session weakly, so that a session that was never closed is collected and gives a ResourceWarning.
-* `open` requests episodes. If its caller stops waiting, a background task closes the episodes that the request opens.
+* `open` requests episodes. If its caller stops waiting, a background task closes the episodes that the request opens,
+  and deletes the worlds that it makes.
 * `close` ends the keep-alive task, closes what is still open within `CLOSE_TIMEOUT`, and closes the connection.
 """
 
@@ -24,7 +25,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ludus.protocol import errors
 from ludus.protocol.episodes import CloseParams, ForkParams, ForkResult, StartParams, StartResult
-from ludus.protocol.methods import CLOSE, GET_EPISODE
+from ludus.protocol.methods import CLOSE, DELETE_WORLD, GET_EPISODE
+from ludus.protocol.worlds import DeleteWorldParams
 
 if TYPE_CHECKING:
     from ludus.client.transports.base import Wire
@@ -95,7 +97,8 @@ class Session:
         self.open_episodes.pop(episode, None)
 
     async def open(self, method: Method[P, R], params: P, *, member: int | None = None) -> R:
-        """Request episodes; if the caller stops waiting for the answer, close the episodes that it opens.
+        """Request episodes; if the caller stops waiting for the answer, close the episodes that it opens, and delete
+        the worlds that it makes.
 
         Args:
             method: `episodes/start` or `episodes/fork`.
@@ -151,8 +154,10 @@ class Session:
             result = await self.wire.request(method, params)
             opened = result.episodes if isinstance(result, StartResult) else (result.episode,)
             own = opened if member is None else opened[member : member + 1]
-            requests = (self.wire.request(CLOSE, CloseParams(episode=started.episode)) for started in own)
-            await asyncio.gather(*requests)
+            await asyncio.gather(*(self.wire.request(CLOSE, CloseParams(episode=one.episode)) for one in own))
+            if isinstance(params, StartParams) and params.world is not None and params.world.id is None:
+                made = {one.world.id for one in own if one.world is not None}
+                await asyncio.gather(*(self.wire.request(DELETE_WORLD, DeleteWorldParams(world=one)) for one in made))
         except errors.LudusError:
             # Nothing was opened, or the server will expire what was opened.
             return

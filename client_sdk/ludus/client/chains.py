@@ -115,8 +115,10 @@ class Chain:
         if error is None:
             await self.close()
             return
-        with contextlib.suppress(e.LudusError):  # the exception matters more; the server deletes unused worlds
-            await asyncio.shield(self.close())
+        if not self._left:
+            self._left = True
+            await self._latest.__aexit__(kind, error, trace)
+            await self.world.discard()
 
     def __repr__(self) -> str:
         return f"<Chain {self.number} of {self._environment.name!r} in {self.world.id}>"
@@ -293,8 +295,7 @@ class _Player:
                     break
         finally:
             if world is not None:
-                with contextlib.suppress(e.LudusError):  # the server deletes worlds that are not used
-                    await asyncio.shield(world.delete())
+                await world.discard()
         return ChainTrajectory(chain, sample, self.length, tuple(tasks), failure)
 
 

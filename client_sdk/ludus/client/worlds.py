@@ -97,6 +97,12 @@ class World:
                 await asyncio.sleep(backoff.next())
         raise AssertionError  # the loop returns or raises
 
+    async def discard(self) -> None:
+        """Close the episode that plays in it, also one that is being started, and delete it. Raises no error, and goes
+        on if the caller is canceled; the end of the client waits for it. If it takes longer than `CLOSE_TIMEOUT` of
+        `ludus.client._session`, the server deletes the world when it was not used for long."""
+        await self._session.finish(self.delete(end=True))
+
     @property
     def _wire(self) -> Wire:
         require_worlds(self._session.wire)
