@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -19,6 +18,7 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
+from free_ports import free_port
 from helm_charts import CHART, Objects, container, nginx_conf, pod, render
 from proxy_processes import program_of, running_proxy
 from worker_servers import WORLD
@@ -225,13 +225,6 @@ def test_nginx_accepts_the_configuration(replicas: int, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "[warn]" not in done.stderr.replace('the "user" directive', "")
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 class Pod:

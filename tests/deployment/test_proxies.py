@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,6 +16,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from free_ports import free_port
 from proxy_processes import program_of, running_proxy
 
 from ludus.server import Environment, Task, tool
@@ -58,13 +58,6 @@ class Echo(Environment[Task]):
         """Wait until the test lets go."""
         await self.gate.wait()
         return "done"
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="session")

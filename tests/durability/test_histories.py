@@ -137,7 +137,8 @@ async def run(folder: Path, wire: Any, seed: int, faults: int, database: Postgre
     return len(history.answers)
 
 
-@pytest.mark.parametrize("wire", ["channel", pytest.param("mcp", marks=pytest.mark.suite("histories")), "ors"])
+@pytest.mark.suite("histories", first=1)
+@pytest.mark.parametrize("wire", ["channel", "mcp", "ors"])
 async def test_every_acknowledged_step_is_there_once_in_order_and_with_its_reward(tmp_path: Path, wire: Any) -> None:
     assert await run(tmp_path, wire, seed=1, faults=6) > 6
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from free_ports import free_port
 from hubs import HubProcess, Release, kind_of, new_name, publish, published, release
 from object_stores import ObjectStore
 
@@ -134,8 +135,7 @@ def test_an_address_that_is_none_is_refused_by_the_command(url: str, tmp_path: P
 def test_a_store_that_refuses_connections_is_unavailable(
     variables: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
     blobs = S3Blobs("s3://bucket", tmp_path / "cache", LARGE, SECONDS)
     for use in (lambda: blobs.put(b"x"), lambda: content(blobs, "ab" * 32), lambda: list(blobs.digests())):

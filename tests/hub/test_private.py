@@ -110,7 +110,7 @@ def all_requests(routes: list[BaseRoute], secret: Release) -> Iterator[Sent]:
                 yield Sent(method, f"{path}.metadata")
 
 
-@pytest.mark.suite("hub", first=3)
+@pytest.mark.suite("hub", first=1)
 @pytest.mark.parametrize("who", NAMES)
 def test_every_route_answers_strangers_the_same_for_a_private_and_an_absent_package(
     people: PeopleHub, monkeypatch: pytest.MonkeyPatch, who: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import time
 import urllib.request
@@ -10,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 from ors_seats import SitPeer, peer_seats
 from peer_clients import peer_variables, python_of
 
@@ -21,9 +21,7 @@ def peer_server(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
     """`(kind, url)` of a real server made with each peer's SDK in turn."""
     kind: str = request.param
     python = python_of({"ors": "ors-sdk", "openreward": "openreward"}[kind])
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = [python, str(HERE / "server.py"), kind, str(port)]
     with subprocess.Popen(

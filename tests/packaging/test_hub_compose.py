@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 from container_base import Docker, docker_command
+from free_ports import free_port
 from hub_image import DEPLOY, build_hub_image, build_postgres_image, build_store_image
 from hubs import WheelParts, kind_of, publish, published, release
 
@@ -37,8 +37,7 @@ class Compose:
         self._command = [*compose_command(), *(word for file in files for word in ("--file", file))]
         self._docker = docker
         self._folder = folder
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._variables = {
             "DOCKER_HOST": docker[-1], "LUDUS_HUB_PORT": str(self.port), "LUDUS_PUBLIC_URL": self.url,

@@ -21,6 +21,7 @@ from typing import Any
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from free_ports import free_port
 
 from ludus.protocol.registry import EnvironmentEntry, Manifest, Signed, Statement
 from ludus.protocol.signing import digest_of, sign, text_digest
@@ -195,7 +196,7 @@ def project(folder: Path, package: str, version: str = "1.0.0", toml: str = "", 
 
 
 class HubProcess:
-    """A `ludus hub` process on a free port."""
+    """A `ludus hub` process on a free port, which it keeps when it is started again."""
 
     def __init__(self, data: Path, *options: str, database: str | None = None, variables: dict[str, str] | None = None):
         self.data = data
@@ -206,7 +207,8 @@ class HubProcess:
         self.process: subprocess.Popen[bytes]
         self.start()
 
-    def start(self, port: int = 0) -> None:
+    def start(self, port: int | None = None) -> None:
+        port = free_port() if port is None else port
         command = [sys.executable, "-m", "ludus.cli", "hub", "--port", str(port), "--data", str(self.data)]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(

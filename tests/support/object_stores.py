@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import socket
 import subprocess
 import time
 from pathlib import Path
 
 import httpx
 import obstore
+from free_ports import free_port
 from obstore.store import S3Store
 from peer_clients import peer_variables, python_of
 
@@ -23,8 +23,7 @@ class ObjectStore:
     """Runs until `stop`."""
 
     def __init__(self, folder: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._log = folder / "moto.log"
         self._process: subprocess.Popen[bytes] | None = None

@@ -8,7 +8,6 @@ import hashlib
 import json
 import re
 import secrets
-import socket
 import subprocess
 import threading
 import time
@@ -24,6 +23,7 @@ import httpx
 import jwt
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from free_ports import free_port
 from hub_sites import as_page
 from jwt.algorithms import RSAAlgorithm
 from peer_clients import peer_variables, python_of
@@ -186,8 +186,7 @@ def onward(answer: httpx.Response) -> str:
 @contextmanager
 def real_provider(folder: Path) -> Iterator[str]:
     """Run oidc-provider-mock from its own virtual environment, and yield its address."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
+    port = free_port()
     url, log = f"http://127.0.0.1:{port}", folder / "provider.log"
     command = [python_of("oidc-provider"), "-m", "oidc_provider_mock", "--port", str(port), "--require-nonce", "true"]
     with log.open("ab") as errors:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from free_ports import free_port
 from proxy_processes import program_of, running_proxy
 
 from ludus.client import connect, text_of
@@ -43,13 +43,6 @@ class Sums(Environment[Task]):
         """Add a number."""
         self.sum += number
         return str(self.sum)
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 def configuration(name: str, port: int, servers: dict[str, Any], folder: Path) -> str:

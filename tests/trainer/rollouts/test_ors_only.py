@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import socket
 import subprocess
 import time
 import urllib.request
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 from scripted import ScriptedEngine, call, make_config, playing
 
 from ludus.rendering import Renderer
@@ -31,9 +31,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def ors_url() -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     variables = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
     command = [str(PYTHON), str(ROOT / "tests" / "ors" / "peers" / "server.py"), "ors", str(port)]

@@ -1,0 +1,132 @@
+"""Record matches of students of Connect Four, as demonstrations before self-play.
+
+    python examples/connect_four_students.py -n 6000 --out runs/games.jsonl
+
+Before each move, a student writes down what it sees of each column, from left to right, such as `213 000 412 …`. The
+three digits are the lengths of the longest lines, at most 4, that one stone would make: its own, if it drops a stone
+into the column; its opponent's, if the opponent drops one there; and its opponent's, on top of the student's stone.
+0 stands for a cell that is not on the board. Then the student drops a stone into any column with room.
+
+A model that imitates students reads the board, and plays no better than chance. That 4 as a first digit wins, as a
+second one must be blocked and as a third one gives the match away, it must find out by playing.
+
+In every other match, students play both seats. In the rest, one of them plays against random moves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import re
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from ludus.client import Call, CallItem, Conversation, RemoteEnvironment, TrajectoryWriter, Turn, connect, run_episode
+from ludus.client.seeds import derive_seed
+from ludus.integrations.local_server import LocalServer
+from ludus.protocol import text_of
+from ludus.protocol.items import text_message
+
+CONCURRENCY = 16
+WIDTH, HEIGHT = 7, 6
+STONES = {"first": "X", "second": "O"}
+BOARD = re.compile(rf"(?:^[.XO](?: [.XO]){{{WIDTH - 1}}}\n){{{HEIGHT}}}", re.MULTILINE)
+
+Board = Sequence[str]
+"""The columns from left to right, each the stones in it from the bottom, such as `XXO`."""
+
+
+def read_board(text: str) -> Board | None:
+    """Return the board that an observation shows, or None if it shows none."""
+    found = BOARD.search(text)
+    if found is None:
+        return None
+    rows = [row.split() for row in reversed(found[0].splitlines())]
+    return ["".join(row[column] for row in rows).rstrip(".") for column in range(WIDTH)]
+
+
+def longest_line(board: Board, stone: str, column: int, row: int) -> int:
+    """Return the length of the longest line through a cell if that stone were in it; 4 for longer ones."""
+
+    def run(step: tuple[int, int]) -> int:
+        """Return how many stones of that kind follow the cell in a direction."""
+        length = 0
+        while True:
+            x, y = column + step[0] * (length + 1), row + step[1] * (length + 1)
+            if not 0 <= x < WIDTH or board[x][y : y + 1] != stone or y < 0:
+                return length
+            length += 1
+
+    return min(4, 1 + max(run((x, y)) + run((-x, -y)) for x, y in ((1, 0), (0, 1), (1, 1), (1, -1))))
+
+
+def describe_column(board: Board, own: str, column: int) -> str:
+    """Return the three digits of a column."""
+    other = "O" if own == "X" else "X"
+    row = len(board[column])
+    cells = ((own, row), (other, row), (other, row + 1))
+    return "".join(str(longest_line(board, stone, column, at)) if at < HEIGHT else "0" for stone, at in cells)
+
+
+class Student:
+    """A policy for one seat."""
+
+    name = "student"
+
+    def __init__(self, stone: str, seed: int) -> None:
+        self._stone, self._rng = stone, random.Random(seed)
+
+    async def __call__(self, conversation: Conversation) -> Turn | Call:
+        """Describe the board and drop a stone, or wait if it is not the seat's move."""
+        last = conversation.items[-1]
+        assert not isinstance(last, CallItem)
+        board = read_board(text_of(last.content))
+        if board is None:
+            return Call("wait")
+        seen = " ".join(describe_column(board, self._stone, column) for column in range(WIDTH))
+        column = self._rng.choice([column for column in range(WIDTH) if len(board[column]) < HEIGHT])
+        call = CallItem(f"call_{conversation.turn}", Call("drop", {"column": column + 1}))
+        return Turn((text_message("assistant", seen), call))
+
+
+async def play(environment: RemoteEnvironment, number: int, writer: TrajectoryWriter) -> None:
+    """Play a match of two students, or of one against random moves, and write down what the students did."""
+    seed = derive_seed(0, "students", number)
+    seats = (("first", "second"), ("first",), ("first", "second"), ("second",))[number % 4]
+    opponent = "random" if len(seats) == 1 else None
+    async with await environment.start_match(seed=seed, seats=seats, opponent=opponent) as match:  # draws the task
+        playing = []
+        for seat, episode in match.seats.items():
+            stone = STONES[seat]
+            sample = 2 * number + (seat == "second")  # no other episode of the task has this number
+            playing.append(run_episode(episode, Student(stone, derive_seed(seed, stone)), sample=sample))
+        for trajectory in await asyncio.gather(*playing):
+            writer.write(trajectory)
+
+
+async def main(count: int, out: Path) -> None:
+    """Play all matches, some at the same time."""
+    free = asyncio.Semaphore(CONCURRENCY)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with closing(LocalServer(["connect_four"])) as server, TrajectoryWriter(out) as writer:
+        async with connect(server.url) as client, asyncio.TaskGroup() as tasks:
+            environment = client.environment("connect_four-easy")
+
+            async def one(number: int) -> None:
+                async with free:
+                    await play(environment, number, writer)
+
+            for number in range(count):
+                tasks.create_task(one(number))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-n", type=int, default=6000, help="the number of matches")
+    parser.add_argument("--out", type=Path, default=Path("runs/games.jsonl"))
+    arguments = parser.parse_args()
+    if arguments.out.exists():
+        parser.error(f"{arguments.out} exists; delete it, or name another file with --out")
+    asyncio.run(main(arguments.n, arguments.out))
