@@ -170,6 +170,7 @@ def test_every_mistake_is_reported_at_once(file: Path) -> None:
         ("--environments=[]", "environments = []: List should have at least 1 item"),
         ("--environments.0=5", "environments.0 = 5: must be a table"),
         ("--model.lora=all", 'model.lora = "all": must be a table'),
+        ('--model.tiny={"hidden": 64}', "must be a table, written as in TOML: {key = 1}"),
         ("--output=\udcff", "is not UTF-8 text"),
     ],
 )

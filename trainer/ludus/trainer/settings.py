@@ -169,6 +169,8 @@ def _explain(detail: ErrorDetails, sources: dict[schema.Path, str], file: str) -
         return f"{source}: {name} is a list of tables: write [[{name}]], not [{name}]"
     what = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be").replace("Tuple", "List")
     what = what.replace("must be an object", "must be a table").replace("a valid string", "text in quotes")
+    if what == "must be a table" and isinstance(given, str) and given.startswith("{"):
+        what += ", written as in TOML: {key = 1}"
     shown = "" if isinstance(given, dict) else f" = {json.dumps(given, ensure_ascii=False)}"
     return f"{source}: {name}{shown}: {what}"
 
