@@ -5,7 +5,8 @@
 Each run is `ludus train` with a configuration of examples/, on held-out validation tasks with three baselines: random
 calls, the model before any training (its weights are random for the tiny model), and the model after the warm-up.
 The tiny model learns `arithmetic-easy`, after a warm-up that imitates students who are often wrong, and
-`connect_four-easy` by self-play, where the scripted opponents that it has never trained against count by themselves.
+`connect_four-easy` by self-play alone, after a warm-up that imitates students who describe the board and move anywhere:
+it meets the three scripted opponents only in evaluations.
 SmolLM2-135M-Instruct (the peer `smollm2`) learns `sql-easy`.
 
 A run that was interrupted goes on where it was saved; one that has ended is only read again, so delete its folder to
@@ -49,7 +50,7 @@ class Subject:
     """What `ludus serve` gets."""
     environment: str
     demonstrations: tuple[str, ...]
-    """The options of `ludus demos` for the warm-up's demonstrations."""
+    """The command that records the warm-up's demonstrations, without `--out FILE`: `ludus …`, or a file of examples/."""
     tiny: bool = True
     strangers: tuple[str, ...] = ()
     """The scripted opponents that it does not train against."""
@@ -60,22 +61,22 @@ SUBJECTS: Final = {
         "train_arithmetic.toml",
         "arithmetic",
         "arithmetic-easy",
-        ("-n", "64000", "--policy", "examples/arithmetic_students.py:student"),
+        ("ludus", "demos", "arithmetic-easy", "-n", "64000", "--policy", "examples/arithmetic_students.py:student"),
     ),
     "connect_four": Subject(
         "train_connect_four.toml",
         "connect_four",
         "connect_four-easy",
-        ("-n", "400", "--samples", "4"),
-        strangers=("greedy", "minimax-4"),
+        ("examples/connect_four_students.py", "-n", "16000"),
+        strangers=("random", "greedy", "minimax-4"),
     ),
-    "sql": Subject("train_sql_smollm2.toml", "sql", "sql-easy", ("-n", "300"), tiny=False),
+    "sql": Subject("train_sql_smollm2.toml", "sql", "sql-easy", ("ludus", "demos", "sql-easy", "-n", "300"), tiny=False),
 }
 
 
-def ludus(*arguments: str) -> None:
-    """Run a command of Ludus."""
-    subprocess.run([str(LUDUS), *arguments], cwd=ROOT, stdin=subprocess.DEVNULL, check=True)
+def run_program(program: Path, *arguments: str) -> None:
+    """Run a program of this Python."""
+    subprocess.run([sys.executable, str(program), *arguments], cwd=ROOT, stdin=subprocess.DEVNULL, check=True)
 
 
 def train(subject: Subject, url: str, run: Path, demos: Path, seed: int, more: list[str]) -> None:
@@ -88,7 +89,7 @@ def train(subject: Subject, url: str, run: Path, demos: Path, seed: int, more: l
         model = run.parent / "model"
         subprocess.run([sys.executable, str(ROOT / "scripts" / "smollm2.py"), str(model)], check=True)
         arguments += [f"--model.path={model}", f"--sft.demonstrations={json.dumps([str(demos)])}"]
-    ludus(*arguments, *more)
+    run_program(LUDUS, *arguments, *more)
 
 
 async def random_reward(url: str, environment: str, tasks: int) -> float:
@@ -113,7 +114,9 @@ def play(name: str, own: Path, seed: int, more: list[str]) -> None:
     demos, run, untrained = own / "demos.jsonl", own / "run", own / "untrained"
     if not demos.exists():
         part = own / "demos.part.jsonl"
-        ludus("demos", subject.environment, *subject.demonstrations, "--out", str(part), "--overwrite")
+        part.unlink(missing_ok=True)
+        program, *arguments = subject.demonstrations
+        run_program(LUDUS if program == "ludus" else ROOT / program, *arguments, "--out", str(part))
         part.replace(demos)
     with serving(subject.serve) as url:
         by_chance = asyncio.run(random_reward(url, subject.environment, 50))

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from sandboxing import NEEDS_BUBBLEWRAP
+from split_features import Features, features, told_apart
 
 from ludus.environments.browser.driver.chromium import missing_chromium
 from ludus.protocol import Answer, Call, EndReason, EpisodeStatus, StartedEpisode, StepResult, Task, ToolSpec, text_of
@@ -61,6 +62,16 @@ SUITES = {
 
 ONLY_IN_SUITES = ("browser", "swe")
 """Those that are tested in their suite even without a level, since each of their episodes takes long."""
+
+DIVIDED_BY = {
+    "company": ("company",),
+    "research": ("world", "number"),
+    "search": ("world", "number"),
+    "spreadsheet": ("goals",),
+    "wordle": ("answer",),
+    "workplace": ("company",),
+}
+"""The fields in which splits differ on purpose: words, companies, encyclopedias, and variants of goals."""
 
 WITHOUT_FORKS = ("algebra", "arithmetic", "connect_four", "negotiation", "word_problems")
 """Those whose episodes cannot be forked: they have one message, or an opponent."""
@@ -185,6 +196,37 @@ async def test_no_training_problem_is_held_out(player: Any, name: str) -> None:
     sample = range(0, count, max(1, count // (8 if name.startswith("search") else 2000)))
 
     assert held_out.isdisjoint(problem(splits["train"].get(index)) for index in sample)
+
+
+@NEEDS_BUBBLEWRAP
+@pytest.mark.parametrize("name", sorted({base_of(name) for name in NAMES}))
+async def test_a_task_does_not_tell_whether_it_is_for_training(player: Any, name: str) -> None:
+    splits = player.host.catalog[name].splits
+
+    def drawn(split: str, count: int) -> dict[str, list[Features]]:
+        known = splits[split].count or 20_000
+        found: dict[str, list[Features]] = {}
+        for place in random.Random(split).sample(range(known), min(known, count)):
+            task = splits[split].get(place)
+            found.setdefault(getattr(task, "difficulty", ""), []).append(features(task, DIVIDED_BY.get(name, ())))
+        return found
+
+    most = 60 if name in ("research", "search") else 900  # each task of these makes a world
+    training, validation, test = drawn("train", most), drawn("validation", most // 2), drawn("test", most // 2)
+    assert set(training) == set(validation) == set(test)
+    for difficulty, tasks in training.items():
+        assert told_apart(tasks, [*validation[difficulty], *test[difficulty]]) < 0.7, difficulty
+
+
+def test_splits_that_differ_in_pairs_of_digits_are_told_apart() -> None:
+    class Sum(Task):
+        text: str
+
+    sums = [Sum(id=str(n), text=f"{n % 89} + {n % 97}") for n in range(1200)]
+    kinds: tuple[list[Features], list[Features]] = ([], [])
+    for task in sums:
+        kinds[sum(int(digit) for digit in re.findall(r"\d\b", task.text)) % 3 == 0].append(features(task))
+    assert told_apart(*kinds) > 0.95
 
 
 @each_environment
