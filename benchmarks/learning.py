@@ -67,7 +67,7 @@ SUBJECTS: Final = {
         "train_connect_four.toml",
         "connect_four",
         "connect_four-easy",
-        ("examples/connect_four_students.py", "-n", "16000"),
+        ("examples/connect_four_students.py", "-n", "24000"),
         strangers=("random", "greedy", "minimax-4"),
     ),
     "sql": Subject("train_sql_smollm2.toml", "sql", "sql-easy", ("ludus", "demos", "sql-easy", "-n", "300"), tiny=False),

@@ -1,6 +1,6 @@
 """Record matches of students of Connect Four, as demonstrations before self-play.
 
-    python examples/connect_four_students.py -n 6000 --out runs/games.jsonl
+    python examples/connect_four_students.py -n 24000 --out runs/games.jsonl
 
 Before each move, a student writes down what it sees of each column, from left to right, such as `213 000 412 …`. The
 three digits are the lengths of the longest lines, at most 4, that one stone would make: its own, if it drops a stone
@@ -10,7 +10,9 @@ into the column; its opponent's, if the opponent drops one there; and its oppone
 A model that imitates students reads the board, and plays no better than chance. That 4 as a first digit wins, as a
 second one must be blocked and as a third one gives the match away, it must find out by playing.
 
-In every other match, students play both seats. In the rest, one of them plays against random moves.
+They play from any position that random moves lead to, because the few openings of the tasks, and the boards after them,
+could be learned by heart. In every other match, students play both seats. In the rest, one of them plays against random
+moves.
 """
 
 from __future__ import annotations
@@ -25,10 +27,15 @@ from pathlib import Path
 
 from ludus.client import Call, CallItem, Conversation, RemoteEnvironment, TrajectoryWriter, Turn, connect, run_episode
 from ludus.client.seeds import derive_seed
+from ludus.environments.connect_four.board import Position
+from ludus.environments.connect_four.environment import ConnectFour, ConnectFourTask
+from ludus.environments.connect_four.openings import split_of_moves
 from ludus.integrations.local_server import LocalServer
 from ludus.protocol import text_of
 from ludus.protocol.items import text_message
+from ludus.server import Split
 
+PLACES = 1_000_000
 CONCURRENCY = 16
 WIDTH, HEIGHT = 7, 6
 STONES = {"first": "X", "second": "O"}
@@ -70,6 +77,29 @@ def describe_column(board: Board, own: str, column: int) -> str:
     return "".join(str(longest_line(board, stone, column, at)) if at < HEIGHT else "0" for stone, at in cells)
 
 
+def any_opening(index: int) -> ConnectFourTask:
+    """Return a task that begins after up to 20 random moves, none of which ends the game."""
+    rng = random.Random(derive_seed(0, "openings", index))
+    position, moves = Position(), ""
+    for _ in range(rng.randrange(0, 22, 2)):
+        columns = [column for column in position.columns() if not position.wins(column)]
+        if not columns:
+            return any_opening(index + PLACES)
+        column = rng.choice(columns)
+        position, moves = position.drop(column), moves + str(column + 1)
+    if split_of_moves(moves) != "train":
+        return any_opening(index + PLACES)
+    return ConnectFourTask(id=f"any-{index}", opening=moves, opponent="random", win_in=0, difficulty="easy")
+
+
+class Practice(ConnectFour):
+    """`connect_four`, from any position."""
+
+    name = "connect_four"
+    splits = {"train": Split.generated(any_opening)}
+    variants = {"easy": {}}
+
+
 class Student:
     """A policy for one seat."""
 
@@ -96,11 +126,11 @@ async def play(environment: RemoteEnvironment, number: int, writer: TrajectoryWr
     seed = derive_seed(0, "students", number)
     seats = (("first", "second"), ("first",), ("first", "second"), ("second",))[number % 4]
     opponent = "random" if len(seats) == 1 else None
-    async with await environment.start_match(seed=seed, seats=seats, opponent=opponent) as match:  # draws the task
+    async with await environment.start_match(index=number, seed=seed, seats=seats, opponent=opponent) as match:
         playing = []
         for seat, episode in match.seats.items():
             stone = STONES[seat]
-            sample = 2 * number + (seat == "second")  # no other episode of the task has this number
+            sample = int(seat == "second")
             playing.append(run_episode(episode, Student(stone, derive_seed(seed, stone)), sample=sample))
         for trajectory in await asyncio.gather(*playing):
             writer.write(trajectory)
@@ -110,7 +140,7 @@ async def main(count: int, out: Path) -> None:
     """Play all matches, some at the same time."""
     free = asyncio.Semaphore(CONCURRENCY)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with closing(LocalServer(["connect_four"])) as server, TrajectoryWriter(out) as writer:
+    with closing(LocalServer([f"{__file__}:Practice"])) as server, TrajectoryWriter(out) as writer:
         async with connect(server.url) as client, asyncio.TaskGroup() as tasks:
             environment = client.environment("connect_four-easy")
 
@@ -124,7 +154,7 @@ async def main(count: int, out: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-n", type=int, default=6000, help="the number of matches")
+    parser.add_argument("-n", type=int, default=24_000, help="the number of matches")
     parser.add_argument("--out", type=Path, default=Path("runs/games.jsonl"))
     arguments = parser.parse_args()
     if arguments.out.exists():

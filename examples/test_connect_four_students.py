@@ -6,10 +6,11 @@ import asyncio
 import random
 from pathlib import Path
 
-from connect_four_students import WIDTH, describe_column, longest_line, main, read_board
+from connect_four_students import WIDTH, any_opening, describe_column, longest_line, main, read_board
 
 from ludus.client import Call, read_trajectories
 from ludus.environments.connect_four.board import HEIGHT, Position
+from ludus.environments.connect_four.openings import split_of_moves
 from ludus.protocol import text_of
 from ludus.protocol.content import Message
 from ludus.protocol.items import CallItem, OutputItem
@@ -69,3 +70,11 @@ def test_students_describe_each_board_before_they_move_from_both_seats(tmp_path:
                 assert text_of(item.content).split() == [describe_column(shown, own, n) for n in range(WIDTH)]
             elif isinstance(item, Message | OutputItem):
                 shown = read_board(text_of(item.content))
+
+
+def test_students_meet_positions_of_training_only() -> None:
+    tasks = [any_opening(index) for index in range(300)]
+    assert {split_of_moves(task.opening) for task in tasks} == {"train"}
+    assert len({task.opening for task in tasks}) > 250
+    assert {len(task.opening) % 2 for task in tasks} == {0}, "the first seat moves next"
+    assert any_opening(7) == tasks[7]

@@ -31,7 +31,7 @@ def openings(split: SplitName, plies: int) -> tuple[str, ...]:
     """Return the moves of a split's openings with a win in so many plies. No position is in two splits."""
     text = (resources.files("ludus.environments.connect_four") / "openings.txt").read_text("ascii")
     lines = [line.split() for line in text.splitlines()]
-    return tuple(moves for number, moves in lines if int(number) == plies and _split_of(moves) == split)
+    return tuple(moves for number, moves in lines if int(number) == plies and split_of_moves(moves) == split)
 
 
 def opening_at(split: SplitName, plies: int, place: int) -> tuple[str, str]:
@@ -53,7 +53,7 @@ def _fresh_openings(fresh: FreshTests, plies: int) -> Callable[[int], str]:
     def at(place: int) -> str:
         while len(found) <= place:
             moves = _random_moves(rng)
-            if moves is None or _split_of(moves) != "test" or canonical(moves) in seen:
+            if moves is None or split_of_moves(moves) != "test" or canonical(moves) in seen:
                 continue
             seen.add(canonical(moves))
             if plies_to_win(moves, plies) == plies:
@@ -80,7 +80,7 @@ def find_openings(seed: int = 1) -> Iterator[tuple[int, str]]:
             continue
         seen.add(position)
         plies = plies_to_win(moves, PLIES[-1])
-        place = (_split_of(moves), plies)
+        place = (split_of_moves(moves), plies)
         if place in missing:
             missing[place] -= 1
             if not missing[place]:
@@ -100,7 +100,8 @@ def _random_moves(rng: random.Random) -> str | None:
     return moves
 
 
-def _split_of(moves: str) -> SplitName:
+def split_of_moves(moves: str) -> SplitName:
+    """Return the split to which the position after moves belongs, and its mirror image."""
     return split_of(f"connect_four:{canonical(moves)}")
 
 
