@@ -146,11 +146,18 @@ class Renderer:
         mask: list[bool] = []
         messages: list[ChatMessage] = []
         turn: ChatMessage = {}
-        text = ""
+        rendered: Rendered | None = None
+        new = 0
+        """The number of messages at the end that were not rendered yet."""
         for own, group in _turns(items):
             if own:
-                earlier, text = text, self.text(messages, tools)
-                prompt = self.extend(earlier, turn, text, ids) if turn else self.encode(text)
+                earlier = rendered
+                if earlier is None:
+                    rendered = self.rendered(messages, tools)
+                    prompt: list[int] | None = self.encode(rendered.text)
+                else:
+                    rendered = self.continued(earlier, messages, new, tools)
+                    prompt = self.extend(earlier.text, turn, rendered.text, ids)
                 if prompt is None:
                     raise RenderingError(
                         f"the chat template of {self._name} writes earlier turns differently later on, so that a "
@@ -163,8 +170,11 @@ class Renderer:
                 ids = prompt + sampled
                 [turn] = self.messages([words])
                 messages.append(turn)
+                new = 1
             else:
-                messages += self.messages(group)
+                observed = self.messages(group)
+                messages += observed
+                new += len(observed)
         return ids, mask
 
     def parse(self, ids: Sequence[int]) -> ParsedTurn:
