@@ -9,6 +9,7 @@ from ludus.protocol.content import ImageBlock, Message, text_of
 from ludus.protocol.items import CallItem, Item, MalformedCall, text_message
 from ludus.protocol.tool_calls import TEXT_FORMATS, TextFormatName
 from ludus.rendering import Renderer, RenderingError
+from ludus.rendering.template import Template
 
 CALLED = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
 RECORDED: list[Item] = [
@@ -157,6 +158,23 @@ def test_a_recorded_conversation_has_the_ids_a_rollout_would_have(model: Any) ->
     assert "".join(tokenizer.decode(ids).split()).startswith(
         "".join(renderer.text(renderer.messages(RECORDED[:-1]), [ADD]).split())
     )
+
+
+def test_a_long_recorded_conversation_is_not_rendered_again_at_every_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered = list[int]()
+    render = Template.render
+
+    def counted(self: Template, messages: Any, definitions: Any, *, prompt: bool = True) -> str:
+        rendered.append(len(messages))
+        return render(self, messages, definitions, prompt=prompt)
+
+    monkeypatch.setattr(Template, "render", counted)
+    turns: list[Item] = [text_message("user", "Add.")]
+    for n in range(40):
+        turns += [CallItem(f"{n}", Call("add", {"a": n})), output(f"{n}", f"{n}")]
+    renderer = Renderer(chatml(QWEN3))
+    renderer.conversation(turns, [ADD])
+    assert sum(rendered) < 4 * len(turns), "if each turn rendered all before it, it would be 40 times as many"
 
 
 def test_recorded_calls_are_written_as_the_template_writes_them() -> None:
