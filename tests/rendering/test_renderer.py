@@ -160,7 +160,15 @@ def test_a_recorded_conversation_has_the_ids_a_rollout_would_have(model: Any) ->
     )
 
 
-def test_a_long_recorded_conversation_is_not_rendered_again_at_every_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recorded_conversation_is_rendered_only_from_where_it_is_new_once_its_shape_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def recorded(first: int) -> list[Item]:
+        turns: list[Item] = [text_message("user", "Add.")]
+        for n in range(first, first + 40):
+            turns += [CallItem(f"{n}", Call("add", {"a": n})), output(f"{n}", f"{n}")]
+        return turns
+
     rendered = list[int]()
     render = Template.render
 
@@ -168,13 +176,11 @@ def test_a_long_recorded_conversation_is_not_rendered_again_at_every_turn(monkey
         rendered.append(len(messages))
         return render(self, messages, definitions, prompt=prompt)
 
+    renderer = Renderer(chatml())
+    renderer.conversation(recorded(0), [ADD])
     monkeypatch.setattr(Template, "render", counted)
-    turns: list[Item] = [text_message("user", "Add.")]
-    for n in range(40):
-        turns += [CallItem(f"{n}", Call("add", {"a": n})), output(f"{n}", f"{n}")]
-    renderer = Renderer(chatml(QWEN3))
-    renderer.conversation(turns, [ADD])
-    assert sum(rendered) < 4 * len(turns), "if each turn rendered all before it, it would be 40 times as many"
+    renderer.conversation(recorded(100), [ADD])
+    assert sum(rendered) <= 3 * 81, "messages; about 1,600 if each turn rendered all before it"
 
 
 def test_recorded_calls_are_written_as_the_template_writes_them() -> None:
