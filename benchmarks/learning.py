@@ -50,7 +50,7 @@ class Subject:
     """What `ludus serve` gets."""
     environment: str
     demonstrations: tuple[str, ...]
-    """The command that records the warm-up's demonstrations, without `--out FILE`: `ludus …`, or a file of examples/."""
+    """The command that records the warm-up's demonstrations, without `--out`: `ludus …`, or a file of examples/."""
     tiny: bool = True
     strangers: tuple[str, ...] = ()
     """The scripted opponents that it does not train against."""
@@ -67,10 +67,12 @@ SUBJECTS: Final = {
         "train_connect_four.toml",
         "connect_four",
         "connect_four-easy",
-        ("examples/connect_four_students.py", "-n", "24000"),
+        ("examples/connect_four_students.py", "-n", "16000"),
         strangers=("random", "greedy", "minimax-4"),
     ),
-    "sql": Subject("train_sql_smollm2.toml", "sql", "sql-easy", ("ludus", "demos", "sql-easy", "-n", "300"), tiny=False),
+    "sql": Subject(
+        "train_sql_smollm2.toml", "sql", "sql-easy", ("ludus", "demos", "sql-easy", "-n", "300"), tiny=False
+    ),
 }
 
 

@@ -1,14 +1,13 @@
 """Record matches of students of Connect Four, as demonstrations before self-play.
 
-    python examples/connect_four_students.py -n 24000 --out runs/games.jsonl
+    python examples/connect_four_students.py -n 16000 --out runs/games.jsonl
 
-Before each move, a student writes down what it sees of each column, from left to right, such as `213 000 412 …`. The
-three digits are the lengths of the longest lines, at most 4, that one stone would make: its own, if it drops a stone
-into the column; its opponent's, if the opponent drops one there; and its opponent's, on top of the student's stone.
-0 stands for a cell that is not on the board. Then the student drops a stone into any column with room.
+Before each move, a student writes down what it sees of each column, from left to right, such as `21 00 14 …`. The two
+digits are the lengths of the longest lines, at most 4, that one more stone in the column would make: one of X, and one
+of O. A full column has 00. Then the student drops a stone into any column with room.
 
-A model that imitates students reads the board, and plays no better than chance. That 4 as a first digit wins, as a
-second one must be blocked and as a third one gives the match away, it must find out by playing.
+A model that imitates students reads the board, and plays no better than chance. That it wins where its own stone has a
+4, that a 4 of the other stone must be blocked, and that longer lines are better, it must find out by playing.
 
 They play from any position that random moves lead to, because the few openings of the tasks, and the boards after them,
 could be learned by heart. In every other match, students play both seats. In the rest, one of them plays against random
@@ -38,7 +37,6 @@ from ludus.server import Split
 PLACES = 1_000_000
 CONCURRENCY = 16
 WIDTH, HEIGHT = 7, 6
-STONES = {"first": "X", "second": "O"}
 BOARD = re.compile(rf"(?:^[.XO](?: [.XO]){{{WIDTH - 1}}}\n){{{HEIGHT}}}", re.MULTILINE)
 
 Board = Sequence[str]
@@ -69,12 +67,10 @@ def longest_line(board: Board, stone: str, column: int, row: int) -> int:
     return min(4, 1 + max(run((x, y)) + run((-x, -y)) for x, y in ((1, 0), (0, 1), (1, 1), (1, -1))))
 
 
-def describe_column(board: Board, own: str, column: int) -> str:
-    """Return the three digits of a column."""
-    other = "O" if own == "X" else "X"
+def describe_column(board: Board, column: int) -> str:
+    """Return the two digits of a column."""
     row = len(board[column])
-    cells = ((own, row), (other, row), (other, row + 1))
-    return "".join(str(longest_line(board, stone, column, at)) if at < HEIGHT else "0" for stone, at in cells)
+    return "".join(str(longest_line(board, stone, column, row)) if row < HEIGHT else "0" for stone in "XO")
 
 
 def any_opening(index: int) -> ConnectFourTask:
@@ -105,8 +101,8 @@ class Student:
 
     name = "student"
 
-    def __init__(self, stone: str, seed: int) -> None:
-        self._stone, self._rng = stone, random.Random(seed)
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(seed)
 
     async def __call__(self, conversation: Conversation) -> Turn | Call:
         """Describe the board and drop a stone, or wait if it is not the seat's move."""
@@ -115,7 +111,7 @@ class Student:
         board = read_board(text_of(last.content))
         if board is None:
             return Call("wait")
-        seen = " ".join(describe_column(board, self._stone, column) for column in range(WIDTH))
+        seen = " ".join(describe_column(board, column) for column in range(WIDTH))
         column = self._rng.choice([column for column in range(WIDTH) if len(board[column]) < HEIGHT])
         call = CallItem(f"call_{conversation.turn}", Call("drop", {"column": column + 1}))
         return Turn((text_message("assistant", seen), call))
@@ -129,9 +125,8 @@ async def play(environment: RemoteEnvironment, number: int, writer: TrajectoryWr
     async with await environment.start_match(index=number, seed=seed, seats=seats, opponent=opponent) as match:
         playing = []
         for seat, episode in match.seats.items():
-            stone = STONES[seat]
             sample = int(seat == "second")
-            playing.append(run_episode(episode, Student(stone, derive_seed(seed, stone)), sample=sample))
+            playing.append(run_episode(episode, Student(derive_seed(seed, seat)), sample=sample))
         for trajectory in await asyncio.gather(*playing):
             writer.write(trajectory)
 
@@ -154,7 +149,7 @@ async def main(count: int, out: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-n", type=int, default=24_000, help="the number of matches")
+    parser.add_argument("-n", type=int, default=16_000, help="the number of matches")
     parser.add_argument("--out", type=Path, default=Path("runs/games.jsonl"))
     arguments = parser.parse_args()
     if arguments.out.exists():

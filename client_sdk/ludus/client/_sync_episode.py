@@ -332,6 +332,14 @@ class World:
         """
         return self._portal.call(self._inner.delete(end=end))
 
+    def discard(self) -> None:
+        """Close the episode that plays in it, also one that is being started, and delete it, without an error.
+
+        It goes on if the caller is canceled, and the end of the client waits for it, for ten seconds at most. A world
+        that is still there then is deleted by the server when it was not used for long.
+        """
+        self._portal.call(self._inner.discard())
+
     def __repr__(self) -> str:
         return repr(self._inner)
 

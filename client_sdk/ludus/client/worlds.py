@@ -98,9 +98,11 @@ class World:
         raise AssertionError  # the loop returns or raises
 
     async def discard(self) -> None:
-        """Close the episode that plays in it, also one that is being started, and delete it. Raises no error, and goes
-        on if the caller is canceled; the end of the client waits for it. If it takes longer than `CLOSE_TIMEOUT` of
-        `ludus.client._session`, the server deletes the world when it was not used for long."""
+        """Close the episode that plays in it, also one that is being started, and delete it, without an error.
+
+        It goes on if the caller is canceled, and the end of the client waits for it, for ten seconds at most. A world
+        that is still there then is deleted by the server when it was not used for long.
+        """
         await self._session.finish(self.delete(end=True))
 
     @property
