@@ -1,4 +1,4 @@
-"""Tell tasks of two splits apart by simple features, to prove that the splits are alike.
+"""Separate tasks of two splits by simple features, to prove that the splits are alike.
 
 Splits that share no problem can still differ: if training never shows a pair of digits that all of validation asks for,
 nothing that is learned helps there.
@@ -39,7 +39,7 @@ def features(task: Task, without: Collection[str] = ()) -> Features:
 
 
 def told_apart(first: Sequence[Features], second: Sequence[Features]) -> float:
-    """Return how well a naive Bayes classifier that learns from half of each kind tells the other halves apart.
+    """Return how well a naive Bayes classifier that learns from half of each kind separates the other halves.
 
     It is the area under the classifier's ROC curve: about 0.5 if there is nothing to tell, and at most 1.
     """
