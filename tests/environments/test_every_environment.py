@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from sandboxing import NEEDS_BUBBLEWRAP
-from split_features import Features, features, told_apart
+from split_features import Features, features, separability
 
 from ludus.environments.browser.driver.chromium import missing_chromium
 from ludus.protocol import Answer, Call, EndReason, EpisodeStatus, StartedEpisode, StepResult, Task, ToolSpec, text_of
@@ -215,10 +215,10 @@ async def test_a_task_does_not_tell_whether_it_is_for_training(player: Any, name
     training, validation, test = drawn("train", most), drawn("validation", most // 2), drawn("test", most // 2)
     assert set(training) == set(validation) == set(test)
     for difficulty, tasks in training.items():
-        assert told_apart(tasks, [*validation[difficulty], *test[difficulty]]) < 0.7, difficulty
+        assert separability(tasks, [*validation[difficulty], *test[difficulty]]) < 0.7, difficulty
 
 
-def test_splits_that_differ_in_pairs_of_digits_are_told_apart() -> None:
+def test_splits_that_differ_in_pairs_of_digits_are_found() -> None:
     class Sum(Task):
         text: str
 
@@ -226,7 +226,7 @@ def test_splits_that_differ_in_pairs_of_digits_are_told_apart() -> None:
     kinds: tuple[list[Features], list[Features]] = ([], [])
     for task in sums:
         kinds[sum(int(digit) for digit in re.findall(r"\d\b", task.text)) % 3 == 0].append(features(task))
-    assert told_apart(*kinds) > 0.95
+    assert separability(*kinds) > 0.95
 
 
 @each_environment

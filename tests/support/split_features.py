@@ -38,7 +38,7 @@ def features(task: Task, without: Collection[str] = ()) -> Features:
     return frozenset(found)
 
 
-def told_apart(first: Sequence[Features], second: Sequence[Features]) -> float:
+def separability(first: Sequence[Features], second: Sequence[Features]) -> float:
     """Return how well a naive Bayes classifier that learns from half of each kind separates the other halves.
 
     It is the area under the classifier's ROC curve: about 0.5 if there is nothing to tell, and at most 1.
