@@ -446,7 +446,8 @@ async def record() -> dict[Path, str]:
         upgrade: list[Any] = []
         trace = aiohttp.TraceConfig()
 
-        async def keep(_: Any, __: Any, params: aiohttp.TraceRequestEndParams, kept: list[Any] = upgrade) -> None:
+        # `Any`, because pyright does not always resolve the generic type of aiohttp's signals.
+        async def keep(_: Any, __: Any, params: Any, kept: list[Any] = upgrade) -> None:
             kept[:] = [params.response.request_info.headers, params.response]
 
         trace.on_request_end.append(keep)
