@@ -50,7 +50,7 @@ class Subject:
     """What `ludus serve` gets."""
     environment: str
     demonstrations: tuple[str, ...]
-    """The command that records the warm-up's demonstrations, without `--out`: `ludus …`, or a file of examples/."""
+    """The command that records the warm-up's demonstrations, without `--out`: `ludus …` or `python FILE …`."""
     tiny: bool = True
     strangers: tuple[str, ...] = ()
     """The scripted opponents that it does not train against."""
@@ -67,7 +67,7 @@ SUBJECTS: Final = {
         "train_connect_four.toml",
         "connect_four",
         "connect_four-easy",
-        ("examples/connect_four_students.py", "-n", "16000"),
+        ("python", "examples/connect_four_students.py", "-n", "16000"),
         strangers=("random", "greedy", "minimax-4"),
     ),
     "sql": Subject(
@@ -118,7 +118,7 @@ def play(name: str, own: Path, seed: int, more: list[str]) -> None:
         part = own / "demos.part.jsonl"
         part.unlink(missing_ok=True)
         program, *arguments = subject.demonstrations
-        run_program(LUDUS if program == "ludus" else ROOT / program, *arguments, "--out", str(part))
+        run_program(LUDUS if program == "ludus" else ROOT / arguments.pop(0), *arguments, "--out", str(part))
         part.replace(demos)
     with serving(subject.serve) as url:
         by_chance = asyncio.run(random_reward(url, subject.environment, 50))

@@ -9,9 +9,8 @@ of O. A full column has 00. Then the student drops a stone into any column with 
 A model that imitates students reads the board, and plays no better than chance. That it wins where its own stone has a
 4, that a 4 of the other stone must be blocked, and that longer lines are better, it must find out by playing.
 
-They play from any position that random moves lead to, because the few openings of the tasks, and the boards after them,
-could be learned by heart. In every other match, students play both seats. In the rest, one of them plays against random
-moves.
+They begin at any position that random moves lead to, because the few openings of the tasks could be learned by heart.
+In every other match, students play both seats, and in the rest one of them plays against random moves.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from pathlib import Path
 
 from ludus.client import Call, CallItem, Conversation, RemoteEnvironment, TrajectoryWriter, Turn, connect, run_episode
 from ludus.client.seeds import derive_seed
-from ludus.environments.connect_four.board import Position
+from ludus.environments.connect_four.board import HEIGHT, WIDTH, Position
 from ludus.environments.connect_four.environment import ConnectFour, ConnectFourTask
 from ludus.environments.connect_four.openings import split_of_moves
 from ludus.integrations.local_server import LocalServer
@@ -34,9 +33,7 @@ from ludus.protocol import text_of
 from ludus.protocol.items import text_message
 from ludus.server import Split
 
-PLACES = 1_000_000
 CONCURRENCY = 16
-WIDTH, HEIGHT = 7, 6
 BOARD = re.compile(rf"(?:^[.XO](?: [.XO]){{{WIDTH - 1}}}\n){{{HEIGHT}}}", re.MULTILINE)
 
 Board = Sequence[str]
@@ -55,16 +52,14 @@ def read_board(text: str) -> Board | None:
 def longest_line(board: Board, stone: str, column: int, row: int) -> int:
     """Return the length of the longest line through a cell if that stone were in it; 4 for longer ones."""
 
-    def run(step: tuple[int, int]) -> int:
+    def run(right: int, up: int) -> int:
         """Return how many stones of that kind follow the cell in a direction."""
-        length = 0
-        while True:
-            x, y = column + step[0] * (length + 1), row + step[1] * (length + 1)
-            if not 0 <= x < WIDTH or board[x][y : y + 1] != stone or y < 0:
-                return length
-            length += 1
+        x, y, length = column + right, row + up, 0
+        while 0 <= x < WIDTH and y >= 0 and board[x][y : y + 1] == stone:
+            x, y, length = x + right, y + up, length + 1
+        return length
 
-    return min(4, 1 + max(run((x, y)) + run((-x, -y)) for x, y in ((1, 0), (0, 1), (1, 1), (1, -1))))
+    return min(4, 1 + max(run(x, y) + run(-x, -y) for x, y in ((1, 0), (0, 1), (1, 1), (1, -1))))
 
 
 def describe_column(board: Board, column: int) -> str:
@@ -80,11 +75,11 @@ def any_opening(index: int) -> ConnectFourTask:
     for _ in range(rng.randrange(0, 22, 2)):
         columns = [column for column in position.columns() if not position.wins(column)]
         if not columns:
-            return any_opening(index + PLACES)
+            return any_opening(index + 1_000_000)
         column = rng.choice(columns)
         position, moves = position.drop(column), moves + str(column + 1)
     if split_of_moves(moves) != "train":
-        return any_opening(index + PLACES)
+        return any_opening(index + 1_000_000)
     return ConnectFourTask(id=f"any-{index}", opening=moves, opponent="random", win_in=0, difficulty="easy")
 
 
@@ -123,10 +118,8 @@ async def play(environment: RemoteEnvironment, number: int, writer: TrajectoryWr
     seats = (("first", "second"), ("first",), ("first", "second"), ("second",))[number % 4]
     opponent = "random" if len(seats) == 1 else None
     async with await environment.start_match(index=number, seed=seed, seats=seats, opponent=opponent) as match:
-        playing = []
-        for seat, episode in match.seats.items():
-            sample = int(seat == "second")
-            playing.append(run_episode(episode, Student(derive_seed(seed, seat)), sample=sample))
+        students = {seat: Student(derive_seed(seed, seat)) for seat in match.seats}
+        playing = (run_episode(match[seat], students[seat], sample=k) for k, seat in enumerate(match.seats))
         for trajectory in await asyncio.gather(*playing):
             writer.write(trajectory)
 
