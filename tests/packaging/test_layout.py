@@ -77,7 +77,9 @@ def test_every_example_is_short_tested_checked_and_listed(config: dict[str, Any]
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 150, path.name
         assert path.with_name(f"test_{path.name}").exists(), path.name
         assert f"]({path.name})" in listed
-        assert re.search(rf"ludus run (\S+ --policy )?examples/{path.name}:", listed), path.name
+        assert re.search(rf"ludus run (\S+ --policy )?examples/{path.name}:|python examples/{path.name} ", listed), (
+            path.name
+        )
 
 
 def test_mypy_is_given_files(config: dict[str, Any]) -> None:
