@@ -6,10 +6,10 @@ import asyncio
 import random
 from pathlib import Path
 
-from connect_four_students import WIDTH, any_opening, describe_column, longest_line, main, read_board
+from connect_four_students import any_opening, describe_column, longest_line, main, read_board
 
 from ludus.client import Call, read_trajectories
-from ludus.environments.connect_four.board import Position
+from ludus.environments.connect_four.board import WIDTH, Position
 from ludus.environments.connect_four.openings import split_of_moves
 from ludus.protocol import text_of
 from ludus.protocol.content import Message
