@@ -34,7 +34,7 @@ from ludus.client import RandomPolicy, connect, rollout_all
 from ludus.trainer.quickstart import serving
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-LUDUS: Final = Path(sys.executable).with_name("ludus")
+PROGRAMS: Final = {"ludus": str(Path(sys.executable).with_name("ludus")), "python": sys.executable}
 PAGE: Final = ROOT / "benchmarks" / "LEARNING.md"
 GAIN: Final = 0.30
 MINUTES: Final = 10.0
@@ -76,14 +76,14 @@ SUBJECTS: Final = {
 }
 
 
-def run_program(program: Path, *arguments: str) -> None:
-    """Run a program of this Python."""
-    subprocess.run([sys.executable, str(program), *arguments], cwd=ROOT, stdin=subprocess.DEVNULL, check=True)
+def run_program(program: str, *arguments: str) -> None:
+    """Run `ludus` or `python` of this environment in the repository's root."""
+    subprocess.run([PROGRAMS[program], *arguments], cwd=ROOT, stdin=subprocess.DEVNULL, check=True)
 
 
 def train(subject: Subject, url: str, run: Path, demos: Path, seed: int, more: list[str]) -> None:
     """Run `ludus train` with the configuration of the subject."""
-    arguments = ["train", f"examples/{subject.config}", f"--output={run}", f"--seed={seed}"]
+    arguments = ["ludus", "train", f"examples/{subject.config}", f"--output={run}", f"--seed={seed}"]
     arguments += [f"--environments.0.url={url}", "--logging.console=false"]
     if subject.tiny:
         arguments += ["--tiny-from", str(demos)]
@@ -91,7 +91,7 @@ def train(subject: Subject, url: str, run: Path, demos: Path, seed: int, more: l
         model = run.parent / "model"
         subprocess.run([sys.executable, str(ROOT / "scripts" / "smollm2.py"), str(model)], check=True)
         arguments += [f"--model.path={model}", f"--sft.demonstrations={json.dumps([str(demos)])}"]
-    run_program(LUDUS, *arguments, *more)
+    run_program(*arguments, *more)
 
 
 async def random_reward(url: str, environment: str, tasks: int) -> float:
@@ -117,8 +117,7 @@ def play(name: str, own: Path, seed: int, more: list[str]) -> None:
     if not demos.exists():
         part = own / "demos.part.jsonl"
         part.unlink(missing_ok=True)
-        program, *arguments = subject.demonstrations
-        run_program(LUDUS if program == "ludus" else ROOT / arguments.pop(0), *arguments, "--out", str(part))
+        run_program(*subject.demonstrations, "--out", str(part))
         part.replace(demos)
     with serving(subject.serve) as url:
         by_chance = asyncio.run(random_reward(url, subject.environment, 50))

@@ -196,7 +196,7 @@ def project(folder: Path, package: str, version: str = "1.0.0", toml: str = "", 
 
 
 class HubProcess:
-    """A `ludus hub` process on a free port, which it keeps when it is started again."""
+    """A `ludus hub` process on a free port, or on the port that `start` is given."""
 
     def __init__(self, data: Path, *options: str, database: str | None = None, variables: dict[str, str] | None = None):
         self.data = data

@@ -104,6 +104,24 @@ async def test_leaving_a_rollout_of_chains_leaves_nothing_behind(server: Any) ->
     assert (stats.running, stats.worlds) == (0, 0)
 
 
+@pytest.mark.parametrize("started", [1, 2])
+async def test_an_exception_in_the_block_of_a_chain_deletes_its_world(server: Any, started: int) -> None:
+    async with connect(server.url) as client:
+        [chain] = await start_chains(client.environment("shop"), 0)
+
+        async def fail() -> None:
+            async with chain:
+                tasks = aiter(chain)
+                for _ in range(started):
+                    await anext(tasks)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await fail()
+        assert await client.worlds() == ()
+        assert server.app.context.host.stats().running == 0
+
+
 async def test_what_cannot_be_played_as_a_chain_is_refused(server: Any) -> None:
     async with connect(server.url) as client:
         for name in ("ledger", "playground"):
