@@ -65,9 +65,9 @@ SUBJECTS: Final = {
     ),
     "connect_four": Subject(
         "train_connect_four.toml",
-        "connect_four",
+        "examples/connect_four_practice.py:Practice",
         "connect_four-easy",
-        ("python", "examples/connect_four_students.py", "-n", "16000"),
+        ("python", "examples/connect_four_practice.py", "-n", "60000"),
         strangers=("random", "greedy", "minimax-4"),
     ),
     "sql": Subject(

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import random
-from pathlib import Path
 
-from connect_four_students import any_opening, describe_column, longest_line, main, read_board
+from connect_four_students import best_columns, describe_column, longest_line, read_board, student
 
-from ludus.client import Call, read_trajectories
+from ludus.client import Call, Conversation, TaskRow, Turn
 from ludus.environments.connect_four.board import WIDTH, Position
-from ludus.environments.connect_four.openings import split_of_moves
 from ludus.protocol import text_of
 from ludus.protocol.content import Message
-from ludus.protocol.items import CallItem, OutputItem
+from ludus.protocol.items import CallItem, text_message
+
+POSITION = """Your stones are {}, your opponent's are those of the other kind.
+
+1 2 3 4 5 6 7
+. . . . . . X
+. . . . . . O
+. . . . . . X
+X . . . . . O
+X . . . . . X
+X O O . . . O
+It is your move."""
+DIGITS = ["41", "22", "12", "13", "11", "22", "00"]
 
 
 def test_the_digits_say_what_wins_and_what_must_be_blocked() -> None:
@@ -47,29 +57,32 @@ def test_a_line_is_counted_on_both_sides_of_the_cell() -> None:
     assert longest_line(board, "O", 6, 2) == 3
 
 
-def test_students_describe_each_board_before_they_move_from_both_seats(tmp_path: Path) -> None:
-    asyncio.run(main(4, tmp_path / "games.jsonl"))
-    found = list(read_trajectories(tmp_path / "games.jsonl"))
-    assert len(found) == 6, "two matches of two students, and two of one"
-    assert len({(one.task.id, one.sample) for one in found}) == 6, "no episode hides another one"
-    assert {one.value for one in found} <= {0.0, 0.5, 1.0}
-    for one in found:
-        shown = None
-        for item in one.items:
-            if isinstance(item, CallItem):
-                assert isinstance(item.call, Call)
-                assert item.call.tool == ("wait" if shown is None else "drop")
-                shown = None
-            elif isinstance(item, Message) and item.role == "assistant":
-                assert shown is not None
-                assert text_of(item.content).split() == [describe_column(shown, n) for n in range(WIDTH)]
-            elif isinstance(item, Message | OutputItem):
-                shown = read_board(text_of(item.content))
+def move(own: str, seed: int) -> tuple[str, int]:
+    """Return what a student writes, and its column from 0."""
+    task = TaskRow(id="t", split="train", index=0, fields={})
+    items = (text_message("user", POSITION.format(own)),)
+    turn = asyncio.run(student(Conversation("connect_four-easy", task, seed, 0, 1, items, (), gradable=True)))
+    assert isinstance(turn, Turn)
+    said, called = turn.items
+    assert isinstance(said, Message)
+    assert isinstance(called, CallItem)
+    assert isinstance(called.call, Call)
+    return text_of(said.content), called.call.arguments["column"] - 1
 
 
-def test_students_meet_positions_of_training_only() -> None:
-    tasks = [any_opening(index) for index in range(300)]
-    assert {split_of_moves(task.opening) for task in tasks} == {"train"}
-    assert len({task.opening for task in tasks}) > 250
-    assert {len(task.opening) % 2 for task in tasks} == {0}, "the first seat moves next"
-    assert any_opening(7) == tasks[7]
+def test_the_best_column_wins_or_else_blocks_or_else_extends_lines() -> None:
+    assert best_columns(["21", "14", "41"], "X") == [2]
+    assert best_columns(["21", "14", "41"], "O") == [1]
+    assert best_columns(["21", "14", "31"], "X") == [1]
+    assert best_columns(["21", "12", "00"], "O") == [0, 1]
+
+
+def test_a_student_takes_the_column_that_it_names_in_one_move_of_five() -> None:
+    moves = [move("X", seed) for seed in range(2_000)]
+    assert {said for said, _ in moves} == {f"{' '.join(DIGITS)} > 1"}
+    assert {move("O", seed)[0] for seed in range(100)} == {f"{' '.join(DIGITS)} > 1"}, "a block"
+    columns = [column for _, column in moves]
+    assert 0.30 < columns.count(0) / len(columns) < 0.37, "a fifth of the moves, and a sixth of the rest"
+    assert 0.005 < columns.count(6) / len(columns) < 0.03, "a full column is tried now and then"
+    assert set(columns) == set(range(7))
+    assert [move("X", seed) for seed in range(20)] == moves[:20]

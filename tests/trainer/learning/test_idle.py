@@ -50,6 +50,7 @@ def learn(tiny: Path, batch: TrainBatch, **sections: Any) -> tuple[str | None, f
             {"loss": {"old_policy": "proximal", "correction": "icepop", "correction_high": 2.0}},
             "moved too far from the one that sampled",  # all are masked
         ),
+        (with_advantage(1.0), {"loss": {"min_entropy": 100.0}}, "below loss.min_entropy"),
         (TrainBatch(()), {}, "No token was left"),
         (TrainBatch(()), {"loss": {"truncated": "mask"}}, 'loss.truncated = "mask"'),
     ],

@@ -338,7 +338,24 @@ def test_entropy_is_a_bonus_and_a_metric() -> None:
     torch.testing.assert_close(torch.autograd.grad(loss, entropy)[0], -0.3 * plain.weights)
 
 
-@pytest.mark.parametrize("config", [{"kl": "k3"}, PROXIMAL, {"entropy_weight": 0.1}], ids=str)
+def test_rewards_move_only_tokens_with_enough_entropy_and_the_divergence_moves_all() -> None:
+    plain = golden_tokens()
+    entropy = torch.linspace(0.0, 1.1, 12, dtype=torch.float64)
+    reference = plain.logprobs.detach() - 0.5
+    given = (plain.logprobs, plain.behavior, plain.advantages, plain.weights, plain.sample, entropy, None, reference)
+    choice = entropy >= 0.55
+
+    loss, metrics = policy_objective(LossConfig(kind="reinforce", min_entropy=0.55))(Tokens(*given))
+    gradient = torch.autograd.grad(loss, plain.logprobs)[0]
+    torch.testing.assert_close(gradient, torch.where(choice, -plain.weights * plain.advantages, 0.0))
+    assert (int(metrics["tokens"]), int(metrics["masked"])) == (12, int((~choice).sum()))
+
+    anchored = LossConfig(kind="reinforce", min_entropy=0.55, kl="k1", kl_weight=2.0)
+    loss, _ = policy_objective(anchored)(Tokens(*given))
+    torch.testing.assert_close(torch.autograd.grad(loss, plain.logprobs)[0], gradient + 2.0 * plain.weights)
+
+
+@pytest.mark.parametrize("config", [{"kl": "k3"}, PROXIMAL, {"entropy_weight": 0.1}, {"min_entropy": 0.1}], ids=str)
 def test_a_loss_without_what_it_needs_says_what_that_is(config: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="needs the tokens' (reference|proximal|entropy)"):
         policy_objective(LossConfig(**config))(golden_tokens())

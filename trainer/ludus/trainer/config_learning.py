@@ -88,6 +88,10 @@ class LossConfig(Section):
     """The weight of that divergence in the loss."""
     entropy_weight: float = 0.0
     """The weight of the entropy bonus."""
+    min_entropy: Annotated[float, Field(ge=0)] = 0.0
+    """The lowest entropy of the policy, in nats, at a token that counts in the policy loss. With more than 0, the
+    policy learns only where it has a choice (forking tokens, 2506.01939, there the fifth of all tokens with the highest
+    entropy). The divergence and the entropy bonus are of all tokens."""
     truncated: Literal["keep", "mask"] = "keep"
     """Whether tokens of truncated episodes count in the loss. These episodes count in the baseline either way."""
     overlong: Count = 0

@@ -69,6 +69,11 @@ class IdleSteps:
                 "All episodes earned the same as those they are compared with. Choose easier or harder tasks, raise "
                 f"rollouts.group_size{dropping}."
             )
+        if config.loss.min_entropy and flat + masked >= tokens:
+            return (
+                "Wherever the policy has a choice, it earned what it is compared with: the entropy at all other tokens "
+                "is below loss.min_entropy. Lower it, or stop here."
+            )
         if flat + clipped + masked >= tokens:
             return (
                 "The policy has moved too far from the one that sampled these tokens. Lower optimizer.learning_rate, "

@@ -53,7 +53,8 @@ Objective = Callable[[Tokens], tuple[Tensor, Metrics]]
 
 
 def policy_objective(config: LossConfig) -> Objective:
-    """Return the configured loss: policy loss × correction + kl_weight × KL − entropy_weight × entropy.
+    """Return the configured loss: policy loss × correction + kl_weight × KL − entropy_weight × entropy. The policy loss
+    is 0 at tokens whose entropy is below `min_entropy`.
 
     Metrics: `tokens`, `policy`, `clipped` and `masked` (tokens), `mismatch_k3` (k3 estimate of KL(μ‖π)), `ratio/max`
     (of π/μ), and `kl` and `entropy` if they are available.
@@ -71,6 +72,9 @@ def policy_objective(config: LossConfig) -> Objective:
             correction = correction_weights(old - behavior, tokens.sample, config)
 
         policy, clipped, dropped = _policy_loss(tokens, old, counted, config)
+        if config.min_entropy > 0:
+            certain = _given(tokens.entropy, "entropy").detach() < config.min_entropy
+            policy, dropped = torch.where(certain, 0.0, policy), dropped | certain
         loss = correction * policy
         moved = (tokens.logprobs.detach() - behavior)[counted]
         metrics = {
