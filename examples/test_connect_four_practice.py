@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from connect_four_practice import any_opening, main
+from connect_four_practice import Practice, any_opening, main
 from connect_four_students import best_columns, describe_column, read_board
 
 from ludus.client import Call, read_trajectories
 from ludus.environments.connect_four.board import WIDTH
+from ludus.environments.connect_four.environment import ConnectFour
 from ludus.environments.connect_four.openings import split_of_moves
 from ludus.protocol import text_of
 from ludus.protocol.content import Message
@@ -46,3 +47,10 @@ def test_practice_begins_at_positions_of_training_only() -> None:
     assert len({task.opening for task in tasks}) > 250
     assert {len(task.opening) % 2 for task in tasks} == {0}, "the first seat moves next"
     assert any_opening(7) == tasks[7]
+
+
+def test_practice_is_evaluated_on_the_tasks_of_the_built_in_environment() -> None:
+    easy = ConnectFour.variants["easy"]["splits"]
+    for split in ("validation", "test"):
+        assert [Practice.splits[split].get(n) for n in range(20)] == [easy[split].get(n) for n in range(20)]
+    assert Practice.splits["train"].get(0) != easy["train"].get(0)

@@ -11,7 +11,7 @@ from ludus.client import Call, Conversation, TaskRow, Turn
 from ludus.environments.connect_four.board import WIDTH, Position
 from ludus.protocol import text_of
 from ludus.protocol.content import Message
-from ludus.protocol.items import CallItem, text_message
+from ludus.protocol.items import CallItem, Item, OutputItem, text_message
 
 POSITION = """Your stones are {}, your opponent's are those of the other kind.
 
@@ -57,10 +57,10 @@ def test_a_line_is_counted_on_both_sides_of_the_cell() -> None:
     assert longest_line(board, "O", 6, 2) == 3
 
 
-def move(own: str, seed: int) -> tuple[str, int]:
-    """Return what a student writes, and its column from 0."""
+def move(own: str, seed: int, *later: Item) -> tuple[str, int]:
+    """Return what a student writes after the position and later items, and its column from 0."""
     task = TaskRow(id="t", split="train", index=0, fields={})
-    items = (text_message("user", POSITION.format(own)),)
+    items = (text_message("user", POSITION.format(own)), *later)
     turn = asyncio.run(student(Conversation("connect_four-easy", task, seed, 0, 1, items, (), gradable=True)))
     assert isinstance(turn, Turn)
     said, called = turn.items
@@ -68,6 +68,12 @@ def move(own: str, seed: int) -> tuple[str, int]:
     assert isinstance(called, CallItem)
     assert isinstance(called.call, Call)
     return text_of(said.content), called.call.arguments["column"] - 1
+
+
+def test_a_student_describes_the_same_board_again_after_a_refused_move() -> None:
+    call = CallItem("call_1", Call("drop", {"column": 7}))
+    refused = OutputItem("call_1", text_message("user", "Column 7 is full. Choose another one.").content, error=True)
+    assert move("X", 0, call, refused)[0] == f"{' '.join(DIGITS)} > 1"
 
 
 def test_the_best_column_wins_or_else_blocks_or_else_extends_lines() -> None:
