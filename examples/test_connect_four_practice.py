@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from connect_four_practice import Practice, any_opening, main
 from connect_four_students import best_columns, describe_column, read_board
@@ -12,7 +14,7 @@ from ludus.client import Call, read_trajectories
 from ludus.environments.connect_four.board import WIDTH
 from ludus.environments.connect_four.environment import ConnectFour
 from ludus.environments.connect_four.openings import split_of_moves
-from ludus.protocol import text_of
+from ludus.protocol import Task, text_of
 from ludus.protocol.content import Message
 from ludus.protocol.items import CallItem, OutputItem
 
@@ -49,8 +51,12 @@ def test_practice_begins_at_positions_of_training_only() -> None:
     assert any_opening(7) == tasks[7]
 
 
+def first_tasks(environment: type[ConnectFour], split: str) -> list[Task]:
+    splits: Mapping[str, Any] = {**environment.splits, **environment.variants["easy"].get("splits", {})}
+    return [splits[split].get(index) for index in range(20)]
+
+
 def test_practice_is_evaluated_on_the_tasks_of_the_built_in_environment() -> None:
-    easy = ConnectFour.variants["easy"]["splits"]
     for split in ("validation", "test"):
-        assert [Practice.splits[split].get(n) for n in range(20)] == [easy[split].get(n) for n in range(20)]
-    assert Practice.splits["train"].get(0) != easy["train"].get(0)
+        assert first_tasks(Practice, split) == first_tasks(ConnectFour, split)
+    assert first_tasks(Practice, "train") != first_tasks(ConnectFour, "train")
