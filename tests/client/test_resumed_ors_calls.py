@@ -176,6 +176,35 @@ async def test_a_server_with_keys_may_forget_a_call_again_and_again(scripted: Se
     assert server.task_ids == [None, "abc", None, "abc", "abc", None]
 
 
+@pytest.mark.parametrize("status", [502, 504])
+async def test_a_call_that_a_proxy_has_lost_is_asked_for_again_by_its_task_id(scripted: Serve, status: int) -> None:
+    server, client = await scripted("openreward")
+    episode = await client.environment("game").start()
+    server.script = [TASK_ID, status, TASK_ID + RESULT]
+    assert text_of((await episode.call("work")).content) == "done"
+    assert server.task_ids == [None, "abc", "abc"]
+
+
+@pytest.mark.parametrize("status", [502, 504])
+async def test_a_call_that_a_proxy_has_lost_before_its_task_id_is_made_again_only_with_a_key(
+    scripted: Serve, status: int
+) -> None:
+    server, client = await scripted("ludus")
+    episode = await client.environment("game").start()
+    server.script = [status, TASK_ID + RESULT]
+    assert text_of((await episode.call("work")).content) == "done"
+    assert server.task_ids == [None, None]
+
+    server, client = await scripted("openreward")
+    episode = await client.environment("game").start()
+    server.script = [status]
+    with pytest.raises(InfrastructureFailed, match=rf"HTTP {status}.*may or may not have run"):
+        await episode.call("work")
+    info = await episode.info()
+    assert (info.end_reason, info.reward and info.reward.value) == (EndReason.INFRASTRUCTURE_ERROR, None)
+    assert server.task_ids == [None]
+
+
 async def test_a_session_that_the_server_has_forgotten_is_lost_and_unscored(scripted: Serve) -> None:
     server, client = await scripted("openreward")
     episode = await client.environment("game").start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -387,6 +388,35 @@ async def test_no_state_is_left_of_branches_that_were_not_made(serve: Any, monke
         assert [path.name for path in host.snapshots.store.folder.iterdir()] == [world.id]
         monkeypatch.undo()
         assert len(await world.branch(3)) == 3
+
+
+@pytest.mark.parametrize("by_start", [False, True])
+@pytest.mark.parametrize("wire", ["channel", pytest.param("mcp", marks=pytest.mark.suite("breadth"))])
+async def test_branches_given_up_while_they_are_made_are_deleted(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, wire: Any, by_start: bool
+) -> None:
+    server = await limited(serve)
+    store, begun, go_on = server.app.context.host.snapshots.store, asyncio.Event(), threading.Event()
+    loop, share = asyncio.get_running_loop(), store.share
+
+    def share_slowly(origin: str, branch: str, digests: Any) -> bool:
+        loop.call_soon_threadsafe(begun.set)
+        return go_on.wait(30) and share(origin, branch, digests)
+
+    monkeypatch.setattr(store, "share", share_slowly)
+    async with connect(server.url, wire=wire) as client:
+        shop = client.environment("shop")
+        world = (await sell(shop, "apple", NEW)).world.id
+        branching = WorldChoice(id=world, branch=True)
+        request = shop.start(index=0, world=branching) if by_start else client.world(world).branch(2)
+        waiting = asyncio.create_task(request)  # type: ignore[arg-type]
+        await begun.wait()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        go_on.set()
+    async with connect(server.url) as client:
+        assert [one.world for one in await client.worlds()] == [world]
 
 
 @pytest.mark.requirement("WORLD-13")

@@ -7,8 +7,8 @@ How this works:
 * Every episode registers itself with `add`, and `discard` removes it when it has ended.
 * One task keeps the open episodes alive: it refreshes those that were unused for a part of their idle limit. It refers
   to the session weakly, so that a session that was never closed is collected and gives a ResourceWarning.
-* `open` requests episodes. If its caller stops waiting, a background task closes the episodes that the request opens,
-  and deletes the worlds that it makes.
+* `open` requests episodes, or branches of a world. If its caller stops waiting, a background task closes the episodes
+  that the request opens, and deletes the worlds that it makes.
 * `close` ends the keep-alive task, closes what is still open within `CLOSE_TIMEOUT`, and closes the connection.
 """
 
@@ -26,15 +26,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from ludus.protocol import errors
 from ludus.protocol.episodes import CloseParams, ForkParams, ForkResult, StartParams, StartResult
 from ludus.protocol.methods import CLOSE, DELETE_WORLD, GET_EPISODE
-from ludus.protocol.worlds import DeleteWorldParams
+from ludus.protocol.worlds import BranchWorldParams, BranchWorldResult, DeleteWorldParams
 
 if TYPE_CHECKING:
     from ludus.client.transports.base import Wire
     from ludus.protocol.episodes import EpisodeInfo, EpisodeLimits
     from ludus.protocol.methods import Method
 
-P = TypeVar("P", StartParams, ForkParams)
-R = TypeVar("R", StartResult, ForkResult)
+P = TypeVar("P", StartParams, ForkParams, BranchWorldParams)
+R = TypeVar("R", StartResult, ForkResult, BranchWorldResult)
 
 CLOSE_TIMEOUT: Final = 10.0
 """Seconds to wait for the server to confirm closed episodes, when a client is closed or an exception leaves a block."""
@@ -97,11 +97,11 @@ class Session:
         self.open_episodes.pop(episode, None)
 
     async def open(self, method: Method[P, R], params: P, *, member: int | None = None) -> R:
-        """Request episodes; if the caller stops waiting for the answer, close the episodes that it opens, and delete
-        the worlds that it makes.
+        """Request episodes or branches; if the caller stops waiting for the answer, close the episodes that it opens,
+        and delete the worlds that it makes.
 
         Args:
-            method: `episodes/start` or `episodes/fork`.
+            method: `episodes/start`, `episodes/fork` or `worlds/branch`.
             params: its params.
             member: the position of the only episode that is the caller's own, if the others belong to other clients.
         """
@@ -152,12 +152,17 @@ class Session:
     async def _close_abandoned(self, method: Method[P, R], params: P, member: int | None) -> None:
         try:
             result = await self.wire.request(method, params)
-            opened = result.episodes if isinstance(result, StartResult) else (result.episode,)
-            own = opened if member is None else opened[member : member + 1]
-            await asyncio.gather(*(self.wire.request(CLOSE, CloseParams(episode=one.episode)) for one in own))
-            if isinstance(params, StartParams) and params.world is not None and params.world.id is None:
-                made = {one.world.id for one in own if one.world is not None}
-                await asyncio.gather(*(self.wire.request(DELETE_WORLD, DeleteWorldParams(world=one)) for one in made))
+            worlds = set[str]()
+            if isinstance(result, BranchWorldResult):
+                worlds |= {one.world for one in result.worlds}
+            else:
+                opened = result.episodes if isinstance(result, StartResult) else (result.episode,)
+                own = opened if member is None else opened[member : member + 1]
+                await asyncio.gather(*(self.wire.request(CLOSE, CloseParams(episode=one.episode)) for one in own))
+                choice = params.world if isinstance(params, StartParams) else None
+                if choice is not None and (choice.id is None or choice.branch):
+                    worlds |= {one.world.id for one in own if one.world is not None}
+            await asyncio.gather(*(self.wire.request(DELETE_WORLD, DeleteWorldParams(world=one)) for one in worlds))
         except errors.LudusError:
             # Nothing was opened, or the server will expire what was opened.
             return

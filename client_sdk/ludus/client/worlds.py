@@ -48,7 +48,8 @@ class World:
         return (await self._wire.request(GET_WORLD, make(GetWorldParams, world=self.id))).world
 
     async def branch(self, count: int = 1, *, version: int | None = None) -> tuple[World, ...]:
-        """Make new worlds that begin with the state of a version of this one, and go their own ways.
+        """Make new worlds that begin with the state of a version of this one, and go their own ways. If the caller is
+        canceled meanwhile, they are deleted as soon as they are there.
 
         Args:
             count: how many.
@@ -61,7 +62,8 @@ class World:
         params = make(
             BranchWorldParams, world=self.id, version=version, count=count, key=self._session.new_key()
         )  # fmt: skip
-        branches = (await self._wire.request(BRANCH_WORLD, params)).worlds
+        require_worlds(self._session.wire)
+        branches = (await self._session.open(BRANCH_WORLD, params)).worlds
         return tuple(World(self._session, one.world) for one in branches)
 
     async def reset(self, version: int) -> WorldInfo:

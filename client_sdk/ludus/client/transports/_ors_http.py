@@ -29,6 +29,9 @@ IDLE_CONNECTION_SECONDS: Final = 20.0
 """Connections unused for longer are not reused: the published servers close theirs after 60 s, and a call that was
 sent on a closing connection may or may not have run."""
 
+PROXY_STATUSES: Final = frozenset({502, 504})
+"""Statuses of a proxy that has lost its connection to the server, so that the request may have arrived or not."""
+
 UNKNOWN_TASK_ID: Final = "unknown task_id"
 """The error by which a server says that it does not know the call that is to be resumed. It is then the only event of
 its stream, while the error of a tool comes after the call's `task_id`."""
@@ -150,14 +153,18 @@ class OrsHttp:
                         raise _refused(response, content)
                     return self._parse(path, response, content)
             except Refused as refused:
-                await self._wait_or_raise(refused, retries, limits)
-            except (aiohttp.ClientError, OSError) as error:
-                if not (repeatable or isinstance(error, aiohttp.ClientConnectorError)):
-                    raise errors.ConnectionFailed(
-                        f"the connection to {self.url} was lost: {_before_task_id(error)}", url=self.url
-                    ) from None
-                if not await retries.wait(reached=not isinstance(error, aiohttp.ClientConnectorError)):
-                    raise unreachable(self.url, error) from None
+                if refused.status not in PROXY_STATUSES:
+                    await self._wait_or_raise(refused, retries, limits)
+                    continue
+                error: Exception = _lost_by_proxy(refused)
+            except (aiohttp.ClientError, OSError) as failure:
+                error = failure
+            if not (repeatable or isinstance(error, aiohttp.ClientConnectorError)):
+                raise errors.ConnectionFailed(
+                    f"the connection to {self.url} was lost: {_before_task_id(error)}", url=self.url
+                ) from None
+            if not await retries.wait(reached=not isinstance(error, aiohttp.ClientConnectorError)):
+                raise unreachable(self.url, error) from None
 
     async def call(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], *, repeatable: bool) -> Reply:
         """Send a request that is answered by events. A lost stream is resumed under its task id.
@@ -200,8 +207,10 @@ class OrsHttp:
                         return reply
                     error: Exception = ConnectionError("the stream ended early")
             except Refused as refused:
-                await self._wait_or_raise(refused, retries, limits)
-                continue
+                if refused.status not in PROXY_STATUSES:
+                    await self._wait_or_raise(refused, retries, limits)
+                    continue
+                error = _lost_by_proxy(refused)
             except (aiohttp.ClientError, OSError, _Cut) as failure:
                 error = failure
                 if isinstance(failure, _Cut):
@@ -252,6 +261,10 @@ class OrsHttp:
             return from_json(content)
         except ValueError:
             raise errors.ProtocolViolation(f"{self.url}{path} did not answer with JSON") from None
+
+
+def _lost_by_proxy(refused: Refused) -> ConnectionError:
+    return ConnectionError(f"a proxy answered with HTTP {refused.status}, because it has no connection to the server")
 
 
 def _before_task_id(error: Exception) -> str:
