@@ -344,6 +344,41 @@ async def test_what_a_killed_run_has_left_is_deleted_by_the_next_one_and_nothing
         await other.close()
 
 
+async def test_a_run_that_is_killed_before_it_knows_of_its_first_world_leaves_none(
+    serve: Any, engine: ScriptedEngine, renderer: Renderer, tmp_path: Path
+) -> None:
+    server = await serve(Shop)
+    playing_now, never = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> str:
+        playing_now.set()
+        await never.wait()
+        return ""
+
+    engine.script = lambda prompt, rng: wait()
+    async with playing(chained(server.url, tmp_path / "killed"), engine, renderer) as run:
+        run.sync(0)
+        await playing_now.wait()
+        first, second = (tmp_path / "killed" / keeping.FILE).read_text().splitlines()[:2]
+        assert json.loads(first)["start"]["key"] == json.loads(second)["key"]
+        (tmp_path / "next").mkdir()
+        (tmp_path / "next" / keeping.FILE).write_text(first + "\n")
+        async with open_source(chained(server.url, tmp_path / "next")):
+            assert await left(server.url) == []
+        assert not (tmp_path / "next" / keeping.FILE).exists()
+
+
+async def test_a_start_that_the_server_has_never_got_or_refuses_leaves_no_world(serve: Any, tmp_path: Path) -> None:
+    server = await serve(Shop)
+    starts = [{"key": key, "split": "train", "index": index, "seed": 1} for key, index in (("new", 0), ("bad", 9_999))]
+    lines = [json.dumps({"environment": "shop", "start": start}) for start in starts]
+    (tmp_path / keeping.FILE).write_text("\n".join(lines))
+    async with open_source(chained(server.url, tmp_path)):
+        assert await left(server.url) == []
+    assert not (tmp_path / keeping.FILE).exists()
+    assert server.app.context.host.stats().running == 0
+
+
 async def test_groups_of_chains_run_again_after_a_resume_with_the_same_tasks_and_seeds(
     serve: Any, renderer: Renderer, tmp_path: Path
 ) -> None:

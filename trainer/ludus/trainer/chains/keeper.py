@@ -5,8 +5,9 @@ How this works:
 * Each world is written to a file in the run's folder when the server has made it, and again when it is deleted. A run
   that finds a file of an earlier process, which was killed, deletes what is left of it before it plays anything.
 * A world is made in a task of its own, which goes on if its caller is canceled, so that its id is always learned.
-* Branches of a recorded world that the file does not have, because the process was killed before it had the answer, are
-  found on the server by their origin.
+* A process can be killed before it has the answer, and then the file does not have the world. Branches of a recorded
+  world are found on the server by their origin. The start in a new world is written down with its key before it is
+  requested, and is requested again: the server gives the same answer to the same key.
 * A world that cannot be deleted, for example because its server is away, stays in the file.
 """
 
@@ -14,12 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from ludus.client import Client
+from ludus.client import Client, GroupMember, WorldChoice
 from ludus.protocol import errors as e
 from ludus.trainer.errors import TrainerError
 
@@ -33,9 +34,27 @@ CLEAN_SECONDS: Final = 30.0
 T = TypeVar("T")
 
 
+class FirstStart(NamedTuple):
+    """The start of an episode in a new world."""
+
+    key: str
+    """Chosen by the run; no other start has it."""
+    split: str
+    index: int
+    """The task's index in the split."""
+    seed: int | None
+    """None if the environment takes none."""
+
+    @property
+    def member(self) -> GroupMember:
+        """What a client names to get the same answer each time: a group of one episode."""
+        return GroupMember(self.key, 1, 0)
+
+
 class _Place(NamedTuple):
     client: Client
     environment: str
+    secrets: Mapping[str, str]
 
 
 class WorldKeeper:
@@ -50,19 +69,26 @@ class WorldKeeper:
         self._places: dict[str, _Place] = {}
         self._kept: dict[str, str] = {}
         """The label of the environment of each world, by the world's id."""
+        self._starts: dict[str, tuple[str, FirstStart]] = {}
+        """The label and the start, by its key, of each world that was requested and is not recorded yet."""
         self._tasks = set[asyncio.Task[Any]]()
 
-    def add(self, label: str, client: Client, environment: str) -> None:
-        """Add an environment of the run: its label, its server's client, and its name there."""
-        self._places[label] = _Place(client, environment)
+    def add(self, label: str, client: Client, environment: str, secrets: Mapping[str, str]) -> None:
+        """Add an environment of the run: its label, its server's client, its name there, and its secrets."""
+        self._places[label] = _Place(client, environment, secrets)
 
     def __len__(self) -> int:
         """Return the number of worlds that are not deleted yet."""
         return len(self._kept)
 
-    async def make(self, label: str, create: Callable[[], Awaitable[str]]) -> str:
+    async def make(self, label: str, create: Callable[[], Awaitable[str]], start: FirstStart | None = None) -> str:
         """Make a world with `create`, which returns its id, and record it. If the caller is canceled meanwhile, the
         world is deleted as soon as it is there.
+
+        Args:
+            label: the environment's label.
+            create: makes the world.
+            start: what `create` requests, if the world is no branch.
 
         Raises:
             TrainerError: the file cannot be written to.
@@ -70,9 +96,16 @@ class WorldKeeper:
         """
 
         async def record() -> str:
-            world = await create()
-            self._kept[world] = label
-            self._write({"environment": label, "world": world})
+            if start is not None:
+                self._starts[start.key] = label, start
+                self._write({"environment": label, "start": start._asdict()})
+            try:
+                world = await create()
+            except e.LudusError:
+                if start is not None:
+                    self._drop(start)
+                raise
+            self._keep(label, world, start)
             return world
 
         task = self._spawn(record())
@@ -104,11 +137,7 @@ class WorldKeeper:
             raise TrainerError(f"cannot read {self._path}: {error.strerror}") from None
         for line in lines:
             with suppress(ValueError, KeyError, TypeError):  # the last line may be cut off
-                entry = json.loads(line)
-                if "deleted" in entry:
-                    self._kept.pop(entry["deleted"], None)
-                else:
-                    self._kept[entry["world"]] = entry["environment"]
+                self._read(json.loads(line))
         if lines:
             await self.clean_up()
 
@@ -116,12 +145,35 @@ class WorldKeeper:
         """Delete all worlds of the run that are still there. Raises no error of a server."""
         while self._tasks:
             await asyncio.wait(self._tasks)
+        await asyncio.gather(*[self._find_first(label, start) for label, start in self._starts.values()])
         if self._kept:
             await self._find_strays()
             await asyncio.gather(*[self._delete(world) for world in self._kept])
-        if not self._kept:
+        if not self._kept and not self._starts:
             with suppress(OSError):
                 self._path.unlink(missing_ok=True)
+
+    async def _find_first(self, label: str, start: FirstStart) -> None:
+        """Record the world of a start whose answer an earlier process did not have. If the server did not get that
+        request either, this one makes a world."""
+        place = self._places.get(label)
+        if place is None:
+            return
+        try:
+            async with (
+                asyncio.timeout(CLEAN_SECONDS),
+                await place.client.environment(place.environment).start(
+                    split=start.split, index=start.index, seed=start.seed, secrets=place.secrets, world=WorldChoice(),
+                    join=start.member,
+                ) as episode,
+            ):  # fmt: skip
+                if episode.world is not None:
+                    self._keep(label, episode.world.id, start)
+        except (e.RequestError, e.EpisodeFailed):  # nothing can be found, and nothing was made
+            if start.key in self._starts:
+                self._drop(start)
+        except (e.LudusError, TimeoutError):
+            return  # the server is away: the start stays in the file
 
     async def _find_strays(self) -> None:
         """Record the branches of recorded worlds that the record does not have."""
@@ -161,7 +213,31 @@ class WorldKeeper:
         if not task.cancelled():
             task.exception()
 
-    def _write(self, entry: dict[str, str]) -> None:
+    def _keep(self, label: str, world: str, start: FirstStart | None) -> None:
+        entry = {"environment": label, "world": world}
+        if start is not None:
+            self._starts.pop(start.key, None)
+            entry["key"] = start.key
+        self._kept[world] = label
+        self._write(entry)
+
+    def _drop(self, start: FirstStart) -> None:
+        del self._starts[start.key]
+        self._write({"refused": start.key})
+
+    def _read(self, entry: dict[str, Any]) -> None:
+        if "deleted" in entry:
+            self._kept.pop(entry["deleted"], None)
+        elif "refused" in entry:
+            self._starts.pop(entry["refused"], None)
+        elif "start" in entry:
+            start = FirstStart(**entry["start"])
+            self._starts[start.key] = entry["environment"], start
+        else:
+            self._kept[entry["world"]] = entry["environment"]
+            self._starts.pop(entry.get("key", ""), None)
+
+    def _write(self, entry: Mapping[str, Any]) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("a", encoding="utf-8") as lines:

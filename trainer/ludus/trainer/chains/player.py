@@ -13,13 +13,16 @@ How this works:
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 from ludus.protocol import errors as e
 from ludus.protocol.episodes import WorldChoice
+from ludus.trainer.chains.keeper import FirstStart
 from ludus.trainer.rollouts.groups import GroupSpec
 from ludus.trainer.rollouts.records import broken, of_attempt, rollout_of, unplayed
 from ludus.trainer.rollouts.stragglers import EpisodeEnd
@@ -75,12 +78,16 @@ class Origin:
     async def _origin(self) -> str:
         async with self._lock:
             if self._world is None:
-                self._world = await self._keeper.make(self._draw.environment.label, self._begin)
+                environment, task = self._draw.environment, self._draw.task
+                seed = self._draw.seed if environment.info.seedable else None
+                start = FirstStart(f"chain-{secrets.token_hex(8)}", task.split, task.index, seed)
+                self._world = await self._keeper.make(environment.label, partial(self._begin, start), start)
             return self._world
 
-    async def _begin(self) -> str:
+    async def _begin(self, start: FirstStart) -> str:
         """Start the first task in a new world and close the episode, which leaves the world in its first state."""
-        async with await self._draw.environment.start(self._draw.task, self._draw.seed, WorldChoice()) as episode:
+        draw = self._draw
+        async with await draw.environment.start(draw.task, draw.seed, WorldChoice(), start.member) as episode:
             if episode.world is None:
                 raise e.ProtocolViolation(f"the server started episode {episode.id} without a world")
             return episode.world.id

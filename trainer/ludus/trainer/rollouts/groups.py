@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-from ludus.client import Episode, RemoteEnvironment
+from ludus.client import Episode, GroupMember, RemoteEnvironment
 from ludus.client.chains import WORLD_LOST_ERRORS
 from ludus.client.matches import Match
 from ludus.client.seeds import derive_seed
@@ -55,8 +55,11 @@ class ConnectedEnvironment:
         """The splits to learn from, in the order of their stages."""
         return tuple(stage.split for stage in self.entry.stages) or (self.entry.split,)
 
-    async def start(self, task: TaskRow, seed: int, world: str | WorldChoice | None = None) -> Episode:
-        """Start an episode, in a world if one is given. Try again if the server is full or shutting down.
+    async def start(
+        self, task: TaskRow, seed: int, world: str | WorldChoice | None = None, join: GroupMember | None = None
+    ) -> Episode:
+        """Start an episode, in a world or as the member of a group if one is given. Try again if the server is full or
+        shutting down.
 
         Raises:
             RolloutError: the server refuses the request itself, cannot be reached any more, or stays full.
@@ -65,7 +68,7 @@ class ConnectedEnvironment:
         chosen = seed if self.info.seedable else None
         return await self.ask(
             lambda: self.remote.start(
-                split=task.split, index=task.index, seed=chosen, secrets=self.secrets, world=world
+                split=task.split, index=task.index, seed=chosen, secrets=self.secrets, world=world, join=join
             ),
             (e.CapacityError, e.ShuttingDown),
         )

@@ -301,7 +301,7 @@ async def open_source(config: TrainConfig, *, outage_seconds: float = OUTAGE_SEC
                 await _check_matches(environment, config)
             if config.chains is not None and info.worlds is not None and info.worlds.chain > 1:
                 await _check_chains(environment)
-                keeper.add(label, client, info.name)
+                keeper.add(label, client, info.name, secrets)
                 environment = replace(environment, chain=info.worlds.chain, keeper=keeper)
             found.append(replace(environment, difficulty=await _difficulty(environment)))
         if config.self_play is not None and not any(environment.info.seats for environment in found):
