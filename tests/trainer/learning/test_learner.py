@@ -181,6 +181,25 @@ def test_the_reference_stays_while_the_policy_learns(tiny: Path) -> None:
     assert abs(float(learner.logprobs(SAMPLES)[0].sum() - before[0].sum())) > 1e-2
 
 
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's reading of it
+@pytest.mark.parametrize("model", [{}, {"lora": {"rank": 4}}])
+def test_the_policy_of_some_moment_becomes_the_reference(tiny: Path, model: dict[str, Any]) -> None:
+    learner = make_learner(configure(tiny, model=model, loss={"kl": "k3"}))
+    loaded = learner.logprobs(SAMPLES)
+    learner.step(BATCH, linear_objective, learning_rate=1e-2)
+    warmed_up = learner.logprobs(SAMPLES)
+    assert float((warmed_up[0] - loaded[0]).abs().max()) > 1e-2
+    learner.keep_reference()
+    metrics = [learner.step(BATCH, policy_objective(learner.config.loss))["loss/kl"] for _ in range(2)]
+    assert metrics[0] == pytest.approx(0.0, abs=1e-6)
+    assert metrics[1] > 1e-5
+    policy = learner.logprobs(SAMPLES)
+    for now, then in zip(learner.logprobs(SAMPLES, reference=True), warmed_up, strict=True):
+        torch.testing.assert_close(now, then, rtol=0, atol=1e-6)
+    for now, then in zip(learner.logprobs(SAMPLES), policy, strict=True):
+        assert torch.equal(now, then)
+
+
 def test_there_is_no_reference_where_nothing_asked_for_one(learner: Learner) -> None:
     with pytest.raises(ValueError, match="there is a reference only with"):
         learner.logprobs(SAMPLES, reference=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -83,6 +84,28 @@ async def test_own_rollouts_are_a_warm_up(serve: Serve, tiny: Path, tmp_path: Pa
     config = run_config(tmp_path / "run", tiny, server.url, steps=1, sft=sft)
     await run(config)
     assert "warm-up: 3 batches" in (config.output / "metrics.jsonl").read_text()
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's reading of it
+@pytest.mark.parametrize("lora", [None, {"rank": 2}])
+async def test_rewards_are_weighed_against_the_policy_that_the_warm_up_left_also_after_a_resume(
+    serve: Serve, tiny: Path, tmp_path: Path, lora: dict[str, int] | None
+) -> None:
+    server = await serve(Even)
+    given: dict[str, Any] = {
+        "model": {"path": str(tiny), "lora": lora},
+        "sft": {"own_groups": 2, "reward": 0.3, "steps": 3, "batch": 2, "learning_rate": 1e-2},
+        "loss": {"kl": "k2", "kl_weight": 0.1},
+        "optimizer": {"learning_rate": 1e-2},
+    }
+    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    await run(run_config(whole, tiny, server.url, **given, steps=3))
+    await run(run_config(halves, tiny, server.url, **given, steps=2))
+    await run(run_config(halves, tiny, server.url, **given, steps=3))
+    distances = [line["loss/kl"] for line in metrics_of(whole)]
+    assert distances[0] < 1e-8
+    assert distances[2] > 1e-6
+    assert [line["loss/kl"] for line in metrics_of(halves)] == pytest.approx(distances, rel=1e-4)
 
 
 @pytest.mark.parametrize("staleness", [0, 1])

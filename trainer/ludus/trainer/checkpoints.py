@@ -99,8 +99,18 @@ class Checkpoints:
         """Return the newest complete checkpoint; None if there is none."""
         return _on_first(lambda: next((path for path in reversed(self._paths()) if _whole(path)), None))
 
+    def state(self, path: Path) -> dict[str, Any]:
+        """Return the plain state of a checkpoint.
+
+        Raises:
+            CheckpointError: it cannot be read.
+        """
+        with _readable(path):
+            state: dict[str, Any] = _on_first(lambda: json.loads((path / MANIFEST).read_text()))["state"]
+            return state
+
     def load(self, path: Path, tensors: dict[str, Any]) -> dict[str, Any]:
-        """Load a checkpoint's tensors in place into `tensors`, a tree of the same structure.
+        """Load a checkpoint's tensors in place into `tensors`, a tree whose keys are among those of the saved one.
 
         Returns:
             The plain state.
@@ -108,17 +118,9 @@ class Checkpoints:
         Raises:
             CheckpointError: the checkpoint cannot be read, or belongs to another model.
         """
-        try:
-            manifest: dict[str, Any] = _on_first(lambda: json.loads((path / MANIFEST).read_text()))
-            with _one_process():
-                state_dict_loader.load(tensors, storage_reader=FileSystemReader(path))
-        except (CheckpointException, OSError, ValueError) as error:
-            raise CheckpointError(
-                f"the checkpoint {path} cannot be read: {_cause(error)}. Was it made with another model or parallel "
-                f"layout of the optimizer? Remove it, or start again with checkpoints.resume = false."
-            ) from None
-        state: dict[str, Any] = manifest["state"]
-        return state
+        with _readable(path), _one_process():
+            state_dict_loader.load(tensors, storage_reader=FileSystemReader(path))
+        return self.state(path)
 
     def clear(self) -> None:
         """Remove all checkpoints, so that a new run is never resumed from checkpoints of an earlier run."""
@@ -126,6 +128,17 @@ class Checkpoints:
 
     def _paths(self) -> list[Path]:
         return [*sorted(self.folder.glob("warm-up-*")), *sorted(self.folder.glob("step-*"))]
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (CheckpointException, OSError, ValueError) as error:
+        raise CheckpointError(
+            f"the checkpoint {path} cannot be read: {_cause(error)}. Was it made with another model or parallel "
+            f"layout of the optimizer? Remove it, or start again with checkpoints.resume = false."
+        ) from None
 
 
 class _Writer(FileSystemWriter):

@@ -147,7 +147,7 @@ def _train(
         if found is None:
             config = read_config(file, overrides, tables)
         else:
-            config = prepare(found, file, overrides, tables)
+            config, found = prepare(found, file, overrides, tables), None  # many episodes take gigabytes
         if print_config:
             typer.echo(config_toml(config), nl=False)
             return

@@ -83,7 +83,8 @@ class LossConfig(Section):
     correction_high: Rate = 2.0
     """The cap of `tis` and `tis_sequence`; for `mis` and `icepop`, higher weights count as 0."""
     kl: Literal["none", "k1", "k2", "k3"] = "none"
-    """Estimator of the divergence from the reference, which is the model as it was loaded."""
+    """Estimator of the divergence from the reference: the model as it was loaded, or the policy as the warm-up (`sft`,
+    `dpo`) left it."""
     kl_weight: Annotated[float, Field(ge=0)] = 1e-3
     """The weight of that divergence in the loss."""
     entropy_weight: float = 0.0

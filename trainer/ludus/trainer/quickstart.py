@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,10 +114,11 @@ def prepare(
     if not (folder / "config.json").exists():
         make_model(folder, found.episodes, config.seed, config.model.tiny)
     own.append(f"--model.path={folder}")
-    renderer = _renderer(folder)
-    samples = [sample for one in found.episodes if (sample := render(one, renderer)) is not None]
-    longest = max(sample.turns.count(turn) for sample in samples for turn in set(sample.turns) - {-1})
-    whole = max(len(sample.ids) for sample in samples)
+    renderer, longest, whole = _renderer(folder), 0, 0
+    for one in found.episodes:  # many episodes take gigabytes as tokens, so they are not kept
+        if (sample := render(one, renderer)) is not None:
+            whole = max(whole, len(sample.ids))
+            longest = max(longest, *Counter(turn for turn in sample.turns if turn >= 0).values())
     if file is None:
         max_tokens = _round_up(longest * 3 // 2, 8)
         turns = 2 * max(len(one.turns) for one in found.episodes) + 2

@@ -50,6 +50,8 @@ async def train(config: TrainConfig, parallel: Parallel) -> None:
             run.log.note(remark)
         try:
             await run.warm_up.run(run)
+            if run.warm_up.steps:
+                await run.workers.command(Worker.keep_reference)
             await run.sync()  # before any rollout, so that rollouts always use the learner's weights
             await run.snapshot()
             async with run.collector:

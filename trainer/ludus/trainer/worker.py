@@ -71,6 +71,11 @@ class Worker:
         """Learn from one batch of the preference warm-up."""
         return next(self._dpo_steps)
 
+    def keep_reference(self) -> None:
+        """Make the policy as it is now the reference of the KL term, unless a checkpoint had one."""
+        if not self.learner.reference_kept:
+            self.learner.keep_reference()
+
     def logprobs(self, ids: Sequence[int]) -> list[float]:
         """Return the log-probabilities of `ids[1:]`, for the canary."""
         return self.learner.sequence_logprobs(ids)
@@ -96,6 +101,7 @@ class Worker:
             LearningError: the weights are not finite.
         """
         self.learner.require_finite()
+        state = {**state, "reference_kept": self.learner.reference_kept}
         return self.checkpoints.save(step, state, self._tensors(), warm_up=warm_up)
 
     def resume(self) -> dict[str, Any] | None:
@@ -108,6 +114,8 @@ class Worker:
             self.checkpoints.clear()
         if (path := self.checkpoints.latest()) is None:
             return None
+        if self.checkpoints.state(path)["reference_kept"]:
+            self.learner.keep_reference()  # makes room for the one in the checkpoint
         tensors = self._tensors()
         state = self.checkpoints.load(path, tensors)
         self.learner.load_state(tensors["learner"])
@@ -119,7 +127,10 @@ class Worker:
         self.learner.export(self.tokenizer, folder)
 
     def _tensors(self) -> dict[str, Any]:
-        return {"learner": self.learner.state(), "random": torch.get_rng_state()}
+        tensors = {"learner": self.learner.state(), "random": torch.get_rng_state()}
+        if self.learner.reference_kept:
+            tensors["reference"] = self.learner.reference_tensors()
+        return tensors
 
 
 class WorkerGroup:

@@ -17,8 +17,11 @@ be split into micro-batches and over ranks in any way: gradients are added, and 
 If the loss or the gradient is not finite, no rank changes its weights, and the error names the samples that cause it
 (`_not_finite`). Otherwise the gradient is clipped and AdamW updates the float32 master weights.
 
-`weights` gathers the parameters of all ranks, for the engine and the export. `state` and `load_state` are for
-checkpoints.
+The reference is the model as it was loaded, until `keep_reference` makes it the policy of that moment, as after a
+warm-up. It is a second model, or with LoRA the same one without adapters, or with the adapters of that moment.
+
+`weights` gathers the parameters of all ranks, for the engine and the export. `state`, `load_state` and
+`reference_tensors` are for checkpoints.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,6 +149,10 @@ class Learner:
         self.policy = self._wrap(model)
         self.reference = reference and self._wrap(reference)
         self.parameters = [parameter for parameter in self.policy.parameters() if parameter.requires_grad]
+        self.reference_kept = False
+        """Whether `keep_reference` has set the reference."""
+        self._adapters: list[Tensor] = []
+        """The adapters of the reference, if it was kept."""
         self.optimizer = _optimizer(self.parameters, config.optimizer)
 
     def _wrap(self, model: PreTrainedModel) -> Policy:
@@ -210,7 +217,7 @@ class Learner:
         policy = self.policy
         adapters: AbstractContextManager[None] = nullcontext()
         if reference and self.config.model.lora is not None:
-            adapters = without_adapters(self.model)
+            adapters = _exchanged(self.parameters, self._adapters) if self._adapters else without_adapters(self.model)
         elif reference:
             if self.reference is None:
                 raise ValueError("there is a reference only with a KL term in the loss, with DPO, or with LoRA")
@@ -277,7 +284,7 @@ class Learner:
 
         Args:
             samples: the same on all ranks.
-            reference: use the model as it was loaded, which is available only with LoRA or a KL term in the loss.
+            reference: use the reference, which is available only with LoRA or a KL term in the loss.
 
         Returns:
             For each sample [sampled] float32 on the CPU, the same on all ranks.
@@ -348,6 +355,24 @@ class Learner:
             "batches": self.batches,
         }
 
+    @torch.no_grad()
+    def keep_reference(self) -> None:
+        """Make the policy as it is now the reference. Do nothing without a KL term in the loss."""
+        if self.config.loss.kl == "none":
+            return
+        if self.config.model.lora is not None:
+            self._adapters = [parameter.detach().clone() for parameter in self.parameters]
+        else:
+            assert self.reference is not None
+            _copy(self.policy.parameters(), self.reference.parameters())
+        self.reference_kept = True
+
+    def reference_tensors(self) -> list[Tensor]:
+        """Return the tensors of a reference that was kept; a checkpoint is loaded into them."""
+        if self._adapters or self.reference is None:
+            return self._adapters
+        return [parameter.detach() for parameter in self.reference.parameters()]
+
     def require_finite(self) -> None:
         """Raise LearningError on every rank if a trained weight is not finite on any rank."""
         own = [bool(part.detach().isfinite().all()) for part in map(local, self.parameters)]
@@ -363,6 +388,22 @@ class Learner:
         set_model_state_dict(self.policy, state["model"], options=options)
         set_optimizer_state_dict(self.policy, self.optimizer, state["optimizer"], options=options)
         self.batches = state["batches"]
+
+
+def _copy(source: Iterable[Tensor], target: Iterable[Tensor]) -> None:
+    for one, other in zip(source, target, strict=True):
+        other.copy_(one)
+
+
+@contextmanager
+def _exchanged(parameters: Sequence[Tensor], values: Sequence[Tensor]) -> Iterator[None]:
+    """Run the body, which computes no gradient, with other values of the parameters."""
+    own = [parameter.detach().clone() for parameter in parameters]
+    _copy(values, parameters)
+    try:
+        yield
+    finally:
+        _copy(own, parameters)
 
 
 def scheduled_rate(config: OptimizerConfig, batch: int, batches: int) -> float:
