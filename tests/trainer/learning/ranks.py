@@ -1,6 +1,7 @@
 """A program for torchrun: learns what each scenario of a folder says on its ranks, and writes down the outcome.
 
-A scenario is a pickle of (config, batches). NAME.out holds what every rank saw, NAME.safetensors the last weights.
+A scenario is a pickle of (config, batches); one whose name begins with `kept` keeps the policy after the first batch as
+the reference. NAME.out holds what every rank saw, NAME.safetensors the last weights.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ def learn(scenario: Path, out: Path) -> None:
             seen["metrics"].append(learner.step(mine, policy_objective(config.loss)))
         except LearningError as error:
             seen["error"] = number, str(error)
+        if number == 0 and scenario.stem.startswith("kept"):
+            learner.keep_reference()
     samples = [item.sample for item in batches[0].samples]
     seen["logprobs"] = [values.tolist() for values in learner.logprobs(samples)]
     if config.loss.kl != "none":

@@ -45,6 +45,13 @@ SCENARIOS: dict[str, tuple[dict[str, Any], dict[str, Any], list[TrainBatch]]] = 
     "idle_rank": ({}, {}, [LONE, LONE]),
     "checkpointed": ({}, {**TWO, "model": {"checkpoint_activations": True}}, BATCHES),
     "reference": ({"loss": KL}, {**TWO, "loss": KL}, BATCHES),
+    "kept": ({"loss": KL}, {**TWO, "loss": KL}, BATCHES),
+    "kept_tensor": ({"loss": KL}, {**TWO, "loss": KL, "parallel": {"tensor": 2}}, BATCHES),
+    "kept_adapter": (
+        {"loss": KL, "model": {"lora": {"rank": 4}}},
+        {**TWO, "loss": KL, "model": {"lora": {"rank": 4}}},
+        BATCHES,
+    ),  # fmt: skip
     "proximal": ({"loss": PROXIMAL}, {**TWO, "loss": PROXIMAL}, BATCHES),
     "adapter": ({"model": {"lora": {"rank": 4}}}, {**TWO, "model": {"lora": {"rank": 4}}}, BATCHES),
     "bfloat16": ({"model": {"dtype": "bfloat16"}}, {**TWO, "model": {"dtype": "bfloat16"}}, BATCHES),
@@ -73,12 +80,18 @@ def outcomes(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def alone(tiny: Path, name: str) -> tuple[list[dict[str, float]], dict[str, Tensor]]:
     config, _, batches = SCENARIOS[name]
-    return learned(configure(tiny, **config), batches)
+    return learned(configure(tiny, **config), batches, kept=name.startswith("kept"))
 
 
-def learned(config: TrainConfig, batches: list[TrainBatch]) -> tuple[list[dict[str, float]], dict[str, Tensor]]:
+def learned(
+    config: TrainConfig, batches: list[TrainBatch], *, kept: bool = False
+) -> tuple[list[dict[str, float]], dict[str, Tensor]]:
     learner = make_learner(config)
-    metrics = [learner.step(batch, policy_objective(config.loss)) for batch in batches]
+    metrics: list[dict[str, float]] = []
+    for number, batch in enumerate(batches):
+        metrics.append(learner.step(batch, policy_objective(config.loss)))
+        if number == 0 and kept:
+            learner.keep_reference()
     weights = {name: tensor.clone() for name, tensor in learner.weights(torch.float32)}
     learner.parallel.close()
     return metrics, weights
