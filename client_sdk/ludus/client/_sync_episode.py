@@ -300,7 +300,8 @@ class World:
         return self._portal.call(self._inner.info())
 
     def branch(self, count: int = 1, *, version: int | None = None) -> tuple[World, ...]:
-        """Make new worlds that begin with the state of a version of this one, and go their own ways.
+        """Make new worlds that begin with the state of a version of this one, and go their own ways. If the caller is
+        canceled meanwhile, they are deleted as soon as they are there.
 
         Args:
             count: how many.
