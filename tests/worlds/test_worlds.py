@@ -409,7 +409,7 @@ async def test_branches_given_up_while_they_are_made_are_deleted(
         world = (await sell(shop, "apple", NEW)).world.id
         branching = WorldChoice(id=world, branch=True)
         request = shop.start(index=0, world=branching) if by_start else client.world(world).branch(2)
-        waiting = asyncio.create_task(request)  # type: ignore[arg-type]
+        waiting = asyncio.create_task(request)
         await begun.wait()
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

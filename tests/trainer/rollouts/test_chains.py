@@ -370,7 +370,7 @@ async def test_a_run_that_is_killed_before_it_knows_of_its_first_world_leaves_no
 
 async def test_a_start_that_the_server_has_never_got_or_refuses_leaves_no_world(serve: Any, tmp_path: Path) -> None:
     server = await serve(Shop)
-    starts = [{"key": key, "split": "train", "index": index, "seed": 1} for key, index in (("new", 0), ("bad", 9_999))]
+    starts = [{"key": key, "split": "train", "task": task, "seed": 1} for key, task in (("new", 0), ("bad", 9_999))]
     lines = [json.dumps({"environment": "shop", "start": start}) for start in starts]
     (tmp_path / keeping.FILE).write_text("\n".join(lines))
     async with open_source(chained(server.url, tmp_path)):

@@ -40,7 +40,7 @@ class FirstStart(NamedTuple):
     key: str
     """Chosen by the run; no other start has it."""
     split: str
-    index: int
+    task: int
     """The task's index in the split."""
     seed: int | None
     """None if the environment takes none."""
@@ -163,7 +163,7 @@ class WorldKeeper:
             async with (
                 asyncio.timeout(CLEAN_SECONDS),
                 await place.client.environment(place.environment).start(
-                    split=start.split, index=start.index, seed=start.seed, secrets=place.secrets, world=WorldChoice(),
+                    split=start.split, index=start.task, seed=start.seed, secrets=place.secrets, world=WorldChoice(),
                     join=start.member,
                 ) as episode,
             ):  # fmt: skip
