@@ -114,7 +114,7 @@ class Worker:
             self.checkpoints.clear()
         if (path := self.checkpoints.latest()) is None:
             return None
-        if self.checkpoints.state(path)["reference_kept"]:
+        if self.checkpoints.state(path).get("reference_kept"):
             self.learner.keep_reference()  # makes room for the one in the checkpoint
         tensors = self._tensors()
         state = self.checkpoints.load(path, tensors)
