@@ -16,9 +16,12 @@ from typing import Any
 
 import aiohttp
 import pytest
+from durable_server import Process
 from free_ports import free_port
+from hosting import until
 from proxy_processes import program_of, running_proxy
 
+from ludus.client import connect, text_of
 from ludus.server import Environment, Task, tool
 from ludus.server.auth.tokens import TokenFile, new_token
 
@@ -235,3 +238,25 @@ async def test_what_a_stranger_forwards_does_not_pass_the_documented_proxy(
         async with session.post(f"{base}/mcp", json=body, headers={**own, **lies}) as answer:
             play = (await answer.json())["result"]["episodes"][0]["play"]
     assert play["url"] == base + play["path"]
+
+
+@pytest.mark.parametrize("wire", ["ors", "mcp"])
+async def test_a_step_is_made_once_though_nginx_has_answered_that_the_server_is_away(tmp_path: Path, wire: Any) -> None:
+    server, port, folder = Process(tmp_path), free_port(), tmp_path / "nginx"
+    folder.mkdir()
+    kept = "".join(f"{kind}_temp_path {folder};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    place = f"location / {{ proxy_pass {server.url}; proxy_set_header Host 127.0.0.1:{server.port}; }}"
+    text = f"""events {{}} http {{ {kept} log_format short "$status"; access_log {folder}/access short;
+        server {{ listen 127.0.0.1:{port}; {place} }} }}"""
+    await server.start()
+    try:
+        async with running_proxy("nginx", text, port, folder), connect(f"http://127.0.0.1:{port}", wire=wire) as client:
+            episode = await client.environment("ledger").start(index=0)
+            await server.end()
+            step = asyncio.create_task(episode.call("add", number=3))
+            await until(lambda: "502" in (folder / "access").read_text())
+            await server.start()
+            assert text_of((await step).content).startswith("3 ")
+            assert len((tmp_path / "runs.txt").read_text().splitlines()) == 1
+    finally:
+        await server.end()

@@ -183,7 +183,7 @@ def test_the_reference_stays_while_the_policy_learns(tiny: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's reading of it
 @pytest.mark.parametrize("model", [{}, {"lora": {"rank": 4}}])
-def test_the_policy_of_some_moment_becomes_the_reference(tiny: Path, model: dict[str, Any]) -> None:
+def test_keep_reference_makes_the_current_policy_the_reference(tiny: Path, model: dict[str, Any]) -> None:
     learner = make_learner(configure(tiny, model=model, loss={"kl": "k3"}))
     loaded = learner.logprobs(SAMPLES)
     learner.step(BATCH, linear_objective, learning_rate=1e-2)

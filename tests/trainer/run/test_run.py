@@ -88,7 +88,7 @@ async def test_own_rollouts_are_a_warm_up(serve: Serve, tiny: Path, tmp_path: Pa
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's reading of it
 @pytest.mark.parametrize("lora", [None, {"rank": 2}])
-async def test_rewards_are_weighed_against_the_policy_that_the_warm_up_left_also_after_a_resume(
+async def test_the_divergence_is_from_the_policy_that_the_warm_up_left_also_after_a_resume(
     serve: Serve, tiny: Path, tmp_path: Path, lora: dict[str, int] | None
 ) -> None:
     server = await serve(Even)

@@ -7,7 +7,7 @@ How this works:
 * A world is made in a task of its own, which goes on if its caller is canceled, so that its id is always learned.
 * A process can be killed before it has the answer, and then the file does not have the world. Branches of a recorded
   world are found on the server by their origin. The start in a new world is written down with its key before it is
-  requested, and is requested again: the server gives the same answer to the same key.
+  requested, and is requested again: while that episode is open, the server gives the same answer to the same key.
 * A world that cannot be deleted, for example because its server is away, stays in the file.
 """
 
@@ -169,11 +169,12 @@ class WorldKeeper:
             ):  # fmt: skip
                 if episode.world is not None:
                     self._keep(label, episode.world.id, start)
-        except (e.RequestError, e.EpisodeFailed):  # nothing can be found, and nothing was made
-            if start.key in self._starts:
-                self._drop(start)
+        except (e.RequestError, e.EpisodeFailed):
+            pass
         except (e.LudusError, TimeoutError):
             return  # the server is away: the start stays in the file
+        if start.key in self._starts:  # nothing can be found, and nothing was made
+            self._drop(start)
 
     async def _find_strays(self) -> None:
         """Record the branches of recorded worlds that the record does not have."""
