@@ -4,7 +4,7 @@
 
 `Practice` is the built-in environment with other tasks: they begin at any position that random moves lead to, because
 the few openings of the built-in tasks could be learned by heart. Validation and test are those of the built-in one. In
-one match of four, [students](connect_four_students.py) play both seats to the end, and in another one plays against
+one match of 16, [students](connect_four_students.py) play both seats to the end, and in another one plays against
 random moves. In the rest, one of them makes one or two moves: boards of many matches teach more than as many boards of
 the same match.
 """
@@ -53,7 +53,7 @@ class Practice(ConnectFour):
 async def play(environment: RemoteEnvironment, number: int, writer: TrajectoryWriter) -> None:
     """Play a match of two students, or some moves of one against random ones, and write down what they did."""
     rng = random.Random(derive_seed(0, "students", number))
-    both, whole = number % 4 == 0, number % 4 < 2
+    both, whole = number % 16 == 0, number % 16 < 2
     seats = ("first", "second") if both else (rng.choice(("first", "second")),)
     harness = Harness(max_turns=60 if whole else rng.choice((1, 2)))
     opponent = None if both else "random"
