@@ -54,11 +54,11 @@ def test_checks_that_hang_or_crash_end_no_other_check_and_leave_no_process(
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setitem(CHECKS, "canary", replace(CHECKS["canary"], seconds=5 / SLOW_MACHINE))
-    before, shown = set(descendants(os.getpid())), list[Result]()
+    before, shown, begun = set(descendants(os.getpid())), list[Result](), list[str]()
     names = runner.chosen("attention-flex,canary,attention-sdpa,attention-flash,resume")
     out = tmp_path / "report.json"
     options = runner.Options(names, out, model, "cpu", True, "float32", "no-such-vllm", SLOW_MACHINE)
-    report = runner.run(options, shown.append)
+    report = runner.run(options, shown.append, begun.append)
     found = {result.name: result for result in report.checks}
     assert {name: result.status for name, result in found.items()} == {
         "attention-sdpa": "passed",
@@ -72,6 +72,8 @@ def test_checks_that_hang_or_crash_end_no_other_check_and_leave_no_process(
     assert "the process 'resumed' of this check ended with status 1" in str(found["resume"].reason)
     assert "planted in the resumed process" in str(found["resume"].reason)
     assert "about to crash" in str(found["attention-flex"].reason)
+    parts = [part.partition(",")[0] for part in begun]
+    assert parts == ["model and machine", "attention-sdpa", "attention-flex", "canary", "resume"]
     assert (report.passed, report.complete, tuple(shown)) == (False, True, report.checks)
     assert not any(map(running, map(int, pids.read_text().split())))
     assert set(descendants(os.getpid())) <= before
@@ -120,12 +122,13 @@ def test_the_command_checks_with_a_model_of_its_own_and_says_where_the_report_is
     doctor: Doctor, tmp_path: Path
 ) -> None:
     done = doctor(
-        "--device", "cpu", "--small", "--checks", "canary,vllm-nccl", "--out", "r.json", "--limit-scale", "10"
+        "--device", "cpu", "--small", "--checks", "canary,vllm-nccl", "--out", "new/r.json", "--limit-scale", "10"
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == ["── model and machine, at most 1200 s", "── canary, at most 600 s"]
     assert "1 passed, 0 failed, 1 skipped" in done.stdout
-    assert "report: r.json" in done.stdout
-    found: dict[str, Any] = json.loads((tmp_path / "r.json").read_text())
+    assert "report: new/r.json" in done.stdout
+    found: dict[str, Any] = json.loads((tmp_path / "new" / "r.json").read_text())
     assert found["model"]["source"] == "built-in"
     assert found["model"]["parameters"] > 100_000
     assert found["machine"]["packages"]["torch"]
@@ -137,6 +140,7 @@ def test_the_command_checks_with_a_model_of_its_own_and_says_where_the_report_is
     [
         (("--checks", "updates"), "--checks: there is no check 'updates'; there are: attention-sdpa"),
         (("--model", "none", "--device", "cpu"), "--model: none has no config.json"),
+        (("--out", ".", "--device", "cpu"), "--out: . is a folder; give the name of a file for the report"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(doctor: Doctor, arguments: tuple[str, ...], said: str) -> None:

@@ -84,7 +84,7 @@ def gpu(
     used = dtype or (Dtype.bfloat16 if device is Device.cuda else Dtype.float32)
     try:
         options = runner.Options(runner.chosen(checks), out, model, device.value, small, used.value, vllm, limit_scale)
-        report = runner.run(options, _show)
+        report = runner.run(options, _show, _announce)
     except TrainerError as error:
         if os.environ.get("LUDUS_DEBUG"):
             raise
@@ -94,6 +94,11 @@ def gpu(
     typer.echo(f"{', '.join(f'{number} {status}' for status, number in counts.items())} in {report.seconds:.0f} s")
     typer.echo(printable(f"report: {out}"))
     raise typer.Exit(0 if report.passed else 1)
+
+
+def _announce(part: str) -> None:
+    """Print on standard error what runs now."""
+    typer.echo(f"── {part}", err=True)
 
 
 def _show(result: Result) -> None:

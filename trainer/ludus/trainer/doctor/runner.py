@@ -48,26 +48,31 @@ class NoMachineFacts(TrainerError):
     """The model or the facts about the machine are not available, so no check can run."""
 
 
-def run(options: Options, done: Callable[[Result], None]) -> Report:
+def run(options: Options, done: Callable[[Result], None], begun: Callable[[str], None]) -> Report:
     """Run the checks and return the report, which is written to `options.out` after each check.
 
     Args:
         options: see there.
         done: called with each result.
+        begun: called before each part of the work with its name and how long it may take.
 
     Raises:
-        ConfigError: there is no GPU, or the model's folder does not exist.
+        ConfigError: there is no GPU, the model's folder does not exist, or the report's path is a folder.
         NoMachineFacts: torch does not work, or the model cannot be made or read.
         OSError: the report cannot be written.
     """
     if options.model is not None and not (options.model / "config.json").is_file():
         raise ConfigError(f"--model: {options.model} has no config.json; give a folder in Hugging Face format")
+    if options.out.is_dir():
+        raise ConfigError(f"--out: {options.out} is a folder; give the name of a file for the report")
+    options.out.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ludus-doctor-") as name:
         scratch = Path(name)
         model = options.model or scratch / "model"
         setting = Setting(str(model.absolute()), options.device, options.small, options.dtype, _program(options.vllm))
         scrubber = Scrubber({"scratch": scratch, "model": model.absolute(), "python": sys.prefix, "here": Path.cwd()})
+        begun(f"model and machine, at most {2 * PREPARE_SECONDS * options.scale:g} s")
         machine, shape = _prepare(setting, options, scratch, scrubber)
         if options.device == "cuda" and not machine.gpus:
             raise ConfigError("torch finds no GPU here; try the checks' logic with --device cpu --small")
@@ -94,7 +99,11 @@ def run(options: Options, done: Callable[[Result], None]) -> Report:
         for number, check_name in enumerate(options.checks, 1):
             check = CHECKS[check_name]
             lacking = missing(check, setting, len(machine.gpus))
-            result = _skipped(check, options, lacking) if lacking else _run(check, setting, options, scratch, scrubber)
+            if lacking:
+                result = _skipped(check, options, lacking)
+            else:
+                begun(f"{check_name}, at most {check.seconds * options.scale:g} s")
+                result = _run(check, setting, options, scratch, scrubber)
             results.append(result)
             report = write(number == len(options.checks))
             done(result)
