@@ -67,7 +67,7 @@ SUBJECTS: Final = {
         "train_connect_four.toml",
         "examples/connect_four_practice.py:Practice",
         "connect_four-easy",
-        ("python", "examples/connect_four_practice.py", "-n", "60000"),
+        ("python", "examples/connect_four_practice.py", "-n", "120000"),
         strangers=("random", "greedy", "minimax-4"),
     ),
     "sql": Subject(

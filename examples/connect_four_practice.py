@@ -1,6 +1,6 @@
 """Record matches of students of Connect Four from any position, as demonstrations before self-play.
 
-    python examples/connect_four_practice.py -n 60000 --out runs/games.jsonl
+    python examples/connect_four_practice.py -n 120000 --out runs/games.jsonl
 
 `Practice` is the built-in environment with other tasks: they begin at any position that random moves lead to, because
 the few openings of the built-in tasks could be learned by heart. Validation and test are those of the built-in one. In
@@ -81,7 +81,7 @@ async def main(count: int, out: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-n", type=int, default=60_000, help="the number of matches")
+    parser.add_argument("-n", type=int, default=120_000, help="the number of matches")
     parser.add_argument("--out", type=Path, default=Path("runs/games.jsonl"))
     arguments = parser.parse_args()
     if arguments.out.exists():
