@@ -227,6 +227,7 @@ def test_serve_names_a_difficulty_file_that_it_cannot_use(ludus: Ludus, coins: P
         (("URL", "coins", "--until-width", "0.9", "--samples", "2", "--max-samples", "1"), 2, "less than --samples 2"),
         (("URL", "coins", "--resume"), 2, "--out"),
         (("URL", "coins", "--difficulty", "no/such/d.json"), 2, "folder does not exist"),
+        (("URL", "coins", "--difficulty", "."), 2, "is a folder"),
         (("--from", "none.jsonl"), 3, "none.jsonl cannot be read"),
         (("--from", "none.jsonl", "--report"), 2, "--report needs a running server"),
         (("--from", "none.jsonl", "--out", "x"), 2, "cannot be combined with --from"),

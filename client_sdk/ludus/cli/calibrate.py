@@ -208,8 +208,10 @@ def _check(options: Mapping[str, Any]) -> None:
     if options["resume"] and options["stored"]:
         raise typer.BadParameter("--resume cannot be combined with --from, which plays nothing")
     target: Path | None = options["difficulty"]
-    if target is not None and (target.is_dir() or not os.access(target.absolute().parent, os.W_OK)):
-        raise typer.BadParameter(f"cannot write {target}: the folder does not exist, or you may not write to it")
+    if target is not None and target.is_dir():
+        raise typer.BadParameter(f"--difficulty {target} is a folder; give the name of a file")
+    if target is not None and not os.access(target.absolute().parent, os.W_OK):
+        raise typer.BadParameter(f"cannot write {target}: its folder does not exist, or you may not write to it")
 
 
 def _edges(text: str) -> tuple[float, float]:
