@@ -47,6 +47,7 @@ class Suite:
         tests: the files and folders that hold the marked tests; empty if there is a command.
         command: arguments for this Python, instead of tests.
         minutes: an estimate for a suite that was never run.
+        spread: whether the tests of one file run in several processes. They must not depend on each other.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Suite:
     tests: tuple[str, ...]
     command: tuple[str, ...]
     minutes: float
+    spread: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def load_suites(path: Path = SUITES) -> dict[str, Suite]:
     return {
         name: Suite(
             name, row["about"], tuple(row["depends"]), tuple(row.get("tests", ())), tuple(row.get("command", ())),
-            row["minutes"],
+            row["minutes"], row.get("spread", False),
         )
         for name, row in rows.items()
     }  # fmt: skip
@@ -136,7 +138,8 @@ def command_of(suite: Suite, workers: int) -> list[str]:
     python = str(installer.interpreter(installer.ROOT / ".venv"))
     if suite.command:
         return [python, *suite.command]
-    return [python, "-m", "pytest", "-q", "-rfEs", "-n", str(workers), "--dist", "loadfile", *suite.tests]
+    dist = "load" if suite.spread else "loadfile"
+    return [python, "-m", "pytest", "-q", "-rfEs", "-n", str(workers), "--dist", dist, *suite.tests]
 
 
 def counts_in(output: str) -> tuple[int, int]:

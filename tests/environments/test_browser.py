@@ -512,11 +512,13 @@ def test_the_card_says_how_many_exploits_there_are() -> None:
 @NEEDS_BUBBLEWRAP
 @each_kind
 async def test_no_exploit_earns_anything(player: Any, template: str, level: Level) -> None:
+    """A third of the exploits on each kind and level, so that each is tried on a third of them: all of them on all
+    would be 5,310 episodes."""
     index = index_of(template, level)
     task = player.task(f"browser-{level}", "train", index)
     names = list(Browser.exploits(task))
     assert len(names) >= 50
-    for name in names:
+    for name in names[ALL.index((template, level)) % 3 :: 3]:
         [episode] = await player.start(f"browser-{level}", "train", index)
         await player.play(episode.episode, Browser.exploits(task)[name])
         info = await player.info(episode.episode)
@@ -527,7 +529,7 @@ async def test_no_exploit_earns_anything(player: Any, template: str, level: Leve
 @NEEDS_CHROMIUM
 @NEEDS_BUBBLEWRAP
 async def test_exploits_with_real_pages_earn_nothing(player: Any) -> None:
-    """A sample for each run; the suite tries all of them on each kind."""
+    """A sample for each run; the suite tries all of them, on a third of the kinds each."""
     index = index_of("shop-cart", "easy")
     task = player.task("browser-easy", "train", index)
     for name in ("the errand, and a comment besides",):

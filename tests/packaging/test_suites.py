@@ -62,7 +62,7 @@ def test_every_file_that_a_suite_depends_on_exists(suites: ModuleType) -> None:
 def test_a_suite_is_fresh_until_a_file_changes_that_it_depends_on(
     suites: ModuleType, checkout: Path, changed: str
 ) -> None:
-    suite = suites.Suite("a", "it works", ("code",), ("tests/a",), (), 1.0)
+    suite = suites.Suite("a", "it works", ("code",), ("tests/a",), (), 1.0, False)
     assert suites.is_stale(suite, {}, checkout)
     runs = {"a": suites.Run(suites.hash_of(suite, checkout), "2026-01-01", 1.0, 1, 0)}
     assert not suites.is_stale(suite, runs, checkout)
@@ -73,9 +73,17 @@ def test_a_suite_is_fresh_until_a_file_changes_that_it_depends_on(
 
 
 def test_suites_that_were_never_run_come_first_and_then_the_oldest(suites: ModuleType) -> None:
-    chosen = [suites.Suite(name, "", (), (), (), 1.0) for name in "abc"]
+    chosen = [suites.Suite(name, "", (), (), (), 1.0, False) for name in "abc"]
     runs = {"a": suites.Run("", "2026-02-01", 1.0, 1, 0), "b": suites.Run("", "2026-01-01", 1.0, 1, 0)}
     assert [suite.name for suite in suites.in_order(chosen, runs)] == ["c", "b", "a"]
+
+
+@pytest.mark.parametrize(("spread", "dist"), [(False, "loadfile"), (True, "load")])
+def test_the_tests_of_a_file_run_in_several_processes_only_where_the_suite_says_so(
+    suites: ModuleType, spread: bool, dist: str
+) -> None:
+    command = suites.command_of(suites.Suite("a", "", (), ("tests/a",), (), 1.0, spread), 2)
+    assert command[command.index("--dist") + 1] == dist
 
 
 def test_the_lock_reads_back_as_it_was_written(suites: ModuleType, tmp_path: Path) -> None:
