@@ -114,10 +114,11 @@ def _subtotal(context: Context, arguments: Arguments) -> Value:
     return float(computed[kind](values))  # type: ignore[operator]
 
 
-def _rounded(value: float, digits: int, way: str) -> float:
+def _rounded(value: float, digits: int, way: str, significant: int = 15) -> float:
+    """Round to so many decimals, after rounding to so many significant digits."""
     if not -15 <= digits <= 15:
         return value if digits > 0 else 0.0
-    exact = Decimal(f"{value:.15g}").quantize(Decimal(1).scaleb(-digits), way)
+    exact = Decimal(f"{value:.{significant}g}").quantize(Decimal(1).scaleb(-digits), way)
     return float(exact)
 
 
@@ -127,7 +128,10 @@ def _rounding(name: str, way: str, least: int = 2) -> None:
         value = number_at(context, arguments, 0)
         if abs(value) >= 1e15:
             return value
-        return _rounded(value, whole_at(context, arguments, 1, 0), way)
+        digits = whole_at(context, arguments, 1, 0)
+        # As LibreOffice does, so that 51.6-51, which is 0.6000000000000014, is not rounded up to 0.7.
+        coarse = way != ROUND_HALF_UP and len(arguments) == 2 and digits < 12 and abs(value) < 1e12
+        return _rounded(value, digits, way, 12 if coarse else 15)
 
 
 _rounding("ROUND", ROUND_HALF_UP)
