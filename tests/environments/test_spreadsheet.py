@@ -17,7 +17,7 @@ from libreoffice import NEEDS_LIBREOFFICE, recalculated
 from random_formulas import book_of
 
 from ludus.environments._partition import SECRET_VARIABLE, SPLITS, SplitName, split_of
-from ludus.environments.spreadsheet import Spreadsheet, SpreadsheetTask
+from ludus.environments.spreadsheet import Spreadsheet, SpreadsheetTask, exploits
 from ludus.environments.spreadsheet.desk import BookDesk
 from ludus.environments.spreadsheet.domains import DOMAINS
 from ludus.environments.spreadsheet.engine.addresses import Area, parse_reference
@@ -560,6 +560,12 @@ async def test_the_prompt_has_all_requests_and_hides_what_is_graded(player: Any,
         assert all(goal.request in text for goal in build(task)[1])
         assert str(task.draw) not in text
         assert task.goals not in text
+
+
+def test_the_card_says_how_many_exploits_there_are() -> None:
+    counts = {len(exploits.policies(*build(make_task("train", LEVELS, index)))) for index in range(60)}
+    card = (Path(exploits.__file__).parent / "README.md").read_text("utf-8")
+    assert f"The class lists up to {max(counts)} for a task" in card
 
 
 @pytest.mark.suite("spreadsheet", first=1)

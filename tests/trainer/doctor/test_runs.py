@@ -54,11 +54,11 @@ def test_checks_that_hang_or_crash_end_no_other_check_and_leave_no_process(
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setitem(CHECKS, "canary", replace(CHECKS["canary"], seconds=5 / SLOW_MACHINE))
-    before, shown, begun = set(descendants(os.getpid())), list[Result](), list[str]()
+    before, shown, announced = set(descendants(os.getpid())), list[Result](), list[str]()
     names = runner.chosen("attention-flex,canary,attention-sdpa,attention-flash,resume")
     out = tmp_path / "report.json"
     options = runner.Options(names, out, model, "cpu", True, "float32", "no-such-vllm", SLOW_MACHINE)
-    report = runner.run(options, shown.append, begun.append)
+    report = runner.run(options, shown.append, announced.append)
     found = {result.name: result for result in report.checks}
     assert {name: result.status for name, result in found.items()} == {
         "attention-sdpa": "passed",
@@ -72,7 +72,7 @@ def test_checks_that_hang_or_crash_end_no_other_check_and_leave_no_process(
     assert "the process 'resumed' of this check ended with status 1" in str(found["resume"].reason)
     assert "planted in the resumed process" in str(found["resume"].reason)
     assert "about to crash" in str(found["attention-flex"].reason)
-    parts = [part.partition(",")[0] for part in begun]
+    parts = [part.partition(",")[0] for part in announced]
     assert parts == ["model and machine", "attention-sdpa", "attention-flex", "canary", "resume"]
     assert (report.passed, report.complete, tuple(shown)) == (False, True, report.checks)
     assert not any(map(running, map(int, pids.read_text().split())))

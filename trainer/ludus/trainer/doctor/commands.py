@@ -97,7 +97,7 @@ def gpu(
 
 
 def _announce(part: str) -> None:
-    """Print on standard error what runs now."""
+    """Print on standard error what begins now."""
     typer.echo(f"── {part}", err=True)
 
 

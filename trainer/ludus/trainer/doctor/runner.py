@@ -48,13 +48,13 @@ class NoMachineFacts(TrainerError):
     """The model or the facts about the machine are not available, so no check can run."""
 
 
-def run(options: Options, done: Callable[[Result], None], begun: Callable[[str], None]) -> Report:
+def run(options: Options, done: Callable[[Result], None], announce: Callable[[str], None]) -> Report:
     """Run the checks and return the report, which is written to `options.out` after each check.
 
     Args:
         options: see there.
         done: called with each result.
-        begun: called before each part of the work with its name and how long it may take.
+        announce: called before each part of the work, with a text that says which one and how long it may take.
 
     Raises:
         ConfigError: there is no GPU, the model's folder does not exist, or the report's path is a folder.
@@ -72,7 +72,7 @@ def run(options: Options, done: Callable[[Result], None], begun: Callable[[str],
         model = options.model or scratch / "model"
         setting = Setting(str(model.absolute()), options.device, options.small, options.dtype, _program(options.vllm))
         scrubber = Scrubber({"scratch": scratch, "model": model.absolute(), "python": sys.prefix, "here": Path.cwd()})
-        begun(f"model and machine, at most {2 * PREPARE_SECONDS * options.scale:g} s")
+        announce(f"model and machine, at most {2 * PREPARE_SECONDS * options.scale:g} s")
         machine, shape = _prepare(setting, options, scratch, scrubber)
         if options.device == "cuda" and not machine.gpus:
             raise ConfigError("torch finds no GPU here; try the checks' logic with --device cpu --small")
@@ -102,7 +102,7 @@ def run(options: Options, done: Callable[[Result], None], begun: Callable[[str],
             if lacking:
                 result = _skipped(check, options, lacking)
             else:
-                begun(f"{check_name}, at most {check.seconds * options.scale:g} s")
+                announce(f"{check_name}, at most {check.seconds * options.scale:g} s")
                 result = _run(check, setting, options, scratch, scrubber)
             results.append(result)
             report = write(number == len(options.checks))

@@ -129,7 +129,8 @@ def _rounding(name: str, way: str, least: int = 2) -> None:
         if abs(value) >= 1e15:
             return value
         digits = whole_at(context, arguments, 1, 0)
-        # As LibreOffice does, so that 51.6-51, which is 0.6000000000000014, is not rounded up to 0.7.
+        # As LibreOffice does, so that 51.6-51, which is 0.6000000000000014, is not rounded up to 0.7. Values of
+        # more than twelve digits keep their last ones, which LibreOffice drops.
         coarse = way != ROUND_HALF_UP and len(arguments) == 2 and digits < 12 and abs(value) < 1e12
         return _rounded(value, digits, way, 12 if coarse else 15)
 
