@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from threaded import server_in_thread
 
 from ludus.client import ServerAddress
 from ludus.client.sync import run_sync
+from ludus.integrations.local_server import LocalServer
 from ludus.integrations.stepped import SteppedEnvironment
 from ludus.integrations.unscored import UNSCORED
 from ludus.protocol.errors import EpisodeFailed, InvalidParams
@@ -110,6 +112,20 @@ def test_an_environment_that_was_forgotten_closes_its_episode(url: str) -> None:
 
     run_sync(wait())
     assert episode.ended
+
+
+def test_a_local_server_outlives_the_thread_that_started_it() -> None:
+    started: list[LocalServer] = []
+    thread = threading.Thread(target=lambda: started.append(LocalServer(["guess_number"])))
+    thread.start()
+    thread.join()
+    (server,) = started
+    try:
+        for _ in range(300):  # the server would end meanwhile
+            with urllib.request.urlopen(f"{server.url}/health", timeout=10) as reply:
+                assert reply.status == 200
+    finally:
+        server.close()
 
 
 def test_a_local_server_ends_when_its_parent_is_killed() -> None:

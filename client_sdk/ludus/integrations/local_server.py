@@ -1,7 +1,7 @@
 """Serve an environment in a process of its own, for programs that take a server's address.
 
 The process runs `ludus serve`. It ends with `close`, when the `LocalServer` is collected, when the interpreter exits
-and, on Linux, when this process is killed.
+and when this process is killed.
 """
 
 from __future__ import annotations
@@ -37,15 +37,21 @@ _POLL_SECONDS: Final = 0.02
 _SERVING: Final = re.compile(r"^Serving .* at (http://\S+)", re.MULTILINE)
 
 _PROGRAM: Final = """
-import contextlib, ctypes, os, signal
-with contextlib.suppress(AttributeError, OSError):
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG, where there is Linux
-    if os.getppid() != PARENT:
-        raise SystemExit
+import os, signal, threading, time
+
+def end_with_parent():
+    while os.getppid() == PARENT:
+        time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread(target=end_with_parent, daemon=True, name="ludus-parent").start()
 from ludus.cli import main
 main()
 """
-"""Runs the `ludus` command, which gets SIGTERM when its parent dies."""
+"""Runs the `ludus` command, which gets SIGTERM when its parent dies.
+
+Linux's `PR_SET_PDEATHSIG` does not serve here: it sends the signal when the thread that started the process ends.
+"""
 
 
 class LocalServer:
