@@ -423,6 +423,39 @@ def f(busy):
     assert "longer than 2 s" in computes.message
 
 
+@pytest.mark.parametrize(
+    ("case", "share", "said"), [("compute", 0.7, None), ("exit", 1.0, ""), ("close the pipe", 1.0, "")]
+)
+def test_a_case_was_too_slow_only_if_the_kernel_ended_it_for_its_processor_time(
+    case: str, share: float, said: str | None
+) -> None:
+    program = f"""
+import os, resource, sys, time, types
+from ludus.environments._isolated.inside import run_case
+
+def answer(request, case):
+    if case == "exit":
+        while time.process_time() < 0.95:
+            pass
+        os._exit(0)
+    if case == "close the pipe":
+        os.closerange(3, 100)
+    while True:
+        pass
+
+def wait4(child, flags):
+    child, status, used = wait(child, flags)
+    # the kernel ends a process by ticks, and says later what it has really used
+    return child, status, types.SimpleNamespace(ru_utime=used.ru_utime * {share}, ru_stime=used.ru_stime * {share})
+
+wait, os.wait4 = os.wait4, wait4
+request = {{"memory": resource.RLIM_INFINITY, "seconds": 1, "wall": 60, "bytes": 100}}
+print(repr(run_case(request, {case!r}, answer)))
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    assert found.stdout.strip() == repr(said)
+
+
 async def test_a_program_cannot_read_the_nonce_or_the_process_that_has_it(box: Sandbox) -> None:
     program = """
 import gc, os
