@@ -75,7 +75,8 @@ def main() -> None:
             manager.register_model([given["base_url"]])
             rows = [json.loads(line) for line in Path(one["data"]).read_text().splitlines()][: one["tasks"]]
             if "kill" in one:
-                signal_when_half_hang(given["base_url"], rows[0]["ludus"]["url"], "mixed", len(rows), one["kill"])
+                address = rows[0]["ludus"]["url"]
+                signal_when_half_hang(given["base_url"], address, "mixed", len(rows), one["kill"], players_here=False)
             began = time.monotonic()
             done = manager.enqueue_and_wait_until_completed({"ludus": [row["ludus"] for row in rows]}, is_train=True)
             reports[name] = {
