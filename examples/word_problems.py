@@ -80,6 +80,7 @@ class WordProblems(Environment[Problem]):
     splits = {split: Split.lazy(partial(make_problem, split), count) for split, count in COUNTS.items()}
     reward_range = (0.0, 1.0)
     rubric = Rubric(Exact(FromTask("solution"), of=number_of, name="correct"), name="word_problems", version="1")
+    waived_checks = {"leakage": "the number is in the text, and the task is to find out which one it is"}
 
     def prompt(self) -> str:
         """Return the question."""

@@ -45,6 +45,7 @@ from ludus.protocol.errors import InfrastructureFailed
 from ludus.sandbox import Process, ProcessEnd, SandboxFailed
 from ludus.sandbox.bubblewrap import Bubblewrap
 from ludus.server import ToolError
+from ludus.validation import validate
 
 EVERY_KIND = "a610e47e"
 """A hash of one task of each template. A change of it raises the environment's version."""
@@ -731,3 +732,12 @@ async def test_a_final_message_is_an_answer_too(player: Any) -> None:
 
 def iter_of(*moves: Call | Answer) -> Any:
     yield from moves
+
+
+@pytest.mark.suite("browser")
+@pytest.mark.timeout(3000)
+@NEEDS_CHROMIUM
+@NEEDS_BUBBLEWRAP
+async def test_validation_finds_nothing() -> None:
+    for report in await validate("browser"):
+        assert [(one.kind, one.message) for one in report.findings] == []

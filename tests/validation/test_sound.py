@@ -18,7 +18,10 @@ from suite_selection import selected_suites
 from ludus.validation import validate
 
 LUDUS = Path(sys.executable).with_name("ludus")
-REGISTERED = sorted(entry.name for entry in entry_points(group="ludus.environments"))
+ELSEWHERE = {"browser", "code", "swe"}
+"""What takes longer than ten minutes: the suites of these names validate them."""
+REGISTERED = sorted({entry.name for entry in entry_points(group="ludus.environments")} - ELSEWHERE)
+WITHOUT_TOOLS = {"algebra", "arithmetic", "word_problems"}
 IN_SUITE = pytest.mark.suite("validation")
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(
@@ -46,7 +49,8 @@ def test_every_registered_environment_and_variant_passes_the_strict_command(name
     assert told == json.loads(out.read_text())
     assert {one["environment"].split("-")[0] for one in told} == {name}
     assert all(one["passed"] and one["counts"]["passed"] > 20 for one in told)
-    assert all(0 < one["measured"]["step_seconds_p50"] <= one["measured"]["step_seconds_p95"] < 5 for one in told)
+    if name not in WITHOUT_TOOLS:
+        assert all(0 < one["measured"]["step_seconds_p50"] <= one["measured"]["step_seconds_p95"] < 5 for one in told)
     assert all(one["measured"]["episode_kilobytes"] < 64 < one["measured"]["server_kilobytes"] for one in told)
 
 
