@@ -38,7 +38,10 @@ def count_outcomes():
 
 
 def waiter(base_url: str, url: str, model: str, episodes: int, players_here: bool):
-    """Return a function that returns when half of the episodes have ended and the other half hangs in a step."""
+    """Return a function that waits until half of the episodes have ended and the other half hangs in a step.
+
+    With `players_here`, it also waits until this process, which plays them, has the outcomes of the first half.
+    """
     requests = base_url.removesuffix("/v1") + "/requests"
     expected = number(requests, rf'"{model}": ') + episodes + episodes // 2
     outcomes = count_outcomes() if players_here else lambda: episodes // 2
@@ -64,10 +67,7 @@ def signal_when_half_hang(
     code: int = signal.SIGKILL,
     players_here: bool = True,
 ) -> None:
-    """Send a signal to a process, from a thread, when half of the episodes hang.
-
-    With `players_here`, this process plays them, and the signal waits until it has the outcomes of the other half.
-    """
+    """Send a signal to a process, from a thread, when half of the episodes hang; see `waiter`."""
     hanging = waiter(base_url, url, model, episodes, players_here)
     kill = functools.partial(os.kill, process, code)
     threading.Thread(target=lambda: (hanging(), kill()), daemon=True).start()
