@@ -435,7 +435,7 @@ from ludus.environments._isolated.inside import run_case
 
 def answer(request, case):
     if case == "exit":
-        while time.process_time() < 0.7:
+        while time.process_time() < 0.6:
             pass
         os._exit(0)
     if case == "close the pipe":
