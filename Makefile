@@ -2,9 +2,10 @@
 #   make demo    set up, serve an environment, train a small model on it over the wire, show the result
 #   make test    set up, run the tests, with a sample of each long matrix
 #   make test-all  set up, run every test: `make test`, then each suite of tests/suites.toml
+#   make rotate  set up, run the parts of the suites whose last green run is oldest, for 45 minutes (MINUTES=…)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo hub wires test test-all suite check format bench integrations venv peers clean docs generate
+.PHONY: help demo hub wires test test-all suite rotate check format bench integrations venv peers clean docs generate
 .NOTPARALLEL:
 
 # The first Python here that is new enough; `make PYTHON=/path/to/python …` chooses another.
@@ -51,6 +52,9 @@ test: venv
 
 test-all: test
 	@$(RUN) scripts/suites.py --all --workers $(WORKERS)
+
+rotate: venv
+	@$(RUN) scripts/suites.py --workers $(WORKERS) --rotate $(MINUTES)
 
 suite: venv
 	@$(RUN) scripts/suites.py --workers $(WORKERS) $(NAME)

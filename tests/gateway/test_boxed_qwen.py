@@ -21,7 +21,7 @@ from ludus.client import connect
 from ludus.gateway import Gateway, GatewayLimits, HarnessEpisode, make_harness
 from ludus.rendering import Renderer
 
-suite = pytest.mark.suite("boxed-agents")
+suite = pytest.mark.suite("boxed-qwen")
 pytestmark = pytest.mark.timeout(180)
 Play = Callable[..., Awaitable[HarnessEpisode]]
 
@@ -45,7 +45,7 @@ def solve(prompt: str, rng: Any) -> str:
     return "I write it." + call(name_of("bash"), command=command)
 
 
-@pytest.mark.suite("boxed-agents")
+@pytest.mark.suite("boxed-qwen")
 async def test_qwen_code_plays_in_a_sandbox_and_its_tokens_are_exact(tmp_path: Path, renderer: Renderer) -> None:
     await play_coding(harness_of_qwen(), solve, tmp_path, renderer, range(1), 1)
 

@@ -16,7 +16,7 @@ from serving import served
 from ludus.client import Answer, Call, Conversation, EpisodePolicy, TrajectoryWriter, connect, rollout_all
 from ludus.trainer import quickstart
 
-pytestmark = [pytest.mark.suite("boxed-agents"), pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.suite("boxed-training"), pytest.mark.timeout(3000)]
 GAIN = 0.15
 
 

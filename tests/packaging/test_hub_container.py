@@ -12,7 +12,7 @@ from hub_image import build_hub_image
 
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.suite("image")]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.suite("hub-image")]
 
 
 @pytest.fixture(scope="module")

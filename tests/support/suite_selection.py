@@ -1,11 +1,14 @@
 """Which suites of `tests/suites.toml` this run of pytest is for: none in `make test`, named ones in `make suite`.
 
-`scripts/suites.py` names them in the variable `LUDUS_SUITES`, separated by commas.
+`scripts/suites.py` names them in the variable `LUDUS_SUITES`, separated by commas, and in `LUDUS_SUITE_PART` which part
+of their tests it wants: `2/6 by test`, or `2/6 by file` where the tests of a file belong together. The hash of an id
+decides the part, so a test that is added or removed moves no other one to a part that has just been run.
 """
 
 from __future__ import annotations
 
 import os
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 
@@ -25,9 +28,19 @@ def selected(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     suites alone.
     """
     if suites := selected_suites():
-        return [item for item in items if any(marker.args[0] in suites for marker in item.iter_markers("suite"))]
+        marked = [item for item in items if any(marker.args[0] in suites for marker in item.iter_markers("suite"))]
+        part = os.environ.get("LUDUS_SUITE_PART", "1/1 by file")
+        return [item for item in marked if in_part(item.nodeid, part)]
     seen: Counter[str] = Counter()
     return [item for item in items if _in_every_run(item, seen)]
+
+
+def in_part(test: str, part: str) -> bool:
+    """Return whether a test, by its id, belongs to a part such as `2/6 by test`."""
+    numbers, _, by = part.partition(" by ")
+    number, count = map(int, numbers.split("/"))
+    key = test if by == "test" else test.partition("::")[0]
+    return zlib.crc32(key.encode()) % count == number - 1
 
 
 def _in_every_run(item: pytest.Item, seen: Counter[str]) -> bool:
