@@ -1,7 +1,7 @@
 # The verbs of this project. CI runs the same ones (.ci/run), so what passes here passes there.
 #   make demo    set up, serve an environment, train a small model on it over the wire, show the result
-#   make test    set up, run the tests, with a sample of each long matrix
-#   make test-all  set up, run every test: `make test`, then each suite of tests/suites.toml
+#   make test    set up, run the tests that a change can affect, with a sample of each long matrix
+#   make test-all  set up, run every test, also each suite of tests/suites.toml
 #   make rotate  set up, run the parts of the suites whose last green run is oldest, for 45 minutes (MINUTES=…)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -20,7 +20,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) +
 
 help:
 	@sed -n 's/^#   //p' Makefile
-	@echo "make suite   list the suites of tests/suites.toml;  make suite NAME=fuzz  runs one"
+	@echo "make suite   list the parts of the suites and their green runs;  make suite NAME=fuzz  runs a suite or part"
 	@echo "make check   ruff, formatting, mypy, pyright, import rules, stale generated files"
 	@echo "make hub     start a hub with the built-in library on this machine, and print its address"
 	@echo "make wires   play three environments over every wire with two policies, and compare"
@@ -48,9 +48,10 @@ wires: venv
 	@$(RUN) scripts/play_wires.py $(ARGS)
 
 test: venv
-	@$(RUN) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(RUN) $(if $(ARGS),-m pytest -n $(WORKERS) --dist loadfile $(ARGS),scripts/run_tests.py --workers $(WORKERS))
 
-test-all: test
+test-all: venv
+	@$(RUN) scripts/run_tests.py --everything --workers $(WORKERS)
 	@$(RUN) scripts/suites.py --all --workers $(WORKERS)
 
 rotate: venv

@@ -37,7 +37,7 @@ class Suite:
         minutes: an estimate for a part that was never run.
         command: arguments for this Python, instead of tests.
         parts: into how many parts the tests are dealt, by the hash of their ids.
-        spread: whether the tests of one file may run in several processes and parts, as they do not depend on each other.
+        spread: whether the tests of one file may run in several processes and parts; they must be independent.
         unmarked: the suite is the tests without a marker: those that `make test` runs when what they depend on changed.
         files: what the tests depend on and do not import: folders and files such as pages, charts and schemas.
     """
@@ -254,6 +254,19 @@ class Proofs:
             ):
                 chosen.append(part)
         return chosen
+
+    def unaffected_files(self) -> list[str]:
+        """Return the files of the usual tests of tenants that depend on nothing that changed since their green run."""
+        files = []
+        for suite in self.suites:
+            run = self.runs.get(suite.name)
+            if not suite.unmarked or run is None or self._commits_since(run.commit) is None:
+                continue
+            changes = self.changes_since(run.commit)
+            if changes.isdisjoint(self._files_below((*EVERYTHING, *suite.files))):
+                closures = {path: self.graph.closure(path) for path in self.test_files(suite)}
+                files += [str(path.relative_to(self.root)) for path in closures if changes.isdisjoint(closures[path])]
+        return files
 
     def oldest_first(self, parts: Iterable[Part]) -> list[Part]:
         """Return the parts that were never run, then stale or old ones, then the others; of each the oldest first."""

@@ -13,19 +13,27 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import installer
+from run_tests import FAILED
 
-LAST_FAILED = installer.ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
 MAX_RETRIED = 20
 """With more failures than this, nothing is run again: something is broken."""
 MAX_FLAKY = 2
 EXIT_FLAKY, EXIT_FAILED = 0, 1
 
 
-def failed_tests(cache: Path = LAST_FAILED) -> list[str]:
-    """Return the ids of the tests that failed in the last run, in their order; empty if there are none."""
-    if not cache.exists():
+def failed_tests(path: Path = FAILED) -> list[str]:
+    """Return the ids of the tests that failed in the last run, in their order; empty if there are none.
+
+    Raises:
+        SystemExit: a process of pytest broke, so its tests did not all run.
+    """
+    if not path.exists():
         return []
-    return [name for name, failed in json.loads(cache.read_text(encoding="utf-8")).items() if failed]
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    if rows["broken"]:
+        sys.exit("a process of pytest ended before its tests: read its output above")
+    failed: list[str] = rows["failed"]
+    return failed
 
 
 def passes_alone(test: str) -> bool:

@@ -11,8 +11,8 @@ How this works. A suite is a set of tests with the marker `suite(name)`, or a co
 minutes is dealt into parts. `tests/suites.lock.json` records the last green run of each part: commit, date, seconds and
 counts. A run is recorded only if the checkout is exactly that commit, before and after it.
 
-* The **age** of a proof is the number of commits since. Commits are counted, not days, so a pause blocks nobody. A part
-  without a proof is as old as its name in `suites.toml`. `--gate` refuses more than `MAX_COMMITS_BEHIND`.
+* The **age** of a proof is the number of commits since, and not of days, so that a pause blocks no work. A part without
+  a proof is as old as its name in `suites.toml`. `--gate` refuses more than `MAX_COMMITS_BEHIND`.
 * A part is **stale** if a file changed since that its tests depend on (import_graph.py). An edit of the core makes
   nearly everything stale, so this only orders the rotation: stale parts before others, and the oldest first.
 * A part's **own files** are its tests and what few other suites depend on. `--changed` is what CI runs.

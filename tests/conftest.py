@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -26,33 +26,6 @@ from ludus.server.web.settings import ServerSettings
 
 Serve = Callable[..., Awaitable[LudusServer]]
 
-LONGEST_FILES: Final = (
-    "tests/conformance/test_faults_control.py",
-    "tests/conformance/test_faults_methods.py",
-    "tests/behavior/test_playing.py",
-    "tests/conformance/test_conforming.py",
-    "tests/mcp/test_conformance.py",
-    "tests/mcp/test_stock_clients.py",
-    "tests/trainer/run/test_crashes.py",
-    "tests/cli/test_local_targets.py",
-    "tests/packaging/test_container.py",
-    "tests/conformance/test_command.py",
-    "tests/trainer/learning/test_invariance.py",
-    "tests/trainer/learning/test_learner.py",
-    "tests/trainer/engine/test_torch_engine.py",
-    "tests/validation/test_faults_declared.py",
-    "tests/validation/test_faults_repeated.py",
-    "tests/validation/test_faults_rewarded.py",
-    "tests/validation/test_faults_overlooked.py",
-    "tests/validation/test_faults_misjudged.py",
-    "tests/validation/test_sound.py",
-    "tests/validation/test_command.py",
-    "tests/packaging/test_base_install.py",
-    "tests/fuzz/test_fuzz.py",
-    "tests/sandbox/test_attacks.py",
-)
-"""The files that take longest, longest first."""
-
 # Processes of tests share few cores. The threads of a matrix library spin while they wait for each other, which makes a
 # step of a tiny model take seconds as soon as another process computes, too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -66,16 +39,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests of suites that this run is not for, and put the longest files first.
-
-    With `--dist loadfile`, a long file that is started last keeps one worker busy while the others have nothing to do.
-    """
+    """Leave out the tests of suites that this run is not for."""
     kept = selected(items)
     chosen = set(kept)
     if left_out := [item for item in items if item not in chosen]:
         config.hook.pytest_deselected(items=left_out)
-    places = {file: place for place, file in enumerate(LONGEST_FILES)}
-    items[:] = sorted(kept, key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
+    items[:] = kept
 
 
 @pytest.hookimpl(wrapper=True)

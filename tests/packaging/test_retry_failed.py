@@ -70,10 +70,18 @@ def test_nothing_is_retried_without_a_list_or_when_too_much_failed(
     assert (code, closing) == (1, "")
 
 
-def test_the_failed_tests_are_those_of_pytests_own_record(retry: ModuleType, tmp_path: Path) -> None:
-    record = tmp_path / "lastfailed"
+def test_the_failed_tests_are_those_that_the_run_wrote_down(retry: ModuleType, tmp_path: Path) -> None:
+    record = tmp_path / "failed.json"
     assert retry.failed_tests(record) == []
 
-    record.write_text(json.dumps({"a.py::x": True, "a.py::y": True}), encoding="utf-8")
+    record.write_text(json.dumps({"failed": ["a.py::x", "a.py::y"], "broken": False}), encoding="utf-8")
 
     assert retry.failed_tests(record) == ["a.py::x", "a.py::y"]
+
+
+def test_nothing_is_retried_when_a_process_broke(retry: ModuleType, tmp_path: Path) -> None:
+    record = tmp_path / "failed.json"
+    record.write_text(json.dumps({"failed": ["a.py::x"], "broken": True}), encoding="utf-8")
+
+    with pytest.raises(SystemExit, match="ended before its tests"):
+        retry.failed_tests(record)

@@ -1,17 +1,35 @@
-"""Named suites: which are stale, what a change makes stale, and that each marked test is in a suite that exists."""
+"""Suites: which tests they hold, how they are dealt into parts, what the rotation runs, and what the gate refuses."""
 
 from __future__ import annotations
 
 import ast
 import importlib
+import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+from suite_selection import in_part
 
 ROOT = Path(__file__).parents[2]
+LOCK = "tests/suites.lock.json"
+SUITES = """
+[core]
+about = "the core works"
+tests = ["tests/core"]
+minutes = 1
+
+[hub]
+about = "the hub works"
+tests = ["tests/hub"]
+minutes = 2
+parts = 2
+"""
+Git = Callable[..., str]
 
 
 @pytest.fixture
@@ -21,12 +39,51 @@ def suites(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    for name in ("tests/support/help.py", "tests/conftest.py", "constraints.txt", "tests/a/test_a.py", "code/b.py"):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("1\n")
-    return tmp_path
+def git(tmp_path: Path) -> Git:
+    """Runs git in a checkout that holds two suites; the hub imports the core."""
+    files = {
+        "pyproject.toml": '[project]\nname = "x"\n[tool.mypy]\nmypy_path = ["code"]\n',
+        "constraints.txt": "a==1\n",
+        "code/core.py": "",
+        "code/hub.py": "def create() -> None:\n    import core\n",
+        "tests/core/test_core.py": "import core\n",
+        "tests/hub/test_hub.py": 'MODULE = "hub"\nimport hub\n',
+        "tests/suites.toml": SUITES,
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    def run(*arguments: str) -> str:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@localhost")
+        done = subprocess.run(["git", *identity, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    run("init", "-q")
+    commit(run, "first")
+    return run
+
+
+def commit(git: Git, subject: str) -> str:
+    git("add", "-A")
+    git("commit", "-q", "--allow-empty", "-m", subject)
+    return git("rev-parse", "HEAD")
+
+
+def record(root: Path, commits: dict[str, str]) -> None:
+    """Write a lock with a green run at a commit for each part."""
+    rows = {
+        name: {"commit": commit, "date": "2026-01-01", "seconds": 1.0, "passed": 1, "skipped": 0}
+        for name, commit in commits.items()
+    }
+    (root / LOCK).write_text(json.dumps(rows))
+
+
+def names(parts: list[Any]) -> list[str]:
+    return [part.name for part in parts]
+
+
+# ── which tests a suite holds ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def marked_suites(path: Path) -> set[str]:
@@ -40,69 +97,39 @@ def marked_suites(path: Path) -> set[str]:
 
 
 def test_each_marked_suite_exists_and_runs_the_files_that_have_its_marker(suites: ModuleType) -> None:
-    known = suites.load_suites()
+    by_name = {suite.name: suite for suite in suites.Proofs(ROOT).suites}
     marked: set[str] = set()
     support = ROOT / "tests" / "support"
     everywhere = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "examples").rglob("*.py")]
     for path in sorted(path for path in everywhere if support not in path.parents):
-        for name in marked_suites(path):
+        for name in marked_suites(path) - {"one", "two"}:
             marked.add(name)
-            assert any(path.is_relative_to(ROOT / one) for one in known[name].tests), (path, name)
+            assert any(path.is_relative_to(ROOT / tests) for tests in by_name[name].tests), (path, name)
     for path in support.glob("*.py"):
         marked |= marked_suites(path)
-    assert marked == {name for name, suite in known.items() if not suite.command}
+    assert marked == {name for name, suite in by_name.items() if not suite.command and not suite.unmarked}
 
 
-def test_every_file_that_a_suite_depends_on_exists(suites: ModuleType) -> None:
-    for suite in suites.load_suites().values():
-        assert len(list(suites.files_of(suite))) > 1, suite.name
+def test_every_file_that_a_suite_names_exists(suites: ModuleType) -> None:
+    proofs = suites.Proofs(ROOT)
+    for suite in proofs.suites:
+        assert suite.command or proofs.test_files(suite), suite.name
+        assert [name for name in suite.files if not (ROOT / name).exists()] == [], suite.name
 
 
-@pytest.mark.parametrize("changed", ["code/b.py", "code/new.py", "tests/a/test_a.py", "tests/support/help.py"])
-def test_a_suite_is_fresh_until_a_file_changes_that_it_depends_on(
-    suites: ModuleType, checkout: Path, changed: str
-) -> None:
-    suite = suites.Suite("a", "it works", ("code",), ("tests/a",), (), 1.0, False)
-    assert suites.is_stale(suite, {}, checkout)
-    runs = {"a": suites.Run(suites.hash_of(suite, checkout), "2026-01-01", 1.0, 1, 0)}
-    assert not suites.is_stale(suite, runs, checkout)
-    (checkout / "elsewhere.py").write_text("2\n")
-    assert not suites.is_stale(suite, runs, checkout)
-    (checkout / changed).write_text("2\n")
-    assert suites.is_stale(suite, runs, checkout)
+def test_the_estimate_of_no_part_exceeds_twenty_minutes(suites: ModuleType) -> None:
+    proofs = suites.Proofs(ROOT)
+    assert {part.name: proofs.seconds(part) for part in proofs.parts if proofs.seconds(part) > 20 * 60} == {}
 
 
-def test_suites_that_were_never_run_come_first_and_then_the_oldest(suites: ModuleType) -> None:
-    chosen = [suites.Suite(name, "", (), (), (), 1.0, False) for name in "abc"]
-    runs = {"a": suites.Run("", "2026-02-01", 1.0, 1, 0), "b": suites.Run("", "2026-01-01", 1.0, 1, 0)}
-    assert [suite.name for suite in suites.in_order(chosen, runs)] == ["c", "b", "a"]
-
-
-@pytest.mark.parametrize(("spread", "dist"), [(False, "loadfile"), (True, "load")])
-def test_the_tests_of_a_file_run_in_several_processes_only_where_the_suite_says_so(
-    suites: ModuleType, spread: bool, dist: str
-) -> None:
-    command = suites.command_of(suites.Suite("a", "", (), ("tests/a",), (), 1.0, spread), 2)
-    assert command[command.index("--dist") + 1] == dist
-
-
-def test_the_lock_reads_back_as_it_was_written(suites: ModuleType, tmp_path: Path) -> None:
-    runs = {"a": suites.Run("0123", "2026-02-01", 1.5, 3, 1)}
-    suites.save_lock(runs, tmp_path / "lock.json")
-    assert suites.load_lock(tmp_path / "lock.json") == runs
-    assert suites.load_lock(tmp_path / "none.json") == {}
-
-
-@pytest.mark.parametrize(
-    ("output", "counts"),
-    [
-        ("...\n12 passed, 3 skipped in 4.00s\n", (12, 3)),
-        ("s\n3 skipped, 7 deselected in 4.00s\n", (0, 3)),
-        ("", (0, 0)),
-    ],
-)
-def test_passed_and_skipped_tests_are_counted(suites: ModuleType, output: str, counts: tuple[int, int]) -> None:
-    assert suites.counts_in(output) == counts
+def test_the_parts_of_a_suite_hold_each_test_once() -> None:
+    tests = [f"tests/test_{file}.py::test_{number}" for file in range(20) for number in range(9)]
+    for by in ("test", "file"):
+        parts = [[test for test in tests if in_part(test, f"{number}/3 by {by}")] for number in (1, 2, 3)]
+        assert sorted(sum(parts, [])) == sorted(tests)
+        assert all(parts), "no part is empty"
+    files = [{test.partition("::")[0] for test in part} for part in parts]
+    assert not files[0] & files[1], "by file, the tests of a file stay together"
 
 
 @pytest.mark.suite("breadth")
@@ -118,10 +145,11 @@ def test_marked_tests_run_in_their_suite_alone_and_samples_and_first_parameters_
     config = f"[pytest]\npythonpath = {ROOT / 'tests' / 'support'}\nmarkers = suite\nasyncio_mode = auto\n"
     (tmp_path / "pytest.ini").write_text(config)
 
-    def collected(names: str) -> set[str]:
+    def collected(suites: str, part: str = "1/1 by file") -> set[str]:
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"],
-            cwd=tmp_path, capture_output=True, text=True, env={"LUDUS_SUITES": names, "PATH": ""},
+            cwd=tmp_path, capture_output=True, text=True,
+            env={"LUDUS_SUITES": suites, "LUDUS_SUITE_PART": part, "PATH": ""},
         )  # fmt: skip
         return {line.partition("::")[2] for line in done.stdout.splitlines() if "::" in line}
 
@@ -129,13 +157,152 @@ def test_marked_tests_run_in_their_suite_alone_and_samples_and_first_parameters_
     assert collected("") == {"test_plain", "test_two", "test_three[a]", "test_three[b]"}
     assert collected("one") == {"test_one", *three}
     assert collected("one,two") == {"test_one", "test_two", *three}
+    assert collected("one", "1/2 by test") | collected("one", "2/2 by test") == {"test_one", *three}
 
 
-def test_the_files_that_start_first_exist() -> None:
-    source = ast.parse((ROOT / "tests" / "conftest.py").read_text("utf-8"))
-    (names,) = (
-        ast.literal_eval(node.value)
-        for node in source.body
-        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == "LONGEST_FILES" and node.value
+# ── what a run records, and what the gate refuses ────────────────────────────────────────────────────────────────────
+
+
+def test_a_part_is_stale_when_a_file_changes_that_its_tests_import_directly_or_not(
+    suites: ModuleType, git: Git, tmp_path: Path
+) -> None:
+    first = git("rev-parse", "HEAD")
+    record(tmp_path, {"core": first, "hub-1": first, "hub-2": first})
+
+    def stale() -> list[str]:
+        proofs = suites.Proofs(tmp_path)
+        return names([part for part in proofs.parts if proofs.is_stale(part)])
+
+    assert stale() == []
+    (tmp_path / "README.md").write_text("new")
+    assert stale() == []
+    (tmp_path / "code/hub.py").write_text("import core\n")
+    assert stale() == ["hub-1", "hub-2"]
+    (tmp_path / "code/core.py").write_text("x = 1\n")
+    assert stale() == ["core", "hub-1", "hub-2"]
+    commit(git, "second")
+    assert stale() == ["core", "hub-1", "hub-2"], "a commit does not make a proof of another commit fresh"
+
+
+def test_the_rotation_begins_with_parts_that_were_never_run_then_stale_ones_then_the_oldest(
+    suites: ModuleType, git: Git, tmp_path: Path
+) -> None:
+    first = git("rev-parse", "HEAD")
+    second = commit(git, "second")
+    (tmp_path / "code/hub.py").write_text("import core\n")
+    commit(git, "third")
+    record(tmp_path, {"core": first, "hub-2": second})
+    proofs = suites.Proofs(tmp_path)
+    assert names(proofs.oldest_first(proofs.parts)) == ["hub-1", "hub-2", "core"]
+
+
+def test_ci_runs_the_parts_whose_own_files_changed_since_their_green_run(
+    suites: ModuleType, git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proofs.MAX_SHARERS", 1)
+    first = git("rev-parse", "HEAD")
+    record(tmp_path, {"core": first, "hub-1": first, "hub-2": first})
+    (tmp_path / "code/core.py").write_text("x = 1\n")
+    assert names(suites.Proofs(tmp_path).changed()) == [], "both suites depend on the core"
+    (tmp_path / "code/hub.py").write_text("import core\n")
+    assert names(suites.Proofs(tmp_path).changed()) == ["hub-1", "hub-2"]
+
+
+def test_the_gate_passes_until_a_green_run_lies_too_many_commits_behind(
+    suites: ModuleType, git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(suites, "MAX_COMMITS_BEHIND", 2)
+    first = git("rev-parse", "HEAD")
+    record(tmp_path, {"core": first, "hub-1": first, "hub-2": first})
+    commit(git, "second")
+    commit(git, "third")
+    suites.gate(suites.Proofs(tmp_path))
+    commit(git, "fourth")
+    record(tmp_path, {"core": git("rev-parse", "HEAD"), "hub-1": first, "hub-2": git("rev-parse", "HEAD")})
+    with pytest.raises(SystemExit, match="make rotate"):
+        suites.gate(suites.Proofs(tmp_path))
+    assert "hub-1: the last green run is 3 commits behind, and 2 are allowed" in capsys.readouterr().out
+
+
+def test_a_part_that_was_never_run_is_as_old_as_its_name(suites: ModuleType, git: Git, tmp_path: Path) -> None:
+    commit(git, "second")
+    (tmp_path / "tests/suites.toml").write_text(
+        SUITES + SUITES[1:].replace("[hub]", "[new]").replace("[core]", "[more]")
     )
-    assert [name for name in names if not (ROOT / name).is_file()] == []
+    commit(git, "third")
+    commit(git, "fourth")
+    proofs = suites.Proofs(tmp_path)
+    assert {part.name: proofs.age(part) for part in proofs.parts} == {
+        "core": 3, "hub-1": 3, "hub-2": 3, "more": 1, "new-1": 1, "new-2": 1,
+    }  # fmt: skip
+
+
+def test_the_gate_refuses_a_green_run_whose_commit_is_not_in_this_history(
+    suites: ModuleType, git: Git, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(tmp_path, {"core": "0" * 40, "hub-1": git("rev-parse", "HEAD"), "hub-2": git("rev-parse", "HEAD")})
+    with pytest.raises(SystemExit, match="make rotate"):
+        suites.gate(suites.Proofs(tmp_path))
+    assert "not in this history: core" in capsys.readouterr().out
+
+
+def test_a_rotation_that_has_no_time_for_any_part_fails(suites: ModuleType, git: Git, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="the shortest part needs 60 s, and -360 s were given"):
+        suites.rotate(suites.Proofs(tmp_path), -360, workers=1)
+
+
+def test_a_rotation_refuses_a_checkout_that_is_not_a_commit(suites: ModuleType, git: Git, tmp_path: Path) -> None:
+    (tmp_path / "code/core.py").write_text("x = 1\n")
+    with pytest.raises(SystemExit, match=r"commit first.*code/core\.py"):
+        suites.rotate(suites.Proofs(tmp_path), 600, workers=1)
+
+
+@pytest.mark.parametrize(
+    ("program", "recorded"),
+    [
+        ("print('3 passed, 1 skipped in 0.1s')", True),
+        ("print('3 skipped in 0.1s')", False),
+        ("raise SystemExit('2 failed, 1 passed in 0.1s')", False),
+        ("open('code/core.py', 'w').write('x'); print('3 passed in 0.1s')", False),
+    ],
+)
+def test_only_a_green_run_of_exactly_one_commit_is_recorded(
+    suites: ModuleType, git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, recorded: bool
+) -> None:
+    monkeypatch.setattr(suites.Part, "command", lambda self, workers: [sys.executable, "-c", program])
+    proofs = suites.Proofs(tmp_path)
+    suites.run(proofs, proofs.parts[0], workers=1)
+    rows = json.loads((tmp_path / LOCK).read_text()) if (tmp_path / LOCK).exists() else {}
+    assert {name: (row["commit"], row["passed"], row["skipped"]) for name, row in rows.items()} == (
+        {"core": (git("rev-parse", "HEAD"), 3, 1)} if recorded else {}
+    )
+
+
+def test_a_rotation_finds_a_proof_that_a_commit_broke_where_no_test_of_the_change_ran_it(
+    suites: ModuleType, git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; sys.path.insert(0, 'code'); import core; core.works; print('1 passed')",
+    ]
+    monkeypatch.setattr(suites.Part, "command", lambda self, workers: command)
+    (tmp_path / "code/core.py").write_text("works = True\n")
+    commit(git, "works")
+    suites.rotate(suites.Proofs(tmp_path), 600, workers=1)
+    (tmp_path / "code/core.py").write_text("broken = True\n")
+    commit(git, "breaks it")
+    with pytest.raises(SystemExit, match="failed: core, hub-1, hub-2"):
+        suites.rotate(suites.Proofs(tmp_path), 600, workers=1)
+
+
+@pytest.mark.parametrize(
+    ("output", "counts"),
+    [
+        ("...\n12 passed, 3 skipped in 4.00s\n", (12, 3)),
+        ("s\n3 skipped, 7 deselected in 4.00s\n", (0, 3)),
+        ("", (0, 0)),
+    ],
+)
+def test_passed_and_skipped_tests_are_counted(suites: ModuleType, output: str, counts: tuple[int, int]) -> None:
+    assert suites.counts_in(output) == counts

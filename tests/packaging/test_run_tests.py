@@ -1,0 +1,130 @@
+"""`make test`: which files it runs, how it deals them, and that no failure or broken process is lost."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def run_tests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    module = importlib.import_module("run_tests")
+    monkeypatch.setattr(module, "FAILED", tmp_path / "cache" / "failed.json")
+    return module
+
+
+@pytest.fixture
+def graph(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    return importlib.import_module("import_graph")
+
+
+@pytest.mark.parametrize(
+    ("source", "usual"),
+    [
+        ("def test_a(): ...", True),
+        ('import pytest\npytestmark = pytest.mark.suite("x")', False),
+        ('import pytest\npytestmark = [pytest.mark.timeout(9), pytest.mark.suite("x")]', False),
+        ('import pytest\npytestmark = pytest.mark.suite("x", first=1)', True),
+        ('import pytest\npytestmark = pytest.mark.timeout(9)\n@pytest.mark.suite("x")\ndef test_a(): ...', True),
+    ],
+)
+def test_a_file_that_belongs_to_a_suite_as_a_whole_is_not_collected(
+    run_tests: ModuleType, tmp_path: Path, source: str, usual: bool
+) -> None:
+    path = tmp_path / "test_x.py"
+    path.write_text(source)
+    assert run_tests.has_usual_tests(path) is usual
+
+
+def test_shards_hold_each_file_once_and_the_longest_comes_first(run_tests: ModuleType) -> None:
+    files = [f"tests/test_{number}.py" for number in range(100)]
+    shards = run_tests.deal(files, {"tests/test_50.py": 200.0, "tests/test_51.py": 30.0})
+    assert sorted(file for shard in shards for file in shard) == sorted(files)
+    assert shards[0] == ("tests/test_50.py",)
+
+
+def test_every_test_file_of_the_repository_is_run_or_named_as_unaffected(run_tests: ModuleType) -> None:
+    proofs = run_tests.Proofs(ROOT)
+    everything, nothing = run_tests.choose_files(proofs, everything=True)
+    chosen, unaffected = run_tests.choose_files(proofs, everything=False)
+    assert nothing == []
+    assert sorted([*chosen, *unaffected]) == sorted(everything)
+    assert "tests/packaging/test_run_tests.py" in chosen
+
+
+def test_failures_errors_and_broken_processes_fail_the_run_and_are_written_down(
+    run_tests: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sources = {
+        "test_green.py": "def test_a(): ...\nimport pytest\ndef test_b(): pytest.skip('no reason')\n",
+        "test_red.py": "import pytest\ndef test_a(): assert 0\n@pytest.fixture\ndef f(): 1 / 0\ndef test_b(f): ...\n",
+        "test_unreadable.py": "import nothing_of_this_name\n",
+        "test_dies.py": "import os\ndef test_a(): os._exit(3)\n",
+    }
+    for name, source in sources.items():
+        (tmp_path / name).write_text(source)
+    shards = [(str(tmp_path / name),) for name in sources]
+    results = run_tests.run_shards(shards, 2, ("--confcutdir", str(tmp_path), "--rootdir", str(tmp_path)))
+    assert run_tests.summarize(results, 1.0, 0) == 1
+    written = json.loads(run_tests.FAILED.read_text())
+    assert [name.rpartition("/")[2] for name in written["failed"]] == [
+        "test_red.py::test_a", "test_red.py::test_b", "test_unreadable.py",
+    ]  # fmt: skip
+    assert written["broken"] is True
+    output = capfd.readouterr().out
+    assert output.splitlines()[-1] == "1 passed, 3 failed, 1 skipped"
+    assert "SKIPPED [1] Skipped: no reason" in output
+    assert "BROKEN a process of pytest ended with 3" in output
+
+
+def test_a_green_run_passes(run_tests: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "test_green.py").write_text("def test_a(): ...\n")
+    results = run_tests.run_shards([(str(tmp_path / "test_green.py"),)], 1, ("--confcutdir", str(tmp_path)))
+    assert run_tests.summarize(results, 1.0, 0) == 0
+
+
+# ── what a file depends on ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_file_depends_on_what_it_imports_lazily_by_name_and_as_a_program(graph: ModuleType, tmp_path: Path) -> None:
+    files = {
+        "pyproject.toml": (
+            '[project]\nname = "x"\n[project.entry-points."ludus.environments"]\nsql = "ludus.sql:Sql"\n'
+            '[tool.mypy]\nmypy_path = ["code", "tests/support"]\n'
+        ),
+        "code/ludus/eager.py": "",
+        "code/ludus/lazy.py": "",
+        "code/ludus/sql.py": "import ludus.deep\n",
+        "code/ludus/deep/__init__.py": 'NAMES = "ludus.by_name"\n',
+        "code/ludus/by_name.py": "",
+        "code/ludus/unrelated.py": "",
+        "tests/conftest.py": "import helper\n",
+        "tests/support/helper.py": "",
+        "tests/a/world.py": "",
+        "tests/a/test_other.py": "",
+        "tests/a/test_a.py": (
+            'from ludus import eager\nWORLD = "world.py"\nNAME = "sql-easy"\ndef test_a():\n    import ludus.lazy\n'
+        ),
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    closure = {str(path) for path in graph.ImportGraph(tmp_path).closure(tmp_path / "tests/a/test_a.py")}
+    assert closure == set(files) - {"pyproject.toml", "code/ludus/unrelated.py", "tests/a/test_other.py"}
+
+
+def test_the_tests_of_an_environment_do_not_depend_on_the_hub_or_on_another_environment(graph: ModuleType) -> None:
+    closure = graph.ImportGraph(ROOT).closure(ROOT / "tests/environments/test_countdown.py")
+    assert Path("environments/ludus/environments/countdown/environment.py") in closure
+    assert Path("server/ludus/server/runtime/host.py") in closure
+    assert [
+        path for path in closure if path.parts[2:4] == ("hub",) or "/sql/" in str(path) or "/hub/" in str(path)
+    ] == []
