@@ -131,7 +131,7 @@ def _run_shard(folder: Path, number: int, files: tuple[str, ...], arguments: Seq
     report, begun = folder / f"{number}.json", time.monotonic()
     support = f"{installer.ROOT / 'tests' / 'support'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     done = subprocess.run(
-        [str(installer.interpreter(installer.ROOT / ".venv")), "-m", "pytest", "-q", "-rf", "-p", "shard_report",
+        [sys.executable, "-m", "pytest", "-q", "-rf", "-p", "shard_report",
          "-p", "no:cacheprovider", *arguments, *files],
         cwd=installer.ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         env={**os.environ, "LUDUS_SHARD_REPORT": str(report), "PYTHONPATH": support.rstrip(os.pathsep)},
