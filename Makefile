@@ -5,7 +5,7 @@
 #   make rotate  set up, run the parts of the suites whose last green run is oldest, for 45 minutes (MINUTES=…)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo hub wires test test-all suite rotate check format bench integrations venv peers clean docs generate
+.PHONY: help demo hub wires test test-all suite rotate check format bench bench-guard integrations venv peers clean docs generate
 .NOTPARALLEL:
 
 # The first Python here that is new enough; `make PYTHON=/path/to/python …` chooses another.
@@ -28,6 +28,7 @@ help:
 	@echo "make generate  rewrite what is generated: schemas, spec, transcripts, sync client, docs"
 	@echo "make docs    build the documentation as a site, with every link checked: site/index.html"
 	@echo "make bench   measure, side by side with the peers, and write benchmarks/RESULTS.md"
+	@echo "make bench-guard  compare the CPU time of five figures with the commit before; BASE=REV chooses another"
 	@echo "make integrations  run the trainers and evaluators of others against our adapters, and write their table"
 	@echo "make peers   install the peers' own clients and servers under .peers/ (tests of interoperation need them)"
 	@echo "make venv    only set up .venv"
@@ -77,6 +78,9 @@ generate: venv
 bench: venv
 	@$(RUN) scripts/peers.py
 	@$(RUN) benchmarks/run.py $(ARGS)
+
+bench-guard: venv
+	@$(RUN) benchmarks/guard.py --base "$(or $(BASE),HEAD~1)" $(ARGS)
 
 integrations: venv
 	@$(RUN) scripts/peers.py --all

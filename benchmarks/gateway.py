@@ -28,7 +28,7 @@ from aiohttp import web
 from processes import running
 from pydantic_core import from_json, to_json
 
-from ludus.gateway import EpisodeSession, Gateway, GatewayLimits
+from ludus.gateway import EpisodeSession, Gateway, GatewayLimits, PolicyEngine
 from ludus.protocol.heap import settle_heap
 from ludus.rendering import Renderer
 from ludus.rendering.samples import Generation, Sampling
@@ -72,13 +72,18 @@ def make_renderer() -> Renderer:
     return Renderer(make_tokenizer([*words, json.dumps(TOOLS), CALL], 2_000))
 
 
+def call_ids(renderer: Renderer) -> list[int]:
+    """The tokens of a turn that is one call."""
+    return [*renderer.tokenizer.encode(CALL, add_special_tokens=False), renderer.stop[0]]
+
+
 # ── the processes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def serve_model(port: int) -> None:
     """A mock of vLLM: a turn as token ids, or as a chat completion."""
     renderer = make_renderer()
-    ids = [*renderer.tokenizer.encode(CALL, add_special_tokens=False), renderer.stop[0]]
+    ids = call_ids(renderer)
     logprobs = {"content": [{"logprob": -0.5} for _ in ids]}
     tokens = {"choices": [{"token_ids": ids, "logprobs": logprobs, "finish_reason": "stop"}]}
     function = {"name": "search_1", "arguments": json.dumps({"query": "the third chapter", "limit": 10})}
@@ -124,26 +129,30 @@ class HttpEngine:
 
 
 def serve_gateway(upstream: str, port: int) -> None:
-    """The gateway. `/open` opens the sessions of a round and returns their base URLs."""
-    sessions: list[EpisodeSession] = []
+    """The gateway, with an engine that asks the server at `upstream`."""
 
     async def run() -> None:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
-            limits = GatewayLimits(max_calls=1_000)
-            async with Gateway(HttpEngine(upstream, http), make_renderer(), limits=limits) as gateway:
-
-                async def opened(request: web.Request) -> web.Response:
-                    for session in sessions:
-                        if len(session.samples) != 1 or len(session.calls) != CALLS:
-                            raise SystemExit(f"{len(session.calls)} calls made {len(session.samples)} samples")
-                        await gateway.close(session)
-                    count = int(request.query["count"])
-                    sessions[:] = [gateway.open(str(number), seed=number) for number in range(count)]
-                    return web.json_response([gateway.base_url(session) for session in sessions])
-
-                await control(port, opened)
+            await serve_sessions(HttpEngine(upstream, http), make_renderer(), port)
 
     asyncio.run(run())
+
+
+async def serve_sessions(engine: PolicyEngine, renderer: Renderer, port: int) -> None:
+    """Serve the gateway of an engine. `/open` opens the sessions of a round and returns their base URLs."""
+    sessions: list[EpisodeSession] = []
+    async with Gateway(engine, renderer, limits=GatewayLimits(max_calls=1_000)) as gateway:
+
+        async def opened(request: web.Request) -> web.Response:
+            for session in sessions:
+                if len(session.samples) != 1 or len(session.calls) != CALLS:
+                    raise SystemExit(f"{len(session.calls)} calls made {len(session.samples)} samples")
+                await gateway.close(session)
+            count = int(request.query["count"])
+            sessions[:] = [gateway.open(str(number), seed=number) for number in range(count)]
+            return web.json_response([gateway.base_url(session) for session in sessions])
+
+        await control(port, opened)
 
 
 def serve_bare(upstream: str, port: int) -> None:

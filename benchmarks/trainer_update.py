@@ -29,7 +29,12 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # not imported here: TRL's side reads this file without Ludus
+    from ludus.trainer.learning.learner import Learner
+    from ludus.trainer.learning.losses import Objective
+    from ludus.trainer.samples import TrainBatch
 
 ROOT = Path(__file__).resolve().parent.parent
 TRL = ROOT / ".peers/trl/bin/python"
@@ -134,17 +139,17 @@ def resident(field: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
-def ours(case: Case) -> None:
-    """Our learner on the recorded batch."""
+def load(case: Case) -> tuple[Learner, TrainBatch, Objective]:
+    """Return our learner, the recorded batch and the objective."""
     import torch
-    from safetensors.torch import load_file, save_file
+    from safetensors.torch import load_file
 
     from ludus.trainer.config import EnvironmentConfig, ModelConfig, ParallelConfig, TrainConfig
     from ludus.trainer.config_learning import OptimizerConfig
     from ludus.trainer.learning.learner import Learner
     from ludus.trainer.learning.losses import policy_objective
     from ludus.trainer.learning.model import load_model
-    from ludus.trainer.learning.parallel import Parallel, whole
+    from ludus.trainer.learning.parallel import Parallel
 
     torch.set_num_threads(case.threads)
     config = TrainConfig(
@@ -155,7 +160,16 @@ def ours(case: Case) -> None:
     )
     parallel = Parallel(ParallelConfig(), case.device)
     learner = Learner(config, load_model(config.model, parallel.device), parallel)
-    batch, objective = recorded(load_file(Path(case.folder) / "batch.safetensors")), policy_objective(config.loss)
+    return learner, recorded(load_file(Path(case.folder) / "batch.safetensors")), policy_objective(config.loss)
+
+
+def ours(case: Case) -> None:
+    """Our learner on the recorded batch."""
+    from safetensors.torch import save_file
+
+    from ludus.trainer.learning.parallel import whole
+
+    learner, batch, objective = load(case)
     meter = Meter(case.device)
     if case.gradients:
 
@@ -257,7 +271,7 @@ class Side:
             if name == "ludus"
             else [str(TRL), str(ROOT / "benchmarks/peers/trl_update.py")]
         )
-        from ludus.trainer.commands import BRIEF_SPINS  # not at the top: TRL's side reads this file without Ludus
+        from ludus.trainer.commands import BRIEF_SPINS
 
         # As `ludus train` has it, for our side. TRL's has torch's own; `--spins` gives it ours.
         spins = BRIEF_SPINS if name == "ludus" or case.brief_spins else {}
