@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from ludus.client import connect
 from ludus.protocol.errors import CapacityError
@@ -111,10 +112,10 @@ async def test_a_full_queue_is_refused_with_its_limit(serve: Serve, begin: Any) 
     call, identifier = await begin(server)
     episode = server.app.context.host.store.find(identifier)
     slow = asyncio.create_task(call("wait", {}))
-    await _until(lambda: bool(episode.active))
+    await wait_until(lambda: bool(episode.active))
     texts = [f"{number:02}{TEXT}" for number in range(12)]  # ORS takes an equal call for a repeat, which waits
     calls = [asyncio.create_task(call("keep", {"text": text})) for text in texts]
-    await _until(lambda: sum(one.done() for one in calls) == 8)
+    await wait_until(lambda: sum(one.done() for one in calls) == 8)
     assert (len(episode.queue or ()), episode.pending_bytes <= 500 * KILOBYTES) == (4, True)
     for one in calls:
         if one.done():
@@ -161,14 +162,8 @@ async def test_our_client_learns_the_limit(serve: Serve) -> None:
     async with connect(server.url, patience_seconds=0) as client, client.environment("queue").episode() as episode:
         slow = asyncio.create_task(episode.call("wait"))
         (held,) = server.app.context.host.store
-        await _until(lambda: bool(held.active))
+        await wait_until(lambda: bool(held.active))
         with pytest.raises(CapacityError, match="unfinished calls"):
             await episode.call("keep", text=TEXT)
         Queue.free.set()
         await slow
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(HANGS):
-        while not condition():  # noqa: ASYNC110 - the server has no event to give
-            await asyncio.sleep(0)

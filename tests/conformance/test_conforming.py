@@ -6,13 +6,12 @@ import asyncio
 import os
 import socket
 import subprocess
-import time
-import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import answers, block_until_up
 from worlds import SECRET_ANSWER, Playground
 
 from ludus.conformance import CHECKS, WIRES, Report, conform
@@ -148,23 +147,11 @@ def peer(request: pytest.FixtureRequest) -> Iterator[str]:
         env={**kept, "OPENREWARD_DISABLE_UPDATE_CHECK": "1"},
     ) as process:  # fmt: skip
         try:
-            deadline = time.monotonic() + 50
             url = f"http://127.0.0.1:{port}"
-            while not _answers(url):
-                assert process.poll() is None, "the peer's server ended"
-                assert time.monotonic() < deadline, "the peer's server did not start"
-                time.sleep(0.1)
+            block_until_up(process, lambda: answers(url + "/health"))
             yield url
         finally:
             process.terminate()
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url + "/health", timeout=5) as response:
-            return bool(response.status == 200)
-    except OSError:
-        return False
 
 
 NOTED = {"foreign_task_id", "large_results", "other_environment", "secrets", "origin", "other_host", "large_body"}

@@ -18,8 +18,8 @@ import aiohttp
 import pytest
 from durable_server import Process
 from free_ports import free_port
-from hosting import until
 from proxy_processes import program_of, running_proxy
+from waiting import wait_until
 
 from ludus.client import connect, text_of
 from ludus.server import Environment, Task, tool
@@ -254,7 +254,7 @@ async def test_a_step_is_made_once_though_nginx_has_answered_that_the_server_is_
             episode = await client.environment("ledger").start(index=0)
             await server.end()
             step = asyncio.create_task(episode.call("add", number=3))
-            await until(lambda: "502" in (folder / "access").read_text())
+            await wait_until(lambda: "502" in (folder / "access").read_text())
             await server.start()
             assert text_of((await step).content).startswith("3 ")
             assert len((tmp_path / "runs.txt").read_text().splitlines()) == 1

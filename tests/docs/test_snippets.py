@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -10,12 +9,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import accepts, block_until_up
 
 ROOT = Path(__file__).parents[2]
 SNIPPETS = ROOT / "docs" / "snippets"
@@ -134,20 +133,11 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, s
             stdin=subprocess.DEVNULL,
         )
         try:
-            wait_until_open(port, process, folder / "server.log")
+            block_until_up(process, lambda: accepts(port), folder / "server.log")
             yield folder, f"http://127.0.0.1:{port}"
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(timeout=30)
-
-
-def wait_until_open(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 30
-    while process.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            return
-        time.sleep(0.02)
-    pytest.fail(f"the server did not start: {log.read_text(encoding='utf-8')}")
 
 
 def run(folder: Path, *command: str | Path) -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from hosting import until
 from stores import Store
+from waiting import wait_until
 
 from ludus.client import text_of
 from ludus.protocol import episodes as e
@@ -228,7 +228,7 @@ async def test_entries_that_were_dropped_meanwhile_let_all_be_read_again(
         async def drop() -> None:
             nonlocal number
             await first.discard(forgotten)
-            await until(lambda: forgotten not in first.store)
+            await wait_until(lambda: forgotten not in first.store)
             journal: Any = first.journal
             while journal._pass is None and not journal._after_pass:
                 number += 1
@@ -299,7 +299,7 @@ async def test_calls_that_settled_in_another_order_are_repeated_in_it(store: Sto
     async with new_host(store) as first:
         episode = await start(first)
         calls = [asyncio.create_task(call(first, episode, n, "wait", name=str(n))) for n in (1, 2, 3)]
-        await until(lambda: len(Counting.gates) == 3)
+        await wait_until(lambda: len(Counting.gates) == 3)
         Counting.gates["3"].set()
         assert await calls[2] == "3 1"
 

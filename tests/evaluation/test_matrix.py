@@ -8,15 +8,16 @@ import re
 import signal
 import statistics
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from peer_clients import ROOT
 from terminal import LUDUS, clean_variables, running_episodes
+from waiting import block_until
 
 from ludus.cli import ExitCode
 from ludus.client import read_trajectories
@@ -227,9 +228,7 @@ def test_a_run_killed_at_any_time_ends_with_the_results_of_one_that_was_not(
         with subprocess.Popen(
             command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=clean_variables()
         ) as process:
-            deadline = time.monotonic() + 40
-            while process.poll() is None and time.monotonic() < deadline and written(cut) < least:
-                time.sleep(0.005)
+            block_until(partial(has_written, process, cut, least), 40)
             kills += process.poll() is None
             process.kill()
         assert parse_evaluation((cut / "results.json").read_bytes(), "cut") is not None
@@ -241,8 +240,10 @@ def test_a_run_killed_at_any_time_ends_with_the_results_of_one_that_was_not(
     assert len(keys) == 2 * (60 + 16) * 4, "no finished episode was played twice"
 
 
-def written(folder: Path) -> int:
-    return sum(path.read_bytes().count(b"\n") for path in folder.glob("*.jsonl"))
+def has_written(process: subprocess.Popen[bytes], folder: Path, lines: int) -> bool:
+    """Return whether a run has written so many lines, or has ended."""
+    written = sum(path.read_bytes().count(b"\n") for path in folder.glob("*.jsonl"))
+    return written >= lines or process.poll() is not None
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hosting import until
+from waiting import is_running, wait_until
 
 from ludus.formats.hosting import HostedCodeError, HostingSettings, host_environments
 from ludus.formats.hosting.description import read_outcome, usable_names
@@ -179,7 +179,7 @@ async def test_a_call_that_hangs_reaches_its_limit_and_its_process_is_killed(for
         pid = int((await episode.do(what="pid")).text)
         with contextlib.suppress(LudusError):
             await episode.do(what="hangs")
-        await until(lambda: not _runs(pid))
+        await wait_until(lambda: not is_running(pid))
         assert (await other.do(what="step")).text == "step 1"
 
 
@@ -201,7 +201,7 @@ async def test_an_episode_that_does_not_close_is_killed_with_what_it_started(for
         child = int((await episode.do(what="leaves")).text)
         await episode.do(what="stubborn")
         await episode.close()
-        await until(lambda: not _runs(pid) and not _runs(child))
+        await wait_until(lambda: not is_running(pid) and not is_running(child))
 
 
 async def test_an_interpreter_that_was_killed_makes_its_episodes_unscored_and_starts_again(foreign: Any) -> None:
@@ -209,7 +209,7 @@ async def test_an_interpreter_that_was_killed_makes_its_episodes_unscored_and_st
         episode = await world.start()
         pid = int((await episode.do(what="pid")).text)
         os.kill(foreign.process.pid, signal.SIGKILL)
-        await until(lambda: not _runs(pid))
+        await wait_until(lambda: not is_running(pid))
         with pytest.raises(EpisodeFailed):
             await episode.do(what="step")
         await episode.refresh()
@@ -224,7 +224,7 @@ async def test_nothing_is_left_when_the_server_stops(foreign: Any) -> None:
     async with play(foreign) as world:
         episode = await world.start()
         pids = [foreign.process.pid, int((await episode.do(what="pid")).text)]
-    await until(lambda: not any(map(_runs, pids)))
+    await wait_until(lambda: not any(map(is_running, pids)))
     assert not foreign.process.is_running
     assert not Path(foreign.process.address).parent.exists()
 
@@ -243,10 +243,10 @@ time.sleep(600)
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
     pid = int(await process.stdout.readline())
-    assert _runs(pid)
+    assert is_running(pid)
     process.kill()
     await process.wait()
-    await until(lambda: not _runs(pid))
+    await wait_until(lambda: not is_running(pid))
 
 
 @pytest.mark.parametrize(
@@ -322,14 +322,6 @@ def test_secrets_of_the_server_do_not_reach_hosted_code(monkeypatch: pytest.Monk
         assert b"secret-of-tests" not in variables
     finally:
         process.close()
-
-
-def _runs(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
 
 
 def test_no_tool_is_published_under_a_name_of_ludus_or_under_one_name_with_another() -> None:

@@ -30,6 +30,7 @@ from mcp_targets import (
     write_tasks,
 )
 from sandboxing import opened
+from waiting import is_running
 
 from ludus.client import connect
 from ludus.client.episode import Episode
@@ -301,13 +302,6 @@ async def end_of(pid: int) -> None:
     await ended.wait()
     asyncio.get_running_loop().remove_reader(handle)
     os.close(handle)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 async def test_a_deterministic_server_can_be_forked_by_repeating_its_calls(serve: Any, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from sandboxing import opened, remains
 from saying import Saying
 from scripted import call
 from terminal import running_episodes
+from waiting import wait_until
 
 from ludus.client import connect
 from ludus.gateway import Gateway, GatewayLimits, HarnessEpisode, make_harness
@@ -54,7 +55,8 @@ async def play(serve: Any, renderer: Renderer, engine: RecordingEngine) -> Async
             stack.push_async_callback(harness.aclose)
             gateway = await stack.enter_async_context(Gateway(engine, renderer, limits=GatewayLimits(**(limits or {}))))
             episode = await client.environment("saying").start(split="train", index=0, seed=7)
-            one = HarnessEpisode(episode, gateway, harness, "episode", **{"episode_seconds": 60.0, **settings})
+            values: dict[str, Any] = {"episode_seconds": 60.0, **settings}
+            one = HarnessEpisode(episode, gateway, harness, "episode", **values)
             await one.play()
             return one
 
@@ -348,12 +350,6 @@ def sleepers(mark: str) -> list[int]:
     return found
 
 
-async def until(found: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not found():  # noqa: ASYNC110 - the processes of others give no event
-            await asyncio.sleep(0.05)
-
-
 @pytest.mark.suite("gateway", first=1)
 @pytest.mark.parametrize("victim", ["box", "trainer", "cancel"])
 async def test_nothing_is_left_of_an_agent_after_kill_9_of_its_box_or_its_trainer(victim: str) -> None:
@@ -364,11 +360,11 @@ async def test_nothing_is_left_of_an_agent_after_kill_9_of_its_box_or_its_traine
         sys.executable, "-c", TRAINER, harness, stderr=asyncio.subprocess.DEVNULL
     )
     try:
-        await until(lambda: len(sleepers(mark)) == 2)
+        await wait_until(lambda: len(sleepers(mark)) == 2)
         (box,) = boxes_of(trainer.pid)
         owner = owner_of(box)
         os.kill(box if victim == "box" else trainer.pid, signal.SIGINT if victim == "cancel" else signal.SIGKILL)
-        await until(lambda: not sleepers(mark) and not Path(f"/proc/{box}").exists())
+        await wait_until(lambda: not sleepers(mark) and not Path(f"/proc/{box}").exists())
         await trainer.wait()
         if victim != "box":  # the groups of a killed one are removed by the next
             assert remains(owner) == []

@@ -18,6 +18,7 @@ from harness_workers import COMMON, worker
 from saying import Saying
 from scripted import call
 from terminal import running_episodes
+from waiting import is_running
 
 from ludus.client import connect
 from ludus.gateway import Gateway, GatewayLimits, HarnessEpisode, HarnessFailed, make_harness
@@ -65,7 +66,8 @@ async def play(serve: Any, renderer: Renderer, engine: RecordingEngine, tmp_path
             stack.push_async_callback(harness.aclose)
             gateway = await stack.enter_async_context(Gateway(engine, renderer, limits=GatewayLimits(**(limits or {}))))
             episode = await client.environment(environment).start(split="train", index=0, seed=7)
-            one = HarnessEpisode(episode, gateway, harness, "episode", **{"episode_seconds": 30.0, **options})
+            values: dict[str, Any] = {"episode_seconds": 30.0, **options}
+            one = HarnessEpisode(episode, gateway, harness, "episode", **values)
             await one.play()
             return one
 
@@ -185,14 +187,6 @@ def was_left(folder: str) -> bool:
     return Path(folder).exists()
 
 
-def is_running(pid: str) -> bool:
-    """Whether there is such a process, other than a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
-    except OSError:
-        return False
-
-
 HANG = COMMON + "import time\nmodel([{'role': 'user', 'content': 'x'}])\ntime.sleep(600)\n"
 
 
@@ -203,7 +197,7 @@ async def test_a_harness_that_hangs_is_unscored_and_its_processes_are_gone(play:
     trajectory = (await play(COMMON + child + note + HANG.removeprefix(COMMON), idle_seconds=2.0)).trajectory()
     assert trajectory.failure is not None
     assert "no model call for 2 s" in trajectory.failure.message
-    assert [pid for pid in pids.read_text().split() if is_running(pid)] == []
+    assert [pid for pid in pids.read_text().split() if is_running(int(pid))] == []
 
 
 async def test_an_episode_that_takes_too_long_is_truncated_by_name(play: Play, engine: RecordingEngine) -> None:

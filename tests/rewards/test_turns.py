@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from waiting import wait_until
 
 from ludus.client import Client, TrajectoryWriter, Turn, connect, run_episode
 from ludus.protocol import Answer, Call, TurnMark
@@ -101,13 +102,6 @@ class Player:
 
 def turn(number: int, *, last: bool = True, text: str = "") -> TurnMark:
     return TurnMark(number=number, last=last, text=text)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Give the loop turns until the condition holds, 5 seconds at most."""
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - the condition is in code that has no event to give
-            await asyncio.sleep(0)
 
 
 Sit = Callable[..., Awaitable[Player]]
@@ -206,7 +200,7 @@ async def test_a_turn_that_a_limit_cuts_off_is_not_judged(sit: Sit) -> None:
 async def test_calls_that_overlap_are_judged_when_all_are_done_whichever_is_the_last(sit: Sit) -> None:
     player = await sit()
     waiting = [player.submit("wait", turn(1, last=gate == "c"), gate=gate) for gate in "abc"]
-    await until(lambda: len(GATES) == 3)
+    await wait_until(lambda: len(GATES) == 3)
     for gate in "cab":
         assert not JUDGED
         GATES[gate].set()
@@ -221,7 +215,7 @@ async def test_calls_that_overlap_are_judged_when_all_are_done_whichever_is_the_
 async def test_calls_that_end_at_the_same_time_are_judged_once(sit: Sit) -> None:
     player = await sit()
     waiting = [player.submit("wait", turn(1, last=number == 7), gate="same") for number in range(8)]
-    await until(lambda: "same" in GATES)
+    await wait_until(lambda: "same" in GATES)
     GATES["same"].set()
     rewards = [result.reward for result in await asyncio.gather(*waiting)]
     assert [one.value for one in rewards if one is not None] == [8.0]
@@ -246,9 +240,9 @@ async def test_a_turn_sees_its_calls_though_one_of_them_still_waits_for_the_turn
     player = await sit(Slow)
     await player.call("say", turn(1, last=False), text="x")
     first, second = player.submit("wait", turn(2, last=False), gate="a"), player.submit("wait", turn(2), gate="b")
-    await until(lambda: {"a", "b"} <= GATES.keys())
+    await wait_until(lambda: {"a", "b"} <= GATES.keys())
     GATES["a"].set()
-    await until(lambda: "judge" in GATES)
+    await wait_until(lambda: "judge" in GATES)
     GATES["b"].set()
     late = await second
     assert late.reward is not None
@@ -379,7 +373,7 @@ async def test_our_harness_marks_turns_where_they_are_judged(client: Client) -> 
 async def test_a_lost_reply_is_asked_for_again_with_the_same_turn(client: Client) -> None:
     episode = await client.environment("talking").start(split="train", index=0)
     asking = asyncio.ensure_future(episode.call_in_turn(turn(1), "wait", gate="g"))
-    await until(lambda: "g" in GATES)
+    await wait_until(lambda: "g" in GATES)
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     GATES.pop("g").set()

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rollout_clients import Answer, Endpoint, RunningService, World, is_running, wait_ended
+from rollout_clients import Answer, Endpoint, RunningService, World, wait_ended
 from terminal import LUDUS, clean_variables, running_episodes
+from waiting import is_running
 
 pytestmark = pytest.mark.suite("rollout-service")
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import field_serializer
+from waiting import wait_until
 from worlds import FAULTS, SECRET_ANSWER, Counting, Playground, Riddle, Troublesome, riddle
 
 from ludus.protocol import EndReason, EpisodeLimits, EpisodeStatus, TextBlock, text_of
@@ -48,13 +49,6 @@ async def step(host: EpisodeHost, episode: str, number: int, name: str, /, **arg
 
 async def info(host: EpisodeHost, episode: str) -> e.EpisodeInfo:
     return (await host.get_episode(e.GetEpisodeParams(episode=episode), OPEN)).info
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Give the loop turns until the condition holds, 5 seconds at most."""
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - the condition is in code that has no event to give
-            await asyncio.sleep(0)
 
 
 # ── a whole episode ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -473,7 +467,7 @@ async def test_the_time_limit_ends_an_idle_episode_and_one_in_the_middle_of_a_st
     busy = (await begin(running, "troublesome", limits=limits)).episode
     result = await step(running, busy, 1, "hang")
     assert (result.end_reason, result.truncated) == (EndReason.TIME_LIMIT, True)
-    await until(lambda: running.stats().running == 0)
+    await wait_until(lambda: running.stats().running == 0)
     assert (await info(running, idle)).end_reason is EndReason.TIME_LIMIT
 
 
@@ -487,7 +481,7 @@ async def test_idle_episodes_expire_unscored_and_use_keeps_them(host: Start) -> 
             await asyncio.sleep(0)
 
     keeping = asyncio.create_task(keep())
-    await until(lambda: running.stats().running == 1)
+    await wait_until(lambda: running.stats().running == 1)
     keeping.cancel()
     assert (await info(running, used)).end_reason is None
     expired = await info(running, unused)
@@ -512,7 +506,7 @@ async def test_a_closed_episode_is_remembered_without_its_environment(
     assert len(alive) == 1
     if last == "close":
         hanging = asyncio.create_task(step(running, episode, 1, "hang"))
-        await until(running.busy)
+        await wait_until(running.busy)
         await running.close(e.CloseParams(episode=episode), OPEN)
         with pytest.raises(err.EpisodeEnded):
             await hanging
@@ -528,7 +522,7 @@ async def test_a_closed_episode_is_remembered_without_its_environment(
         gc.collect()
         return len(alive) == (last == "block")
 
-    await until(is_forgotten)
+    await wait_until(is_forgotten)
 
 
 async def test_a_full_server_queues_in_turn_and_says_when_to_come_back(host: Start) -> None:

@@ -11,7 +11,8 @@ import aiohttp
 import conformance_world as world
 import pytest
 from aiohttp import web
-from conformance_peer import SUBPROTOCOL, ChannelPeer, until
+from conformance_peer import SUBPROTOCOL, ChannelPeer
+from waiting import wait_until
 
 from ludus.client.transports.channel import ChannelWire
 from ludus.protocol import episodes, methods
@@ -65,9 +66,7 @@ async def test_a_frame_that_is_too_large_runs_nothing(serve: Serve, connect: Con
     peer, other = connect("channel", server), connect("channel", server)
     episode = (await other.start())["episode"]
     await peer.frame(json.dumps(step("x", episode, 1, "earn")) + " " * size)
-    async with asyncio.timeout(10):
-        while peer.stray.empty() and not peer.socket.closed:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+    await wait_until(lambda: not peer.stray.empty() or peer.socket.closed)
     if not peer.stray.empty():
         assert (await peer.reply())["error"]["code"] == 4130
     assert (await other.info(episode))["steps"] == 0
@@ -91,7 +90,7 @@ async def test_reading_goes_on_when_answers_have_made_room(
     ids = [(await peer.start())["episode"] for _ in range(4)]
     for episode in ids:
         await peer.frame(step(episode, episode, 1, "wait", gate="g"))
-    await until(lambda: world.RUNS["begin g"] == 4)
+    await wait_until(lambda: world.RUNS["begin g"] == 4)
     for number in range(50):
         await peer.frame(request(f"q{number}"))
     assert peer.stray.empty()
@@ -149,7 +148,7 @@ async def test_our_client_sends_unanswered_requests_again_unchanged_and_in_order
     ask = methods.LIST_ENVIRONMENTS, episodes.ListEnvironmentsParams()
     try:
         first = [asyncio.create_task(wire.request(*ask, timeout=10)) for _ in range(3)]
-        await until(lambda: len(heard) == 1 and len(heard[0]) == 3)
+        await wait_until(lambda: len(heard) == 1 and len(heard[0]) == 3)
         second = [asyncio.create_task(wire.request(*ask, timeout=10)) for _ in range(3)]
         await asyncio.gather(*first, *second)
     finally:

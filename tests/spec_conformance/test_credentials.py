@@ -13,7 +13,8 @@ from typing import Any
 import aiohttp
 import conformance_world as world
 import pytest
-from conformance_peer import OPENRPC, ChannelPeer, McpPeer, OrsPeer, Peer, RpcError, until
+from conformance_peer import OPENRPC, ChannelPeer, McpPeer, OrsPeer, Peer, RpcError
+from waiting import wait_until
 
 from ludus.protocol import episodes, errors, methods
 from ludus.server import ServerLimits
@@ -115,7 +116,7 @@ async def test_a_channel_ends_when_its_token_is_revoked(
         }
     )  # fmt: skip
     assert peer.socket is not None
-    await until(lambda: peer.socket is not None and peer.socket.closed)
+    await wait_until(lambda: peer.socket is not None and peer.socket.closed)
     assert peer.socket.close_code == 3000
     assert world.RUNS["earn"] == 0
 

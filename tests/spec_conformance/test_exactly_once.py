@@ -8,7 +8,8 @@ from typing import Any
 
 import conformance_world as world
 import pytest
-from conformance_peer import Peer, RpcError, until
+from conformance_peer import Peer, RpcError
+from waiting import wait_until
 
 from ludus.server import ServerLimits
 from ludus.server.runtime.journal import Asked, MemoryJournal
@@ -34,7 +35,7 @@ async def test_the_answer_to_a_start_outlives_the_linger_while_an_episode_runs(
     peer = connect(wire, server)
     first = await peer.call("episodes/start", **START, count=2, key="k")
     await peer.call("episodes/close", episode=first["episodes"][0]["episode"])
-    await until(lambda: server.app.context.host.stats().kept == 1)
+    await wait_until(lambda: server.app.context.host.stats().kept == 1)
     again = await peer.call("episodes/start", **START, count=2, key="k")
     assert without_play(again) == without_play(first)
     assert world.RUNS["setup"] == 2
@@ -231,9 +232,9 @@ async def test_steps_run_one_at_a_time_in_their_order(peer: Peer, server: LudusS
     episode = (await peer.start())["episode"]
     gates = {name: world.GATES.setdefault(name, asyncio.Event()) for name in ("g1", "g2")}
     first = asyncio.create_task(peer.step(episode, 1, "wait", arguments={"gate": "g1"}))
-    await until(lambda: world.RUNS["begin g1"] == 1)
+    await wait_until(lambda: world.RUNS["begin g1"] == 1)
     second = asyncio.create_task(peer.step(episode, 2, "wait", arguments={"gate": "g2"}))
-    await until(lambda: sum(isinstance(entry, Asked) for entry in asked(episode)) == 2)
+    await wait_until(lambda: sum(isinstance(entry, Asked) for entry in asked(episode)) == 2)
     third = asyncio.create_task(peer.step(episode, 3, "earn"))
     gates["g2"].set()
     other = (await peer.start())["episode"]
@@ -253,9 +254,9 @@ async def test_calls_overlap_only_where_all_tools_concerned_say_so(peer: Peer) -
     tasks = [
         asyncio.create_task(peer.step(episode, 1, "overlap", arguments={"gate": "g1"})),
     ]
-    await until(lambda: world.RUNS["begin g1"] == 1)
+    await wait_until(lambda: world.RUNS["begin g1"] == 1)
     tasks.append(asyncio.create_task(peer.step(episode, 2, "overlap", arguments={"gate": "g2"})))
-    await until(lambda: world.RUNS["begin g2"] == 1)
+    await wait_until(lambda: world.RUNS["begin g2"] == 1)
     tasks.append(asyncio.create_task(peer.step(episode, 3, "wait", arguments={"gate": "g3"})))
     world.GATES["g3"].set()
     world.GATES["g2"].set()
@@ -273,9 +274,9 @@ async def test_steps_behind_the_last_one_do_not_run(peer: Peer, server: LudusSer
     episode = (await peer.start(limits={"maxSteps": 1}))["episode"]
     gate = world.GATES["g"] = asyncio.Event()
     first = asyncio.create_task(peer.step(episode, 1, "wait", arguments={"gate": "g"}))
-    await until(lambda: world.RUNS["begin g"] == 1)
+    await wait_until(lambda: world.RUNS["begin g"] == 1)
     second = asyncio.create_task(peer.step(episode, 2, "earn", key="late"))
-    await until(lambda: sum(isinstance(entry, Asked) for entry in asked(episode)) == 2)
+    await wait_until(lambda: sum(isinstance(entry, Asked) for entry in asked(episode)) == 2)
     gate.set()
     assert (await first)["endReason"] == "step_limit"
     for task in (second, peer.step(episode, 2, "earn", key="late"), peer.step(episode, 2, "earn")):
@@ -293,9 +294,9 @@ async def test_steps_behind_a_grade_do_not_run(peer: Peer, server: LudusServer) 
     episode = (await peer.start())["episode"]
     gate = world.GATES["graded"] = asyncio.Event()
     graded = asyncio.create_task(peer.grade(episode, "wait for graded"))
-    await until(lambda: world.RUNS["grade"] == 1)
+    await wait_until(lambda: world.RUNS["grade"] == 1)
     behind = asyncio.create_task(peer.step(episode, 1, "earn", key="late"))
-    await until(lambda: sum(isinstance(entry, Asked) for entry in asked(episode)) == 2)
+    await wait_until(lambda: sum(isinstance(entry, Asked) for entry in asked(episode)) == 2)
     gate.set()
     assert (await graded)["info"]["endReason"] == "submitted"
     for task in (behind, peer.step(episode, 1, "earn", key="late"), peer.step(episode, 1, "earn")):
@@ -327,7 +328,7 @@ async def test_a_forgotten_episode_is_not_found_and_nothing_runs(
     episode = (await peer.start())["episode"]
     await peer.step(episode, 1, "earn", key="a")
     await peer.call("episodes/close", episode=episode)
-    await until(lambda: server.app.context.host.stats().kept == 0)
+    await wait_until(lambda: server.app.context.host.stats().kept == 0)
     for method, params in (
         ("episodes/step", {"step": 1, "tool": "earn", "key": "a"}),
         ("episodes/step", {"step": 2, "tool": "earn", "key": "b"}),

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import conformance_world as world
 import pytest
-from conformance_peer import Peer, RpcError, until
+from conformance_peer import Peer, RpcError
+from waiting import wait_until
 
 from ludus.server import EpisodeHost, ServerLimits
 from ludus.server.auth.principal import Principal
@@ -20,7 +21,7 @@ Serve = Callable[..., Awaitable[LudusServer]]
 
 async def until_ended(server: LudusServer) -> None:
     """Wait until no episode runs, without using any."""
-    await until(lambda: server.app.context.host.stats().running == 0)
+    await wait_until(lambda: server.app.context.host.stats().running == 0)
 
 
 # ── what a step can say ────────────────────────────────────────────────────────────────────────────────────────────
@@ -110,11 +111,11 @@ async def test_teardown_runs_once_however_the_episode_ended(peer: Peer, server: 
         await peer.call("episodes/close", episode=episode)
     with pytest.raises(RpcError):
         await peer.start("faulty", task="p-1")
-    await until(lambda: world.RUNS["faulty teardown"] == 4)
+    await wait_until(lambda: world.RUNS["faulty teardown"] == 4)
     assert world.RUNS["faulty setup"] == 4
     ending = (await peer.start(limits={"maxSteps": 1}))["episode"]
     await peer.step(ending, 1, "earn")
-    await until(lambda: world.RUNS["teardown"] == 1)
+    await wait_until(lambda: world.RUNS["teardown"] == 1)
 
 
 @pytest.mark.requirement("LIFE-10", "REW-3")
@@ -127,7 +128,7 @@ async def test_a_server_that_stops_tears_every_episode_down() -> None:
             episodes = (await host.start(params, Principal.open())).episodes
             step = StepParams(episode=episodes[0].episode, step=1, tool="wait", arguments={"gate": "never"}, key="s")
             waiting = asyncio.create_task(host.step(step, Principal.open()))
-            await until(lambda: world.RUNS["begin never"] == 1)
+            await wait_until(lambda: world.RUNS["begin never"] == 1)
         await asyncio.gather(waiting, return_exceptions=True)
         infos = [await host.get_episode(GetEpisodeParams(episode=one.episode), Principal.open()) for one in episodes]
     assert world.RUNS["teardown"] == 5
@@ -223,7 +224,7 @@ async def test_the_step_limit_counts_before_the_limit_on_observations(peer: Peer
 async def test_a_running_step_is_answered_when_its_episode_is_closed_or_out_of_time(peer: Peer) -> None:
     episode = (await peer.start())["episode"]
     running = asyncio.create_task(peer.step(episode, 1, "wait", arguments={"gate": "closed"}))
-    await until(lambda: world.RUNS["begin closed"] == 1)
+    await wait_until(lambda: world.RUNS["begin closed"] == 1)
     await peer.call("episodes/close", episode=episode)
     with pytest.raises(RpcError) as caught:
         await running
@@ -237,7 +238,7 @@ async def test_a_running_step_is_answered_when_its_episode_is_closed_or_out_of_t
 async def test_a_running_grade_is_answered_when_its_episode_is_closed_or_out_of_time(peer: Peer) -> None:
     episode = (await peer.start())["episode"]
     running = asyncio.create_task(peer.grade(episode, "wait for closed"))
-    await until(lambda: world.RUNS["grade"] == 1)
+    await wait_until(lambda: world.RUNS["grade"] == 1)
     await peer.call("episodes/close", episode=episode)
     with pytest.raises(RpcError) as caught:
         await running
@@ -266,12 +267,18 @@ async def test_use_puts_off_expiry(serve: Serve, connect: Connect, wire: str) ->
     episodes = {kind: await peer.start() for kind in kinds}
     player.path = episodes["viewed"]["play"]["path"]  # type: ignore[attr-defined]
     running = asyncio.create_task(peer.step(episodes["stepping"]["episode"], 1, "wait", arguments={"gate": "g"}))
-    for _ in range(8):
-        await asyncio.sleep(0.2)
+    host = server.app.context.host
+    left = host.store.find(episodes["left"]["episode"])
+    used = [host.store.find(episodes[kind]["episode"]) for kind in ("asked", "reading", "viewed")]
+
+    async def use() -> bool:
         await peer.info(episodes["asked"]["episode"])
         await peer.rewards(episodes["reading"]["episode"])
         await player.mcp("tools/list")  # type: ignore[attr-defined]
-    assert server.app.context.host.stats().running == len(kinds) - 1
+        return left.end_reason is not None and all(one.used > one.began + 1.5 for one in used)
+
+    await wait_until(use)
+    assert host.stats().running == len(kinds) - 1
     world.GATES["g"].set()
     assert (await running)["status"] == "running"
     assert (await peer.info(episodes["left"]["episode"]))["endReason"] == "expired"
@@ -284,7 +291,7 @@ async def test_a_start_waits_for_room(serve: Serve, connect: Connect, wire: str)
     peer = connect(wire, server)
     first = (await peer.start())["episode"]
     waiting = asyncio.create_task(peer.start())
-    await until(lambda: server.app.context.host.stats().queued == 1)
+    await wait_until(lambda: server.app.context.host.stats().queued == 1)
     assert not waiting.done()
     await peer.call("episodes/close", episode=first)
     assert (await waiting)["episode"] != first

@@ -10,7 +10,8 @@ from typing import Any
 
 import conformance_world as world
 import pytest
-from conformance_peer import LEGACY, MODERN, McpPeer, Peer, RpcError, until
+from conformance_peer import LEGACY, MODERN, McpPeer, Peer, RpcError
+from waiting import wait_until
 
 from ludus.server import ServerLimits
 from ludus.server.web.serve import LudusServer
@@ -84,7 +85,7 @@ async def test_a_forgotten_episode_has_no_tools_and_says_so(serve: Serve, connec
     trainer = connect("channel", server)
     started = await trainer.start()
     await trainer.call("episodes/close", episode=started["episode"])
-    await until(lambda: server.app.context.host.stats().kept == 0)
+    await wait_until(lambda: server.app.context.host.stats().kept == 0)
     for revision in (MODERN, LEGACY):
         player: McpPeer = connect("mcp", server, path=started["play"]["path"], revision=revision)
         assert (await player.mcp("tools/list"))["tools"] == []
@@ -145,7 +146,7 @@ async def test_mcps_notice_of_cancellation_does_not_cancel_a_step(trainer: Peer,
     started = await trainer.start()
     player, other = play(started, revision), play(started, revision)
     running = asyncio.create_task(player.tool("wait", {"gate": "g"}))
-    await until(lambda: world.RUNS["begin g"] == 1)
+    await wait_until(lambda: world.RUNS["begin g"] == 1)
     await other.notify("notifications/cancelled", requestId=1)
     world.GATES["g"].set()
     assert (await running)["content"][0]["text"] == "g"

@@ -7,7 +7,8 @@ from typing import Any
 
 import conformance_world as world
 import pytest
-from conformance_peer import Peer, RpcError, until
+from conformance_peer import Peer, RpcError
+from waiting import wait_until
 
 from ludus.server.runtime.journal import Asked, MemoryJournal
 from ludus.server.web.serve import LudusServer
@@ -92,13 +93,13 @@ async def test_a_grade_waits_for_earlier_steps_and_ends_later_ones(peer: Peer, s
     episode = (await peer.start(index=0))["episode"]
     gate = world.GATES["g"] = asyncio.Event()
     waiting = asyncio.create_task(peer.step(episode, 1, "wait", arguments={"gate": "g"}))
-    await until(lambda: world.RUNS["begin g"] == 1)
+    await wait_until(lambda: world.RUNS["begin g"] == 1)
     grading = asyncio.create_task(peer.grade(episode, f"{world.SECRET}-0"))
-    await until(lambda: any(isinstance(entry, Asked) and entry.tool is None for entry in asked(episode)))
+    await wait_until(lambda: any(isinstance(entry, Asked) and entry.tool is None for entry in asked(episode)))
     assert not grading.done()
     assert world.RUNS["grade"] == 0
     late = asyncio.create_task(peer.step(episode, 2, "earn"))
-    await until(lambda: any(isinstance(entry, Asked) and entry.tool == "earn" for entry in asked(episode)))
+    await wait_until(lambda: any(isinstance(entry, Asked) and entry.tool == "earn" for entry in asked(episode)))
     gate.set()
     assert (await waiting)["reward"]["value"] == 1.0
     assert (await grading)["info"]["reward"]["value"] == 2.0
@@ -132,7 +133,7 @@ async def test_a_fork_after_a_step_that_is_not_finished_is_refused(peer: Peer) -
         assert caught.value.code == -32602
     gate = world.GATES["g"] = asyncio.Event()
     waiting = asyncio.create_task(peer.step(episode, 2, "wait", arguments={"gate": "g"}))
-    await until(lambda: world.RUNS["begin g"] == 1)
+    await wait_until(lambda: world.RUNS["begin g"] == 1)
     with pytest.raises(RpcError) as caught:
         await peer.call("episodes/fork", episode=episode, step=2, key="during")
     assert caught.value.code == -32602
@@ -147,7 +148,7 @@ async def test_a_fork_after_a_step_that_is_not_finished_is_refused(peer: Peer) -
 async def test_closing_ends_a_running_step_and_tears_down_once(peer: Peer) -> None:
     episode = (await peer.start())["episode"]
     waiting = asyncio.create_task(peer.step(episode, 1, "wait", arguments={"gate": "never"}))
-    await until(lambda: world.RUNS["begin never"] == 1)
+    await wait_until(lambda: world.RUNS["begin never"] == 1)
     info = (await peer.call("episodes/close", episode=episode))["info"]
     assert (info["status"], info["endReason"]) == ("truncated", "closed")
     assert info["reward"]["value"] == 0.0

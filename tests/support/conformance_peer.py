@@ -8,7 +8,7 @@ import itertools
 import json
 import re
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -349,13 +349,6 @@ class OrsPeer:
         headers = {**self.headers, **({"X-Session-ID": session} if session else {})}
         async with self._session.request(method, self.url + path, json=body, headers=headers) as response:
             yield response
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop run until something is so; what is waited for has no event of its own."""
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.002)
 
 
 def result_of(reply: Mapping[str, Any]) -> dict[str, Any]:

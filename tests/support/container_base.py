@@ -7,13 +7,13 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from engine import IMAGE, engine, libraries_of
+from waiting import block_until
 
 BASE = "ludus-test:pip"
 """What `python:3.12-slim` is to a Dockerfile: a Python with pip."""
@@ -61,14 +61,16 @@ def build_base(docker: Docker, folder: Path) -> None:
 
 
 def wait_until_it_listens(docker: Docker, container: str) -> None:
-    deadline = time.monotonic() + 60
-    while True:
-        logs = subprocess.run([*docker, "logs", container], capture_output=True, text=True, timeout=120)
-        said = logs.stdout + logs.stderr
-        if "http://" in said:
-            return
+    def logs() -> str:
+        done = subprocess.run([*docker, "logs", container], capture_output=True, text=True, timeout=120)
+        return done.stdout + done.stderr
+
+    def listens() -> bool:
+        if "http://" in logs():
+            return True
         state = [*docker, "inspect", "--format", "{{.State.Running}}", container]
         running = subprocess.run(state, capture_output=True, text=True, timeout=120).stdout.strip()
-        assert running == "true", said
-        assert time.monotonic() < deadline, said
-        time.sleep(0.2)  # between two looks: the engine has no event for what a program says
+        assert running == "true", logs()
+        return False
+
+    block_until(listens, message=logs)

@@ -31,7 +31,7 @@ class CuttingProxy:
         self.cuts = 0
         self.connections = 0
         self.connected = asyncio.Event()
-        """Set when a connection is made; a test clears it to wait for the next one."""
+        """Set when a connection is made and can be cut; a test clears it to wait for the next one."""
         self.refusing = False
         """Whether new connections are reset at once."""
         self._expected: dict[bytes, asyncio.Event] = {}
@@ -63,17 +63,19 @@ class CuttingProxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        self.connected.set()
         if self.refusing:
+            self.connected.set()
             writer.transport.abort()
             return
         try:
             back_reader, back_writer = await asyncio.open_connection(self._host, self._port)
         except OSError:  # the server is away
+            self.connected.set()
             writer.transport.abort()
             return
         pair = {writer, back_writer}
         self._open |= pair
+        self.connected.set()
         share = [int(self._random.expovariate(1 / self._mean)) if self._mean else _ENDLESS]
         for source, sink in ((reader, back_writer), (back_reader, writer)):
             pump = asyncio.get_running_loop().create_task(self._pump(source, sink, share, pair))

@@ -16,7 +16,6 @@ import sys
 import sysconfig
 import tarfile
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any
 
 import pytest
 import requests
+from waiting import block_until_up
 
 IMAGE = "ludus-test:latest"
 BARE = "ludus-test:bare"
@@ -145,17 +145,23 @@ def _described(program: str) -> bytes:
 
 
 def _answering(docker: Any, address: str, process: subprocess.Popen[bytes], log: Path) -> Any:
-    deadline = time.monotonic() + _START_SECONDS
-    while True:
+    clients: list[Any] = []
+
+    def answers() -> bool:
         if Path(address.removeprefix("unix://")).exists():
             client = docker.DockerClient(base_url=address, timeout=60)
             with suppress(docker.errors.DockerException, requests.exceptions.RequestException):
                 client.ping()
-                return client
+                clients.append(client)
+                return True
             client.close()
-        if process.poll() is not None or time.monotonic() > deadline:
-            pytest.skip(f"dockerd does not start here: {log.read_text(errors='replace')[-300:]}")
-        time.sleep(0.1)  # between two tries to connect: an engine says nothing when it is ready
+        return False
+
+    try:
+        block_until_up(process, answers, log, _START_SECONDS)
+    except AssertionError as error:
+        pytest.skip(f"dockerd does not start here: {error}")
+    return clients[0]
 
 
 def _unmount_below(folder: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import BodyPartReader, web
 from fake_machines import FakeMachine, FakeService
 from kubernetes_asyncio.config import kube_config  # pyright: ignore[reportMissingImports]
+from waiting import wait_until
 
 _CLAIMS = "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/games/sandboxclaims"
 _SANDBOXES = "/apis/agents.x-k8s.io/v1beta1/namespaces/games/sandboxes"
@@ -122,7 +123,7 @@ class FakeAgentSandbox(FakeService):
         if self.faults.get("execute") == "twice":
             await machine.run(words)
         elif self.faults.get("execute"):
-            await asyncio.sleep(0.5)  # a process that is just starting cannot be ended cleanly
+            await wait_until(lambda: machine.running)  # a process that is just starting cannot be ended cleanly
             failed = await self.fault(request, "execute", request.headers["X-Sandbox-ID"])
             running.cancel()
             await asyncio.wait([running])

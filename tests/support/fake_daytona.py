@@ -9,6 +9,7 @@ from typing import Any
 
 from aiohttp import BodyPartReader, MultipartWriter, web
 from fake_machines import FakeMachine, FakeService
+from waiting import wait_until
 
 
 class FakeDaytona(FakeService):
@@ -87,7 +88,7 @@ class FakeDaytona(FakeService):
         if self.faults.get("execute") == "twice":
             await machine.run(["/bin/sh", "-c", asked["command"]])
         elif self.faults.get("execute"):
-            await asyncio.sleep(0.5 if self.faults["execute"] == "kill" else 0)
+            await wait_until(lambda: self.faults["execute"] != "kill" or machine.running)
             failed = await self.fault(request, "execute", request.match_info["id"])
             running.cancel()
             assert failed is not None

@@ -11,6 +11,7 @@ from aiohttp import web
 from e2b.envd.process import process_pb as pb  # pyright: ignore[reportMissingImports]
 from fake_machines import FakeMachine, FakeService
 from protobuf import Oneof  # pyright: ignore[reportMissingImports]
+from waiting import wait_until
 
 _VERSION = "0.6.2"
 
@@ -98,7 +99,7 @@ class FakeE2B(FakeService):
         if self.faults.get("execute") == "twice":
             await machine.run([config.cmd, *config.args])
         if (wrong := self.faults.get("execute")) and wrong != "twice":
-            await asyncio.sleep(0.5 if wrong == "kill" else 0)
+            await wait_until(lambda: wrong != "kill" or machine.running)
             await self.fault(request, "execute", request.headers["E2b-Sandbox-Id"])
             return response
         try:

@@ -13,12 +13,14 @@ import shutil
 import signal
 import tempfile
 import threading
+import weakref
 from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from aiohttp import web
+from waiting import wait_until
 
 _SHARED = [word for name in ("usr", "etc", "bin", "lib", "lib64", "sbin") if Path(f"/{name}").exists()
            for word in ("--ro-bind", f"/{name}", f"/{name}")]  # fmt: skip
@@ -26,6 +28,9 @@ _SHARED = [word for name in ("usr", "etc", "bin", "lib", "lib64", "sbin") if Pat
 
 class FakeMachine:
     """A machine of a service."""
+
+    pipes: ClassVar[weakref.WeakSet[asyncio.StreamReader]] = weakref.WeakSet()
+    """What the commands of all machines write to."""
 
     def __init__(self, about: dict[str, Any]) -> None:
         self.about = about
@@ -48,6 +53,9 @@ class FakeMachine:
             *argv, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self.pipes.update((process.stdout, process.stderr))
         self.running.add(process)
         try:
             async with asyncio.timeout(seconds):
@@ -100,7 +108,7 @@ async def _cancel_others() -> None:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        await asyncio.sleep(0.1)  # until the pipes of the commands are closed
+        await wait_until(lambda: all(pipe.at_eof() for pipe in tuple(FakeMachine.pipes)))
 
 
 class FakeService:
@@ -164,7 +172,7 @@ class FakeService:
         if wrong == "kill":
             self.remove(name)
         if wrong == "slow":
-            await asyncio.sleep(30)
+            await asyncio.Event().wait()  # until the service ends
         assert request.transport is not None
         request.transport.abort()
         return web.Response()

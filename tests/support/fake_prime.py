@@ -9,6 +9,7 @@ from typing import Any
 from aiohttp import web
 from fake_machines import FakeMachine, FakeService
 from prime_sandboxes._proto.command_session import command_session_pb2  # pyright: ignore[reportMissingImports]
+from waiting import wait_until
 
 pb: Any = command_session_pb2
 
@@ -109,7 +110,7 @@ class FakePrime(FakeService):
         if wrong == "twice":
             await machine.run(words)
         elif wrong:
-            await asyncio.sleep(0.5 if wrong == "kill" else 0)
+            await wait_until(lambda: wrong != "kill" or machine.running)
             await self.fault(request, "execute", request.match_info["id"])
             running.cancel()
             return response

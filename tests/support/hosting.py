@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import select
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,15 +18,6 @@ from ludus.sandbox.cgroups import Groups
 from ludus.sandbox.stale import owner_of
 
 TOKEN = "the-token-of-these-tests"
-
-
-async def until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Wait until something holds."""
-    async with asyncio.timeout(seconds):
-        while True:
-            if holds():
-                return
-            await asyncio.sleep(0.02)
 
 
 class SandboxHost:

@@ -12,7 +12,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -283,14 +282,6 @@ def twine_form(one: Release, **changes: str | None) -> dict[str, str]:
 def upload(client: httpx.Client, one: Release, **changes: str | None) -> httpx.Response:
     files = {"content": (one.filename, one.wheel, "application/octet-stream")}
     return client.post("/index/upload/", data=twine_form(one, **changes), files=files)
-
-
-def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Wait for a condition of another process."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def as_json(text: str) -> Any:

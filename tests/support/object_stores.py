@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import subprocess
-import time
 from pathlib import Path
 
 import httpx
@@ -13,6 +11,7 @@ import obstore
 from free_ports import free_port
 from obstore.store import S3Store
 from peer_clients import peer_variables, python_of
+from waiting import answers, block_until_up
 
 PATIENCE = 60.0
 SECRETS = {"AWS_ACCESS_KEY_ID": "hub", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
@@ -41,14 +40,7 @@ class ObjectStore:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=peer_variables()
             )
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            with contextlib.suppress(httpx.TransportError):
-                httpx.get(self.url, timeout=PATIENCE)
-                return
-            assert self._process.poll() is None, self._log.read_text()
-            assert time.monotonic() < deadline, self._log.read_text()
-            time.sleep(0.05)
+        block_until_up(self._process, lambda: answers(self.url), self._log)
 
     def stop(self) -> None:
         """Stop it."""

@@ -27,6 +27,7 @@ from free_ports import free_port
 from hub_sites import as_page
 from jwt.algorithms import RSAAlgorithm
 from peer_clients import peer_variables, python_of
+from waiting import answers, block_until_up
 
 CLIENT, SECRET = "the-hub", "a secret: with/odd+characters%"
 PATIENCE = 60.0
@@ -193,15 +194,8 @@ def real_provider(folder: Path) -> Iterator[str]:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, env=peer_variables()
         )  # fmt: skip
-    deadline = time.monotonic() + PATIENCE
     try:
-        while True:
-            with contextlib.suppress(httpx.TransportError):
-                httpx.get(url, timeout=PATIENCE)
-                break
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
+        block_until_up(process, lambda: answers(url), log)
         yield url
     finally:
         process.terminate()

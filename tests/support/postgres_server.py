@@ -9,11 +9,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from waiting import block_until
 
 USER = "postgres"
 PATIENCE = 60.0
@@ -62,16 +62,19 @@ class PostgresServer:
             "max_connections": "60", "shared_buffers": "16MB",
         }  # fmt: skip
         given = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
-        until = time.monotonic() + PATIENCE
-        while not self._answers():
-            assert time.monotonic() < until, (self.folder / "log").read_text()
+
+        def answers() -> bool:
+            if self._answers():
+                return True
             if self._process is None or self._process.poll() is not None:  # also while killed processes still end
                 with (self.folder / "log").open("ab") as log:
                     self._process = subprocess.Popen(
                         [*self._drop, str(self._programs / "postgres"), "-D", str(self.data), *given],
                         stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder,
                     )  # fmt: skip
-            time.sleep(0.02)
+            return False
+
+        block_until(answers, PATIENCE, (self.folder / "log").read_text)
 
     def _answers(self) -> bool:
         ask = [*self._drop, str(self._programs / "pg_isready"), "-q", "-h", str(self.folder)]
@@ -116,10 +119,7 @@ class PostgresServer:
         """Let the server flush its commits to the disk, or not, which is the default here."""
         self.sql(f"ALTER SYSTEM SET fsync = {'on' if on else 'off'}")
         self.sql("SELECT pg_reload_conf()")
-        until = time.monotonic() + PATIENCE
-        while self.sql("SHOW fsync") != ("on" if on else "off"):
-            assert time.monotonic() < until
-            time.sleep(0.02)
+        block_until(lambda: self.sql("SHOW fsync") == ("on" if on else "off"), PATIENCE)
 
     def url(self, database: str, user: str = USER) -> str:
         """The URL of a database."""

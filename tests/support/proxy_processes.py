@@ -6,10 +6,11 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from waiting import accepts, wait_until
 
 PATIENCE = 60.0
 
@@ -43,13 +44,7 @@ async def running_proxy(name: str, text: str, port: int, folder: Path) -> AsyncI
     with (folder / "log").open("w") as log:
         process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log, env={**os.environ, **home})
         try:
-            async with asyncio.timeout(PATIENCE):
-                while process.returncode is None:
-                    with suppress(OSError):
-                        _, writer = await asyncio.open_connection("127.0.0.1", port)
-                        writer.close()
-                        break
-                    await asyncio.sleep(0.02)
+            await wait_until(lambda: accepts(port) or process.returncode is not None, PATIENCE)
             assert process.returncode is None, (folder / "log").read_text()
             yield
         finally:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from worker_servers import runs
+from waiting import is_running
 
 PROGRAM = """
 import json, sys
@@ -136,4 +136,4 @@ def descendants(pid: int) -> list[int]:
                     yield child
                     yield from below(child)
 
-    return [one for one in below(pid) if runs(one)]
+    return [one for one in below(pid) if is_running(one)]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from waiting import accepts, block_until_up
 
 _START_SECONDS = 20.0
 _CONFIG = """
@@ -49,13 +49,7 @@ def registry(folder: Path) -> Iterator[Registry]:
     with log.open("wb") as output:
         process = subprocess.Popen([program, "serve", str(folder / "config.yml")], stdout=output, stderr=output)
     try:
-        deadline = time.monotonic() + _START_SECONDS
-        while True:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-                break
-            if process.poll() is not None or time.monotonic() > deadline:
-                pytest.fail(f"the registry does not start: {log.read_text('utf-8', 'replace')[-300:]}")
-            time.sleep(0.05)  # between two tries to connect
+        block_until_up(process, lambda: accepts(port), log)
         yield Registry(f"127.0.0.1:{port}", log)
     finally:
         process.kill()

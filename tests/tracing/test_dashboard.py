@@ -11,7 +11,8 @@ import aiohttp
 import pytest
 from dashboards import FOLDER, check_asked, check_complete, exposed_by, selectors
 from prometheus_client.parser import text_string_to_metric_families
-from worker_servers import WorkersServer, until
+from waiting import wait_until
+from worker_servers import PATIENCE, WorkersServer
 
 from ludus.client import connect
 
@@ -101,7 +102,7 @@ async def test_a_rolling_restart_is_counted_as_one_restart_of_each_worker(server
     os.kill(server.pid, signal.SIGHUP)
     for name, pid in pids.items():
         await server.replaced(name, pid)
-    await until(lambda: "all workers were restarted" in server.said)
+    await wait_until(lambda: "all workers were restarted" in server.said, PATIENCE)
     text = await text_of_metrics(server)
     for name in pids:
         assert value(text, "ludus_worker_restarts_total", worker=name, reason="restart") == 1

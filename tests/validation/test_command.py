@@ -8,12 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from faults_of import FAULTS
+from waiting import block_until, is_running
 
 from ludus.validation import CHECKS
 from ludus.validation.server_process import serving
@@ -161,19 +161,9 @@ def test_no_server_is_left_however_the_command_ends(tmp_path: Path, number: sign
     assert "Traceback" not in errors
     if number is signal.SIGINT:
         assert (process.returncode, "ludus: interrupted" in errors) == (130, True), errors
-    deadline = time.monotonic() + 300
-    while alive := [child for child in children if _lives(child)]:
-        assert time.monotonic() < deadline, alive
-        os.sched_yield()
+    block_until(lambda: not any(map(is_running, children)), 300)
     if number is not signal.SIGKILL:
         assert list(tmp_path.iterdir()) == []
-
-
-def _lives(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def _children(parent: int) -> list[int]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from waiting import wait_until
 from worker_servers import PATIENCE, WorkersServer
 
 from ludus.client import connect
@@ -262,9 +263,7 @@ async def test_many_connections_that_come_and_go_leave_nothing(server: WorkersSe
         async with asyncio.TaskGroup() as group:
             for number in range(50):
                 group.create_task(_rude(server, number))
-    async with asyncio.timeout(PATIENCE):
-        while descriptors() > before + 2:  # noqa: ASYNC110 - it happens in another process
-            await asyncio.sleep(0.05)
+    await wait_until(lambda: descriptors() <= before + 2, PATIENCE)
     assert "Traceback" not in server.said
 
 

@@ -15,7 +15,8 @@ import aiohttp
 import pytest
 from mcp import Client as McpClient
 from mcp import MCPError
-from worker_servers import WORLD, WorkersServer, runs, until
+from waiting import is_running, wait_until
+from worker_servers import PATIENCE, WORLD, WorkersServer
 
 from ludus.client import Episode, GroupMember, RandomPolicy, connect, rollout, text_of
 from ludus.protocol.errors import EpisodeEnded, EpisodeNotFound, InfrastructureFailed
@@ -140,7 +141,7 @@ async def test_a_worker_that_cannot_come_back_leaves_its_requests_answered(launc
         assert await total(again[0], 5) == 5
         assert (await (await session.get("/ready")).json())["running"] == 4
         await asyncio.gather(*(one.close() for one in (*episodes, *again)), return_exceptions=True)
-    await until(lambda: "worker w0 cannot start" in server.said)
+    await wait_until(lambda: "worker w0 cannot start" in server.said, PATIENCE)
     assert await server.end(signal.SIGTERM) == 0
 
 
@@ -190,7 +191,7 @@ async def test_a_paused_worker_is_killed_and_replaced_and_never_writes_again(lau
         await server.replaced("w0", pid)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
-        assert not runs(pid)
+        assert not is_running(pid)
         for one, result in zip(episodes, results, strict=True):
             if journal or worker(one) == "w1":
                 assert result == 3
@@ -203,14 +204,14 @@ async def test_a_paused_worker_is_killed_and_replaced_and_never_writes_again(lau
 async def test_no_worker_outlives_a_supervisor_that_is_killed(server: WorkersServer) -> None:
     workers = [server.pid_of(name) for name in ("w0", "w1")]
     await server.end(signal.SIGKILL)
-    await until(lambda: not any(map(runs, workers)))
+    await wait_until(lambda: not any(map(is_running, workers)), PATIENCE)
 
 
 @pytest.mark.suite("workers")
 async def test_not_even_a_paused_worker_outlives_a_supervisor_that_is_killed(server: WorkersServer) -> None:
     paused = await server.kill("w0", signal.SIGSTOP)
     await server.end(signal.SIGKILL)
-    await until(lambda: not runs(paused))
+    await wait_until(lambda: not is_running(paused), PATIENCE)
 
 
 @pytest.mark.suite("workers")

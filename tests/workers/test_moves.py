@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from stores import PostgresStore
-from worker_servers import WorkersServer, runs, until
+from waiting import is_running, wait_until
+from worker_servers import PATIENCE, WorkersServer
 
 from ludus.client import Episode, connect, text_of
 from ludus.protocol.workers import worker_of
@@ -52,7 +53,7 @@ def move(server: WorkersServer) -> None:
 
 async def moved(server: WorkersServer, times: int = 1) -> None:
     """Wait until all episodes have moved."""
-    await until(lambda: server.said.count("all workers were restarted") >= times)
+    await wait_until(lambda: server.said.count("all workers were restarted") >= times, PATIENCE)
 
 
 async def test_a_call_under_way_during_a_move_is_repeated_by_the_next_process_and_answered_once(launch: Any) -> None:
@@ -61,15 +62,15 @@ async def test_a_call_under_way_during_a_move_is_repeated_by_the_next_process_an
         episode = await client.environment("waiting").start()
         assert await total(episode, 1) == 1
         call = asyncio.ensure_future(total(episode, 2, wait=True))
-        await until(lambda: notes(server)["run 2"] == 1)
+        await wait_until(lambda: notes(server)["run 2"] == 1, PATIENCE)
         move(server)
         await moved(server)
-        await until(lambda: notes(server)["run 2"] == 2)
+        await wait_until(lambda: notes(server)["run 2"] == 2, PATIENCE)
         (server.folder / "go").touch()
         assert await call == 3
         assert [entry.reward.value for entry in (await episode.rewards()).entries] == [1.0, 2.0]
         old = server.pids("w0")[0]
-        await until(lambda: not runs(old))
+        await wait_until(lambda: not is_running(old), PATIENCE)
         assert notes(server)["teardown"] == 1, "the old process has torn its part of the episode down"
     assert "killed" not in server.said
 
@@ -80,7 +81,7 @@ async def test_a_call_that_acts_on_the_outside_is_waited_for_and_runs_once(launc
     async with connect(server.url) as client:
         episode = await client.environment("acting").start()
         call = asyncio.ensure_future(total(episode, 2, wait=True))
-        await until(lambda: notes(server)["run 2"] == 1)
+        await wait_until(lambda: notes(server)["run 2"] == 1, PATIENCE)
         move(server)
         await asyncio.wait([call], timeout=1.0)
         assert not call.done()
@@ -133,8 +134,8 @@ async def test_with_fewer_workers_the_others_finish_their_episodes_and_end_with_
         left = (server.folder / "journal.db.w1").exists if database is None else lambda: "w1" in workers_of(database)
         assert left()
         await asyncio.gather(*(one.close() for one in episodes if worker_of(one.id) == "w1"))
-        await until(lambda: "worker w1 has no episode left" in server.said)
-        await until(lambda: not left())
+        await wait_until(lambda: "worker w1 has no episode left" in server.said, PATIENCE)
+        await wait_until(lambda: not left(), PATIENCE)
         assert await total(next(one for one in episodes if worker_of(one.id) == "w0"), 1) == 3
         assert await total(await waiting.start(), 1) == 1
 

@@ -7,11 +7,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import aiohttp
 import pytest
 from mcp import Client as McpClient
+from waiting import wait_until
 from worker_servers import WorkersServer
 
 from ludus.client import Episode, GroupMember, connect, text_of
@@ -272,10 +274,10 @@ async def test_play_addresses_of_another_worker_or_spelling_are_refused(server: 
                 assert response.status == 404
 
 
-async def requests_over_mcp(session: aiohttp.ClientSession) -> float:
-    """How many requests came to the workers over MCP."""
+async def has_requests(session: aiohttp.ClientSession, count: int) -> bool:
+    """Return whether so many requests came to the workers over MCP."""
     metrics = await (await session.get("/metrics")).text()
-    return sum(map(float, re.findall(r'wire="mcp"} (.+)', metrics)))
+    return sum(map(float, re.findall(r'wire="mcp"} (.+)', metrics))) >= count
 
 
 @pytest.mark.suite("workers")
@@ -292,9 +294,8 @@ async def test_a_report_of_outcomes_reaches_every_worker(idle_server: WorkersSer
             )
             counts.append((await client._session.wire.request(REPORT_OUTCOMES, params)).recorded)
         if wire == "channel":  # the others get it while the answer is on its way
-            async with asyncio.timeout(60), aiohttp.ClientSession(idle_server.url) as session:
-                while await requests_over_mcp(session) < number:  # noqa: ASYNC110 - in another process
-                    await asyncio.sleep(0.02)
+            async with aiohttp.ClientSession(idle_server.url) as session:
+                await wait_until(partial(has_requests, session, number))
     assert counts == [1, 2, 3, 4, 5, 6]
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import aiohttp
 import pytest
-from worker_servers import PATIENCE, WORLD, WorkersServer, runs, until
+from waiting import is_running, wait_until
+from worker_servers import PATIENCE, WORLD, WorkersServer
 
 from ludus.client import Episode, connect, text_of
 from ludus.protocol.errors import EpisodeNotFound, InfrastructureFailed
@@ -50,7 +51,7 @@ async def test_with_journals_clients_notice_nothing_of_a_rolling_restart_but_tim
         starting = asyncio.ensure_future(start())
         assert server.process is not None
         server.process.send_signal(signal.SIGHUP)
-        await until(lambda: "all workers were restarted" in server.said)
+        await wait_until(lambda: "all workers were restarted" in server.said, PATIENCE)
         rolled = True
         counts = await asyncio.gather(*playing)
         await starting
@@ -69,7 +70,7 @@ async def test_without_a_journal_a_worker_finishes_its_episodes_and_gets_no_new_
         episodes = [await ledger.start(index=0) for _ in range(4)]
         assert server.process is not None
         server.process.send_signal(signal.SIGHUP)
-        await until(lambda: "restarting the workers one by one" in server.said)
+        await wait_until(lambda: "restarting the workers one by one" in server.said, PATIENCE)
         first = [await ledger.start(index=0) for _ in range(6)]
         assert {worker_of(one.id) for one in first} == {"w1"}, "w0 is the first to be restarted"
         assert await asyncio.gather(*(total(one, 1) for one in episodes)) == [1] * 4
@@ -80,8 +81,8 @@ async def test_without_a_journal_a_worker_finishes_its_episodes_and_gets_no_new_
             assert len(server.pids(other)) == (1 if name == "w0" else 2)
             await asyncio.gather(*(one.close() for one in mine))
             await server.replaced(name, pid)
-            assert not runs(pid)
-        await until(lambda: "all workers were restarted" in server.said)
+            assert not is_running(pid)
+        await wait_until(lambda: "all workers were restarted" in server.said, PATIENCE)
 
 
 async def test_a_worker_without_a_journal_is_restarted_when_its_time_is_up(launch: Any) -> None:
@@ -90,7 +91,7 @@ async def test_a_worker_without_a_journal_is_restarted_when_its_time_is_up(launc
         episodes = [await client.environment("ledger").start(index=0) for _ in range(2)]
         assert server.process is not None
         server.process.send_signal(signal.SIGHUP)
-        await until(lambda: "all workers were restarted" in server.said)
+        await wait_until(lambda: "all workers were restarted" in server.said, PATIENCE)
         for one in episodes:
             with pytest.raises((EpisodeNotFound, InfrastructureFailed)):
                 await one.call("add", number=1)
@@ -104,7 +105,7 @@ async def test_one_worker_alone_can_be_restarted_while_clients_play(launch: Any)
         assert await total(episode, 1) == 1
         assert server.process is not None
         server.process.send_signal(signal.SIGHUP)
-        await until(lambda: len(server.pids("w0")) == 2 or "restarting" in server.said)
+        await wait_until(lambda: len(server.pids("w0")) == 2 or "restarting" in server.said, PATIENCE)
         assert await total(episode, 1) == 2
         assert await total(await ledger.start(index=0), 5) == 5
 
@@ -116,10 +117,10 @@ async def test_a_second_request_for_a_restart_during_one_is_refused_with_a_line(
         assert server.process is not None
         for _ in range(2):
             server.process.send_signal(signal.SIGHUP)
-            await until(lambda: "one by one" in server.said)
-        await until(lambda: "being restarted already" in server.said)
+            await wait_until(lambda: "one by one" in server.said, PATIENCE)
+        await wait_until(lambda: "being restarted already" in server.said, PATIENCE)
         await asyncio.gather(*(one.close() for one in episodes))
-        await until(lambda: "all workers were restarted" in server.said)
+        await wait_until(lambda: "all workers were restarted" in server.said, PATIENCE)
 
 
 async def test_a_stop_lets_running_calls_end_and_leaves_no_process(server: WorkersServer) -> None:
@@ -130,7 +131,7 @@ async def test_a_stop_lets_running_calls_end_and_leaves_no_process(server: Worke
         async with aiohttp.ClientSession() as session:
             async with session.ws_connect(f"{server.url}/channel", protocols=(CHANNEL_SUBPROTOCOL,)):
                 assert await server.end(signal.SIGTERM) == 0
-        assert not any(map(runs, workers))
+        assert not any(map(is_running, workers))
         with pytest.raises(Exception, match="cannot reach"):
             await client.environments()
         client._session.open_episodes.clear()

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from terminal import run_ludus
-from worker_servers import WorkersServer, until
+from waiting import wait_until
+from worker_servers import PATIENCE, WorkersServer
 
 from ludus.client import Episode, connect, text_of
 from ludus.protocol.errors import EpisodeNotFound, ShuttingDown
@@ -140,23 +141,23 @@ async def test_workers_come_and_go_with_the_episodes_and_lose_none(launch: Any, 
         ledger = client.environment("ledger")
         first = [await ledger.start(index=0) for _ in range(6)]
         assert {worker_of(one.id) for one in first} == {"w0"}
-        await until(lambda: len(server.pids("w1")) == 1)
+        await wait_until(lambda: len(server.pids("w1")) == 1, PATIENCE)
         second = [await ledger.start(index=0) for _ in range(4)]
         assert {worker_of(one.id) for one in second} == {"w1"}
         assert await asyncio.gather(*(total(one, 1) for one in (*first, *second))) == [1] * 10
         await asyncio.gather(*(one.close() for one in (*first[1:], *second[1:])))
-        await until(lambda: "ends when it has no episodes left" in server.said)
+        await wait_until(lambda: "ends when it has no episodes left" in server.said, PATIENCE)
         assert "worker w1 ends" in server.said
         third = await ledger.start(index=0)
         assert worker_of(third.id) == "w0"
         assert await asyncio.gather(*(total(one, 1) for one in (first[0], second[0]))) == [2, 2]
         await second[0].close()
-        await until(lambda: "worker w1 has no episode left" in server.said)
+        await wait_until(lambda: "worker w1 has no episode left" in server.said, PATIENCE)
         assert await asyncio.gather(*(total(one, 1) for one in (first[0], third))) == [3, 1]
         with pytest.raises(EpisodeNotFound):
             await second[1].info()
         more = [await ledger.start(index=0) for _ in range(6)]
-        await until(lambda: len(server.pids("w1")) == 2)
+        await wait_until(lambda: len(server.pids("w1")) == 2, PATIENCE)
         assert await asyncio.gather(*(total(one, 1) for one in more)) == [1] * 6
         if journal:
             assert (server.folder / "journal.db.w1").exists()

@@ -28,11 +28,22 @@ def load(path):
     return module
 
 
+class Server(uvicorn.Server):
+    """A server that says when it listens."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets=None):
+        await super().startup(sockets)
+        self.up.set()
+
+
 async def serve(app):
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    server = Server(uvicorn.Config(app, port=0, log_level="error"))
     task = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.02)
+    await server.up.wait()
     return f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}", server, task
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from waiting import block_until_up, is_running
 
 from ludus.trainer.doctor import guard
 
@@ -33,33 +34,24 @@ def start(seconds: float, *program: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def until_written(path: Path, process: subprocess.Popen[bytes]) -> int:
-    """The id of the process that the command started in a session of its own."""
-    while not path.exists():
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(0.05)
+    """Return the id of the process that the command started in a session of its own."""
+    block_until_up(process, path.exists)
     return int(path.read_text())
-
-
-def running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_a_command_that_ends_leaves_no_process_and_its_status_is_returned(tmp_path: Path) -> None:
     with start(50, SPAWN, str(tmp_path / "pid"), "end") as process:
         assert process.wait(50) == 3
-    assert not running(int((tmp_path / "pid").read_text()))
+    assert not is_running(int((tmp_path / "pid").read_text()))
 
 
 @pytest.mark.suite("doctor")
 def test_a_command_that_hangs_is_killed_at_its_limit_with_all_that_it_started(tmp_path: Path) -> None:
     with start(3, SPAWN, str(tmp_path / "pid"), "wait") as process:
         pid = until_written(tmp_path / "pid", process)
-        assert running(pid)
+        assert is_running(pid)
         assert process.wait(50) == guard.TIMED_OUT
-    assert not running(pid)
+    assert not is_running(pid)
 
 
 def test_a_command_ends_when_its_starter_has_ended(tmp_path: Path) -> None:
@@ -68,7 +60,7 @@ def test_a_command_ends_when_its_starter_has_ended(tmp_path: Path) -> None:
         assert process.stdin is not None
         process.stdin.close()
         assert process.wait(50) == guard.ORPHANED
-    assert not running(pid)
+    assert not is_running(pid)
 
 
 def test_the_signal_that_ended_a_command_is_in_its_status(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from hub_doors import Door
-from hubs import until
+from waiting import block_until
 
 from ludus.trainer import hub_report, logs
 from ludus.trainer.config import TrainConfig
@@ -36,7 +36,7 @@ def test_no_step_waits_for_a_hub_that_never_answers(make_config: MakeConfig) -> 
     door = Door()
     config = make_config(f"--logging.hub.url={door.address}")
     log = RunLog(config)
-    until(lambda: door.requests == 1)
+    block_until(lambda: door.requests == 1)
     for step in range(500):
         log.metrics(step, {"reward/mean": 0.5})
     assert door.requests == 1, "500 steps were logged while the first request had no answer"

@@ -7,6 +7,7 @@ import json
 import random
 from typing import Any
 
+import aiohttp
 import pytest
 from saying import Broken, Saying, Troubled
 from scripted import Playing, ScriptedEngine, call, guess, make_config, playing
@@ -73,6 +74,14 @@ async def test_tasks_seeds_and_samples_depend_on_the_runs_seed_only(serve: Any, 
     assert [entry[1:] for entry in first] != [entry[1:] for entry in other]
 
 
+async def reach(server: Any) -> None:
+    """Return when a server has answered requests that were made after those of all who were ready to make one."""
+    async with aiohttp.ClientSession(server.url) as session:
+        for _ in range(5):
+            async with session.get("/health") as response:
+                assert response.status == 200
+
+
 async def test_synchronous_rollouts_start_after_the_sync_and_fill_exactly_one_batch(
     serve: Any, engine: ScriptedEngine, renderer: Renderer
 ) -> None:
@@ -81,14 +90,14 @@ async def test_synchronous_rollouts_start_after_the_sync_and_fill_exactly_one_ba
     async with playing(config, engine, renderer) as run:
         checked = len(Saying.started)
         for version in range(3):
-            await asyncio.sleep(0.05)
+            await reach(server)
             assert len(Saying.started) == checked + version * 12
             run.sync(version)
             groups, metrics = await run.collector.batch()
             assert len(groups) == 3
             assert [group.version for group in groups] == [version] * 3
             assert metrics["rollout/staleness_max"] == 0
-        await asyncio.sleep(0.05)
+        await reach(server)
         assert len(Saying.started) == checked + 3 * 12
 
 
@@ -547,12 +556,15 @@ async def test_several_environments_share_the_groups_by_weight(
 
 async def test_no_more_episodes_are_open_than_allowed(serve: Any, engine: ScriptedEngine, renderer: Renderer) -> None:
     server = await serve(Saying)
-    most = 0
+    most, full = 0, asyncio.Event()
 
     async def watch(text: str) -> str:
         nonlocal most
+        if server.app.context.host.stats().running >= 3:
+            full.set()
+        await full.wait()
+        await reach(server)
         most = max(most, server.app.context.host.stats().running)
-        await asyncio.sleep(0.005)
         return text
 
     engine.script = lambda prompt, rng: watch(guess(prompt, rng))

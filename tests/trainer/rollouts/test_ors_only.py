@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from free_ports import free_port
 from scripted import ScriptedEngine, call, make_config, playing
+from waiting import answers, block_until_up
 
 from ludus.rendering import Renderer
 from ludus.trainer.errors import ConfigError
@@ -37,15 +36,7 @@ def ors_url() -> Iterator[str]:
     command = [str(PYTHON), str(ROOT / "tests" / "ors" / "peers" / "server.py"), "ors", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=variables) as process:
         try:
-            deadline = time.monotonic() + 50
-            while True:
-                try:
-                    with urllib.request.urlopen(url + "/health", timeout=5):
-                        break
-                except OSError:
-                    assert process.poll() is None, "the server ended"
-                    assert time.monotonic() < deadline, "the server did not start"
-                    time.sleep(0.1)
+            block_until_up(process, lambda: answers(url + "/health"))
             yield url
         finally:
             process.terminate()

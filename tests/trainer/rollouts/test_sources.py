@@ -15,6 +15,7 @@ import pytest
 from cutting import CuttingProxy
 from saying import Broken, Number, Saying
 from scripted import Playing, ScriptedEngine, call, guess, make_config, playing
+from waiting import accepts, wait_until
 from worlds import Playground
 
 from ludus.rendering import Renderer
@@ -254,7 +255,7 @@ async def test_a_server_killed_in_mid_run_and_started_again_is_played_on(
     waiting, killed = asyncio.Event(), asyncio.Event()
     server = serve_in_a_process(unused_tcp_port)
     try:
-        await listening(unused_tcp_port)
+        await wait_until(lambda: accepts(unused_tcp_port))
 
         async def pause(text: str) -> str:
             waiting.set()
@@ -276,19 +277,6 @@ async def test_a_server_killed_in_mid_run_and_started_again_is_played_on(
     finally:
         server.kill()
         server.wait()
-
-
-async def listening(port: int) -> None:
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except OSError:
-                await asyncio.sleep(0.1)
-            else:
-                writer.close()
-                await writer.wait_closed()
-                return
 
 
 async def test_a_full_server_is_waited_for(serve: Any, engine: ScriptedEngine, renderer: Renderer) -> None:

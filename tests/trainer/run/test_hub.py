@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hubs import HubProcess
 from toys import Even, Serve, metrics_of, run, run_config
+from waiting import wait_until
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -52,10 +53,14 @@ async def test_curves_arrive_while_the_run_goes_on(serve: Serve, tiny: Path, tmp
         tmp_path / "run", tiny, server.url, environments=environments, logging=settings, evaluation={"every": 2}
     )
     running = asyncio.create_task(run(config))
-    while not (found := await asyncio.to_thread(named, hub, "my run")) or found[0]["points"] < 2:
+
+    async def has_points() -> bool:
         assert not running.done(), running.result()
-        await asyncio.sleep(0.05)
-    live = found[0]
+        found = await asyncio.to_thread(named, hub, "my run")
+        return bool(found) and found[0]["points"] >= 2
+
+    await wait_until(has_points)
+    (live,) = named(hub, "my run")
     assert (live["state"], live["lastStep"], live["name"], live["steps"]) == ("running", 2, "my run", 4)
     Gated.seen.set()
     await running
