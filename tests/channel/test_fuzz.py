@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from threaded import server_in_thread
+from waiting import block_until
 from websockets.sync.client import ClientConnection
 from websockets.sync.client import connect as open_socket
 from worlds import Playground
@@ -105,8 +105,4 @@ def test_every_frame_is_answered_in_form_and_the_channel_goes_on(socket: ClientC
 
 def test_no_episode_is_left_after_its_idle_time(server: Any) -> None:
     host = server.app.context.host
-    for _ in range(100):
-        if host.stats().running == 0:
-            break
-        threading.Event().wait(0.1)  # idle time passes on the server's clock only
-    assert host.stats().running == 0
+    block_until(lambda: host.stats().running == 0)

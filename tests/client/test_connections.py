@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from cutting import CuttingProxy
+from loop_clock import advance
+from waiting import wait_until
 from worlds import Counting, Playground
 
 from ludus.client import Client, connect
@@ -88,7 +90,7 @@ async def test_a_call_longer_than_the_time_to_reconnect_is_answered_although_its
         call = asyncio.create_task(episode.call("wait"))
         await gate.entered.wait()
         for _ in range(2):
-            await asyncio.sleep(0.6)  # longer than the client tries to reconnect
+            advance(0.6)  # longer than the client tries to reconnect
             proxy.connected.clear()
             proxy.cut()
             await proxy.connected.wait()
@@ -163,7 +165,8 @@ async def test_idle_episodes_live_while_their_user_thinks(serve: Any, wire: Any)
     async with connect(server.url, wire=wire) as client:
         environment = client.environment("playground")
         async with environment.group(3) as group, environment.episode(limits=EpisodeLimits(idle_seconds=0.8)) as short:
-            await asyncio.sleep(2.5)  # thinking, for several times the idle limits
+            episodes = [server.app.context.host.store.find(one.id) for one in (*group, short)]
+            await wait_until(lambda: all(one.used > one.began + 2.5 for one in episodes))  # several idle limits
             results = await asyncio.gather(*(episode.call("add") for episode in (*group, short)))
     assert [result.step for result in results] == [1, 1, 1, 1]
 
@@ -233,14 +236,17 @@ async def test_a_token_revoked_while_the_channel_lives_is_refused(
         other = new_token("other", ["tasks:read"])[1]
         write_token_file(file, TokenFile(tokens=(other,)))
         with pytest.raises(Unauthenticated):
-            await ask_for_seconds(client)
+            await ask_again_and_again(client)
 
 
-async def ask_for_seconds(client: Client) -> None:
-    """Ask again and again: a server looks at its token file once a second."""
-    for _ in range(100):
+async def ask_again_and_again(client: Client) -> None:
+    """Ask until it fails: a server looks at its token file once a second."""
+
+    async def ask() -> bool:
         await client.environments()
-        await asyncio.sleep(0.1)
+        return False
+
+    await wait_until(ask)
 
 
 async def test_two_clients_do_not_share_steps(serve: Any) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from threaded import server_in_thread
+from waiting import block_until
 from worlds import Playground
 
 from ludus.client import Harness, RandomPolicy, ServerAddress, sync
@@ -102,7 +102,8 @@ def test_episodes_live_while_the_caller_blocks() -> None:
         sync.connect(server.url) as client,
         client.environment("playground").episode() as episode,
     ):
-        time.sleep(2.5)  # blocked, for more than twice the idle limit
+        held = server.app.context.host.store.find(episode.id)
+        block_until(lambda: held.used > held.began + 2.5)  # blocked, for more than twice the idle limit
         assert episode.call("add").step == 1
 
 

@@ -18,6 +18,7 @@ from durable_server import SAVED, Process
 from lossy_socket import lossy_socket
 from postgres_server import PostgresServer, name_of
 from stores import PostgresStore
+from waiting import block_until
 from worker_servers import WorkersServer
 
 from ludus.client import Client, GroupMember, connect, text_of
@@ -283,9 +284,9 @@ async def test_the_renewal_finds_a_take_over_by_itself(
 
 def until_url(database: PostgresStore) -> str:
     """Wait until the lease names a URL."""
-    while not (url := database.sql("SELECT url FROM ludus.leases")):
-        threading.Event().wait(0.05)
-    return url
+    query = "SELECT url FROM ludus.leases"
+    block_until(lambda: database.sql(query))
+    return database.sql(query)
 
 
 async def test_an_answer_that_needs_no_writing_checks_a_lease_that_may_have_expired(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
-import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 from free_ports import free_port
 from ors_seats import SitPeer, peer_seats
 from peer_clients import peer_variables, python_of
+from waiting import answers, block_until_up
 
 HERE = Path(__file__).parent / "peers"
 
@@ -28,23 +27,10 @@ def peer_server(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=peer_variables()
     ) as process:
         try:
-            _wait_for(url, process)
+            block_until_up(process, lambda: answers(url + "/health"))
             yield kind, url
         finally:
             process.terminate()
-
-
-def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 50
-    while True:
-        try:
-            with urllib.request.urlopen(url + "/health", timeout=5) as response:
-                assert response.status == 200
-                return
-        except OSError:
-            assert process.poll() is None, "the peer's server ended"
-            assert time.monotonic() < deadline, "the peer's server did not start"
-            time.sleep(0.1)
 
 
 @pytest.fixture

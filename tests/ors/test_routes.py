@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from waiting import wait_until
 from worlds import SECRET_ANSWER, Playground, Troublesome
 
 from ludus.server import Environment, Result, ServerLimits, Split, Task, tool
@@ -468,13 +469,6 @@ async def test_score_group(raw: Raw, sid: str) -> None:
     )
 
 
-async def until(what: Callable[[], bool]) -> None:
-    """Wait until something holds, for five seconds at most."""
-    async with asyncio.timeout(5):
-        while not what():  # noqa: ASYNC110 - the host has nothing to wait on
-            await asyncio.sleep(0.01)
-
-
 async def test_calls_wait_for_setup_and_a_deleted_session_says_so(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -494,7 +488,7 @@ async def test_calls_wait_for_setup_and_a_deleted_session_says_so(
         assert (await waiting[1])[:2] == (410, b'{"detail":"Session deleted"}')
         gate.set()
         assert (await waiting[0])[0] == 200
-        await until(lambda: server.app.context.host.stats().running == 1)
+        await wait_until(lambda: server.app.context.host.stats().running == 1)
 
 
 class Unlucky(Environment[Task]):
@@ -547,6 +541,6 @@ async def test_idle_sessions_expire(serve: Serve) -> None:
         raw = Raw(session)
         await raw("POST", "/create", {"split": "train", "index": 0}, sid="a")
         assert (await raw.call("a", "slow", where="", seconds=0.8))["ok"] is True
-        await until(lambda: server.app.context.host.stats().running == 0)
+        await wait_until(lambda: server.app.context.host.stats().running == 0)
         for method, path in (("POST", "/ping"), ("GET", "/prompt")):
             assert await raw.json(method, path, sid="a") == (404, {"detail": "Active environment not found"})

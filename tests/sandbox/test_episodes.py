@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 from engine import IMAGE
 from sandboxing import TIGHT, leftovers, remains, settings_of
+from waiting import block_until
 
 from ludus.protocol import episodes as e
 from ludus.protocol.errors import EpisodeFailed, InfrastructureFailed
@@ -334,9 +334,8 @@ def test_a_killed_server_leaves_nothing_where_nothing_isolates_it() -> None:
     with subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         owner = server.stdout.readline().strip()
-        deadline = time.monotonic() + 50
-        while len(family := family_of(server.pid)) < 5 + 3 * 3:
-            assert time.monotonic() < deadline, family
+        block_until(lambda: len(family_of(server.pid)) >= 5 + 3 * 3, 50, lambda: str(family_of(server.pid)))
+        family = family_of(server.pid)
         waiting = select.poll()
         pids = {os.pidfd_open(pid): pid for pid in family}
         for descriptor in pids:

@@ -17,6 +17,7 @@ from engine import IMAGE
 from origins import origin, silent
 from sandboxing import opened, remains
 from serving import Served, served
+from waiting import wait_until
 
 from ludus.client import connect
 from ludus.sandbox.stale import is_alive, kill_stale_processes
@@ -101,12 +102,15 @@ async def under_way(*work: Coroutine[Any, Any, object]) -> AsyncIterator[list[as
 
 
 async def until(condition: Callable[[], bool], running: list[asyncio.Task[object]]) -> None:
-    """Wait until something is so, and none of the tasks has failed."""
-    async with asyncio.timeout(40):
-        while not condition():
-            done, _ = await asyncio.wait(running, timeout=0.05)
-            for task in done:
+    """Wait until a condition holds; fail with the error of a task that has failed."""
+
+    def holds() -> bool:
+        for task in running:
+            if task.done():
                 task.result()
+        return condition()
+
+    await wait_until(holds, 40)
 
 
 async def wait_for_the_end(pids: set[int]) -> None:

@@ -10,7 +10,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from sandboxing import MIB, TIGHT, settings_of
+from sandboxing import MIB, TIGHT, command_runs, settings_of
+from waiting import wait_until
 
 from ludus.sandbox import Limits, Sandbox, SandboxFailed, SandboxProvider, SandboxUnsupported
 from ludus.sandbox.stale import owner_of, remove_left_behind
@@ -84,24 +85,12 @@ async def test_a_cancelled_command_ends_and_leaves_the_box_usable(any_backend: B
     box = await box_of(any_backend)
     known = f"{os.getpid()}.25"
     task = asyncio.create_task(box.run(["sh", "-c", f"echo begun > mark; exec sleep {known}"]))
-    while not await asyncio.to_thread(runs, "sleep", known):
-        pass
+    await wait_until(lambda: command_runs("sleep", known))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert (await box.run(["cat", "mark"])).text == "begun\n"
-    assert not runs("sleep", known)
-
-
-def runs(*argv: str) -> bool:
-    """Whether such a command runs in any box of this machine."""
-    for entry in Path("/proc").iterdir():
-        try:
-            if (entry / "cmdline").read_bytes() == b"".join(word.encode() + b"\0" for word in argv):
-                return True
-        except OSError:
-            continue
-    return False
+    assert not command_runs("sleep", known)
 
 
 ASYNCIO = """
@@ -124,12 +113,11 @@ async def test_a_command_ends_with_its_box_and_not_at_its_own_limit(any_backend:
     box = await box_of(any_backend)
     known = f"{os.getpid()}.75"
     running = asyncio.create_task(box.run(["sleep", known]))
-    while not await asyncio.to_thread(runs, "sleep", known):
-        pass
+    await wait_until(lambda: command_runs("sleep", known))
     await box.aclose()
     with pytest.raises(SandboxFailed):
         await asyncio.wait_for(running, TIGHT.seconds / 2)
-    assert not runs("sleep", known)
+    assert not command_runs("sleep", known)
 
 
 async def test_what_a_backend_cannot_do_is_refused(isolating: Backend) -> None:

@@ -10,9 +10,10 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
-from hosting import TOKEN, SandboxHost, network_namespace, sandboxd, until
+from hosting import TOKEN, SandboxHost, network_namespace, sandboxd
 from sandboxing import TIGHT, leftovers, opened, settings_of
 from serving import served
+from waiting import wait_until
 
 from ludus.client import Answer, Call, CallItem, Conversation, connect, rollout_all
 from ludus.sandbox import Sandbox, SandboxFailed, SandboxProvider, SandboxSettings
@@ -55,7 +56,7 @@ def host_of(box: Sandbox) -> str:
 
 async def until_up(provider: Sandboxd, url: str, up: bool = True) -> None:
     host = next(host for host in provider._hosts if host.url == url)
-    await until(lambda: bool(host.usable) is up)
+    await wait_until(lambda: bool(host.usable) is up)
 
 
 async def test_sandboxes_go_to_the_host_with_the_most_room_until_all_are_full(tmp_path: Path) -> None:
@@ -138,7 +139,7 @@ async def test_a_host_that_is_slow_to_start_sandboxes_does_not_slow_the_others()
     slow = Daemon(slowly, token=TOKEN, limits=HostLimits(boxes=40))
     async with serving_sandboxes(quick) as near, serving_sandboxes(slow) as far, pool(near, far) as provider:
         starts = [asyncio.create_task(provider.create(SETTINGS)) for _ in range(24)]
-        await until(lambda: all(one.done() for one in starts[-6::2]))
+        await wait_until(lambda: all(one.done() for one in starts[-6::2]))
         waiting = [one for one in starts if not one.done()]
         assert {host_of(one.result()) for one in starts if one.done()} == {near}
         assert len(waiting) > 8, "more than a server starts at once by itself"
@@ -274,9 +275,9 @@ async def test_nothing_outlives_a_killed_server_on_any_of_its_hosts(tmp_path: Pa
             episodes = [await environment.start() for _ in range(4)]
             command = "(setsid sleep 1000 &) ; sleep 1000"
             running = [asyncio.create_task(episode.call("shell", command=command)) for episode in episodes]
-            await until(lambda: bool(leftovers(first.owner) and leftovers(second.owner)))
+            await wait_until(lambda: bool(leftovers(first.owner) and leftovers(second.owner)))
             server.process.kill()
-            await until(lambda: not (leftovers(first.owner) or leftovers(second.owner)))
+            await wait_until(lambda: not (leftovers(first.owner) or leftovers(second.owner)))
             for one in running:
                 one.cancel()
             await asyncio.gather(*running, return_exceptions=True)

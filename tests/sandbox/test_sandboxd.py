@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 from cutting import CuttingProxy
-from hosting import TOKEN, hosts_in, sandboxd, until
-from sandboxing import MIB, TIGHT, leftovers, opened, remains, settings_of
+from hosting import TOKEN, hosts_in, sandboxd
+from sandboxing import MIB, TIGHT, command_runs, leftovers, opened, remains, settings_of
+from waiting import wait_until
 
 from ludus.sandbox import SandboxFailed, SandboxUnavailable
 from ludus.sandbox.processes import WINDOW
@@ -26,6 +27,8 @@ from ludus.sandbox.remote.host import Timing
 from ludus.sandbox.remote.provider import Sandboxd
 
 SETTINGS = settings_of("sandboxd", TIGHT.but(spawned_seconds=100, spawned_output=64 * MIB))
+UNIQUE = f"20.{os.getpid()}"
+"""How long a command sleeps that a test looks for among the processes of the machine."""
 QUICK = Timing(connect=5.0, silence=3.0, first_pause=0.1, longest_pause=0.2)
 
 
@@ -44,7 +47,7 @@ async def hosting(grace: float = 30.0) -> AsyncIterator[tuple[Daemon, CuttingPro
 
 async def until_empty(daemon: Daemon) -> None:
     """Wait until a host has no sandbox."""
-    await until(lambda: daemon.load().boxes == 0)
+    await wait_until(lambda: daemon.load().boxes == 0)
 
 
 # ── connections that break ─────────────────────────────────────────────────────────────────────────────────────────
@@ -57,7 +60,8 @@ async def test_a_command_is_carried_out_once_however_often_the_connection_is_cut
             program = f"echo {number} >> log; until [ -e go{number} ]; do sleep 0.01; done; wc -l < log"
             running = asyncio.create_task(box.run(["sh", "-c", program]))
             for _ in range(3):
-                await asyncio.sleep(0.02)
+                await proxy.connected.wait()
+                proxy.connected.clear()
                 proxy.cut()
             assert (await (await box.spawn(["touch", f"go{number}"])).wait()).ok
             assert (await running).text == f"{number + 1}\n"
@@ -118,8 +122,8 @@ async def test_a_client_that_stays_away_loses_its_sandboxes_and_can_have_new_one
     async with hosting(grace=0.3) as (daemon, proxy, provider):
         box = await provider.create(SETTINGS)
         process = await box.spawn(["sleep", "50"])
-        running = asyncio.create_task(box.run(["sleep", "20"]))
-        await asyncio.sleep(0.1)
+        running = asyncio.create_task(box.run(["sleep", UNIQUE]))
+        await wait_until(lambda: command_runs("sleep", UNIQUE))
         proxy.refusing = True
         proxy.cut()
         await until_empty(daemon)
@@ -133,7 +137,7 @@ async def test_a_client_that_stays_away_loses_its_sandboxes_and_can_have_new_one
             await provider.create(SETTINGS)
         await box.aclose()
         proxy.refusing = False
-        await until(lambda: provider._hosts[0].usable is not None)
+        await wait_until(lambda: provider._hosts[0].usable is not None)
         async with await provider.create(SETTINGS) as again:
             assert (await again.run(["true"])).ok
 
@@ -143,8 +147,9 @@ async def test_a_sandbox_that_is_closed_while_there_is_no_connection_ends() -> N
         box = await provider.create(SETTINGS)
         proxy.refusing = True
         proxy.cut()
+        proxy.connected.clear()
         closing = asyncio.create_task(box.aclose())
-        await asyncio.sleep(0.1)
+        await proxy.connected.wait()
         assert daemon.load().boxes == 1
         proxy.refusing = False
         await asyncio.wait_for(closing, 20)
@@ -175,7 +180,8 @@ async def test_canceled_starts_leave_no_sandbox_on_the_host() -> None:
     async with hosting() as (daemon, _, provider):
         starts = [asyncio.create_task(provider.create(SETTINGS)) for _ in range(6)]
         for number, start in enumerate(starts):
-            await asyncio.sleep(0.01 * number)
+            for _ in range(20 * number):  # each is canceled somewhere else
+                await asyncio.sleep(0)
             start.cancel()
         await asyncio.gather(*starts, return_exceptions=True)
         done = [one.result() for one in starts if not one.cancelled()]
@@ -218,7 +224,7 @@ def started(script: str) -> Iterator[subprocess.Popen[bytes]]:
 
 async def until_processes(owner: str, wanted: bool) -> None:
     """Wait until there are processes of a host's sandboxes, or none."""
-    await until(lambda: any(one.startswith("process") for one in leftovers(owner)) is wanted)
+    await wait_until(lambda: any(one.startswith("process") for one in leftovers(owner)) is wanted)
 
 
 async def test_nothing_outlives_a_killed_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +233,7 @@ async def test_nothing_outlives_a_killed_client(tmp_path: Path, monkeypatch: pyt
         with started(CLIENT) as client:
             await until_processes(host.owner, True)
             client.kill()
-            await until(lambda: not leftovers(host.owner))
+            await wait_until(lambda: not leftovers(host.owner))
         assert host.process.poll() is None
 
 
@@ -247,7 +253,7 @@ async def test_nothing_outlives_a_killed_host_and_its_client_learns_of_it(
         await until_processes(host.owner, False)
         with sandboxd(tmp_path, port=host.port) as again:
             assert remains(host.owner) == []
-            await until(lambda: provider._hosts[0].usable is not None)
+            await wait_until(lambda: provider._hosts[0].usable is not None)
             async with await provider.create(SETTINGS) as other:
                 assert (await other.run(["true"])).ok
             await provider.aclose()
@@ -263,8 +269,8 @@ async def test_a_host_that_is_stopped_in_order_ends_its_sandboxes(
         provider = Sandboxd(timing=QUICK)
         await provider.open()
         box = await provider.create(SETTINGS)
-        running = asyncio.create_task(box.run(["sleep", "20"]))
-        await asyncio.sleep(0.1)
+        running = asyncio.create_task(box.run(["sleep", UNIQUE]))
+        await wait_until(lambda: command_runs("sleep", UNIQUE))
         host.process.send_signal(signal.SIGTERM)
         with pytest.raises(SandboxFailed):
             await asyncio.wait_for(running, 20)

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from hosting import TOKEN, until
+from hosting import TOKEN
 from sandboxing import leftovers, opened, settings_of
+from waiting import wait_until
 
 from ludus.cli import main
 from ludus.sandbox import Sandbox, SandboxFailed, SandboxUnavailable, SandboxUnsupported
@@ -175,7 +176,7 @@ async def test_a_client_that_breaks_the_protocol_is_refused_with_the_reason_and_
         assert why in await client.refusal()
         assert (await writer.wait()).ok
         assert (await running).text == "done\n"
-        await until(lambda: daemon.load().boxes == 1)
+        await wait_until(lambda: daemon.load().boxes == 1)
 
 
 ODD_REQUESTS: dict[str, tuple[bytes, str]] = {

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
-import select
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -18,8 +16,9 @@ from typing import Any
 
 import pytest
 from engine import BARE, engine
-from sandboxing import leftovers
+from sandboxing import command_runs, leftovers
 from serving import served
+from waiting import wait_until
 
 from ludus.client import connect
 from ludus.protocol.episodes import StepResult
@@ -195,10 +194,13 @@ async def test_nothing_is_left_of_a_server_that_is_killed_while_it_builds(api: A
     path = world(tmp_path, task)
     command = [sys.executable, "-m", "ludus.cli", "serve", f"{path}:Coding", "--port", "0"]
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    async def builds() -> bool:
+        assert process.returncode is None
+        return bool(await asyncio.to_thread(api.containers))
+
+    await wait_until(builds)
     async with asyncio.timeout(60):
-        while not await asyncio.to_thread(api.containers):
-            assert process.returncode is None
-            await asyncio.sleep(0.1)
         process.kill()
         await process.wait()
         for container in await asyncio.to_thread(api.containers, all=True):
@@ -228,8 +230,9 @@ async def test_episodes_of_an_engine_that_is_killed_are_unscored(
         async with served(path, variables) as server, connect(server.url) as client:
             episode = await client.environment("coding").start(task="0")
             assert said(await episode.call("shell", command="cat /mark")) == "image 0"
-            call = asyncio.create_task(episode.call("shell", command="sleep 600"))
-            await asyncio.sleep(0.5)
+            seconds = f"600.{os.getpid()}"
+            call = asyncio.create_task(episode.call("shell", command=f"exec sleep {seconds}"))
+            await wait_until(lambda: command_runs("sleep", seconds))
             os.kill(pid, signal.SIGKILL)
             with pytest.raises(LudusError):
                 await call
@@ -316,25 +319,13 @@ async def test_an_ordinary_users_server_starts_podman_which_ends_with_it(podman_
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
-    deadline = time.monotonic() + 30
-    while left := {pid: words for pid, words in processes_of(uid).items() if pid in started}:
-        assert time.monotonic() < deadline, left
-        await asyncio.to_thread(_wait_for_one, left)
+
+    def left() -> dict[int, list[bytes]]:
+        return {pid: words for pid, words in processes_of(uid).items() if pid in started}
+
+    await wait_until(lambda: not left(), 30, lambda: str(left()))
 
 
 def _idles(words: list[bytes]) -> bool:
     """Whether a process is Podman's own: one for each user, and `conmon`, which keeps exit codes for five minutes."""
     return words == [b"podman"] or words[0].endswith(b"/conmon")
-
-
-def _wait_for_one(pids: dict[int, list[bytes]]) -> None:
-    """Wait a while until one of some processes has ended."""
-    poller = select.poll()
-    opened = []
-    with suppress(ProcessLookupError):
-        for pid in pids:
-            opened.append(os.pidfd_open(pid))
-            poller.register(opened[-1], select.POLLIN)
-        poller.poll(5000)
-    for descriptor in opened:
-        os.close(descriptor)

@@ -17,6 +17,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from waiting import wait_until
 
 from ludus.cli import main
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
@@ -42,10 +43,7 @@ class Served:
 
     async def noted(self, what: str) -> None:
         """Wait until the environment has written something down."""
-        async with asyncio.timeout(PATIENCE):
-            # Another process writes the file: there is nothing to wait on but the file.
-            while what not in self.notes:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await wait_until(lambda: what in self.notes, PATIENCE)
 
     async def end(self) -> tuple[int, str]:
         """Exit code and standard error."""
