@@ -12,8 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 from hub_people import publish_private
-from hubs import OTHER_KEY, HubProcess, kind_of, new_name, publish, published, release, until, upload
+from hubs import OTHER_KEY, HubProcess, kind_of, new_name, publish, published, release, upload
 from typer.testing import CliRunner
+from waiting import block_until
 
 from ludus.cli._app import app
 from ludus.hub.seed import LIBRARY
@@ -131,7 +132,7 @@ def test_a_revoked_token_may_not_publish_any_more(tmp_path: Path, tokens: tuple[
         with hub.client(token) as client:
             published(client, release("carol/coin"))
             write_token_file(path, TokenFile(tokens=()))
-            until(lambda: publish(client, release("carol/coin", "1.1.0")).status_code == 401)
+            block_until(lambda: publish(client, release("carol/coin", "1.1.0")).status_code == 401)
     finally:
         assert hub.stop() == 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -17,6 +16,7 @@ from argon2 import PasswordHasher
 from hub_people import PASSWORD, PeopleHub, in_process, people_hub, publish_private, statements
 from hubs import KEY, OTHER_KEY, kind_of, new_name, publish, published, release, upload
 from sqlalchemy import delete, text, update
+from waiting import block_until
 
 from ludus.hub.app import create_hub
 from ludus.hub.database.tables import OrganizationInvitation, OrganizationMember
@@ -500,9 +500,7 @@ class Meanwhile:
     def begin(self) -> None:
         """Begin, and return when the step has ended or waits for a lock."""
         self._thread.start()
-        until = time.monotonic() + 30
-        while self._thread.is_alive() and not self._waits() and time.monotonic() < until:
-            time.sleep(0.01)
+        block_until(lambda: not self._thread.is_alive() or self._waits())
 
     def end(self) -> None:
         self._thread.join(60)

@@ -208,13 +208,6 @@ def _own_processes() -> dict[int, str]:
     return found
 
 
-async def until(happened: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Wait until something is so, in another process or in a task of the hub."""
-    async with asyncio.timeout(seconds):
-        while not happened():  # noqa: ASYNC110 - nothing says when it happens
-            await asyncio.sleep(0.02)
-
-
 StartHub = Callable[..., Awaitable[EndpointHub]]
 
 
@@ -236,7 +229,8 @@ async def start_hub(tmp_path: Path, environments: Path) -> AsyncIterator[StartHu
             *, limits: dict[str, Any] | None = None, tokens: TokenStore | None = None, blobs: str | None = None,
             shared: bool = True, **settings: Any,
         ) -> EndpointHub:  # fmt: skip
-            given = EndpointSettings(limits=EndpointLimits(**(limits or {})), **{"spares": False, **settings})
+            values: dict[str, Any] = {"spares": False, **settings}
+            given = EndpointSettings(limits=EndpointLimits(**(limits or {})), **values)
             hub = EndpointHub(tmp_path, given, tokens, blobs)
             if shared and not (hub.data / FOLDER).exists():
                 (hub.data / FOLDER).symlink_to(environments)
@@ -283,7 +277,6 @@ def tools() -> Any:
 class Tools:
     """What tests use of this module, which they cannot import."""
 
-    until = staticmethod(until)
     server_processes = staticmethod(server_processes)
     processes_below = staticmethod(processes_below)
     counter = COUNTER

@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from waiting import wait_until
 
 from ludus.client import connect, text_of
 from ludus.protocol.episodes import GetEpisodeParams
@@ -33,7 +34,7 @@ async def test_episodes_of_a_version_finish_there_while_new_ones_begin_on_the_ne
         await old.call("add", number=1)
         await hub.publish(version="2.0.0")
         # The channel is open: the hub looks for new versions every second.
-        await tools.until(lambda: hub.endpoints.server("ada", "counter", "2.0.0") is not None)
+        await wait_until(lambda: hub.endpoints.server("ada", "counter", "2.0.0") is not None)
         new = await counter.start(index=0)
         assert worker_of(new.id) != worker_of(old.id)
         assert "version 2.0.0" in str(new.prompt)
@@ -54,10 +55,11 @@ async def test_an_idle_endpoint_stops_and_the_next_request_starts_it(start_hub: 
     async with connect(hub.address()) as client:
         episode = await client.environment("counter").start(index=0)
         (first,) = tools.server_processes()
-        await asyncio.sleep(2.5)  # longer than it may be idle: an episode that runs keeps it
+        server, used_at = hub.server(), hub.server().used_at
+        await wait_until(lambda: server.used_at > used_at + 2.5)  # the sweeps count a running episode as use
         assert tools.server_processes() == [first]
         await episode.close()
-    await tools.until(lambda: not tools.server_processes(), 30)
+    await wait_until(lambda: not tools.server_processes(), 30)
     async with connect(hub.address()) as client:
         assert "Add" in str((await client.environment("counter").start(index=0)).prompt)
         with pytest.raises(EpisodeNotFound):
@@ -85,7 +87,7 @@ async def test_a_client_that_leaves_during_the_start_and_a_hub_that_stops_leave_
     await hub.publish()
     async with aiohttp.ClientSession() as session:
         asking = asyncio.create_task(session.get(hub.address() + "/health"))
-        await tools.until(lambda: bool(tools.server_processes()))
+        await wait_until(lambda: bool(tools.server_processes()))
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
     await hub.stop()
@@ -122,10 +124,10 @@ async def test_beyond_the_limit_the_unused_endpoint_is_stopped_and_those_in_use_
                 assert error["data"]["limit"] == limit
                 assert int(answer.headers["retry-after"]) >= 1
             await episode.close()
-            await tools.until(lambda: hub.server().unused)
+            await wait_until(lambda: hub.server().unused)
             async with session.get(hub.address("other") + "/list_environments") as answer:
                 assert answer.status == 200
-    await tools.until(lambda: len(tools.server_processes()) == 1)
+    await wait_until(lambda: len(tools.server_processes()) == 1)
 
 
 @pytest.mark.suite("hub-endpoints")
@@ -137,11 +139,11 @@ async def test_a_busy_endpoint_has_a_spare_that_takes_over_at_once(start_hub: An
         await counter.start(index=0)
         (first,) = tools.server_processes()
         server = hub.server()
-        await tools.until(lambda: server.has_spare)
+        await wait_until(lambda: server.has_spare)
         before = set(tools.server_processes())
         os.kill(first, signal.SIGKILL)
-        await tools.until(lambda: not server.worker.up)
-        await tools.until(lambda: server.worker.up)
+        await wait_until(lambda: not server.worker.up)
+        await wait_until(lambda: server.worker.up)
         assert first in before
         assert set(tools.server_processes()) & before, "the process that serves was there before"
         assert "Add" in str((await counter.start(index=0)).prompt)
@@ -220,7 +222,7 @@ async def test_the_processes_of_a_hub_that_is_killed_end_with_it(tmp_path: Path,
         await asyncio.to_thread(process.wait)
         assert process.stdout is not None
         process.stdout.close()
-    await tools.until(lambda: not Path(f"/proc/{pid}").exists())
+    await wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 async def test_a_hub_without_a_sandbox_refuses_unless_the_operator_trusts_all_packages(
@@ -254,10 +256,10 @@ async def test_a_client_that_leaves_during_a_call_frees_what_its_request_held(hu
             assert answer.status == 200
         call = {"name": "run", "input": {"code": "import time; time.sleep(20)"}}
         asking = asyncio.create_task(session.post(hub.address() + "/counter/call", json=call))
-        await tools.until(lambda: hub.server().in_use == 1)
+        await wait_until(lambda: hub.server().in_use == 1)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
-    await tools.until(lambda: hub.server().in_use == 0, 5)
+    await wait_until(lambda: hub.server().in_use == 0, 5)
 
 
 @pytest.mark.suite("hub-endpoints")

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from waiting import wait_until
 
 from ludus.client import connect
 from ludus.hub.endpoints.removal import SIZE_FILE, lock_folder, remove_unused
@@ -84,7 +85,7 @@ async def test_a_hub_keeps_the_environment_of_an_endpoint_that_runs(start_hub: A
             assert (await web.get(hub.address("two") + "/health")).status_code == 200
         assert first < kept(), "both run, so both stay"
         await episode.close()
-    await tools.until(lambda: not any(server.running for server in hub.endpoints.servers()))
+    await wait_until(lambda: not any(server.running for server in hub.endpoints.servers()))
     await hub.publish("three")
     async with httpx.AsyncClient(timeout=60) as web:
         assert (await web.get(hub.address("three") + "/health")).status_code == 200

@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 from mcp import Client as McpClient
+from waiting import wait_until
 
 from ludus.client import Episode, connect, text_of
 from ludus.protocol.errors import EpisodeFailed, EpisodeNotFound
@@ -47,7 +48,7 @@ async def grown(hub: Any, tools: Any, environment: Any, count: int) -> list[Epis
     """Start episodes until an endpoint has so many processes, and return the episodes."""
     episodes = [await environment.start(index=0) for _ in range(2 * count + 2)]
     replicas = hub.server().replicas
-    await tools.until(lambda: sum(one.up for one in replicas.workers) == count)
+    await wait_until(lambda: sum(one.up for one in replicas.workers) == count)
     return episodes
 
 
@@ -79,7 +80,7 @@ async def test_a_busy_endpoint_grows_routes_every_wire_to_the_right_process_and_
                     assert marks[worker(one)] in said["content"][0]["text"]
                     break
             await hub.publish(version="1.1.0")
-            await tools.until(lambda: hub.endpoints.server("ada", "counter", "1.1.0") is not None)
+            await wait_until(lambda: hub.endpoints.server("ada", "counter", "1.1.0") is not None)
             newer = await counter.start(index=0)
             assert "version 1.1.0" in str(newer.prompt)
             assert await add(episodes[-1], 0) == 2 * (len(episodes) - 1), "episodes stay with their version"
@@ -87,7 +88,7 @@ async def test_a_busy_endpoint_grows_routes_every_wire_to_the_right_process_and_
             assert "version 1.0.0" in pinned
             for one in (*episodes, newer):
                 await one.close()
-            await tools.until(lambda: len(hub.server().replicas.workers) == 1)
+            await wait_until(lambda: len(hub.server().replicas.workers) == 1)
             last = await counter.start(index=0)
             assert await add(last, 3) == 3
 
@@ -125,7 +126,7 @@ async def test_a_replica_that_dies_takes_only_its_own_episodes_with_it_and_comes
             for one in victims[1:]:
                 with pytest.raises((EpisodeFailed, EpisodeNotFound)):
                     await add(one, 1)
-            await tools.until(lambda: sum(one.up for one in hub.server().replicas.workers) == 2)
+            await wait_until(lambda: sum(one.up for one in hub.server().replicas.workers) == 2)
             episodes = [*others, *[await counter.start(index=0) for _ in range(8)]]
             assert len({worker(one) for one in episodes}) == 2
 
@@ -158,7 +159,7 @@ async def test_a_request_while_a_busy_endpoint_stops_gets_the_next_process_and_n
     server = hub.server()
     ended = next(one for one in server.replicas.workers if one is not server.worker)
     stopping = asyncio.create_task(server.stop())
-    await tools.until(lambda: not server.worker.up)
+    await wait_until(lambda: not server.worker.up)
     assert ended.up, "replicas end after the first process"
     async with connect(address) as client:
         episode = await client.environment("counter").start(index=0)

@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 from mcp import Client as McpClient
+from waiting import wait_until
 
 from ludus.client import Episode, connect, text_of
 from ludus.protocol.errors import EpisodeFailed, EpisodeNotFound, InfrastructureFailed
@@ -227,25 +228,25 @@ async def test_what_a_sandbox_leaves_behind_ends_with_its_episode_and_all_of_it_
     async with connect(hub.address("coder")) as client:
         episode = await client.environment("coder").start(index=0)
         await episode.call("execute", code="")
-        await tools.until(lambda: len(lasting()) == 2)
+        await wait_until(lambda: len(lasting()) == 2)
         await episode.close()
-        await tools.until(lambda: not lasting())
+        await wait_until(lambda: not lasting())
         second = await client.environment("coder").start(index=0)
         await second.call("execute", code="")
         brokers = [pid for pid, line in tools.processes_below(os.getpid()).items() if "endpoints.broker" in line]
         assert len(brokers) == 1
         os.kill(brokers[0], signal.SIGKILL)
-        await tools.until(lambda: not lasting())
+        await wait_until(lambda: not lasting())
         with pytest.raises((EpisodeFailed, EpisodeNotFound, InfrastructureFailed)):
             await second.call("execute", code="")
         third = await client.environment("coder").start(index=0)
         await third.call("execute", code="")
-        await tools.until(lambda: len(lasting()) == 2)
+        await wait_until(lambda: len(lasting()) == 2)
         servers = tools.server_processes()
         os.kill(max(servers), signal.SIGKILL)
         with pytest.raises((EpisodeFailed, EpisodeNotFound)):
             await third.call("execute", code="")
-        await tools.until(lambda: not lasting())
+        await wait_until(lambda: not lasting())
     await hub.endpoints.close()
     assert not boxes()
 
@@ -343,7 +344,7 @@ async def test_the_limits_of_an_endpoint_include_its_sandboxes(
         if not counted:
             with pytest.raises(InfrastructureFailed):
                 await coder.start(index=0)
-            await tools.until(lambda: "leave no room for another" in hub.server("coder").ring.tail(100))
+            await wait_until(lambda: "leave no room for another" in hub.server("coder").ring.tail(100))
         else:
             third = await coder.start(index=0)
             ends = await asyncio.gather(*(executes(one, KEEPING, ending=True) for one in (first, second, third)))

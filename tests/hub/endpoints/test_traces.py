@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -20,6 +21,7 @@ from hubs import HubProcess, WheelParts, published, release
 from trace_collector import Collector, Span, path_of
 
 from ludus.client import connect, text_of
+from ludus.hub.endpoints import span_relay
 from ludus.hub.endpoints.span_lines import LINE_BYTES, read_span
 from ludus.protocol.registry import EnvironmentEntry
 
@@ -220,14 +222,32 @@ async def test_an_endpoint_that_floods_the_hub_with_spans_has_to_wait_and_displa
 ) -> None:
     bucket = 10 * SPANS_A_SECOND
     async with connect(f"{hub.url}/e/local/forger") as client, client.environment("forger").episode() as episode:
-        began = time.monotonic()
-        await episode.call("write", line=span_line(trace="02" * 16, name="flood"), times=4 * bucket)
-        known = {span.trace for span in collector.spans}
+        flood = span_line(trace="02" * 16, name="flood")
+        flooding = asyncio.create_task(episode.call("write", line=flood, times=4 * bucket))
+        spans = await asyncio.to_thread(collector.wait_for, lambda found: any(span.name == "flood" for span in found))
+        known = {span.trace for span in spans}
         await play(hub, "mcp", collector.variables)
-        collector.wait_for(lambda found: is_whole(trace_of(found, known)))
-        arrived = sum(span.name == "flood" for span in collector.spans)
-        seconds = time.monotonic() - began
-    assert 0 < arrived <= bucket + SPANS_A_SECOND * (seconds + 1)
+        await asyncio.to_thread(collector.wait_for, lambda found: is_whole(trace_of(found, known)))
+        assert not flooding.done(), "the process still waits until it may write more"
+        flooding.cancel()
+
+
+async def test_a_process_waits_for_each_span_beyond_its_burst(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr(span_relay, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(span_relay, "asyncio", SimpleNamespace(sleep=sleep))
+    bucket = span_relay._Bucket(SPANS_A_SECOND)
+    for _ in range(10 * SPANS_A_SECOND):
+        await bucket.take()
+    assert now == 0
+    for _ in range(30 * SPANS_A_SECOND):
+        await bucket.take()
+    assert now == pytest.approx(30)
 
 
 async def test_an_endpoint_neither_reaches_the_collector_nor_knows_its_address_and_headers(

@@ -70,7 +70,6 @@ def test_a_card_cannot_attack_its_readers(browser: httpx.Client, site: SiteHub, 
     assert not {"\u202e", "\u001b"} & set(answer.text)
     assert "864199" not in page.text or attack != "templates"
     assert weight(browser, answer) <= LARGEST_PAGE
-    assert answer.elapsed.total_seconds() < 2
 
 
 def test_a_long_card_is_complete_as_plain_text(browser: httpx.Client, site: SiteHub) -> None:

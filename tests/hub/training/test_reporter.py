@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from hub_doors import Door
 from hub_people import PASSWORD
-from hubs import HubProcess, until
+from hubs import HubProcess
+from waiting import block_until
 
 from ludus.protocol.errors import InvalidParams
 from ludus.protocol.training import METRICS
@@ -75,7 +76,7 @@ def test_a_hub_that_is_killed_and_restarted_has_each_point_once(tmp_path: Path) 
     reporter = TrainingReporter(hub.url, name="survivor")
     for step in range(100):
         reporter.log(step, {"loss": 1.0 / (step + 1)})
-    until(lambda: bool(runs(hub)) and runs(hub)[0]["points"] > 0)
+    block_until(lambda: bool(runs(hub)) and runs(hub)[0]["points"] > 0)
     port = hub.port
     hub.kill()
     for step in range(100, 200):
@@ -106,7 +107,7 @@ def test_answers_that_are_lost_double_nothing(plain_hub: HubProcess) -> None:
 
 def test_no_step_waits_for_a_hub_that_never_answers(silent: Door) -> None:
     reporter = TrainingReporter(silent.address, name="patient")
-    until(lambda: silent.requests == 1)
+    block_until(lambda: silent.requests == 1)
     for step in range(QUEUED_POINTS + 500):
         reporter.log(step, {"loss": 1.0})
     assert silent.requests == 1, "all steps were taken while the first request had no answer"
@@ -127,7 +128,7 @@ def test_a_hub_that_cannot_be_reached_is_a_problem_and_no_error() -> None:
         seen.extend(reporter.problems())
         return bool(seen)
 
-    until(has_problem)
+    block_until(has_problem)
     report = reporter.close(seconds=0.0)
     assert "cannot be reached" in seen[0]
     assert (report.sent, report.dropped) == (0, 10)
@@ -144,7 +145,7 @@ def test_a_process_without_a_file_to_open_trains_and_says_that_nothing_is_report
     with monkeypatch.context() as changed:
         changed.setattr(asyncio.events, "new_event_loop", full)
         reporter = TrainingReporter("http://127.0.0.1:9", name="full")
-        until(lambda: not sends(reporter))
+        block_until(lambda: not sends(reporter))
     reporter.log(1, {"loss": 1.0})
     report = reporter.close()
     assert (report.sent, report.dropped) == (0, 1)
@@ -159,7 +160,7 @@ def test_a_value_or_a_rollout_that_cannot_be_read_is_left_out_and_the_rest_is_se
     with TrainingReporter(plain_hub.url, name="odd values") as reporter:
         reporter.log(1, {"loss": 1.0, "both": Tensor()})  # type: ignore[dict-item]
         reporter.rollout(1, {"items": {1, 2}})
-        until(lambda: reporter._queue.sent == 1)
+        block_until(lambda: reporter._queue.sent == 1)
         reporter.log(2, {"loss": 2.0})
     report = reporter.close()
     assert (report.sent, report.dropped) == (2, 0), report
@@ -183,7 +184,7 @@ def test_a_hub_that_refuses_ends_the_report_and_says_why(tmp_path: Path) -> None
 def test_a_run_that_is_deleted_meanwhile_is_not_opened_again(plain_hub: HubProcess) -> None:
     reporter = TrainingReporter(plain_hub.url, name="deleted soon")
     reporter.log(1, {"loss": 1.0})
-    until(lambda: any(one["name"] == "deleted soon" and one["points"] for one in runs(plain_hub)))
+    block_until(lambda: any(one["name"] == "deleted soon" and one["points"] for one in runs(plain_hub)))
     (found,) = [one for one in runs(plain_hub) if one["name"] == "deleted soon"]
     with plain_hub.client() as client:
         assert client.delete(f"/api/v1/training/{found['key']}").status_code == 204

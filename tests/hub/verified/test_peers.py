@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from free_ports import free_ports
-from hubs import HubProcess, until
+from hubs import HubProcess
 from postgres_server import PostgresServer
 from verified_hub import VerifiedHub, right_turn
+from waiting import block_until
 
 from ludus.protocol.receipts import Receipt, verify_receipt
 
@@ -65,7 +66,7 @@ def test_a_run_whose_process_is_killed_is_finished_by_another_one(pair: tuple[Ve
     seen: list[str] = []
     hub.model.answer = holding(seen, 2)
     key = hub.begin(tasks=3)
-    until(lambda: len(seen) == 2, 120)
+    block_until(lambda: len(seen) == 2, 120)
     hub.process.kill()
     hub.process = other
     receipt = hub.receipt(key)
@@ -81,7 +82,7 @@ def test_a_run_is_ended_through_any_process_and_played_by_one(pair: tuple[Verifi
     seen: list[str] = []
     hub.model.answer = holding(seen, 2)
     key = hub.begin(tasks=3)
-    until(lambda: len(seen) == 2, 120)
+    block_until(lambda: len(seen) == 2, 120)
     with other.client(hub.tokens["alice"]) as client:
         ended = client.post(f"/api/v1/runs/{key}/end")
         assert (ended.status_code, ended.json()["state"]) == (200, "ended")

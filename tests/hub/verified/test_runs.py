@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from cryptography.fernet import Fernet
-from hubs import until
 from typer.testing import CliRunner
 from verified_hub import MODEL, OWNER, SECRET, VerifiedHub, right_turn
+from waiting import block_until
 
 from ludus.hub.command import hub_group
 from ludus.protocol.receipts import Receipt, ReceiptRefused, verify_receipt
@@ -162,7 +162,7 @@ def test_a_run_survives_the_death_of_its_hub_and_keeps_the_rows_that_had_ended(s
 
     hub.model.answer = answer
     key = hub.begin(tasks=3)
-    until(lambda: len(seen) == 2, 60)
+    block_until(lambda: len(seen) == 2, 60)
     hub.process.kill()
     hub.process.start()
     receipt = hub.receipt(key)
@@ -183,7 +183,7 @@ def test_a_run_whose_harness_or_key_is_gone_after_a_restart_ends(start_hub: Any,
     held = asyncio.Event()
     hub.model.answer = lambda asked: {"content": "Hi."} if "lock-" not in json.dumps(asked) else held.wait()
     key = hub.begin(tasks=3)
-    until(lambda: len(hub.model.asked) == 3, 90)
+    block_until(lambda: len(hub.model.asked) == 3, 90)
     hub.process.kill()
     if lost == "harness":
         with sqlite3.connect(hub.process.data / "hub.sqlite") as database:
@@ -200,7 +200,7 @@ def test_a_run_that_its_account_ends_counts_what_is_missing_with_the_lowest_rewa
     held = asyncio.Event()
     hub.model.answer = lambda asked: {"content": "Hi."} if "lock-" not in json.dumps(asked) else held.wait()
     key = hub.begin(tasks=4)
-    until(lambda: len(hub.model.asked) == 3, 60)
+    block_until(lambda: len(hub.model.asked) == 3, 60)
     with hub.client() as client:
         assert client.post(f"/api/v1/runs/{key}/end").json()["state"] == "ended"
     assert ends(hub.receipt(key)) == [(0.0, 0.0, "closed")] * 2 + [(None, 0.0, "not_begun")] * 2
