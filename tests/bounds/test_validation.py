@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Union
 
 import pytest
@@ -64,14 +64,10 @@ def test_long_texts_and_many_values_that_are_allowed_pass(value: Any) -> None:
 
 
 def test_a_text_that_is_no_json_is_scanned_once() -> None:
-    """Each scan of four million quotes would take as long again if an open string were looked at from each of them."""
+    """If an open string were scanned from each of its quotes, this would take hours, and so meet the test's timeout."""
     for text in ('"' + '\\"' * 2_000_000, '"' * 4_000_000, '"a\\' * 1_000_000, "[" * 100_001 + '"' + "\\" * 3_000_001):
-        began = time.process_time()
-        try:
+        with suppress(PayloadTooLarge):
             b.check_json("," * 100_001 + text if "[" not in text else text)
-        except PayloadTooLarge:
-            pass
-        assert time.process_time() - began < 20  # quadratic work would take hours
 
 
 class Deep(BaseModel):

@@ -16,16 +16,18 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
 from attack import Fuzzer
+from waiting import accepts, block_until_up, wait_until
 from wires import ChannelWire, McpWire, OrsWire, RawWire, ask
 
 HERE = Path(__file__).resolve().parent
@@ -53,15 +55,13 @@ def server(log: Any) -> Any:
 
 def await_url(process: subprocess.Popen[bytes], log: Path) -> str:
     """The address the server says it listens on."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and process.poll() is None:
-        if found := re.search(r"http://127\.0\.0\.1:\d+", log.read_text(errors="replace")):
-            with contextlib.suppress(OSError):
-                address = found.group().removeprefix("http://").split(":")
-                with contextlib.closing(socket.create_connection((address[0], int(address[1])), 1)):
-                    return found.group()
-        time.sleep(0.05)
-    raise SystemExit(f"the server did not start:\n{log.read_text(errors='replace')[-3000:]}")
+
+    def port() -> int:
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", log.read_text(errors="replace"))
+        return int(found[1]) if found else 0
+
+    block_until_up(process, lambda: port() and accepts(port()), log)
+    return f"http://127.0.0.1:{port()}"
 
 
 async def look_inside(url: str) -> dict[str, float]:
@@ -74,13 +74,6 @@ async def look_inside(url: str) -> dict[str, float]:
         reply = await ask(http, url, "episodes/step", step)
         await ask(http, url, "episodes/close", {"episode": episode})
         return {name: float(value) for name, value in reply["result"]["metadata"].items()}
-
-
-def resident(pid: int) -> float:
-    """MiB of memory the process holds."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    found = re.search(r"VmRSS:\s+(\d+) kB", status)
-    return int(found.group(1)) / 1024 if found else 0.0
 
 
 async def close_all(fuzz: Fuzzer, http: aiohttp.ClientSession) -> None:
@@ -109,28 +102,27 @@ async def fire(fuzz: Fuzzer, wires: list[str], count: int) -> None:
         await close_all(fuzz, http)
 
 
-async def campaign(url: str, pid: int, options: argparse.Namespace) -> dict[str, Any]:
+async def campaign(url: str, options: argparse.Namespace) -> dict[str, Any]:
     """Warm up, look, fire, look again."""
     wires = options.wires.split(",")
     fuzz = Fuzzer(url, options.seed)
     await fire(fuzz, wires, max(200, options.count // 10))
-    before, memory_before = await look_inside(url), resident(pid)
-    begun = time.monotonic()
+    before = await look_inside(url)
     await fire(fuzz, wires, options.count)
-    seconds = time.monotonic() - begun
+
+    async def is_empty() -> bool:
+        return (await look_inside(url))["instances"] == 0
+
+    with contextlib.suppress(AssertionError):  # the report says what was left
+        await wait_until(is_empty, IDLE_SECONDS + 30)
     after = await look_inside(url)
-    deadline = time.monotonic() + IDLE_SECONDS + 15
-    while after["instances"] > 0 and time.monotonic() < deadline:
-        await asyncio.sleep(0.2)
-        after = await look_inside(url)
     return {
         "requests": sum(fuzz.sent.values()),
         "sent": dict(fuzz.sent),
-        "seconds": round(seconds, 1),
         "answers": dict(sorted(fuzz.answers.items())),
         "wrong": fuzz.wrong,
-        "before": {**before, "MiB": round(memory_before, 1)},
-        "after": {**after, "MiB": round(resident(pid), 1)},
+        "before": before,
+        "after": after,
     }
 
 
@@ -141,7 +133,7 @@ def main() -> int:
     parser.add_argument("--wires", default="channel,control,play,ors,raw")
     options = parser.parse_args()
     with tempfile.NamedTemporaryFile("w+", suffix=".log") as log, server(log) as (url, process):
-        report = asyncio.run(campaign(url, process.pid, options))
+        report = asyncio.run(campaign(url, options))
         report["alive"] = process.poll() is None
         text = Path(log.name).read_text(errors="replace")
         report["tracebacks"] = len(re.findall(r"^Traceback", text, re.MULTILINE))

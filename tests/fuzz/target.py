@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import threading
 import weakref
 from typing import Any
@@ -119,5 +120,6 @@ class Probe(Environment[Riddle]):
             "instances": len(_ALIVE),
             "tasks": len(asyncio.all_tasks()),
             "threads": threading.active_count(),
+            "blocks": sys.getallocatedblocks(),
         }
         return Result("looked", metadata=counts)

@@ -104,7 +104,6 @@ def test_groups_of_art_hold_raw_choices_and_unscored_episodes_are_exceptions(
     assert killed["groups"] == [[1.0], []] * 4
     assert [len(errors) for errors in killed["exceptions"]] == [0, 1] * 4
     assert killed["counted"] == 4
-    assert killed["seconds"] < 30
     record(
         "art",
         "ART",
@@ -146,7 +145,6 @@ def test_agent_lightning_leaves_unscored_rollouts_out_although_it_trains_on_fail
     killed = report["killed"]["rollouts"]
     ends = sorted((rollout["state"], rollout["calls"] > 0, rollout["reward"] is None) for rollout in killed)
     assert ends == [("failed", False, True)] * 2 + [("succeeded", True, False)] * 2
-    assert report["killed"]["seconds"] < 60
     record(
         "agent-lightning",
         "Agent Lightning",

@@ -60,7 +60,6 @@ def test_areal_sees_one_conversation_of_exact_tokens_and_rejects_unscored_episod
     killed = report["killed"]
     assert killed["counted"] == sum("rejected" in row for row in killed["rows"]) > 0
     assert {row["rejected"] for row in killed["rows"] if "rejected" in row} == {"InfrastructureFailed"}
-    assert killed["seconds"] < 30
     record(
         "areal",
         "AReaL",

@@ -110,7 +110,6 @@ def test_limits_truncate_an_interrupt_closes_and_a_killed_server_leaves_unscored
     # If no sample has a value, Inspect reports NaN, not 0.
     assert (broken["counts"], broken["counted"], broken["metrics"]["mean"]) == ([[0, 2]], 2, None)
     assert canceled["status"] == "cancelled"
-    assert canceled["seconds"] < 30
     check_killed(killed)
 
 
@@ -128,7 +127,6 @@ def check_killed(killed: dict[str, Any]) -> None:
     assert killed["counts"] == [[8, 8]]
     assert killed["counted"] == 8
     assert killed["metrics"]["mean"] == 1.0
-    assert killed["seconds"] < 30
 
 
 @pytest.mark.timeout(120)

@@ -88,7 +88,6 @@ def test_sessions_are_episodes_and_unscored_ones_are_masked_with_the_mean_of_the
     for row in rows:
         assert row["mask_sample"] == (row["ludus_outcome"]["value"] is None)
         assert not row["mask_sample"] or "infrastructure failure" in row["ludus_outcome"]["reason"]
-    assert killed["seconds"] < 30
 
     assert {report[name]["sessions"] for name in runs} == {0}
     assert report["stray"]["status"] == 404

@@ -87,7 +87,6 @@ def test_samples_of_openrlhf_hold_what_was_sampled_and_unscored_episodes_leave_e
     rows = report["killed"]["rows"]
     unscored = [row for row in rows if row["unscored"]]
     assert report["killed"]["counted"] == len(unscored) > 0
-    assert report["killed"]["seconds"] < 30
     check_groups_of_rloo(with_scored_siblings(rows))
 
     for row in report["gone"]["rows"]:  # it never started: a token after the row's own prompt

@@ -80,7 +80,6 @@ def test_batches_of_verl_hold_what_was_sampled_and_unscored_episodes_leave_every
     unscored = [row for row in rows if row["unscored"]]
     assert report["killed"]["counted"] == len(unscored) > 0
     assert all("infrastructure failure" in row["why"] for row in unscored)
-    assert report["killed"]["seconds"] < 30
     check_groups(with_scored_siblings(rows))
 
     record(

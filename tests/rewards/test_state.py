@@ -8,6 +8,7 @@ import resource
 import shutil
 import sqlite3
 import subprocess
+import sys
 import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
@@ -64,23 +65,32 @@ def test_a_database_that_was_forged_is_worth_0_and_takes_little_memory(
 ) -> None:
     goal = made(tmp_path / "goal.db", "CREATE TABLE t (a)")
     leave(tmp_path / "left.db")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     tracemalloc.start()
     assert scored(DatabaseState(tmp_path / "left.db", goal, max_bytes=20_000_000)) == 0.0
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 60_000_000
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kB, of SQLite's own too
+    subprocess.run([sys.executable, "-c", IN_A_SMALL_HEAP, tmp_path / "left.db", goal], check=True, timeout=60)
+
+
+IN_A_SMALL_HEAP = """
+import asyncio, sqlite3, sys
+from ludus.server.rewards import Attempt, DatabaseState, Rubric
+sqlite3.connect(":memory:").execute("PRAGMA hard_heap_limit = 16000000")  # for all of SQLite in this process, for good
+check = DatabaseState(sys.argv[1], sys.argv[2], max_bytes=20_000_000)
+assert asyncio.run(Rubric([check]).score(Attempt())).value == 0.0
+"""
+"""If SQLite wanted more, the check would raise a MemoryError, which leaves the reward without a value."""
 
 
 def test_generated_columns_are_not_computed(tmp_path: Path) -> None:
     goal = made(tmp_path / "goal.db", "CREATE TABLE u (a)", "INSERT INTO u VALUES (1)")
-    computed = "CREATE TABLE u (a, z GENERATED ALWAYS AS (zeroblob(400000000)) VIRTUAL)"
-    left = made(tmp_path / "left.db", computed, "INSERT INTO u VALUES (1)")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    computed = "ALTER TABLE u ADD COLUMN z GENERATED ALWAYS AS (abs(-9223372036854775807 - a)) VIRTUAL"
+    left = made(tmp_path / "left.db", "CREATE TABLE u (a)", "INSERT INTO u VALUES (1)", computed)
+    with closing(sqlite3.connect(left)) as connection, pytest.raises(sqlite3.Error, match="integer overflow"):
+        connection.execute("SELECT * FROM u").fetchall()
     assert scored(DatabaseState(left, goal)) == 1.0
     assert scored(DatabaseState(goal, left)) == 1.0
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
 
 
 @pytest.mark.parametrize(

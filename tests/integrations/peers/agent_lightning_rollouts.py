@@ -77,10 +77,8 @@ def main() -> None:
             if "kill" in one:
                 address = rows[0]["ludus"]["url"]
                 signal_when_half_hang(given["base_url"], address, "mixed", len(rows), one["kill"], players_here=False)
-            began = time.monotonic()
             done = manager.enqueue_and_wait_until_completed({"ludus": [row["ludus"] for row in rows]}, is_train=True)
             reports[name] = {
-                "seconds": time.monotonic() - began,
                 "rollouts": [
                     {
                         "reward": rollout.final_reward,

@@ -10,7 +10,6 @@ import multiprocessing
 import os
 import sys
 import tempfile
-import time
 
 import inspect_ai
 from hanging import signal_when_half_hang
@@ -69,14 +68,13 @@ def run(one: dict, given: dict) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         options = {"model": model, "log_dir": folder, "display": "none", "max_samples": episodes}
         options |= one.get("options", {})
-        before, began = UNSCORED["inspect"], time.monotonic()
+        before = UNSCORED["inspect"]
         if "signal" in one:
             code, process = one["signal"]
             signal_when_half_hang(given["base_url"], url, name, episodes, process or os.getpid(), code)
         inspect_ai.eval(task, **options)  # returns no log of a run that an interrupt ends
         counted = UNSCORED["inspect"] - before
-        seconds = time.monotonic() - began
-        return {**report(folder), "counted": counted, "seconds": seconds}
+        return {**report(folder), "counted": counted}
 
 
 def reports(given: dict) -> list[dict]:

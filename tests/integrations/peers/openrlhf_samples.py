@@ -14,7 +14,6 @@ import os
 import runpy
 import signal
 import sys
-import time
 import warnings
 from types import SimpleNamespace
 
@@ -179,17 +178,16 @@ def work(given: dict, pipe) -> None:
     args.data.max_samples = 8
     for name, one in given["batches"].items():
         args.rollout.n_samples_per_prompt = one["samples"]
-        before, began = UNSCORED["openrlhf"], time.monotonic()
+        before = UNSCORED["openrlhf"]
         try:
             responses, policy, length = play(args, given["agent"], tokenizer, one)
         except Exception as error:
             reports[name] = {"error": f"{type(error).__name__}: {error}"}
             continue
-        seconds = time.monotonic() - began
         experiences, finite = experience_of(args, tokenizer, responses, length)
         counted = UNSCORED["openrlhf"] - before
         rows = rows_of(responses, experiences, policy)
-        reports[name] = {"rows": rows, "counted": counted, "seconds": seconds, "finite": finite}
+        reports[name] = {"rows": rows, "counted": counted, "finite": finite}
         masked = [{**responses[0], "action_ranges": []}, *responses[1:]]
         reports[name]["finite_without_tokens"] = experience_of(args, tokenizer, masked, length)[1]
     pipe.send(reports)

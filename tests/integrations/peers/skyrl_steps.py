@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import tempfile
-import time
 import typing
 import warnings
 from pathlib import Path
@@ -110,13 +109,12 @@ def step(config, one: dict, folder: Path) -> dict:
     given, uids = prepare_generator_input(
         prompts, config.generator.n_samples_per_prompt, params(config), "none", "train", 1
     )
-    before, began = dict(UNSCORED), time.monotonic()
+    before = dict(UNSCORED)
     try:
         output = asyncio.run(trainer.generate(given))
     except Exception as error:
         counted = UNSCORED["skyrl-gym"] - before.get("skyrl-gym", 0)
-        return {"error": f"{type(error).__name__}: {error}", "counted": counted, "seconds": time.monotonic() - began}
-    seconds = time.monotonic() - began
+        return {"error": f"{type(error).__name__}: {error}", "counted": counted}
     reasons, metrics = output["stop_reasons"], output["env_metrics"]
     output, uids = trainer.postprocess_generator_output(output, uids)
     batch = trainer.convert_to_training_input(output, uids)
@@ -125,7 +123,6 @@ def step(config, one: dict, folder: Path) -> dict:
     report = {
         "rows": rows_of(batch, output, uids, policy),
         "counted": UNSCORED["skyrl"] - before.get("skyrl", 0),
-        "seconds": seconds,
         "mean": trainer.all_metrics["reward/avg_raw_reward"],
         "logged": trainer.all_metrics.get("environment/unscored"),
         "metrics": sorted(trainer.all_metrics),
