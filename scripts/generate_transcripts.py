@@ -93,7 +93,7 @@ def layout(value: Any) -> str:
 def _layout(value: Any, indent: str, column: int, after: int) -> str:
     """Return JSON text that begins in `column`, in a line with `indent`; `after` characters follow its last line."""
     text = _dumped(value)
-    if column + len(text) + after <= WIDTH or not isinstance(value, dict | list) or not value:
+    if column + len(text) + after <= WIDTH or not isinstance(value, (dict, list)) or not value:
         return text
     if isinstance(value, list) and len(value) == 1:
         return f"[{_layout(value[0], indent, column + 1, after + 1)}]"
@@ -108,7 +108,7 @@ def _layout(value: Any, indent: str, column: int, after: int) -> str:
     for place, (key, item) in enumerate(zip(keys, items, strict=True)):
         comma, behind = (",", 1) if place < len(items) - 1 else ("", after + 1)
         width = len(key) + len(_dumped(item)) + behind
-        must_split = len(inner) + width > WIDTH and isinstance(item, dict | list)
+        must_split = len(inner) + width > WIDTH and isinstance(item, (dict, list))
         room = WIDTH - len(line) - (1 if is_begun else 0)
         if is_begun and (was_split or (width > room and not (must_split and len(key) < room))):
             text, line, base, is_begun = f"{text}\n{inner}", inner, inner, False

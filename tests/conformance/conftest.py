@@ -66,7 +66,8 @@ async def check_planted(credentials: Credentials) -> AsyncIterator[CheckPlanted]
 @asynccontextmanager
 async def _serving(fault: Planted, credentials: Credentials | None) -> AsyncIterator[LudusServer]:
     limits = ServerLimits(grace_seconds=0.3)
-    settings = ServerSettings(**{"port": 0, "limits": limits, **fault.settings})
+    values: dict[str, Any] = {"port": 0, "limits": limits, **fault.settings}
+    settings = ServerSettings(**values)
     app = build([fault.environment, *fault.beside], settings, credentials.variables if credentials else {})
     planted: Any = fault.plant(app)
     if planted is not None:

@@ -77,7 +77,7 @@ def test_wrong_values_are_refused(values: dict[str, Any]) -> None:
 
 @pytest.mark.suite("breadth")
 def test_the_pod_starts_a_hub(tmp_path: Path) -> None:
-    values = {**EVERYTHING, "blobs": {"url": ""}, "database": {"kind": "sqlite"}}
+    values: dict[str, Any] = {**EVERYTHING, "blobs": {"url": ""}, "database": {"kind": "sqlite"}}
     container = pod(objects_of(values), "StatefulSet", "lab-ludus-hub")["spec"]["containers"][0]
     (tmp_path / "endpoints.toml").write_text(values["endpoints"])
     assert read_settings(tmp_path / "endpoints.toml").limits.running == 4

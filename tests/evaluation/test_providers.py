@@ -43,8 +43,9 @@ def spec(wire: str, provider: str, model: str = "solver", **more: Any) -> ModelS
 
 
 async def play(sums: RemoteEnvironment, given: ModelSpec, **options: Any) -> list[Trajectory]:
+    settings: dict[str, Any] = {"n": 2, "retries": 0, **options}
     async with open_model(given, KEYS) as policy:
-        return await rollout_all(sums, policy, **{"n": 2, "retries": 0, **options})
+        return await rollout_all(sums, policy, **settings)
 
 
 @pytest.mark.suite("breadth", first=1)

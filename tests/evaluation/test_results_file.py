@@ -170,7 +170,7 @@ def test_a_file_with_any_value_changed_is_read_or_refused(rng: random.Random, va
     place: Any = changed
     while True:
         key = rng.choice(list(place) if isinstance(place, dict) else range(len(place)))
-        if isinstance(place[key], dict | list) and place[key] and rng.random() < 0.8:
+        if isinstance(place[key], (dict, list)) and place[key] and rng.random() < 0.8:
             place = place[key]
             continue
         place[key] = value

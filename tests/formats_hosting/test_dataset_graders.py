@@ -218,7 +218,7 @@ def test_choice_gives_the_scores_of_the_letters_that_messages_name(tmp_path: Pat
         for message in ("", "A cat sat.", "I do not know", "Answer: none", "It is a bad question", "Z", "ABCD"):
             plays.append((index, message))
             meant[index, message] = None
-    choices = [dict(zip("ABCD", row["choices"], strict=True)) for row in rows]
+    choices: list[dict[str, str]] = [dict(zip("ABCD", row["choices"], strict=True)) for row in rows]
     assert [(one, letter) for one, letter in meant.items() if chosen_letter(one[1], choices[one[0]]) != letter] == []
     assert len(meant) > 800
     plays = rng.sample(plays, 160)

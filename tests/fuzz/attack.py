@@ -91,7 +91,7 @@ class Fuzzer:
             items = list(node.items()) if isinstance(node, dict) else list(enumerate(node))
             for name, child in items:
                 places.append((node, name))
-                if isinstance(child, dict | list):
+                if isinstance(child, (dict, list)):
                     stack.append(child)
         node, name = self.rng.choice(places)
         action = self.rng.randrange(4)

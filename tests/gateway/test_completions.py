@@ -56,7 +56,8 @@ async def make(server: Server) -> AsyncIterator[Make]:
     async with AsyncExitStack() as stack:
 
         def made(**options: Any) -> CompletionsEngine:
-            engine = CompletionsEngine(options.pop("model", "m"), server.url, **{"context": 100, **options})
+            values: dict[str, Any] = {"model": "m", "context": 100, **options}
+            engine = CompletionsEngine(values.pop("model"), server.url, **values)
             stack.push_async_callback(engine.aclose)
             return engine
 

@@ -329,9 +329,8 @@ async def test_a_full_context_is_an_error_that_the_harness_may_recover_from(wire
     long = "x" * 400
     fields = {"messages": [{"role": "user", "content": long}], "input": long}
     answer = await caller.post(PATHS[wire], body(wire, **fields))
-    assert answer.status == 400
+    assert (answer.status, caller.session.stopped) == (400, "context_limit")
     assert CONTEXT[wire] in json.dumps(answer.value)
-    assert caller.session.stopped == "context_limit"
     assert (await caller.post(PATHS[wire], body(wire))).status == 200
     assert caller.session.stopped is None
 

@@ -421,7 +421,7 @@ def test_a_changed_password_ends_the_others_and_the_old_one(people: PeopleHub) -
 
 def test_limits_of_new_tokens_are_checked_before_they_are_made() -> None:
     with pytest.raises(ValueError, match="days"):
-        NewToken(name="x", scopes=(HubScope.READ,), days=0)
+        NewToken(name="x", scopes=(HubScope.READ,), days=0)  # pyrefly: ignore[bad-argument-type] (what is refused)
 
 
 # ── what the page says ─────────────────────────────────────────────────────────────────────────────────────────────

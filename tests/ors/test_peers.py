@@ -47,7 +47,10 @@ class Mirror(Environment[Task]):
 
 
 def name_of(environment: type[Environment[Any]]) -> str:
-    return {GuessNumber: "guess_number", Countdown: "countdown", Wordle: "wordle"}[environment]
+    names: dict[type[Environment[Any]], str] = {
+        GuessNumber: "guess_number", Countdown: "countdown", Wordle: "wordle",
+    }  # fmt: skip
+    return names[environment]
 
 
 def step_of(number: int, answer: dict[str, Any]) -> StepResult:

@@ -147,7 +147,8 @@ async def endpoint(served: JudgeServer) -> AsyncIterator[Callable[..., Endpoint]
     made: list[Endpoint] = []
 
     def make(model: str = "judge-1", **options: Any) -> Endpoint:
-        made.append(Endpoint(model, served.url, **{"first_pause": 0.001, "seconds": 5.0, **options}))
+        values: dict[str, Any] = {"first_pause": 0.001, "seconds": 5.0, **options}
+        made.append(Endpoint(model, served.url, **values))
         return made[-1]
 
     yield make

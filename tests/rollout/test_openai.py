@@ -46,12 +46,14 @@ class Guessing(Environment[Word]):
 
 
 def model(endpoint: Any, **options: Any) -> OpenAIPolicy:
-    return OpenAIPolicy("m", endpoint.url, "key", **{"first_pause": 0.01, "timeout": 5.0, **options})
+    values: dict[str, Any] = {"first_pause": 0.01, "timeout": 5.0, **options}
+    return OpenAIPolicy("m", endpoint.url, "key", **values)
 
 
 async def play(remote: Remote, policy: OpenAIPolicy, **options: Any) -> Trajectory:
+    values: dict[str, Any] = {"retries": 0, **options}
     async with policy:
-        (found,) = await rollout_all(await remote(Guessing), policy, n=1, **{"retries": 0, **options})
+        (found,) = await rollout_all(await remote(Guessing), policy, n=1, **values)
     return found
 
 

@@ -86,7 +86,7 @@ def mutated(value: Any, rng: random.Random) -> Any:
     while True:
         name = rng.choice(list(at) if isinstance(at, dict) else list(range(len(at))))
         inner = at[name]
-        if isinstance(inner, dict | list) and inner and rng.random() < 0.7:
+        if isinstance(inner, (dict, list)) and inner and rng.random() < 0.7:
             at = inner
             continue
         if isinstance(at, dict) and rng.random() < 0.2:

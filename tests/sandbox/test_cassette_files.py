@@ -293,8 +293,9 @@ def test_what_cannot_work_is_said_at_once(
     ],
 )
 def test_settings_that_make_no_sense_are_refused(changes: dict[str, Any], why: str) -> None:
+    values: dict[str, Any] = {"path": "c", **changes}
     with pytest.raises(ValueError, match=why):
-        Cassette(**{"path": "c", **changes})
+        Cassette(**values)
 
 
 def test_a_cassette_without_a_network_is_refused() -> None:

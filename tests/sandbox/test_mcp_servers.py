@@ -45,7 +45,8 @@ async def box() -> AsyncIterator[Sandbox]:
 
 
 async def hostile(box: Sandbox, mode: str, **about: Any) -> McpServer:
-    return await connect_mcp(box, ["python3", "-c", HOSTILE, mode], **{"revision": "legacy", **about})
+    values: dict[str, Any] = {"revision": "legacy", **about}
+    return await connect_mcp(box, ["python3", "-c", HOSTILE, mode], **values)
 
 
 async def shown(server: McpServer, tool: str, /, **arguments: Any) -> str:

@@ -24,8 +24,10 @@ async def test_rollouts_of_all_seats_run_next_to_each_other(serve: Callable[...,
             assert first.reward is not None
             assert second.reward is not None
             bonuses = [one for one in second.steps if one.reward is not None and one.reward.value == 0.25]
-            assert first.reward.value in (0.0, 1.0)
-            assert second.reward.value == 1.0 - first.reward.value + 0.25 * len(bonuses)
+            won = first.reward.value
+            assert won is not None
+            assert won in (0.0, 1.0)
+            assert second.reward.value == 1.0 - won + 0.25 * len(bonuses)
         assert {one.group for one in played} == {matches[0]["first"].group}
 
 

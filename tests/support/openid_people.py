@@ -74,7 +74,7 @@ class OpenIdHub:
 
 
 def settings_of(provider: str, **settings: Any) -> OpenIdSettings:
-    given = {"client_secret": SecretStr(SECRET), "label": "Example", **settings}
+    given: dict[str, Any] = {"client_secret": SecretStr(SECRET), "label": "Example", **settings}
     return OpenIdSettings(issuer=provider, client_id=CLIENT, **given)
 
 

@@ -85,11 +85,11 @@ def chat(model: str, body: dict[str, Any], headers: Mapping[str, str]) -> dict[s
     outputs = [message["content"] for message in body["messages"] if message["role"] == "tool"]
     names = [tool["function"]["name"] for tool in body.get("tools", ())]
     reply = play(model, body["messages"][0]["content"], outputs, names)
-    message = {"role": "assistant", "content": reply.text or None, "refusal": None}
+    answer: dict[str, Any] = {"role": "assistant", "content": reply.text or None, "refusal": None}
     if reply.call is not None:
         function = {"name": reply.call[0], "arguments": json.dumps(reply.call[1])}
-        message["tool_calls"] = [{"id": f"call_{COUNTS['chat']}", "type": "function", "function": function}]
-    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if reply.call else "stop", "logprobs": None}
+        answer["tool_calls"] = [{"id": f"call_{COUNTS['chat']}", "type": "function", "function": function}]
+    choice = {"index": 0, "message": answer, "finish_reason": "tool_calls" if reply.call else "stop", "logprobs": None}
     usage = {"prompt_tokens": INPUT, "completion_tokens": OUTPUT, "total_tokens": INPUT + OUTPUT}
     return {
         "id": "chatcmpl-1", "object": "chat.completion", "created": 0, "model": model, "choices": [choice],

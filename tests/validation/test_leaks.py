@@ -23,8 +23,8 @@ def valued(values: list[str]) -> dict[tuple[str, str], str]:
     return dict(zip(KEYS, values, strict=True))
 
 
-NUMBERS = [str(number) for number in range(31, 43)]
-WORDS = ["".join(random.Random(number).choices("abcdefghijklmnop", k=10)) for number in range(12)]
+NUMBERS: list[str] = [str(number) for number in range(31, 43)]
+WORDS: list[str] = ["".join(random.Random(number).choices("abcdefghijklmnop", k=10)) for number in range(12)]
 
 
 def test_a_long_value_is_a_leak_wherever_it_stands_once() -> None:

@@ -60,7 +60,7 @@ def verify(
     if ":" in model and name == model:
         raise typer.BadParameter("verified runs call endpoints for chat completions only: --model openai:NAME")
     given = parse_pairs("--option", option or (), "NAME=JSON")
-    fields = {
+    fields: dict[str, object] = {
         "split": split, "tasks": tasks, "samples": samples, "harness": harness, "model": name, "base_url": base_url,
         "api_key": os.environ.get(api_key_env, ""), "most_tokens": most_tokens,
         "options": {key: _policies.json_or_text(text) for key, text in given.items()},

@@ -55,7 +55,7 @@ class Report:
     episodes: int = 0
     """Episodes that were read."""
     rows: int = 0
-    left_out: Counter[LeftOut] = field(default_factory=Counter["LeftOut"])
+    left_out: Counter[LeftOut] = field(default_factory=Counter[LeftOut])
     """Episodes that are not in the data, by reason."""
     chosen_characters: int = 0
     rejected_characters: int = 0

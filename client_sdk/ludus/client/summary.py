@@ -115,7 +115,7 @@ def summarize(
     return Summary(
         episodes=len(everything),
         scored=len(scored),
-        failed=dict(Counter(t.failure.kind for t in everything if t.failure is not None)),
+        failed=dict(Counter[str](t.failure.kind for t in everything if t.failure is not None)),
         unscored=sum(not t.scored and t.failure is None for t in everything),
         mean=math.fsum(values) / len(values) if values else None,
         interval=_within(mean_interval(scored), reward_range, values),

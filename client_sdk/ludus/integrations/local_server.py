@@ -79,12 +79,16 @@ class LocalServer:
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise AuthoringError(f"{command[0]} cannot be run: {error.strerror}") from None
-        self.close: Final = weakref.finalize(self, _end, process, folder, os.getpid())
+        self._finalize = weakref.finalize(self, _end, process, folder, os.getpid())
         try:
             self.url: Final = _address(process, folder / "log", sources[0])
         except BaseException:
             self.close()
             raise
+
+    def close(self) -> None:
+        """End the server, if it has not ended."""
+        self._finalize()
 
 
 def _address(process: subprocess.Popen[bytes], log: Path, source: str) -> str:

@@ -42,7 +42,7 @@ def hub_callback(hub: str, *, name: str, **options: Any) -> Any:
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             """Open the run, on the first process only."""
             if state.is_world_process_zero:
-                given = {
+                given: dict[str, Any] = {
                     "config": args.to_dict(), "steps": state.max_steps, "resumed_from": state.global_step,
                     "trainer": "transformers " + version("transformers"), **options,
                 }  # fmt: skip

@@ -18,8 +18,6 @@ from email.message import Message
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from ludus.protocol.episodes import EnvironmentInfo
 from ludus.protocol.registry import EnvironmentEntry, ValidationSummary
 from ludus.protocol.registry_errors import ManifestRefused, PublishFailed
@@ -95,7 +93,7 @@ def _describe(unpacked: UnpackedWheel, name: str, source: str) -> EnvironmentEnt
         raise PublishFailed(f"the environment {name!r} ({source}) cannot be served: {_tail(done.stderr)}")
     try:
         found = [EnvironmentInfo.model_validate(item) for item in json.loads(done.stdout)]
-    except (ValueError, ValidationError) as error:
+    except ValueError as error:
         raise PublishFailed(f"the environment {name!r} ({source}) cannot be described: {error}") from None
     info = next((item for item in found if item.name == name), found[0])
     return EnvironmentEntry(

@@ -490,6 +490,6 @@ def _config(config: Mapping[str, Any], queue: _Queue) -> dict[str, Any]:
 def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _finite(one) for key, one in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, (list, tuple, set, frozenset)):
         return [_finite(one) for one in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

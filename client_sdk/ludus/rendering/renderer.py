@@ -428,7 +428,7 @@ def _definition(spec: ToolSpec, escaped: Callable[[str], str]) -> ChatMessage:
     def walk(value: Any) -> Any:
         if isinstance(value, Mapping):
             return {escaped(str(key)): walk(entry) for key, entry in value.items()}
-        if isinstance(value, list | tuple):
+        if isinstance(value, (list, tuple)):
             return [walk(entry) for entry in value]
         return escaped(value) if isinstance(value, str) else value
 

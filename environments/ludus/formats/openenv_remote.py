@@ -197,7 +197,7 @@ class OpenEnvSession:
         try:
             async with asyncio.timeout(server.reply_seconds):
                 self._socket = await self._http.ws_connect(server.url + "/ws", max_msg_size=_LONGEST, heartbeat=20)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except (aiohttp.ClientError, OSError) as error:
             await self._abort()
             raise InfrastructureFailed(f"{server.url} cannot be reached: {error or type(error).__name__}") from None
 

@@ -158,7 +158,7 @@ class OrsSession:
                 request = plan.send(await self._request(request))
         except StopIteration as ended:
             return ended.value
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except (aiohttp.ClientError, OSError) as error:
             self._broken = self._broken or is_call
             raise InfrastructureFailed(f"{self._server.url} does not answer: {error or type(error).__name__}") from None
         except asyncio.CancelledError:

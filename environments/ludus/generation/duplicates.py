@@ -157,7 +157,7 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         for name in sorted(value):
             yield from _texts(value[name])
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, (list, tuple)):
         for part in value:
             yield from _texts(part)
     elif value is not None:

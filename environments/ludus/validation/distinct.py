@@ -137,7 +137,7 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         for part in value.values():
             yield from _texts(part)
-    elif isinstance(value, list | tuple | set | frozenset):
+    elif isinstance(value, (list, tuple, set, frozenset)):
         for part in value:
             yield from _texts(part)
     elif value is not None:

@@ -283,7 +283,7 @@ def _private(task: Any, path: str = "") -> Iterator[tuple[str, str]]:
         if PRIVATE in known.metadata:
             yield from _leaves(path + name, value)
         else:
-            parts = [(f"[{at}]", part) for at, part in enumerate(value)] if isinstance(value, list | tuple) else None
+            parts = [(f"[{at}]", part) for at, part in enumerate(value)] if isinstance(value, (list, tuple)) else None
             for place, part in parts or [("", value)]:
                 if isinstance(part, BaseModel):
                     yield from _private(part, f"{path}{name}{place}.")
@@ -301,7 +301,7 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, str]]:
             yield from _leaves(f"{path}.{name}", part)
     elif isinstance(value, Iterable) and not isinstance(value, bytes):
         # Sets have no order, but leaves of different tasks are compared by their paths, so the order must be fixed.
-        parts = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
+        parts = sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value
         for number, part in enumerate(parts):
             yield from _leaves(f"{path}[{number}]", part)
     elif hasattr(value, "__dict__"):

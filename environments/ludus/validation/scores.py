@@ -244,4 +244,6 @@ class _Exploit:
 
 
 def _no_moves() -> Generator[Action, StepResult, None]:
-    yield from ()
+    nothing: tuple[Action, ...] = ()
+    for move in nothing:  # noqa: UP028 (a tuple takes no results)
+        yield move

@@ -185,7 +185,7 @@ def _prune(value: Any) -> Any:
         if isinstance(one, dict):
             few = [name for name, _ in zip(one, range(_PRUNED_WIDTH), strict=False)]
             return {name: copy(one[name]) for name in few if left > 0}
-        if isinstance(one, list | tuple):
+        if isinstance(one, (list, tuple)):
             return [copy(item) for item in one[:_PRUNED_WIDTH] if left > 0]
         return one
 

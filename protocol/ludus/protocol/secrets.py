@@ -40,7 +40,7 @@ def without_secrets(value: Any, name: str = "") -> Any:
     """
     if isinstance(value, Mapping):
         return {key: without_secrets(one, str(key)) for key, one in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [without_secrets(one, name) for one in value]
     return REMOVED if isinstance(value, str) and _is_secret(name, value) else value
 
@@ -51,7 +51,7 @@ def _places(value: Any, path: tuple[str, ...]) -> Iterator[str]:
             if _FORMS.search(str(key)):
                 yield ".".join((*path, "(a key)"))
             yield from _places(one, (*path, str(key)))
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, (list, tuple)):
         for one in value:
             yield from _places(one, path)
     elif isinstance(value, str) and _is_secret(path[-1] if path else "", value):

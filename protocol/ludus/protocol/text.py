@@ -57,7 +57,7 @@ def replace_surrogates(value: T) -> T:
         pairs = {replace_surrogates(key): replace_surrogates(item) for key, item in value.items()}
         same = all(old is new for old, new in zip(value.values(), pairs.values(), strict=False))
         return value if same and pairs.keys() == value.keys() else pairs  # type: ignore[return-value]
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         items = [replace_surrogates(item) for item in value]
         if all(old is new for old, new in zip(value, items, strict=True)):
             return value
@@ -114,7 +114,7 @@ def _find_problem(value: object, name: str, finite: bool) -> str | None:
             if any(isinstance(key, str) and not is_unicode(key) for key in item):
                 return f"{where} has a name that holds a lone surrogate, which is not a character"
             waiting.extend((inner, f"{where}.{key}") for key, inner in islice(item.items(), _SEARCHED))
-        elif isinstance(item, list | tuple):
+        elif isinstance(item, (list, tuple)):
             waiting.extend((inner, f"{where}.{at}") for at, inner in enumerate(islice(item, _SEARCHED)))
     return f"{name} holds a lone surrogate or a number that is not finite, or is nested too deeply"
 

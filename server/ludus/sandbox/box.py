@@ -167,7 +167,7 @@ class RunnerBox(SandboxBase):
             on_end()
 
         job = _Job(process, command, end)
-        asked = {
+        asked: dict[str, Any] = {
             "op": "spawn", "id": job.number, "window": WINDOW, "terminal": command.terminal, **_described(command),
         }  # fmt: skip
         asked["limits"] |= {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal as signals
-from typing import Final, Literal, get_args
+from typing import Final, Literal, Protocol, get_args
 
 LimitName = Literal["seconds", "cpu_seconds", "memory", "processes", "file_size", "disk", "output", "traffic"]
 """The names of the limits, as results report them."""
@@ -12,21 +12,27 @@ LIMIT_NAMES: Final[tuple[LimitName, ...]] = get_args(LimitName)
 """The same names, as a tuple."""
 
 
+class _Fields(Protocol):
+    @property
+    def exit_code(self) -> int | None: ...
+    @property
+    def signal(self) -> int | None: ...
+    @property
+    def limit(self) -> LimitName | None: ...
+
+
 class Ending:
     """How a command ended, derived from its fields `exit_code`, `signal` and `limit`."""
 
     __slots__ = ()
-    exit_code: int | None
-    signal: int | None
-    limit: LimitName | None
 
     @property
-    def ok(self) -> bool:
+    def ok(self: _Fields) -> bool:
         """Whether the command ended by itself with exit code 0."""
         return self.exit_code == 0 and self.limit is None
 
     @property
-    def ending(self) -> str:
+    def ending(self: _Fields) -> str:
         """How the command ended, as text for messages."""
         if self.limit is not None:
             return f"ended by its limit on {self.limit}"

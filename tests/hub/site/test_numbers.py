@@ -40,12 +40,13 @@ def test_a_rating_near_zero_has_no_negative_zero() -> None:
      (-0.04, ".1f", "0.0"), (-0.25, ".3g", "-0.25")],
 )  # fmt: skip
 def test_a_rounded_number_has_a_sign_only_if_it_is_not_zero(value: float, form: str, text: str) -> None:
-    filters = Renderer()._templates.filters
+    filters: Any = Renderer()._templates.filters
     assert filters["rounded"](value, form) == text
 
 
 def test_charts_and_other_numbers_have_no_negative_zero() -> None:
-    assert Renderer()._templates.filters["number"](-0.0) == "0"
+    filters: Any = Renderer()._templates.filters
+    assert filters["number"](-0.0) == "0"
     assert "-0<" not in bar_chart("t", [Bar("a", -0.0, None, None), Bar("b", -0.0, -0.1, 0.1)], -1.0, 1.0)
     assert number(-0.0) == "0"
     assert reward_chip(-0.0, "reward ").endswith(">reward 0</span>")

@@ -122,7 +122,7 @@ def test_a_loss_equals_its_golden_value(name: str) -> None:
 @pytest.mark.parametrize("name", ["k1", "k2", "k3"])
 def test_a_divergence_equals_its_golden_value_and_enters_the_loss_with_its_weight(name: str) -> None:
     tokens = golden_tokens(reference="ref")
-    config = {"kl": name, "kl_weight": 0.5}
+    config: dict[str, Any] = {"kl": name, "kl_weight": 0.5}
     loss, metrics = policy_objective(LossConfig(**config))(tokens)
     golden = GOLDEN["kl"][name]
     assert float(metrics["kl"] / metrics["tokens"]) == pytest.approx(golden, abs=1e-9)

@@ -6,6 +6,7 @@ import sqlite3
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,8 @@ def test_tensorboard_reads_back_what_was_written(make_config: MakeConfig) -> Non
     train_twice(config)
     events = EventAccumulator(str(config.output / "tensorboard"))
     events.Reload()
-    assert sorted(events.Tags()["scalars"]) == ["evaluation/x/pass_at_4", "reward/mean"]
+    tags: dict[str, Any] = events.Tags()
+    assert sorted(tags["scalars"]) == ["evaluation/x/pass_at_4", "reward/mean"]
     assert [(event.step, event.value) for event in events.Scalars("reward/mean")] == EXPECTED
 
 

@@ -58,7 +58,7 @@ def trade(prompt: str, rng: random.Random) -> Any:
 
 def chained(url: str, folder: Path, rules: dict[str, Any] | None = None, **options: Any) -> TrainConfig:
     """A run of chains."""
-    given = {"groups": 1, "drop_zero_variance": False, **options}
+    given: dict[str, Any] = {"groups": 1, "drop_zero_variance": False, **options}
     return make_config(url, chains=rules or {}, output=folder, **given)
 
 

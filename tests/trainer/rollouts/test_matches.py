@@ -51,7 +51,7 @@ class Counting(Piles):
 
 def configured(url: str, rules: dict[str, Any], **options: Any) -> TrainConfig:
     """A short run of self-play."""
-    given = {"drop_zero_variance": False, "max_turns": 30, **options}
+    given: dict[str, Any] = {"drop_zero_variance": False, "max_turns": 30, **options}
     return make_config(url, self_play=rules, evaluation={"split": "train", "tasks": 3}, **given)
 
 

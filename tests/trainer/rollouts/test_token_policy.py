@@ -26,9 +26,10 @@ END = "<|im_end|>"
 
 def make(turns: Sequence[list[int]], tokenizer: Any = None, **config: Any) -> tuple[TokenPolicy, ScriptedEngine]:
     engine = ScriptedEngine(turns)
+    values: dict[str, Any] = {"max_tokens": 60, **config}
     policy = TokenPolicy(
-        engine, Renderer(tokenizer or chatml()), RolloutConfig(**{"max_tokens": 60, **config}), session="e.1", seed=3
-    )
+        engine, Renderer(tokenizer or chatml()), RolloutConfig(**values), session="e.1", seed=3
+    )  # fmt: skip
     return policy, engine
 
 

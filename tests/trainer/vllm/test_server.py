@@ -89,7 +89,7 @@ def test_only_the_workers_module_goes_on_vllms_path(tmp_path: Path) -> None:
 
 async def test_a_launched_server_ends_with_the_trainer_even_if_that_is_killed(tmp_path: Path) -> None:
     connected: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
-    listener = await asyncio.start_server(lambda *streams: connected.put_nowait(streams), "127.0.0.1", 0)
+    listener = await asyncio.start_server(lambda reader, writer: connected.put_nowait((reader, writer)), "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
     (tmp_path / "vllm.py").write_text(f"import socket; socket.create_connection(('127.0.0.1', {port})).recv(1)")
     trainer = f"""

@@ -215,4 +215,4 @@ def _size(tree: object) -> int:
         return tree.numel() * tree.element_size()
     if isinstance(tree, dict):
         return sum(map(_size, tree.values()))
-    return sum(map(_size, tree)) if isinstance(tree, list | tuple) else 0
+    return sum(map(_size, tree)) if isinstance(tree, (list, tuple)) else 0

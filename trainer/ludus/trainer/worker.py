@@ -127,7 +127,7 @@ class Worker:
         self.learner.export(self.tokenizer, folder)
 
     def _tensors(self) -> dict[str, Any]:
-        tensors = {"learner": self.learner.state(), "random": torch.get_rng_state()}
+        tensors: dict[str, Any] = {"learner": self.learner.state(), "random": torch.get_rng_state()}
         if self.learner.reference_kept:
             tensors["reference"] = self.learner.reference_tensors()
         return tensors

@@ -87,7 +87,9 @@ def _hint(schema: Any, root: _schema.Schema, depth: int) -> Any:
         except _schema.UnsupportedSchema:
             return Any
     if values := schema.get("enum"):
-        return Literal[tuple(values)] if all(isinstance(value, str | int | bool) for value in values) else Any
+        if not all(isinstance(value, str | int | bool) for value in values):
+            return Any
+        return Literal[tuple(values)]  # pyrefly: ignore[invalid-literal] (known at run time only)
     kinds = [{"type": kind} for kind in schema["type"]] if isinstance(schema.get("type"), list) else None
     if members := kinds or schema.get("anyOf") or schema.get("oneOf"):
         hints = [_hint({**schema, **member, "anyOf": None, "oneOf": None}, root, depth - 1) for member in members]

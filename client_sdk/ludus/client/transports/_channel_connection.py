@@ -256,7 +256,7 @@ class ChannelConnection:
                 )
                 if not isinstance(cause, errors.ServerError):
                     raise cause from None
-            except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            except (aiohttp.ClientError, OSError) as error:
                 cause = error
                 if isinstance(error, aiohttp.ClientConnectorError) and not self._reached:
                     retries.give_up = 0.0

@@ -280,7 +280,7 @@ def _task(many: Sequence[Trajectory], level: str | None, least: float, low: floa
         mean_reward=math.fsum(one.value or 0.0 for one in scored) / attempts if attempts else None,
         steps=statistics.fmean(len(one.steps) for one in scored) if attempts else None,
         tokens=statistics.fmean(tokens) if tokens else None,
-        failed=dict(Counter(one.failure.kind for one in many if one.failure is not None)),
+        failed=dict(Counter[str](one.failure.kind for one in many if one.failure is not None)),
         unscored=sum(one.failure is None and not one.scored for one in many),
     )
 

@@ -21,11 +21,11 @@ MOST_TRIED: Final = 40
 ROUNDS: Final = 20_000
 """The most rounds of all loops together of a changed program in one case."""
 
-_COMPARE: Final = {
+_COMPARE: Final[dict[type[ast.cmpop], str]] = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==", ast.In: "not in",
     ast.NotIn: "in",
 }  # fmt: skip
-_OPERATE: Final = {
+_OPERATE: Final[dict[type[ast.operator], str]] = {
     ast.Add: "-", ast.Sub: "+", ast.Mult: "+", ast.FloorDiv: "*", ast.BitAnd: "|", ast.BitOr: "&", ast.BitXor: "|",
     ast.LShift: ">>", ast.RShift: "<<",
 }  # fmt: skip

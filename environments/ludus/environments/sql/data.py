@@ -82,7 +82,7 @@ def rows_of(schema: Schema, number: int) -> Mapping[str, list[Row]]:
     referred = {c.target for table in schema.asked for c in table.keys if c.target != table.key}
     depths: dict[str, int] = {}
     ids: dict[str, list[int]] = {}
-    found = {}
+    found: dict[str, list[Row]] = {}
     for key, table in schema.tables.items():
         depths[key] = max((depths[c.target] + 1 for c in table.keys if c.target != key), default=0)
         usual = _SIZES[min(depths[key], 3)]

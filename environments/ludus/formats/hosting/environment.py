@@ -132,9 +132,10 @@ class _LocalEnvironment(HostedEnvironment):
     def _tool(self, tool: HostedTool, name: str) -> SchemaTool:
         episode, adapter = self._episode, self.adapter
         assert episode is not None
+        call = episode.call
 
         def run(arguments: dict[str, Any], context: StepContext) -> Result:
-            return read_outcome(adapter.run(lambda: episode.call(tool.name, arguments)))
+            return read_outcome(adapter.run(lambda: call(tool.name, arguments)))
 
         return _schema_tool(tool, name, run, offload=self.blocking)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Generator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Tuple
 from urllib.parse import quote
 
 from .adapter import NotUsable, Refused, description, split
@@ -31,7 +31,7 @@ class Request(NamedTuple):
     """Seconds to wait before it is made."""
 
 
-Plan = Generator[Request, "tuple[int, bytes]", Any]
+Plan = Generator[Request, Tuple[int, bytes], Any]
 
 
 class ServerError(Exception):

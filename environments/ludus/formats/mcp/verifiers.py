@@ -85,7 +85,7 @@ class _Fields:
 
 def is_right(given: str, right: Any) -> bool:
     """Return whether a final message is the answer: equal as a number, or as text without regard to case and spaces."""
-    if isinstance(right, list | tuple):
+    if isinstance(right, (list, tuple)):
         return any(is_right(given, one) for one in right)
     if isinstance(right, int | float) and not isinstance(right, bool):
         try:
@@ -124,8 +124,8 @@ def _includes(found: Any, expected: Any) -> bool:
         return isinstance(found, Mapping) and all(
             name in found and _includes(found[name], value) for name, value in expected.items()
         )
-    if isinstance(expected, list | tuple):
-        return isinstance(found, list | tuple) and all(
+    if isinstance(expected, (list, tuple)):
+        return isinstance(found, (list, tuple)) and all(
             any(_includes(one, value) for one in found) for value in expected
         )
     return values_equal(found, expected, exact_types=False)

@@ -188,5 +188,5 @@ def letters(answer: str) -> Sequence[str]:
     """
     words = re.findall(r"[^\W_]+", answer)
     alone = {word.lower() for word in words}
-    longest = max(words, key=len, default="")
+    longest: str = max(words, key=len, default="")
     return [letter for letter in dict.fromkeys(longest[1:-1]) if letter.lower() not in alone][:2]

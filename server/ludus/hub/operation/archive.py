@@ -234,7 +234,7 @@ def encode(value: Any) -> Any:
         return {"time": moment.astimezone(UTC).isoformat()}
     if isinstance(value, bytes | memoryview):
         return {"bytes": base64.b64encode(bytes(value)).decode()}
-    if isinstance(value, dict | list):
+    if isinstance(value, (dict, list)):
         return {"json": value}
     raise TypeError(f"a backup cannot hold a {type(value).__name__}")
 

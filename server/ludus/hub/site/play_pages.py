@@ -89,7 +89,8 @@ class PlayPages:
             if inspect.iscoroutinefunction(page):
                 response: Response = await page(request)
                 return response
-            return await run_in_threadpool(page, request)
+            shown: Response = await run_in_threadpool(page, request)
+            return shown
 
         return answer
 

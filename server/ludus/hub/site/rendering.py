@@ -83,7 +83,8 @@ class Renderer:
             lstrip_blocks=True, auto_reload=False, finalize=_shown,
         )  # fmt: skip
         self._templates.filters.update(day=_day, size=_size, number=_number, rounded=_rounded)
-        self._templates.globals["static"] = {name: file.address for name, file in self.static.items()}
+        names: dict[str, Any] = self._templates.globals
+        names["static"] = {name: file.address for name, file in self.static.items()}
 
     def page(
         self, template: str, status: int = 200, headers: Mapping[str, str] | None = None, **values: Any

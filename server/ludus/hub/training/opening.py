@@ -111,7 +111,7 @@ def _depth(value: object) -> int:
         level = [
             inner
             for one in level
-            if isinstance(one, dict | list)
+            if isinstance(one, (dict, list))
             for inner in (one.values() if isinstance(one, dict) else one)
         ]
     return depth

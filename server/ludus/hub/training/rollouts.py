@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pydantic import ValidationError
@@ -82,7 +82,7 @@ class SampleStore:
             )  # fmt: skip
             return run.rollouts
 
-    def list(self, viewer: Viewer, key: str) -> list[SampleLine]:
+    def list(self, viewer: Viewer, key: str) -> Sequence[SampleLine]:
         """Return the rollouts of a run in the order in which they came.
 
         Raises:

@@ -124,7 +124,7 @@ class Door:
                 return response
         except LudusError as error:
             return refusal(413, error.message)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except (aiohttp.ClientError, OSError) as error:
             if response is not None:  # its head is on the way, so only the connection's end can say that it broke
                 raise ConnectionResetError("the episode's server has gone away") from error
             return refusal(502, "the episode's server does not answer")

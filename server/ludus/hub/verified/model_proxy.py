@@ -134,7 +134,7 @@ class ModelProxy:
             async with asyncio.timeout(2 * CONNECT_SECONDS):
                 reply = await self._send(json.dumps(asked).encode())
                 reply.close()
-        except (aiohttp.ClientError, OSError, TimeoutError):
+        except (aiohttp.ClientError, OSError):
             raise InvalidParams("the model endpoint cannot be reached at base_url") from None
         if reply.status != 200:
             raise InvalidParams(
@@ -239,7 +239,7 @@ class _Call:
         while True:
             try:
                 reply = await self._proxy._send(body)
-            except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            except (aiohttp.ClientError, OSError) as error:
                 self._status, why = 0, type(error).__name__
             else:
                 self._status = reply.status

@@ -91,7 +91,7 @@ def _list(value: Any, name: str) -> list[Any]:
 
 def _check_message(message: Any) -> None:
     content = message.get("content") if isinstance(message, dict) else message
-    if not isinstance(message, dict) or not (content is None or isinstance(content, str | list)):
+    if not isinstance(message, dict) or not (content is None or isinstance(content, (str, list))):
         raise InvalidParams("a message is not an object with a content")
     for part in content if isinstance(content, list) else []:
         kind = part.get("type") if isinstance(part, dict) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -71,7 +71,7 @@ class Cassette(BaseModel):
             raise ValueError(f"the header {min(secret)!r} is secret, and would be written to the file")
         return names
 
-    def but(self, **changes: object) -> Cassette:
+    def but(self, **changes: Any) -> Cassette:
         """Return a copy of these settings with the given changes."""
         return Cassette(**{**dict(self), **changes})
 

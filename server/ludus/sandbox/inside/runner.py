@@ -209,7 +209,7 @@ def main(control: int) -> None:
     send(control, {"id": first[0]["id"], "ok": True})
     try:
         Runner(control, config).loop.serve()
-    except (ConnectionError, BrokenPipeError):
+    except ConnectionError:
         pass
     finally:
         if not config["alone"]:

@@ -80,7 +80,7 @@ def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
         context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
+    except OSError as error:
         raise SandboxdError(f"the certificate {certificate} with the key {key} cannot be used: {error}") from None
     return context
 

@@ -170,5 +170,5 @@ def _tls() -> ssl.SSLContext | None:
         return None
     try:
         return ssl.create_default_context(cafile=file)
-    except (OSError, ssl.SSLError) as error:
+    except OSError as error:
         raise SandboxUnavailable(f"the certificates in {file} ({AUTHORITY_VARIABLE}) cannot be read: {error}") from None

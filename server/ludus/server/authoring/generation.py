@@ -57,7 +57,9 @@ def proposal_form(cls: type[Environment[Any]]) -> type[BaseModel]:
         if name == "id":
             continue
         rest = [one for one in field.metadata if one is not PRIVATE]
-        kind = Annotated[(field.annotation, *rest)] if rest else field.annotation
+        kind: Any = field.annotation
+        if rest:
+            kind = Annotated[(kind, *rest)]  # pyrefly: ignore[not-a-type] (known at run time only)
         given = {} if field.is_required() else {"default": field.get_default(call_default_factory=True)}
         fields[name] = (kind, Field(description=field.description, **given))
     form: type[BaseModel] = create_model(f"{model.__name__}Proposal", __config__=_FORM, **fields)
@@ -127,7 +129,7 @@ def _open(value: Any) -> Any:
         return {name: _open(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, Mapping):
         return {str(name): _open(part) for name, part in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, (list, tuple, set, frozenset)):
         return [_open(part) for part in value]
     return to_jsonable_python(value)
 

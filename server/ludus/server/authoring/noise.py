@@ -67,7 +67,7 @@ class Noise(BaseModel):
     @classmethod
     def _by_name(cls, value: Any) -> Any:
         names = value.split("+") if isinstance(value, str) else value
-        listed = isinstance(names, list | tuple | set | frozenset) and all(isinstance(name, str) for name in names)
+        listed = isinstance(names, (list, tuple, set, frozenset)) and all(isinstance(name, str) for name in names)
         return dict.fromkeys(names, 1.0) if listed else names
 
     @field_validator("kinds")

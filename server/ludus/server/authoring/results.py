@@ -86,8 +86,8 @@ def read_content(value: object) -> tuple[Content, ...]:
             if is_unicode(value.mime_type)
             else ImageBlock(data=value.data, mime_type=replace_surrogates(value.mime_type)),
         )
-    if isinstance(value, list | tuple):
-        if any(isinstance(item, list | tuple) for item in value):
+    if isinstance(value, (list, tuple)):
+        if any(isinstance(item, (list, tuple)) for item in value):
             raise TypeError("an observation is a flat list of text and blocks; this one is nested")
         return tuple(block for item in value for block in read_content(item))
     if inspect.iscoroutine(value):
@@ -101,7 +101,7 @@ def read_content(value: object) -> tuple[Content, ...]:
 
 def read_messages(value: object) -> tuple[Message, ...]:
     """Convert a prompt to messages: messages stay, and content becomes one user message."""
-    if isinstance(value, list | tuple) and value and all(isinstance(item, Message) for item in value):
+    if isinstance(value, (list, tuple)) and value and all(isinstance(item, Message) for item in value):
         return tuple(_message(item) for item in value)
     if isinstance(value, Message):
         return (_message(value),)

@@ -132,7 +132,7 @@ def _depth_exceeds(value: object, allowed: int) -> bool:
         for one in level:
             if isinstance(one, Mapping):
                 below += one.values()
-            elif isinstance(one, list | tuple):
+            elif isinstance(one, (list, tuple)):
                 below += one
         if not below:
             return False

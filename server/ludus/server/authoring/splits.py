@@ -55,21 +55,21 @@ class Split(Generic[TaskT]):
     @classmethod
     def lazy(cls, make: Callable[[int], TaskT], count: int, type: SplitType | None = None) -> Self:
         """Return a split of `count` tasks, each made from its index when it is requested."""
-        split = cls((), type)
+        split: Self = cls((), type)
         split._tasks, split._make, split.count, split.immediate = None, make, count, False
         return split
 
     @classmethod
     def generated(cls, make: Callable[[int], TaskT], type: SplitType | None = None) -> Self:
         """Return an endless split: `make` makes each task from its index, which serves as the seed."""
-        split = cls((), type)
+        split: Self = cls((), type)
         split._tasks, split._make, split.count, split.immediate = None, make, None, False
         return split
 
     @classmethod
     def load(cls, load: Callable[[], Sequence[TaskT]], type: SplitType | None = None) -> Self:
         """Return a finite split whose tasks `load` returns at first use."""
-        split = cls((), type)
+        split: Self = cls((), type)
         split._tasks, split._load, split.immediate = None, load, False
         return split
 

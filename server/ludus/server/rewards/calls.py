@@ -46,7 +46,7 @@ def _equal(given: object, wanted: object) -> bool:
         return given is wanted
     if isinstance(given, Mapping) and isinstance(wanted, Mapping):
         return given.keys() == wanted.keys() and all(_equal(given[name], wanted[name]) for name in given)
-    if isinstance(given, list | tuple) and isinstance(wanted, list | tuple):
+    if isinstance(given, (list, tuple)) and isinstance(wanted, (list, tuple)):
         return len(given) == len(wanted) and all(map(_equal, given, wanted))
     return given == wanted
 

@@ -87,7 +87,7 @@ def _without_dialects(schema: Any) -> Any:
             for key, value in schema.items()
             if key != "$schema" or not isinstance(value, str)
         }
-    return [_without_dialects(one) for one in schema] if isinstance(schema, list | tuple) else schema
+    return [_without_dialects(one) for one in schema] if isinstance(schema, (list, tuple)) else schema
 
 
 Keyword = Callable[[Any, Any, Any, Any], Any]

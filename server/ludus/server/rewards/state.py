@@ -209,7 +209,7 @@ class FileTree(Check):
         """Read both states and compare them."""
         root = Path(resolve(self.directory, attempt))
         expected = resolve(self.expected, attempt)
-        if isinstance(expected, str | os.PathLike):
+        if isinstance(expected, (str, os.PathLike)):
             expected = {path: (Path(expected) / path).read_bytes() for path in self._files(Path(expected))}
         try:
             found = self._files(root)

@@ -168,7 +168,7 @@ class Fields(Check):
         children: list[tuple[str | int, Any]] = []
         if isinstance(value, Mapping):
             children = [(str(key), child) for key, child in value.items()]
-        elif isinstance(value, list | tuple):
+        elif isinstance(value, (list, tuple)):
             children = list(enumerate(value))
         if not children:
             yield at, [] if isinstance(value, tuple) else value
@@ -229,7 +229,7 @@ def _check_depth(value: Any, left: int) -> None:
         raise NotJson(f"it is nested more than {DEPTH} deep")
     children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for child in children:
-        if isinstance(child, dict | list):
+        if isinstance(child, (dict, list)):
             _check_depth(child, left - 1)
         elif isinstance(child, float) and not math.isfinite(child):
             raise NotJson("a number is too large")

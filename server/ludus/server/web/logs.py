@@ -127,7 +127,7 @@ def _cleaned(value: Any) -> Any:
         return value
     if isinstance(value, Mapping):
         return {redact(str(name)): _cleaned(item) for name, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, (list, tuple, set, frozenset)):
         return [_cleaned(item) for item in value]
     return redact(str(value))
 

@@ -269,7 +269,7 @@ class Driver:
         """Make the address of the server known under a name; `{host}` in it is the address of this machine."""
         url = url.replace("{host}", ray.util.get_node_ip_address())
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        made = ray.remote(Address).options(
+        made: Any = ray.remote(Address).options(
             name=name, namespace=NAMESPACE, num_cpus=0, scheduling_strategy=here
         )  # fmt: skip
         deadline = asyncio.get_running_loop().time() + NAME_SECONDS

@@ -51,7 +51,7 @@ def outcome(name: str, context: Context) -> dict[str, Any]:
         context.stop()
     found = [memory(), *map(read_json, context.folder.glob("memory-*.json"))]
     highest = {
-        kind: max((one[kind] for one in found if one and one[kind] is not None), default=None)
+        kind: max((most for one in found if one and (most := one[kind]) is not None), default=None)
         for kind in ("gpu_bytes", "host_bytes")
     }
     return {"status": status, "reason": reason, "figures": context.figures, "memory": highest, "log": log}

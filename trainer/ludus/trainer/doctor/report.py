@@ -154,7 +154,7 @@ class Scrubber:
             return self.text(value)
         if isinstance(value, dict):
             return {key: self.value(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
+        if isinstance(value, (list, tuple)):
             return [self.value(item) for item in value]
         return value
 

@@ -86,7 +86,7 @@ def _pack_experts_again(model: torch.nn.Module) -> None:
     (`UnquantizedFusedMoEMethod._setup_kernel`): after an update it would read unpacked weights as packed ones.
     """
     for layer in model.modules():
-        method = getattr(layer, "quant_method", None)
+        method: Any = getattr(layer, "quant_method", None)
         if method is not None and getattr(method, "moe_kernel", None) is not None:
             method.moe_kernel = None
 

@@ -68,7 +68,7 @@ class _TokenLogprobs(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(  # pyright: ignore[reportIncompatibleMethodOverride] (named differently in torch)
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  # pyrefly: ignore[bad-override] (as torch has it)
         ctx: Any, *gradients: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, targets, log_z, entropies = ctx.saved_tensors

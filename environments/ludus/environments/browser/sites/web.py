@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import parse_qs, quote, urlsplit
 
 from ludus.environments._store import Store
@@ -61,7 +61,7 @@ class Markup(str):
     """Text that is HTML already."""
 
 
-Child = str | int | None | Sequence["Child"]
+Child: TypeAlias = "str | int | None | Sequence[Child]"
 _VOID: Final = frozenset({"input", "br", "hr", "meta", "link"})
 
 

@@ -149,5 +149,7 @@ def _opened(name: str) -> World:
     graph, layout = graph_of(name), layout_of(name)
     pages = write_pages(graph, layout)
     by_name = {page.title.lower(): page.number for page in pages} | {page.code: page.number for page in pages}
-    names = {entity.name: (entity.name, *entity.aliases) for entity in graph.entities if entity.aliases}
+    names: dict[str, tuple[str, ...]] = {
+        entity.name: (entity.name, *entity.aliases) for entity in graph.entities if entity.aliases
+    }
     return World(graph, layout, pages, Index(pages), by_name, names)

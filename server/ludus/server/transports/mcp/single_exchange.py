@@ -33,7 +33,6 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -121,7 +120,7 @@ def _parse_request(body: bytes) -> JSONRPCRequest | None:
     """Return the request in a body, or None if it holds anything else."""
     try:
         message = jsonrpc_message_adapter.validate_python(pydantic_core.from_json(body), by_name=False)
-    except (ValueError, ValidationError):
+    except ValueError:
         return None
     return message if isinstance(message, JSONRPCRequest) else None
 
