@@ -29,8 +29,9 @@ async def wait_until(
         seconds: the bound.
         message: says what is missing then; a function is called only then.
     """
+    bound = asyncio.timeout(seconds)
     try:
-        async with asyncio.timeout(seconds) as bound:
+        async with bound:
             for pause in _pauses():
                 held = condition()
                 if await held if inspect.isawaitable(held) else held:
