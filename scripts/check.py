@@ -1,6 +1,7 @@
 """Everything that can be checked without running the code: `make check`.
 
 python scripts/check.py                 all of it, each failure with the command that fixes it
+python scripts/check.py --fast          all but mypy and pyright, which find little that pyrefly does not
 python scripts/check.py ruff mypy       only these
 python scripts/check.py --write         rewrite everything that is generated
 """
@@ -34,12 +35,13 @@ CHECKS = {
     "format": Check((PYTHON, "-m", "ruff", "format", "--check", "."), "make format"),
     "words": Check((PYTHON, str(installer.ROOT / "scripts" / "lint_words.py")), "the message names the line"),
     "imports": Check((f"{installer.ROOT}/.venv/bin/lint-imports", "--no-cache"), "see the layers in pyproject.toml"),
+    "pyrefly": Check((PYTHON, "-m", "pyrefly", "check", "--output-format", "min-text"), "the message names the line"),
     "mypy": Check((PYTHON, "-m", "mypy"), "the message names the line"),
     "pyright": Check((PYTHON, "-m", "pyright", "--threads", "2"), "the message names the line"),
 }
 
 SLOW = ("pyright", "mypy")
-"""The checks that take longest, and therefore start first."""
+"""The checks that take minutes: they start first, and `--fast` leaves them out."""
 
 _printing = threading.Lock()
 
@@ -51,6 +53,7 @@ def main() -> None:
     """Run the checks, all of them even when one fails; exit 1 when any failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="CHECK", help=f"of {', '.join([*CHECKS, *GENERATED])}")
+    parser.add_argument("--fast", action="store_true", help=f"all but {' and '.join(SLOW)}")
     parser.add_argument("--generated", action="store_true", help="only whether generated files are stale")
     parser.add_argument("--write", action="store_true", help="write what is generated instead of checking it")
     options = parser.parse_args()
@@ -60,6 +63,8 @@ def main() -> None:
     if unknown := set(options.names) - set(checks):
         parser.error(f"no such check: {', '.join(sorted(unknown))}")
     names = GENERATED if options.generated else options.names or checks
+    if options.fast:
+        names = [name for name in names if name not in SLOW]
     longest_first = sorted(names, key=lambda name: SLOW.index(name) if name in SLOW else len(SLOW))
     with ThreadPoolExecutor(max(1, os.cpu_count() or 1)) as pool:
         passed = dict(zip(longest_first, pool.map(lambda name: _run(name, checks[name]), longest_first), strict=True))
