@@ -1,4 +1,4 @@
-"""Full-text search over packages: FTS5 in SQLite, tsvector in PostgreSQL, with the same results.
+"""Full-text search over packages: FTS5 in SQLite, tsvector in PostgreSQL. Both find the same, but rank differently.
 
 Both get text without punctuation, so that their different rules for words do not matter. Each word of a query is a
 prefix, and a package must have all of them.
