@@ -258,7 +258,8 @@ async def test_an_episode_is_found_by_how_its_id_begins(served: Process, tmp_pat
     await served.end(signal.SIGKILL)
     unique = names[0][:12]
     assert run_replay(tmp_path, served.journal, unique, "--no-run").returncode == 0
-    assert run_replay(tmp_path, served.journal, unique.removeprefix("e_"), "--no-run").returncode == 0
+    begins = unique.removeprefix("e_")  # with "-", as one id in 64
+    assert run_replay(tmp_path, served.journal, "--no-run", "--", begins).returncode == 0
     done = run_replay(tmp_path, served.journal, "e_", "--no-run")
     assert done.returncode == 2
     assert "12 episodes begin with 'e_'" in said(done)
@@ -311,12 +312,13 @@ def test_a_file_that_is_no_journal_is_bad_input(tmp_path: Path, make: Callable[[
     ("arguments", "told"),
     [
         (["e_unknown"], "the journal has no episode 'e_unknown'"),
+        (["--", "-x"], "the journal has no episode '-x'"),
         (["{name}"], "no environment 'ledger' is installed"),
         (["{name}", "--env", "nothing.py:Ledger"], "there is no file nothing.py"),
         (["--interactive"], "need an EPISODE"),
         (["{name}", "--interactive", "--json"], "cannot be combined"),
     ],
-    ids=["episode", "environment", "file", "no episode", "json"],
+    ids=["episode", "episode like an option", "environment", "file", "no episode", "json"],
 )
 async def test_bad_input_is_a_sentence_and_exit_code_2(
     recorded: tuple[Path, str], tmp_path: Path, arguments: list[str], told: str
