@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[1] / "durability"
@@ -48,12 +49,15 @@ class Process:
             )  # fmt: skip
         assert self.process.stdout is not None
         line = await asyncio.wait_for(self.process.stdout.readline(), PATIENCE)
-        assert line.startswith(b"Serving"), self.log.read_text("utf-8")
+        if not line.startswith(b"Serving"):
+            await self.end()
+            raise AssertionError(self.log.read_text("utf-8"))
 
     async def end(self, number: int = signal.SIGKILL) -> None:
-        """End the server with a signal."""
-        if self.process is not None and self.process.returncode is None:
-            self.process.send_signal(number)
+        """End the server with a signal; one that has ended by itself is only waited for."""
+        if self.process is not None:
+            with suppress(ProcessLookupError):
+                self.process.send_signal(number)
             await asyncio.wait_for(self.process.wait(), PATIENCE)
 
     async def whole_log(self) -> str:
