@@ -102,7 +102,7 @@ def answers(client: httpx.Client, names: list[str]) -> dict[str, bytes]:
     return {path: answer.content for path, answer in found.items()}
 
 
-@pytest.mark.suite("hub", first=1)
+@pytest.mark.suite("hub")
 @pytest.mark.parametrize("to", ["sqlite", "postgres"])
 def test_a_restored_hub_answers_byte_for_byte_like_the_one_before(
     source: Source, to: str, new_database: NewDatabase, tmp_path: Path
@@ -139,7 +139,7 @@ class WatchedBlobs(Blobs):
         return super().size_of(digest)
 
 
-@pytest.mark.suite("hub", first=1)
+@pytest.mark.suite("hub")
 def test_a_backup_during_publishing_is_of_one_moment(source: Source, tmp_path: Path) -> None:
     before, meanwhile = release(f"carol/{new_name()}"), release(f"carol/{new_name()}")
     with source.hub.client() as client, open_parts(source.hub.data, source.database) as parts:

@@ -86,6 +86,7 @@ slow = pytest.mark.suite("hub")
 INSTALL = ("install", "--no-deps", "--python")
 
 
+@pytest.mark.suite("hub")
 def test_an_environment_is_published_found_and_installed(user: User, python: Path) -> None:
     name, owner = new_name(), new_name("owner")
     package, distribution = f"{owner}/{name}", f"{owner}-{name}"
@@ -233,6 +234,7 @@ def test_an_unsigned_version_is_installed_only_with_a_flag(user: User, plain_hub
     assert installed(python, one.manifest.id.replace("/", "-")) == "1.0.0"
 
 
+@pytest.mark.suite("hub")
 @slow
 @pytest.mark.parametrize("installer", ["pip", "uv"])
 def test_a_lock_installs_the_same_bytes_later(user: User, plain_hub: HubProcess, python: Path, installer: str) -> None:

@@ -98,7 +98,7 @@ def kill_while_publishing(hub: HubProcess, publishers: int, kills: int, rounds: 
     return answered
 
 
-@pytest.mark.suite("hub", first=1)
+@pytest.mark.suite("hub")
 @pytest.mark.timeout(120)
 def test_a_hub_that_is_killed_while_many_publish_has_what_it_answered_and_nothing_by_half(mortal: HubProcess) -> None:
     answered = kill_while_publishing(mortal, publishers=16, kills=1, rounds=5)

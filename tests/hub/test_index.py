@@ -154,7 +154,7 @@ def twine(hub: str, wheel: Path, password: str = "none", **variables: str) -> su
     )
 
 
-@pytest.mark.suite("hub", first=1)
+@pytest.mark.suite("hub")
 def test_twine_uploads_and_pip_installs_what_it_uploaded(client: httpx.Client, target: Path, tmp_path: Path) -> None:
     one = release(f"alice/{new_name()}", key=None)
     hub = str(client.base_url).rstrip("/")
@@ -202,6 +202,7 @@ def test_a_wrong_digest_from_twine_is_refused_by_the_hub(plain_client: httpx.Cli
     assert plain_client.get(f"/api/v1/environments/{one.manifest.id}").status_code == 404
 
 
+@pytest.mark.suite("hub")
 def test_an_index_that_is_not_explicit_can_be_shadowed_and_a_hashed_address_cannot(
     plain_client: httpx.Client, target: Path
 ) -> None:

@@ -208,6 +208,7 @@ def test_pip_installs_from_a_hub_over_an_object_store(
     assert list((tmp_path / "t").glob("alice_*.py"))
 
 
+@pytest.mark.suite("hub")
 def test_a_hub_refuses_to_serve_a_changed_object_and_to_lose_an_upload(
     store_hub: HubProcess, object_store: ObjectStore, bucket: str
 ) -> None:
@@ -233,7 +234,7 @@ def test_a_hub_refuses_to_serve_a_changed_object_and_to_lose_an_upload(
         published(client, two)
 
 
-@pytest.mark.suite("hub", first=1)
+@pytest.mark.suite("hub")
 @pytest.mark.parametrize("way", ["to the store", "from the store"])
 def test_a_backup_moves_a_hub_to_an_object_store_and_back(
     variables: None, bucket: str, tmp_path: Path, way: str

@@ -65,7 +65,7 @@ def vf_eval(package: Path, folder: Path, *arguments: str) -> list[dict[str, Any]
     return [trace for row in rows for trace in row.get("traces", [row])]
 
 
-@pytest.mark.suite("integrations", sample=True)
+@pytest.mark.suite("integrations")
 def test_vf_eval_plays_40_rollouts_and_its_rewards_are_the_servers(
     server: str, endpoint: str, package: Path, tmp_path: Path, record: Callable[..., None]
 ) -> None:

@@ -68,7 +68,7 @@ async def test_a_peers_client_plays_the_environment_it_asked_for(
     assert server.app.context.host.stats().started == {"second": 1 if peer != "trl" else 2}  # TRL looks at tools first
 
 
-@pytest.mark.suite("peers", first=1)
+@pytest.mark.suite("peers")
 @pytest.mark.timeout(300)
 @pytest.mark.requirement("ORS-17")
 @pytest.mark.parametrize(("peer", "environment"), [("openreward", "nosuch"), ("trl", "")])

@@ -103,6 +103,7 @@ async def test_a_peers_client_plays_a_whole_episode(
     assert server.app.context.host.stats().running == 0
 
 
+@pytest.mark.suite("peers")
 @pytest.mark.parametrize("environment", SAMPLED)
 async def test_trl_plays_a_whole_episode(serve: Serve, sit_peer: SitPeer, environment: type[Environment[Any]]) -> None:
     server = await serve(*GAMES)

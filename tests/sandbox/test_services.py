@@ -34,6 +34,7 @@ def _run(service: str, *more: str, seconds: float) -> None:
     assert " passed" in done.stdout
 
 
+@pytest.mark.suite("sandbox")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("service", SERVICES)
 def test_the_main_checks_pass_over_the_service_s_own_client(service: str) -> None:

@@ -59,6 +59,7 @@ def sign_in(browser: httpx.Client, person: str, **claims: Any) -> httpx.Response
     return browser.get(f"{back.path}?{back.query}")
 
 
+@pytest.mark.suite("hub")
 def test_a_person_registers_and_signs_in_again_with_an_unchanged_provider(hub: HubProcess) -> None:
     name = new_name("real")
     with hub.client() as browser:

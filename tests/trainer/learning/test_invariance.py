@@ -15,7 +15,6 @@ import pytest
 import torch
 from learners import configure, make_batch, make_learner
 from safetensors.torch import load_file
-from suite_selection import selected_suites
 from torch import Tensor
 
 from ludus.trainer.config import TrainConfig
@@ -58,8 +57,6 @@ SCENARIOS: dict[str, tuple[dict[str, Any], dict[str, Any], list[TrainBatch]]] = 
     "broken": ({}, TWO, [BATCHES[0], not_a_number(BATCHES[1], 5), BATCHES[2]]),
 }
 """What one process learns, what two learn, and from which batches."""
-SAMPLE = ("fsdp", "broken")
-"""The scenarios outside of the suite."""
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +64,7 @@ def outcomes(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder in which torchrun's two ranks left NAME.out, and this process NAME.alone.out."""
     folder = tmp_path_factory.mktemp("ranks")
     program = Path(__file__).with_name("ranks.py")
-    chosen = SCENARIOS if "training" in selected_suites() else {name: SCENARIOS[name] for name in SAMPLE}
-    for name, (alone, together, batches) in chosen.items():
+    for name, (alone, together, batches) in SCENARIOS.items():
         (folder / f"{name}.one").write_bytes(pickle.dumps((configure(tiny, **alone), batches)))
         (folder / f"{name}.scenario").write_bytes(pickle.dumps((configure(tiny, **together), batches)))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(program)]
@@ -132,7 +128,7 @@ def test_the_order_of_samples_does_not_matter(tiny: Path) -> None:
     assert_same(learned(config, [TrainBatch(samples[::-1])]), learned(config, [TrainBatch(samples)]), weights=1e-5)
 
 
-@pytest.mark.suite("training", first=1)
+@pytest.mark.suite("training")
 @pytest.mark.timeout(500)
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in ("bfloat16", "broken")])
 def test_two_ranks_learn_what_one_does(tiny: Path, outcomes: Path, name: str) -> None:
@@ -153,6 +149,7 @@ def test_in_bfloat16_two_ranks_differ_from_one_by_rounding_only(tiny: Path, outc
     assert_same(theirs, (mine[0], {n: mine[1][n] for n in theirs[1]}), loss=1e-3, metrics=2e-2, weights=7e-3)
 
 
+@pytest.mark.suite("training")
 @pytest.mark.timeout(500)
 def test_a_loss_that_is_not_a_number_is_an_error_on_all_ranks_and_changes_none(tiny: Path, outcomes: Path) -> None:
     ranks = pickle.loads((outcomes / "broken.out").read_bytes())

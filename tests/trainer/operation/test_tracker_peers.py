@@ -17,7 +17,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.suite("training", first=2)
+@pytest.mark.suite("training")
 @pytest.mark.parametrize("tracker", ["wandb", "trackio", "mlflow"])
 async def test_the_real_tracker_keeps_what_it_is_given(tracker: str, tmp_path: Path) -> None:
     folders = (str(ROOT / name) for name in ("protocol", "client_sdk", "trainer"))

@@ -53,6 +53,7 @@ async def test_ctrl_c_under_torchrun_reaches_every_rank_and_saves_all_the_same(
     assert [path.name for path in (config.output / "checkpoints").iterdir()] == [f"step-{done:08d}"]
 
 
+@pytest.mark.suite("training")
 async def test_after_kill_9_nothing_is_trained_twice(serve: Serve, tiny: Path, tmp_path: Path, launch: Launch) -> None:
     server = await serve(Even)
     config = run_config(tmp_path / "run", tiny, server.url, steps=10_000, rollouts={"staleness": 1})

@@ -44,6 +44,7 @@ class Gated(Even):
             await Gated.seen.wait()
 
 
+@pytest.mark.suite("training")
 async def test_curves_arrive_while_the_run_goes_on(serve: Serve, tiny: Path, tmp_path: Path, hub: HubProcess) -> None:
     Gated.seen = asyncio.Event()
     server = await serve(Gated)
@@ -77,6 +78,7 @@ async def test_curves_arrive_while_the_run_goes_on(serve: Serve, tiny: Path, tmp
     assert f"the run is shown at {hub.url}/training/{live['key']}" in notes
 
 
+@pytest.mark.suite("training")
 async def test_a_resumed_run_continues_its_curves(serve: Serve, tiny: Path, tmp_path: Path, hub: HubProcess) -> None:
     server = await serve(Even)
     settings = {"hub": {"url": hub.url, "name": "resumed"}}
