@@ -21,7 +21,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) +
 help:
 	@sed -n 's/^#   //p' Makefile
 	@echo "make suite   list the parts of the suites and their green runs;  make suite NAME=fuzz  runs a suite or part"
-	@echo "make check   ruff, formatting, mypy, pyright, import rules, stale generated files"
+	@echo "make check   ruff, formatting, import rules, types, stale generated files;  ARGS=--fast  without mypy and pyright"
 	@echo "make hub     start a hub with the built-in library on this machine, and print its address"
 	@echo "make wires   play three environments over every wire with two policies, and compare"
 	@echo "make format  fix what ruff can fix"
