@@ -70,7 +70,7 @@ async def assert_plays(hub: Any) -> None:
         assert text_of((await episode.call("add", number=1)).content).startswith("1")
 
 
-@pytest.mark.suite("hub-endpoints", first=1)
+@pytest.mark.suite("hub-endpoints")
 @pytest.mark.parametrize("what", CODE)
 async def test_a_limit_stops_code_that(start_hub: Any, tools: Any, what: str) -> None:
     hub = await start_hub(limits={"disk": 48 << 20, "processes": 48, "file_size": 16 << 20})

@@ -49,7 +49,7 @@ async def remote_by_registry(address: str) -> str:
     return str(found["servers"][0]["server"]["remotes"][0]["url"])
 
 
-@pytest.mark.suite("hub-endpoints", first=1)
+@pytest.mark.suite("hub-endpoints")
 @pytest.mark.parametrize("find", [remote_by_catalog, remote_by_registry])
 async def test_a_stock_client_starts_from_the_address_of_the_hub_and_plays_to_the_end(
     start_hub: Any, find: Any

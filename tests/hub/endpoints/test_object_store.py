@@ -20,6 +20,7 @@ def variables(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setenv(name, value)
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_an_endpoint_is_installed_from_the_store(
     variables: None, start_hub: Any, object_store: ObjectStore
 ) -> None:

@@ -52,6 +52,7 @@ async def grown(hub: Any, tools: Any, environment: Any, count: int) -> list[Epis
     return episodes
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_a_busy_endpoint_grows_routes_every_wire_to_the_right_process_and_shrinks(
     start_hub: Any, tools: Any
 ) -> None:
