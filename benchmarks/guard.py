@@ -90,6 +90,10 @@ def verdict(comparison: Comparison) -> str:
 class SideError(Exception):
     """A side cannot perform the figure."""
 
+    def __init__(self, side: str, reason: str) -> None:
+        super().__init__(reason)
+        self.side = side
+
 
 class OutOfTime(Exception):
     """The time of the whole run has passed."""
@@ -98,8 +102,8 @@ class OutOfTime(Exception):
 class Side:
     """A process of `guard_side.py`, and the server that it starts. Both are in a process group of their own."""
 
-    def __init__(self, figure: str, tree: Path, folder: Path, end: float) -> None:
-        self._end, self._log = end, folder / f"{time.monotonic_ns()}.log"
+    def __init__(self, name: str, figure: str, tree: Path, folder: Path, end: float) -> None:
+        self._name, self._end, self._log = name, end, folder / f"{name}.log"
         path = os.pathsep.join(str(tree / root) for root in ROOTS)
         command = [sys.executable, str(HERE / "guard_side.py"), str(tree), "play", figure, str(folder)]
         with self._log.open("w") as log:
@@ -125,12 +129,15 @@ class Side:
         reply = self._reply()
         return 1e6 * float(reply["seconds"]) / int(reply["operations"])
 
-    def close(self) -> None:
-        """End the processes."""
+    def hang_up(self) -> None:
+        """Ask the processes to end."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
+
+    def close(self) -> None:
+        """Wait until the processes have ended, or end them."""
+        assert self._process.stdout is not None
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(CLOSE_SECONDS)
         with suppress(ProcessLookupError):
@@ -145,11 +152,11 @@ class Side:
         if seconds <= 0 or not select.select([out], [], [], seconds)[0]:
             if seconds < REPLY_SECONDS:
                 raise OutOfTime
-            raise SideError(f"no answer within {seconds:.0f} s")
+            raise SideError(self._name, f"no answer within {seconds:.0f} s")
         reply: dict[str, Any] = json.loads(out.readline() or '{"error": "the process ended"}')
         if "error" in reply:
             last = self._log.read_text(errors="replace").strip().rpartition("\n")[2]
-            raise SideError(" | ".join(filter(None, (reply["error"], last))))
+            raise SideError(self._name, " | ".join(filter(None, (reply["error"], last))))
         return reply
 
 
@@ -174,17 +181,19 @@ class Row:
 def measure(figure: str, base: Path, options: argparse.Namespace, share_ends: float, end: float) -> Row:
     """Measure one figure in both trees."""
     row = Row(figure)
-    name = "new"
+    trees = {"new": TREE, "base": base}  # when this tree fails, its error comes first
     with tempfile.TemporaryDirectory(prefix="figure-", dir=base.parent) as folder, ExitStack() as stack:
         try:
             sides = {}
-            # This tree comes first: when it fails, the base is not to blame; and it records what both sides read.
-            for name, tree in (("new", TREE), ("base", base)):
-                sides[name] = Side(figure, tree, Path(folder), end)
+            for name, tree in trees.items():
+                sides[name] = Side(name, figure, tree, Path(folder), end)
                 stack.callback(sides[name].close)
-                row.loaded[name] = sides[name].started()
+            for side in sides.values():
+                stack.callback(side.hang_up)
+            for name, side in sides.items():
+                row.loaded[name] = side.started()
             print(f"{figure}: {' and '.join(row.loaded.values())}", file=sys.stderr, flush=True)
-            count = calibrate(sides[name], 2 * options.seconds / len(TURNS))
+            count = calibrate(sides["base"], 2 * options.seconds / len(TURNS))
             sides["new"].perform(count)
             for number in range(options.rounds):
                 if number > 1 and time.monotonic() > share_ends:
@@ -195,7 +204,7 @@ def measure(figure: str, base: Path, options: argparse.Namespace, share_ends: fl
                 for name, cost in spent.items():
                     row.costs[name].append(cost)
         except SideError as error:
-            row.verdict, row.reason = "not comparable" if name == "base" else "failed", str(error)
+            row.verdict, row.reason = "not comparable" if error.side == "base" else "failed", str(error)
             return row
         except OutOfTime:
             pass
@@ -286,7 +295,7 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default=",".join(FIGURES), help="figures, separated by commas")
     parser.add_argument("--rounds", type=int, default=10, help="pairs of rounds of each figure, at least 2")
     parser.add_argument("--seconds", type=float, default=1.0, help="of CPU in a round of a side")
-    parser.add_argument("--limit", type=float, default=340.0, help="seconds of the whole run")
+    parser.add_argument("--limit", type=float, default=330.0, help="seconds of the whole run")
     parser.add_argument("--out", type=Path, help="where to write the figures as JSON")
     options = parser.parse_args(arguments)
     options.only = [name.strip() for name in options.only.split(",")]
@@ -322,5 +331,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a script ignores it
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main())

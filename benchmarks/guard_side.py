@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
     from ludus.rendering.samples import Generation, Sampling
 
+OWN_TREE: Final = Path(__file__).resolve().parents[1]
+RECORDED: Final = "recorded"
+"""The file that says that the model and the batch of the trainer's figure are there."""
 IN_FLIGHT: Final = 16
 """Clients of the ORS and MCP servers."""
 
@@ -188,18 +191,29 @@ async def harness_turn(folder: Path) -> AsyncIterator[Operate]:
             yield operate
 
 
+def wait_for(file: Path) -> None:
+    """Wait until the other side has written a file."""
+    for _ in range(1_800):
+        if file.exists():
+            return
+        time.sleep(0.05)
+    raise TimeoutError(f"{file} was not written")
+
+
 @asynccontextmanager
 async def trainer_update(folder: Path) -> AsyncIterator[Operate]:
-    """Optimizer steps of the tiny model on a recorded batch, in one thread."""
+    """Optimizer steps of the tiny model, in one thread, on a batch that this program's own tree has recorded."""
     from dataclasses import replace
 
     from trainer_update import CASES, QUIET, load, prepare
 
     os.environ.update(QUIET)
     case = replace(CASES[0], threads=1, longest=128)
-    # The side that comes first records the batch; the other one reads the same.
-    if not (folder / "batch.safetensors").exists():
+    if sys.argv[1] == str(OWN_TREE):
         prepare(case, folder)
+        (folder / RECORDED).touch()
+    else:
+        wait_for(folder / RECORDED)
     learner, batch, objective = load(replace(case, folder=str(folder)))
 
     async def operate(count: int) -> Spent:

@@ -88,7 +88,7 @@ def environment(folder: Path) -> dict[str, str]:
 def measured(folder: Path, out: Path, *options: str) -> tuple[str, list[dict[str, Any]]]:
     """Run the command with its temporary files in `folder`; return what it printed, and the rows."""
     done = subprocess.run(
-        command("--out", str(out), *options), capture_output=True, text=True, timeout=200, env=environment(folder)
+        command("--out", str(out), *options), capture_output=True, text=True, timeout=270, env=environment(folder)
     )
     assert done.returncode in (0, 1), done.stdout + done.stderr  # two short rounds may find anything
     return done.stdout, json.loads(out.read_text())["rows"]
@@ -128,11 +128,11 @@ def test_each_side_of_a_figure_loads_its_own_tree_and_nothing_stays(tmp_path: Pa
 
 
 @pytest.mark.suite("breadth")
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 def test_all_five_figures_are_measured_in_both_trees(tmp_path: Path) -> None:
     folder = tmp_path / "temporary"
     folder.mkdir()
-    printed, rows = measured(folder, tmp_path / "out.json", "--null", "--limit", "180")
+    printed, rows = measured(folder, tmp_path / "out.json", "--null", "--limit", "240")
     assert [row["figure"] for row in rows] == FIGURES
     assert [line.split("  ")[0].strip() for line in printed.splitlines()[-5:]] == FIGURES
     assert_compared(rows, folder)
