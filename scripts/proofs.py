@@ -35,7 +35,8 @@ class Suite:
         about: what the suite proves.
         tests: the files and folders that hold the marked tests; empty if there is a command.
         minutes: an estimate for a part that was never run.
-        command: arguments for this Python, instead of tests.
+        command: arguments for this Python, instead of tests. `GREEN` is the commit of the last green run, or the commit
+            before this one if there is none.
         parts: into how many parts the tests are dealt, by the hash of their ids.
         spread: whether the tests of one file may run in several processes and parts; they must be independent.
         unmarked: the suite is the tests without a marker: those that `make test` runs when what they depend on changed.
@@ -65,11 +66,11 @@ class Part:
         """`moves-2` for the second of several parts; the suite's name if there is one."""
         return f"{self.suite.name}-{self.number}" if self.suite.parts > 1 else self.suite.name
 
-    def command(self, workers: int) -> list[str]:
-        """Return the command that runs the part."""
+    def command(self, workers: int, green: str = "HEAD~1") -> list[str]:
+        """Return the command that runs the part, after a last green run at a commit."""
         python = str(installer.interpreter(installer.ROOT / ".venv"))
         if self.suite.command:
-            return [python, *self.suite.command]
+            return [python, *(green if argument == "GREEN" else argument for argument in self.suite.command)]
         dist = "load" if self.suite.spread else "loadfile"
         return [python, "-m", "pytest", "-q", "-rfEs", "-n", str(workers), "--dist", dist, *self.suite.tests]
 

@@ -269,7 +269,7 @@ def test_a_rotation_refuses_a_checkout_that_is_not_a_commit(suites: ModuleType, 
 def test_only_a_green_run_of_exactly_one_commit_is_recorded(
     suites: ModuleType, git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, recorded: bool
 ) -> None:
-    monkeypatch.setattr(suites.Part, "command", lambda self, workers: [sys.executable, "-c", program])
+    monkeypatch.setattr(suites.Part, "command", lambda self, workers, green: [sys.executable, "-c", program])
     proofs = suites.Proofs(tmp_path)
     suites.run(proofs, proofs.parts[0], workers=1)
     rows = json.loads((tmp_path / LOCK).read_text()) if (tmp_path / LOCK).exists() else {}
@@ -286,7 +286,7 @@ def test_a_rotation_finds_a_proof_that_a_commit_broke_where_no_test_of_the_chang
         "-c",
         "import sys; sys.path.insert(0, 'code'); import core; core.works; print('1 passed')",
     ]
-    monkeypatch.setattr(suites.Part, "command", lambda self, workers: command)
+    monkeypatch.setattr(suites.Part, "command", lambda self, workers, green: command)
     (tmp_path / "code/core.py").write_text("works = True\n")
     commit(git, "works")
     suites.rotate(suites.Proofs(tmp_path), 600, workers=1)
