@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -154,7 +155,7 @@ def test_a_backup_during_publishing_is_of_one_moment(source: Source, tmp_path: P
     assert [backup] == list(tmp_path.glob("ludus-hub-*.tar"))
     restore(backup, tmp_path / "data")
     assert checked(tmp_path / "data").ok
-    with sqlite3.connect(tmp_path / "data" / "hub.sqlite") as connection:
+    with closing(sqlite3.connect(tmp_path / "data" / "hub.sqlite")) as connection:
         names = {f"carol/{name}" for (name,) in connection.execute("SELECT name FROM packages WHERE owner = 'carol'")}
     assert before.manifest.id in names
     assert meanwhile.manifest.id not in names
@@ -305,7 +306,7 @@ def test_a_check_finds_lost_changed_and_unreferenced_files_and_forged_rows(small
     (data / "blobs" / "ab").mkdir(exist_ok=True)
     stray = "ab" + "0" * 62
     (data / "blobs" / "ab" / stray).write_bytes(b"stray")
-    with sqlite3.connect(data / "hub.sqlite") as connection:
+    with closing(sqlite3.connect(data / "hub.sqlite")) as connection, connection:
         connection.execute("UPDATE versions SET card = 'forged'")
         connection.execute("UPDATE packages SET latest = '9.0.0'")
     report = checked(data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def test_trackio_goes_on_with_the_same_run(
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     pytest.importorskip("trackio")
     train_twice(make_config("--logging.trackio=probe"))
-    with sqlite3.connect(tmp_path / "trackio" / "probe.db") as database:
+    with closing(sqlite3.connect(tmp_path / "trackio" / "probe.db")) as database:
         rows = database.execute(
             "select step, json_extract(metrics, '$.\"reward/mean\"'), run_name from metrics"
         ).fetchall()
