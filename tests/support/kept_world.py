@@ -124,6 +124,7 @@ class Ledger(WorldEnvironment[Errand, sqlite3.Connection]):
         return self.world.serialize()
 
     def load_world(self, saved: bytes) -> sqlite3.Connection:
+        self.teardown()  # a new world is saved, and loaded in its place
         database = sqlite3.connect(":memory:", check_same_thread=False)
         database.deserialize(saved)
         return database

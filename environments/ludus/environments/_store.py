@@ -8,6 +8,7 @@ are no change. The tables, columns and conditions in SQL come from this package'
 from __future__ import annotations
 
 import sqlite3
+import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, get_type_hints
 
@@ -51,6 +52,7 @@ class Store:
     def __init__(self, image: bytes, tables: Tables, prefixes: Mapping[str, str]) -> None:
         self._tables, self._prefixes = tables, prefixes
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        weakref.finalize(self, self._connection.close)  # Python 3.13 warns of a database that is only dropped
         self._connection.deserialize(image)
         self._connection.row_factory = sqlite3.Row
         self._before: dict[tuple[str, str], Row | None] = {}
