@@ -1,6 +1,7 @@
-"""Run every usual test on another Python: `python scripts/other_python.py 3.13`, a part of the rotation.
+"""Run the usual tests on another Python: `python scripts/other_python.py 3.13`, a part of the rotation.
 
-The virtual environment `.venv-3.13` holds what `.venv` does, apart from what has no build for that Python.
+The virtual environment `.venv-3.13` holds everything but torch and what stands on it, which has no small build for all
+Pythons. So the tests of the folders in `NEED_TORCH` are left out, and those of packaging, which are about `.venv`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,13 @@ from typing import Final
 
 import installer
 
-WITHOUT: Final = {"3.14": ("ray",)}
-"""Extras whose packages have no build for a Python yet; their tests skip."""
+EXTRAS: Final = "all,datasets,postgres,s3"
+TEST_TOOLS: Final = (
+    "pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "httpx", "hypothesis", "types-jsonschema",
+    "tokenizers", "transformers", "jinja2", "numpy", "safetensors",
+)  # fmt: skip
+NEED_TORCH: Final = ("tests/trainer", "tests/gateway", "tests/rendering", "tests/rollout_service", "tests/integrations")
+LEFT_OUT: Final = (*NEED_TORCH, "tests/packaging", "tests/docs", "tests/deployment")
 
 
 def main() -> None:
@@ -23,8 +29,8 @@ def main() -> None:
         sys.exit("usage: other_python.py VERSION, such as 3.13")
     environment = installer.ROOT / f".venv-{version}"
     python = installer.interpreter(environment)
-    inputs = [(installer.ROOT / "pyproject.toml").read_bytes(), installer.CONSTRAINTS.read_bytes()]
-    fingerprint = hashlib.sha256(b"\0".join(inputs)).hexdigest()
+    inputs = [path.read_bytes() for path in (installer.ROOT / "pyproject.toml", installer.CONSTRAINTS)]
+    fingerprint = hashlib.sha256(b"\0".join([*inputs, *map(str.encode, TEST_TOOLS)])).hexdigest()
     stamp = environment / ".ludus-installed"
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != fingerprint:
         try:
@@ -34,7 +40,8 @@ def main() -> None:
         except installer.InstallError as error:
             sys.exit(f"could not set up .venv-{version}:\n{error}")
         stamp.write_text(fingerprint, encoding="utf-8")
-    tests = [str(python), str(installer.ROOT / "scripts" / "run_tests.py"), "--everything"]
+    left_out = [argument for folder in LEFT_OUT for argument in ("--leave-out", folder)]
+    tests = [str(python), str(installer.ROOT / "scripts" / "run_tests.py"), "--everything", *left_out]
     sys.exit(subprocess.run(tests, cwd=installer.ROOT, stdin=subprocess.DEVNULL, check=False).returncode)
 
 
