@@ -19,6 +19,7 @@ import argparse
 import ast
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 import installer
@@ -40,6 +42,11 @@ USUAL_SECONDS: Final = 0.5
 """Of a file that was never measured."""
 SHARD_SECONDS: Final = 60.0
 """A shard is closed when its files took so long together: long enough to be worth a process, short for an even end."""
+
+
+END_SECONDS: Final = 20.0
+"""How long a shard may take to close its fixtures before it is killed."""
+_running: Final[set[subprocess.Popen[bytes]]] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,8 @@ def main() -> None:
     installer.say(f"{len(chosen)} test files in {len(shards)} shards, {options.workers} at a time")
     if unaffected:
         installer.say(f"{len(unaffected)} files of hub, formats and library are green and unaffected by what changed")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end_shards)
     begun = time.monotonic()
     results = run_shards(shards, options.workers, options.pytest_arguments)
     if options.record:
@@ -121,31 +130,44 @@ def deal(files: Sequence[str], recorded: dict[str, float]) -> list[tuple[str, ..
 def run_shards(shards: Sequence[tuple[str, ...]], workers: int, arguments: Sequence[str]) -> list[ShardResult]:
     """Run shards, a few at a time, and print a line for each that ends, with its output if a test failed."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(workers) as pool:
-        numbered = list(enumerate(shards, 1))
-        done = []
-        for result in pool.map(lambda row: _run_shard(Path(folder), row[0], row[1], arguments), numbered):
-            done.append(result)
-    return done
+        numbered = enumerate(shards, 1)
+        return list(pool.map(lambda row: _run_shard(Path(folder), row[0], row[1], arguments), numbered))
 
 
 def _run_shard(folder: Path, number: int, files: tuple[str, ...], arguments: Sequence[str]) -> ShardResult:
     report, begun = folder / f"{number}.json", time.monotonic()
     support = f"{installer.ROOT / 'tests' / 'support'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-rf", "-p", "shard_report",
-         "-p", "no:cacheprovider", *arguments, *files],
+    command = [sys.executable, "-m", "pytest", "-q", "-rf", "-p", "shard_report", "-p", "no:cacheprovider"]
+    with subprocess.Popen(
+        [*command, *arguments, *files],
         cwd=installer.ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         env={**os.environ, "LUDUS_SHARD_REPORT": str(report), "PYTHONPATH": support.rstrip(os.pathsep)},
-    )  # fmt: skip
+    ) as process:  # fmt: skip
+        _running.add(process)
+        output = process.communicate()[0].decode(errors="replace")
+        _running.discard(process)
     seconds = time.monotonic() - begun
     rows = json.loads(report.read_text("utf-8")) if report.exists() else None
-    result = ShardResult(files, done.returncode, rows, done.stdout.decode(errors="replace"), seconds)
+    result = ShardResult(files, process.returncode, rows, output, seconds)
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(rows["outcomes"].items())) if rows else "broke"
     about = f"{files[0]} … {files[-1]}" if len(files) > 1 else files[0]
     installer.say(f"shard {number}: {counts} ({seconds:.0f} s; {about})")
-    if done.returncode not in (0, 5):
-        print(result.output, flush=True)
+    if result.code not in (0, 5):
+        print(output, flush=True)
     return result
+
+
+def end_shards(number: int, frame: FrameType | None) -> None:
+    """Let the running shards close their fixtures, and end this process as its signal asks."""
+    processes = list(_running)
+    for process in processes:
+        process.send_signal(signal.SIGINT)
+    for process in processes:
+        try:
+            process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    os._exit(128 + number)  # the threads that wait for the shards would start the next ones
 
 
 def record_seconds(results: Sequence[ShardResult]) -> None:

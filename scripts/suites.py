@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -37,6 +38,7 @@ ROTATION_MINUTES: Final = 45
 def main() -> None:
     """Do what the command line asks for; exit 1 when a part failed, is too old, or could not be run."""
     options = _parse()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     proofs = Proofs(installer.ROOT)
     if options.gate:
         gate(proofs)
@@ -119,9 +121,13 @@ def run(proofs: Proofs, part: Part, workers: int) -> bool:
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
     ) as process:  # fmt: skip
         assert process.stdout is not None
-        for line in process.stdout:
-            sys.stdout.write(line)
-            lines.append(line)
+        try:
+            for line in process.stdout:
+                sys.stdout.write(line)
+                lines.append(line)
+        except BaseException:  # a signal, which must not leave the part running
+            process.send_signal(signal.SIGINT)
+            raise
         sys.stdout.flush()
     seconds = round(time.monotonic() - begun, 1)
     passed, skipped = counts_in("".join(lines))

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from waiting import block_until, is_running
 
 ROOT = Path(__file__).parents[2]
 
@@ -89,6 +93,25 @@ def test_a_green_run_passes(run_tests: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "test_green.py").write_text("def test_a(): ...\n")
     results = run_tests.run_shards([(str(tmp_path / "test_green.py"),)], 1, ("--confcutdir", str(tmp_path)))
     assert run_tests.summarize(results, 1.0, 0) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_is_ended_leaves_no_process(tmp_path: Path, number: int) -> None:
+    (tmp_path / "test_hangs.py").write_text(
+        "import os, pathlib, time\n"
+        "def test_a():\n    pathlib.Path(__file__).with_name('pid').write_text(str(os.getpid()))\n    time.sleep(600)\n"
+    )
+    program = (
+        f"import signal, sys; sys.path.insert(0, {str(ROOT / 'scripts')!r}); import run_tests\n"
+        "signal.signal(signal.SIGTERM, run_tests.end_shards); signal.signal(signal.SIGINT, run_tests.end_shards)\n"
+        f"run_tests.run_shards([({str(tmp_path / 'test_hangs.py')!r},)] * 2, 1, ('--confcutdir', {str(tmp_path)!r}))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL) as process:
+        pid = tmp_path / "pid"
+        block_until(lambda: pid.exists() and pid.read_text() != "", 40, "the test has begun")
+        process.send_signal(number)
+        assert process.wait(30) == 128 + number
+    block_until(lambda: not is_running(int(pid.read_text())), 30, "the shard has ended")
 
 
 # ── what a file depends on ───────────────────────────────────────────────────────────────────────────────────────────
