@@ -3,20 +3,22 @@
     python benchmarks/guard.py [--base HEAD~1 | --null] [--only "ORS call,…"] [--rounds 10] [--seconds 1.0]
         [--limit 340] [--out FILE]
 
-Compares this working tree with a commit, which is unpacked into a temporary folder. Both run in the same virtual
-environment, and both are measured by the program of this tree (`guard_side.py`), so only the product differs: a change
-of a dependency, or of what pyproject.toml registers, does not show.
+Compares this working tree with a commit. Both are copied into temporary folders with names of the same length, since
+the size of a process's environment alone can change its speed by some percent. Both run in the same virtual environment
+and are measured by the program of this tree (`guard_side.py`), so only the product differs: a change of a dependency,
+or of what pyproject.toml registers, does not show.
 
 For each figure, a process with each tree stays alive, and both take turns: base, new, new, base, new, base, base, new.
 Such turns, all with the same number of operations, are a pair of rounds; the next pair begins with the other side. A
 pair's ratio of CPU time (user and system) per operation depends little on what else the machine does at that time. The
-interval is Student's t interval (95 %) of the logarithms of the ratios.
+interval is Student's t interval (95 %) of the logarithms of the ratios, widened by what two processes with the same
+code differ by however long they are measured.
 
 A figure is `slower` when its whole interval is above 1.10, `ok` when none of it is, and `unclear` otherwise. It is
 `not comparable` when the base cannot perform it, for the reason that is printed. The exit code is 1 when a figure is
 slower, 2 when this tree cannot perform a figure or there was no time for it, and 0 otherwise.
 
-`--null` compares this tree with a copy of itself: each interval should contain 1.
+`--null` compares two copies of this tree: nearly every interval contains 1.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -43,13 +45,15 @@ from typing import Any, Final, NamedTuple
 
 from guard_side import FIGURES
 
-from ludus.client.summary import t95
+from ludus.client.summary import Z95, t95
 
 HERE: Final = Path(__file__).resolve().parent
 TREE: Final = HERE.parent
 ROOTS: Final = ("protocol", "server", "client_sdk", "environments", "trainer")
 BOUND: Final = 1.10
 """A figure may cost this many times as much as before."""
+PROCESS_SPREAD: Final = 0.02
+"""The standard deviation of the logarithm of the ratio of two processes with the same code, as `--null` shows it."""
 TURNS: Final = ("base", "new", "new", "base", "new", "base", "base", "new")
 """The order within a pair of rounds: what changes slowly or steadily on the machine meets both sides alike."""
 REPLY_SECONDS: Final = 90.0
@@ -73,7 +77,8 @@ def compare(base: Sequence[float], new: Sequence[float]) -> Comparison:
     """Compare the costs of paired rounds. There must be at least two pairs."""
     logs = [math.log(after / before) for before, after in zip(base, new, strict=True)]
     mean = statistics.fmean(logs)
-    margin = t95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+    rounds = t95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+    margin = math.hypot(rounds, Z95 * PROCESS_SPREAD)
     return Comparison(math.exp(mean), math.exp(mean - margin), math.exp(mean + margin))
 
 
@@ -105,14 +110,16 @@ class Side:
     def __init__(self, name: str, figure: str, tree: Path, folder: Path, end: float) -> None:
         self._name, self._end, self._log = name, end, folder / f"{name}.log"
         path = os.pathsep.join(str(tree / root) for root in ROOTS)
-        command = [sys.executable, str(HERE / "guard_side.py"), str(tree), "play", figure, str(folder)]
+        verb = "lead" if name == "new" else "play"
+        command = [sys.executable, str(HERE / "guard_side.py"), str(tree), verb, figure, str(folder)]
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"},
+                # torch keeps what it compiles in the folder for temporary files
+                env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0", "TMPDIR": str(folder)},
                 start_new_session=True,
             )
 
@@ -178,15 +185,14 @@ class Row:
     """Microseconds of CPU per operation, by side and round."""
 
 
-def measure(figure: str, base: Path, options: argparse.Namespace, share_ends: float, end: float) -> Row:
-    """Measure one figure in both trees."""
+def measure(figure: str, trees: Mapping[str, Path], options: argparse.Namespace, share_ends: float, end: float) -> Row:
+    """Measure one figure in both trees: `new` first, so that its error comes first when both fail."""
     row = Row(figure)
-    trees = {"new": TREE, "base": base}  # when this tree fails, its error comes first
-    with tempfile.TemporaryDirectory(prefix="figure-", dir=base.parent) as folder, ExitStack() as stack:
+    with tempfile.TemporaryDirectory(prefix="figure-", dir=trees["base"].parent) as folder, ExitStack() as stack:
         try:
             sides = {}
-            for name, tree in trees.items():
-                sides[name] = Side(name, figure, tree, Path(folder), end)
+            for name in ("new", "base"):
+                sides[name] = Side(name, figure, trees[name], Path(folder), end)
                 stack.callback(sides[name].close)
             for side in sides.values():
                 stack.callback(side.hang_up)
@@ -225,13 +231,13 @@ def calibrate(side: Side, seconds: float) -> int:
     return max(1, round(count * seconds / spent))
 
 
-def measure_all(base: Path, options: argparse.Namespace) -> list[Row]:
+def measure_all(trees: Mapping[str, Path], options: argparse.Namespace) -> list[Row]:
     """Measure the figures one after the other, and print each. What time one does not use, the next ones have."""
     end, rows = time.monotonic() + options.limit, []
     print(f"{'figure':16}{'base µs':>12}{'new µs':>12}{'ratio':>8}{'95 % interval':>17}{'pairs':>7}  verdict")
     for number, figure in enumerate(options.only):
         now = time.monotonic()
-        row = measure(figure, base, options, now + 0.9 * (end - now) / (len(options.only) - number), end)
+        row = measure(figure, trees, options, now + 0.9 * (end - now) / (len(options.only) - number), end)
         print(line_of(row), flush=True)
         rows.append(row)
     return rows
@@ -271,17 +277,18 @@ def changed(commit: str) -> bool:
 
 
 @contextmanager
-def laid_out(commit: str | None) -> Iterator[Path]:
-    """Lay out the product as of a commit in a temporary folder; without a commit, a copy of this tree's."""
+def laid_out(commit: str | None) -> Iterator[dict[str, Path]]:
+    """Copy this tree's product and a commit's into a temporary folder; without a commit, this tree's twice."""
     with tempfile.TemporaryDirectory(prefix="ludus-guard-") as folder:
-        base = Path(folder).resolve() / "base"
-        if commit is None:
+        trees = {"base": Path(folder).resolve() / "old", "new": Path(folder).resolve() / "new"}
+        for name, tree in trees.items():
+            if name == "base" and commit is not None:
+                with tarfile.open(fileobj=io.BytesIO(git("archive", "--format=tar", commit, "--", *ROOTS))) as archive:
+                    archive.extractall(tree, filter="data")
+                continue
             for root in ROOTS:
-                shutil.copytree(TREE / root, base / root, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            with tarfile.open(fileobj=io.BytesIO(git("archive", "--format=tar", commit, "--", *ROOTS))) as archive:
-                archive.extractall(base, filter="data")
-        yield base
+                shutil.copytree(TREE / root, tree / root, ignore=shutil.ignore_patterns("__pycache__"))
+        yield trees
 
 
 # ── the command ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -315,12 +322,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"unchanged: {', '.join(ROOTS)} are as in {options.base} ({commit[:12]})")
     else:
         try:
-            with laid_out(commit) as base:
-                print(
-                    f"base: {'a copy of this tree' if commit is None else commit[:12]} in {base}; new: {TREE}",
-                    flush=True,
-                )
-                rows = measure_all(base, options)
+            with laid_out(commit) as trees:
+                print(f"new: {TREE}; base: {commit or 'the same'}")
+                rows = measure_all(trees, options)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             return 128 + signal.SIGINT

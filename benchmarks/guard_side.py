@@ -1,11 +1,12 @@
 """One side of `guard.py`: a process that has loaded one tree of Ludus, and performs operations of a figure on request.
 
-    python benchmarks/guard_side.py TREE play FIGURE FOLDER
+    python benchmarks/guard_side.py TREE play|lead FIGURE FOLDER
     python benchmarks/guard_side.py TREE serve FIGURE PORT
 
 `play` answers in lines of JSON: first with the file of `ludus.protocol`, then, for each line with a number of
-operations, with how many were made and the CPU seconds that they took. The end of stdin ends it. `serve` is the process
-of a figure's server. FOLDER holds what both sides of a figure read.
+operations, with how many were made and the CPU seconds that they took. The end of stdin ends it. `lead` does the same,
+and first writes into FOLDER what both sides read. `serve` is the process of a figure's server. All of them run on one
+and the same CPU: how a server's and its client's work overlap changes what an operation costs.
 
 Each figure counts the CPU time of the product only: of the server for ORS, MCP and the gateway, whose clients here are
 raw; of the server and of our client for the channel; of this process for the trainer.
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from ludus.rendering.samples import Generation, Sampling
 
-OWN_TREE: Final = Path(__file__).resolve().parents[1]
 RECORDED: Final = "recorded"
 """The file that says that the model and the batch of the trainer's figure are there."""
 IN_FLIGHT: Final = 16
@@ -202,14 +202,14 @@ def wait_for(file: Path) -> None:
 
 @asynccontextmanager
 async def trainer_update(folder: Path) -> AsyncIterator[Operate]:
-    """Optimizer steps of the tiny model, in one thread, on a batch that this program's own tree has recorded."""
+    """Optimizer steps of the tiny model, in one thread, on a batch that one side has recorded."""
     from dataclasses import replace
 
     from trainer_update import CASES, QUIET, load, prepare
 
     os.environ.update(QUIET)
     case = replace(CASES[0], threads=1, longest=128)
-    if sys.argv[1] == str(OWN_TREE):
+    if sys.argv[2] == "lead":
         prepare(case, folder)
         (folder / RECORDED).touch()
     else:
@@ -306,6 +306,7 @@ async def play(figure: str, folder: Path) -> None:
 
 def main() -> None:
     tree, verb, figure, argument = sys.argv[1:]
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     load_only_from(Path(tree))
     if verb == "serve":
         serve(figure, int(argument))
