@@ -296,6 +296,13 @@ def test_a_rotation_finds_a_proof_that_a_commit_broke_where_no_test_of_the_chang
         suites.rotate(suites.Proofs(tmp_path), 600, workers=1)
 
 
+def test_ci_runs_the_gate_and_the_pages_state_its_limit(suites: ModuleType) -> None:
+    assert "scripts/suites.py --gate || failed" in (ROOT / ".ci" / "run").read_text("utf-8")
+    for page in ("CONTRIBUTING.md", "tests/README.md", "docs/decisions.md"):
+        text = (ROOT / page).read_text("utf-8").replace("**", "")
+        assert f"more than {suites.MAX_COMMITS_BEHIND:,} commits behind" in text, page
+
+
 @pytest.mark.parametrize(
     ("output", "counts"),
     [
