@@ -23,5 +23,5 @@ def test_the_backends_define_every_method_of_a_sandbox(backend: type[SandboxBase
 def test_a_backend_that_lacks_a_method_cannot_be_created(method: str) -> None:
     lacking: Any = type("Lacking", (RunnerBox,), {method: getattr(Sandbox, method)})
 
-    with pytest.raises(TypeError, match=f"abstract method {method}"):
+    with pytest.raises(TypeError, match=f"abstract method '?{method}'?"):
         lacking()
