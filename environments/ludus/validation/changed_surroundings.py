@@ -16,6 +16,7 @@ nothing of `ludus`. How it works:
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import concurrent.futures
 import datetime
@@ -219,8 +220,14 @@ class Surroundings:
             return cls.fromtimestamp(wall(), datetime.UTC).replace(tzinfo=None)
 
         (methods,) = gc.get_referents(kind.__dict__)
-        methods["now"], methods["utcnow"] = classmethod(now), classmethod(utcnow)
-        pythonapi.PyType_Modified(py_object(kind))
+        replaced = {name: methods[name] for name in ("now", "utcnow")}
+
+        def put(these: dict[str, Any]) -> None:
+            methods.update(these)
+            pythonapi.PyType_Modified(py_object(kind))
+
+        put({"now": classmethod(now), "utcnow": classmethod(utcnow)})
+        atexit.register(put, replaced)  # Python 3.13 crashes when it clears a type in C that holds functions
         # `date.today` calls `time.time`, which is replaced.
 
     # ── random ─────────────────────────────────────────────────────────────────────────────────────────────────────

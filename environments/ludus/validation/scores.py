@@ -244,6 +244,4 @@ class _Exploit:
 
 
 def _no_moves() -> Generator[Action, StepResult, None]:
-    nothing: tuple[Action, ...] = ()
-    for move in nothing:  # noqa: UP028 (a tuple takes no results)
-        yield move
+    yield from ()  # pyrefly: ignore[invalid-yield] (an empty tuple sends nothing)
