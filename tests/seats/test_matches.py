@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from seated_world import Drifts, Duels, Piles
+from waiting import wait_until
 from worlds import Playground
 
 from ludus.client import Client, RandomPolicy, RemoteEnvironment, connect, run_episode
@@ -16,11 +17,17 @@ from ludus.protocol import text_of
 from ludus.protocol.episodes import EpisodeLimits
 from ludus.protocol.errors import EpisodeEnded, EpisodeFailed, InvalidParams, Unsupported
 from ludus.protocol.lifecycle import EndReason
+from ludus.server.web.serve import LudusServer
+
+
+@pytest.fixture
+async def server(serve: Callable[..., Any]) -> LudusServer:
+    started: LudusServer = await serve(Piles, Drifts)
+    return started
 
 
 @pytest.fixture(params=["channel", "mcp"])
-async def client(request: pytest.FixtureRequest, serve: Callable[..., Any]) -> AsyncIterator[Client]:
-    server = await serve(Piles, Drifts)
+async def client(request: pytest.FixtureRequest, server: LudusServer) -> AsyncIterator[Client]:
     async with connect(server.url, wire=request.param) as client:
         yield client
 
@@ -175,9 +182,9 @@ async def test_a_seat_that_leaves_loses(match: Any) -> None:
 
 
 @pytest.mark.requirement("SEAT-11")
-async def test_a_seat_that_waits_is_answered_when_the_other_leaves(match: Any) -> None:
+async def test_a_seat_that_waits_is_answered_when_the_other_leaves(match: Any, server: LudusServer) -> None:
     waiting = asyncio.create_task(match["second"].call("wait"))
-    await match["second"].info()
+    await wait_until(server.app.context.host.busy, message="the call has begun")
     await match["first"].close()
     result = await waiting
     assert (result.end_reason, result.reward.value) == (EndReason.COMPLETED, 1.0)
