@@ -6,15 +6,19 @@ How this works. Every Python file is parsed once; nothing is imported. An edge l
 * each module that one of its strings names (`"ludus.server.web.serve"`, `"ludus.formats.harbor:resolve"`), because
   packages import lazily by name, and tests start `python -m`;
 * in `tests`, each `conftest.py` between the file and the root; the module behind each entry point that a string names
-  (`"sql"`, `"sql-easy"`, `"harbor:tasks"`); and each program in the same folder whose file a string names.
+  (`"sql"`, `"sql-easy"`, `"harbor:tasks"`), or a key of a JSON file whose name a string is, and all of them where a
+  string is their group (`"ludus.environments"`); and each program in the same folder whose file a string names.
 
-`ludus.cli` finds its commands through entry points, so a test of the command depends on `ludus.cli` and on the modules
-that the test names, but not on every command. The rotation of the suites covers what is missed here: see suites.py.
+A file also depends on the data next to what it depends on: templates, SQL, cards. Data belongs to the nearest folder
+around it that has Python files. Where tests reach `ludus.cli`, which finds its commands through entry points, they also
+depend on the commands that their strings name (`"publish"`). What is missed nevertheless, the rotation of the suites
+covers: see suites.py.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -24,6 +28,14 @@ from typing import Final
 
 SKIPPED_FOLDERS: Final = frozenset({"__pycache__", "node_modules", "site", "build", "dist"})
 ENTRY_POINT_GROUPS: Final = ("ludus.environments", "ludus.formats", "ludus.sandboxes")
+COMMANDS: Final = "ludus.commands"
+COMMAND: Final = "ludus.cli"
+PROGRAM: Final = 'with_name("ludus")'
+"""How tests find the command's program."""
+DATA_FOLDERS: Final = (
+    "protocol", "server", "client_sdk", "environments", "trainer", "examples", "docs/snippets", "tests/*",
+)  # fmt: skip
+"""Whose data counts. The files directly in `tests` are about the run itself, such as the lock of the suites."""
 
 
 class ImportGraph:
@@ -39,10 +51,10 @@ class ImportGraph:
         settings = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
         self._folders = [root / name for name in settings["tool"]["mypy"]["mypy_path"]]
         groups = settings["project"].get("entry-points", {})
-        self._entry_points: dict[str, str] = {}
-        for group in ENTRY_POINT_GROUPS:
-            for name, target in groups.get(group, {}).items():
-                self._entry_points[name] = target.partition(":")[0]
+        self._groups = {group: groups.get(group, {}) for group in ENTRY_POINT_GROUPS}
+        self._entry_points = {name: target for group in self._groups.values() for name, target in group.items()}
+        self._commands = groups.get(COMMANDS, {})
+        self._strings: dict[Path, set[str]] = {}
         self._edges: dict[Path, frozenset[Path]] = {}
         self._closures: dict[Path, frozenset[Path]] = {}
 
@@ -54,11 +66,13 @@ class ImportGraph:
         """
         path = path.resolve()
         if path not in self._closures:
-            reached, waiting = {path}, [path]
+            reached: set[Path] = set()
+            waiting = {path}
             while waiting:
-                for target in self._targets(waiting.pop()) - reached:
-                    reached.add(target)
-                    waiting.append(target)
+                reached |= waiting
+                waiting = set().union(*map(self._targets, waiting)) - reached or self._commands_of(reached) - reached
+            for folder in {file.parent for file in reached}:
+                reached.update(self._data.get(folder, ()))
             self._closures[path] = frozenset(file.relative_to(self.root) for file in reached)
         return self._closures[path]
 
@@ -87,6 +101,7 @@ class ImportGraph:
             }
             targets = {file for name in names for file in self._files_of(name)}
             if self.root / "tests" in path.parents:
+                self._strings[path] = strings
                 targets.update(self._named_by_test(path, strings))
             self._edges[path] = frozenset(targets - {path})
         return self._edges[path]
@@ -105,13 +120,40 @@ class ImportGraph:
                 yield conftest
             if folder == self.root / "tests":
                 break
-        for text in strings:
-            entry_point = self._entry_points.get(text) or self._entry_points.get(re.split("[-:]", text, maxsplit=1)[0])
-            if entry_point:
-                yield from self._files_of(entry_point)
+        if PROGRAM in path.read_text("utf-8"):
+            yield from self._files_of(COMMAND)
+        files = [path.parent / text for text in strings if re.fullmatch(r"\w+\.json", text)]
+        tables = [json.loads(file.read_text("utf-8")) for file in files if file.exists()]
+        names = strings.union(*(table for table in tables if isinstance(table, dict)))
+        for text in names:
+            for name in {text, re.split("[-:]", text, maxsplit=1)[0]} & set(self._entry_points):
+                yield from self._files_of(self._entry_points[name])
+            if path.name != "conftest.py":
+                for target in self._groups.get(text, {}).values():
+                    yield from self._files_of(target)
         for neighbor in python_files(path.parent):
             if not neighbor.name.startswith("test_") and {neighbor.name, neighbor.stem} & strings:
                 yield neighbor
+
+    def _commands_of(self, reached: set[Path]) -> set[Path]:
+        """Return the modules of the commands that tests name, if they reach the command at all."""
+        if self.modules.get(COMMAND) not in reached:
+            return set()
+        strings: set[str] = set().union(*(self._strings.get(path, ()) for path in reached))
+        return {file for name in strings & set(self._commands) for file in self._files_of(self._commands[name])}
+
+    @cached_property
+    def _data(self) -> dict[Path, list[Path]]:
+        """The files that are not Python, by the nearest folder around them that has Python files."""
+        data: dict[Path, list[Path]] = {}
+        for pattern in DATA_FOLDERS:
+            for top in self.root.glob(pattern):
+                python = {path.parent for path in python_files(top)}
+                for path in files_below(top):
+                    owner = next((folder for folder in path.parents if folder in python), None)
+                    if path.suffix not in (".py", ".pyc") and owner is not None:
+                        data.setdefault(owner, []).append(path)
+        return data
 
     def _package_of(self, path: Path) -> str:
         """Return the package that relative imports of a file start from; empty if there is none."""
@@ -121,10 +163,15 @@ class ImportGraph:
         return ""
 
 
+def files_below(folder: Path) -> list[Path]:
+    """Return the files below a folder, in order, without those that tools make."""
+    files = (path for path in folder.rglob("*") if not SKIPPED_FOLDERS & set(path.relative_to(folder).parts))
+    return sorted(path for path in files if path.is_file())
+
+
 def python_files(folder: Path) -> list[Path]:
     """Return the Python files below a folder, in order."""
-    files = (path for path in folder.rglob("*.py") if not SKIPPED_FOLDERS & set(path.relative_to(folder).parts))
-    return sorted(files)
+    return [path for path in files_below(folder) if path.suffix == ".py"]
 
 
 def _imports_in(tree: ast.Module, package: str) -> Iterator[str]:

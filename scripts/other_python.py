@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+from pathlib import Path
 from typing import Final
 
 import installer
@@ -29,14 +30,15 @@ def main() -> None:
         sys.exit("usage: other_python.py VERSION, such as 3.13")
     environment = installer.ROOT / f".venv-{version}"
     python = installer.interpreter(environment)
-    inputs = [path.read_bytes() for path in (installer.ROOT / "pyproject.toml", installer.CONSTRAINTS)]
-    fingerprint = hashlib.sha256(b"\0".join([*inputs, *map(str.encode, TEST_TOOLS)])).hexdigest()
+    inputs = (installer.ROOT / "pyproject.toml", installer.CONSTRAINTS, Path(__file__))
+    fingerprint = hashlib.sha256(b"\0".join(path.read_bytes() for path in inputs)).hexdigest()
     stamp = environment / ".ludus-installed"
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != fingerprint:
         try:
             installer.create(environment, installer.find_python(version))
             uv = installer.uv_of(installer.ROOT / ".venv")
-            installer.install(environment, ["-e", f"{installer.ROOT}[dev]", "-c", str(installer.CONSTRAINTS)], uv=uv)
+            packages = ["-e", f"{installer.ROOT}[{EXTRAS}]", *TEST_TOOLS, "-c", str(installer.CONSTRAINTS)]
+            installer.install(environment, packages, uv=uv)
         except installer.InstallError as error:
             sys.exit(f"could not set up .venv-{version}:\n{error}")
         stamp.write_text(fingerprint, encoding="utf-8")

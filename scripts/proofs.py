@@ -18,7 +18,7 @@ from import_graph import ImportGraph, python_files
 
 SUITES: Final = "tests/suites.toml"
 LOCK: Final = "tests/suites.lock.json"
-EVERYTHING: Final = ("constraints.txt",)
+EVERYTHING: Final = ("constraints.txt", "pyproject.toml")
 """What every part depends on, besides what its tests import."""
 MAX_COMMITS_BEHIND: Final = 1200
 """All parts together take about six hours, which is eight rotations; about 200 commits land on a busy day."""
@@ -162,8 +162,8 @@ class Proofs:
         """Return how many commits the proof of a part lies behind; None if its commit is not in this history."""
         if part.name in self.runs:
             return self._commits_since(self.runs[part.name].commit)
-        named = self.git("log", "--format=%H", "-S", f"[{part.suite.name}]", "--", SUITES).split()
-        return self._commits_since(named[-1]) if named else 0
+        commits = self.git("log", "--format=%H", "-S", f"[{part.suite.name}]", "--", SUITES).split()
+        return self._commits_since(commits[-1]) if commits else 0
 
     def commit_if_clean(self) -> str | None:
         """Return the commit that is checked out; None if a file differs from it."""
@@ -177,9 +177,9 @@ class Proofs:
     def changes_since(self, commit: str) -> frozenset[Path]:
         """Return the files that differ between a commit and the working tree."""
         if commit not in self._changes:
-            named = self.git("diff", "--name-only", "--no-renames", commit).splitlines()
-            named += self.git("ls-files", "--others", "--exclude-standard").splitlines()
-            self._changes[commit] = frozenset(map(Path, named))
+            changed = self.git("diff", "--name-only", "--no-renames", commit).splitlines()
+            added = self.git("ls-files", "--others", "--exclude-standard").splitlines()
+            self._changes[commit] = frozenset(map(Path, [*changed, *added]))
         return self._changes[commit]
 
     def _commits_since(self, commit: str) -> int | None:
@@ -223,7 +223,7 @@ class Proofs:
         return [Path(name) for name in files if name]
 
     def test_files(self, suite: Suite) -> list[Path]:
-        """Return the files that hold the tests of a suite: those with its marker, or all for tests without a marker.
+        """Return the test files among those that a suite names.
 
         Raises:
             FileNotFoundError: a path in `tests/suites.toml` does not exist.
@@ -247,14 +247,14 @@ class Proofs:
     def changed(self) -> list[Part]:
         """Return the parts whose own files changed since their green run, and those that have none."""
         sharers = Counter(path for files in self._dependencies.values() for path in files)
-        chosen = []
-        for part in self.parts:
-            own = {path for path in self._dependencies[part.suite.name] if sharers[path] <= MAX_SHARERS}
-            if self.is_stale(part) and (
-                part.name not in self.runs or own & self.changes_since(self.runs[part.name].commit)
-            ):
-                chosen.append(part)
-        return chosen
+
+        def is_changed(part: Part) -> bool:
+            if part.name not in self.runs or self.age(part) is None:
+                return True
+            changes = self._dependencies[part.suite.name] & self.changes_since(self.runs[part.name].commit)
+            return any(sharers[path] <= MAX_SHARERS for path in changes)
+
+        return [part for part in self.parts if is_changed(part)]
 
     def unaffected_files(self) -> list[str]:
         """Return the files of the usual tests of tenants that depend on nothing that changed since their green run."""

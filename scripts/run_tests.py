@@ -42,8 +42,6 @@ USUAL_SECONDS: Final = 0.5
 """Of a file that was never measured."""
 SHARD_SECONDS: Final = 60.0
 """A shard is closed when its files took so long together: long enough to be worth a process, short for an even end."""
-
-
 END_SECONDS: Final = 20.0
 """How long a shard may take to close its fixtures before it is killed."""
 _running: Final[set[subprocess.Popen[bytes]]] = set()
@@ -85,7 +83,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end_shards)
     begun = time.monotonic()
-    results = run_shards(shards, options.workers, options.pytest_arguments)
+    results = run_shards(shards, options.workers)
     if options.record:
         record_seconds(results)
     sys.exit(summarize(results, time.monotonic() - begun, options.durations))
@@ -127,8 +125,8 @@ def deal(files: Sequence[str], recorded: dict[str, float]) -> list[tuple[str, ..
     return [shard for _, shard in sorted(shards, reverse=True)]
 
 
-def run_shards(shards: Sequence[tuple[str, ...]], workers: int, arguments: Sequence[str]) -> list[ShardResult]:
-    """Run shards, a few at a time, and print a line for each that ends, with its output if a test failed."""
+def run_shards(shards: Sequence[tuple[str, ...]], workers: int, *arguments: str) -> list[ShardResult]:
+    """Run shards, a few at a time, with arguments for pytest; print a line for each, with its output if it failed."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(workers) as pool:
         numbered = enumerate(shards, 1)
         return list(pool.map(lambda row: _run_shard(Path(folder), row[0], row[1], arguments), numbered))
@@ -205,7 +203,7 @@ def summarize(results: Sequence[ShardResult], seconds: float, durations: int) ->
         print(f"BROKEN a process of pytest ended with {result.code}: {' '.join(result.files)}")
     installer.say(f"tests took {seconds:.0f} s")
     print(f"{outcomes['passed']} passed, {outcomes['failed']} failed, {outcomes['skipped']} skipped", flush=True)
-    return 1 if failed or broken else 0
+    return 0 if outcomes["passed"] and not failed and not broken else 1  # no test at all proves nothing
 
 
 def _parse() -> argparse.Namespace:
@@ -216,9 +214,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--record", action="store_true", help="write tests/seconds.json")
     parser.add_argument("--durations", type=int, default=0, metavar="N", help="print the N files that took longest")
     parser.add_argument("--workers", type=int, default=(os.cpu_count() or 1) + 1, metavar="N", help="test processes")
-    options, pytest_arguments = parser.parse_known_args()
-    options.pytest_arguments = pytest_arguments
-    return options
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -76,7 +77,7 @@ def test_failures_errors_and_broken_processes_fail_the_run_and_are_written_down(
     for name, source in sources.items():
         (tmp_path / name).write_text(source)
     shards = [(str(tmp_path / name),) for name in sources]
-    results = run_tests.run_shards(shards, 2, ("--confcutdir", str(tmp_path), "--rootdir", str(tmp_path)))
+    results = run_tests.run_shards(shards, 2, "--confcutdir", str(tmp_path), "--rootdir", str(tmp_path))
     assert run_tests.summarize(results, 1.0, 0) == 1
     written = json.loads(run_tests.FAILED.read_text())
     assert [name.rpartition("/")[2] for name in written["failed"]] == [
@@ -91,7 +92,7 @@ def test_failures_errors_and_broken_processes_fail_the_run_and_are_written_down(
 
 def test_a_green_run_passes(run_tests: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "test_green.py").write_text("def test_a(): ...\n")
-    results = run_tests.run_shards([(str(tmp_path / "test_green.py"),)], 1, ("--confcutdir", str(tmp_path)))
+    results = run_tests.run_shards([(str(tmp_path / "test_green.py"),)], 1, "--confcutdir", str(tmp_path))
     assert run_tests.summarize(results, 1.0, 0) == 0
 
 
@@ -104,7 +105,7 @@ def test_a_run_that_is_ended_leaves_no_process(tmp_path: Path, number: int) -> N
     program = (
         f"import signal, sys; sys.path.insert(0, {str(ROOT / 'scripts')!r}); import run_tests\n"
         "signal.signal(signal.SIGTERM, run_tests.end_shards); signal.signal(signal.SIGINT, run_tests.end_shards)\n"
-        f"run_tests.run_shards([({str(tmp_path / 'test_hangs.py')!r},)] * 2, 1, ('--confcutdir', {str(tmp_path)!r}))\n"
+        f"run_tests.run_shards([({str(tmp_path / 'test_hangs.py')!r},)] * 2, 1, '--confcutdir', {str(tmp_path)!r})\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL) as process:
         pid = tmp_path / "pid"
@@ -114,34 +115,81 @@ def test_a_run_that_is_ended_leaves_no_process(tmp_path: Path, number: int) -> N
     block_until(lambda: not is_running(int(pid.read_text())), 30, "the shard has ended")
 
 
+def test_a_run_in_which_no_test_passes_fails(run_tests: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "test_skipped.py").write_text("import pytest\ndef test_a(): pytest.skip('not here')\n")
+    results = run_tests.run_shards([(str(tmp_path / "test_skipped.py"),)], 1, "--confcutdir", str(tmp_path))
+    assert run_tests.summarize(results, 1.0, 0) == 1
+
+
 # ── what a file depends on ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_file_depends_on_what_it_imports_lazily_by_name_and_as_a_program(graph: ModuleType, tmp_path: Path) -> None:
-    files = {
-        "pyproject.toml": (
-            '[project]\nname = "x"\n[project.entry-points."ludus.environments"]\nsql = "ludus.sql:Sql"\n'
-            '[tool.mypy]\nmypy_path = ["code", "tests/support"]\n'
+@pytest.fixture
+def closure(graph: ModuleType, tmp_path: Path) -> Callable[[str], set[str]]:
+    """Returns what the only test of a checkout depends on, by the text of the test: of `FILES`, and without itself."""
+
+    def compute(test: str) -> set[str]:
+        for name, text in {**FILES, TEST: test}.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        everywhere = {TEST, "tests/conftest.py", "tests/support/helper.py"}
+        files = {str(path) for path in graph.ImportGraph(tmp_path).closure(tmp_path / TEST)}
+        assert everywhere <= files
+        return files - everywhere
+
+    return compute
+
+
+TEST = "tests/a/test_a.py"
+DEEP = {"server/ludus/deep/__init__.py", "server/ludus/deep/pages/page.html", "server/ludus/by_name.py"}
+SQL = {"server/ludus/sql.py", *DEEP}
+FILES = {
+    "pyproject.toml": (
+        '[project]\nname = "x"\n'
+        '[project.entry-points."ludus.environments"]\nsql = "ludus.sql:Sql"\nwordle = "ludus.wordle:Wordle"\n'
+        '[project.entry-points."ludus.commands"]\npublish = "ludus.publish:register"\n'
+        '[tool.mypy]\nmypy_path = ["server", "tests/support"]\n'
+    ),
+    "server/ludus/eager.py": "",
+    "server/ludus/lazy.py": "",
+    "server/ludus/sql.py": "import ludus.deep\n",
+    "server/ludus/wordle.py": "",
+    "server/ludus/deep/__init__.py": 'NAMES = "ludus.by_name"\n',
+    "server/ludus/deep/pages/page.html": "",
+    "server/ludus/by_name.py": "",
+    "server/ludus/unrelated.py": "",
+    "server/ludus/cli/__init__.py": "",
+    "server/ludus/publish.py": "",
+    "tests/conftest.py": 'import helper\nGROUP = "ludus.environments"\n',
+    "tests/suites.lock.json": "{}",
+    "tests/support/helper.py": "",
+    "tests/a/world.py": "",
+    "tests/a/table.json": '{"sql-easy": 1}',
+    "tests/a/test_other.py": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("test", "files"),
+    [
+        ("from ludus import eager\n", {"server/ludus/eager.py"}),
+        ("def test_a():\n    import ludus.lazy\n", {"server/ludus/lazy.py"}),
+        ('MODULE = "ludus.deep"\n', DEEP),
+        ('NAME = "sql-easy"\n', SQL),
+        ('FILE = "table.json"\n', SQL),
+        ('GROUP = "ludus.environments"\n', {*SQL, "server/ludus/wordle.py"}),
+        ('WORLD = "world.py"\n', {"tests/a/world.py"}),
+        ('NAME = "publish"\n', set()),
+        (
+            'LUDUS = PYTHON.with_name("ludus")\nNAME = "publish"\n',
+            {"server/ludus/cli/__init__.py", "server/ludus/publish.py"},
         ),
-        "code/ludus/eager.py": "",
-        "code/ludus/lazy.py": "",
-        "code/ludus/sql.py": "import ludus.deep\n",
-        "code/ludus/deep/__init__.py": 'NAMES = "ludus.by_name"\n',
-        "code/ludus/by_name.py": "",
-        "code/ludus/unrelated.py": "",
-        "tests/conftest.py": "import helper\n",
-        "tests/support/helper.py": "",
-        "tests/a/world.py": "",
-        "tests/a/test_other.py": "",
-        "tests/a/test_a.py": (
-            'from ludus import eager\nWORLD = "world.py"\nNAME = "sql-easy"\ndef test_a():\n    import ludus.lazy\n'
-        ),
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    closure = {str(path) for path in graph.ImportGraph(tmp_path).closure(tmp_path / "tests/a/test_a.py")}
-    assert closure == set(files) - {"pyproject.toml", "code/ludus/unrelated.py", "tests/a/test_other.py"}
+    ],
+)
+def test_a_file_depends_on_what_it_imports_and_names_and_on_the_data_next_to_that(
+    closure: Callable[[str], set[str]], test: str, files: set[str]
+) -> None:
+    assert closure(test) == files | {"tests/a/table.json"}
 
 
 def test_the_tests_of_an_environment_do_not_depend_on_the_hub_or_on_another_environment(graph: ModuleType) -> None:
