@@ -7,7 +7,7 @@ Pythons. So the tests of the folders in `NEED_TORCH` are left out, and those of 
 from __future__ import annotations
 
 import hashlib
-import subprocess
+import os
 import sys
 from pathlib import Path
 from typing import Final
@@ -24,7 +24,7 @@ LEFT_OUT: Final = (*NEED_TORCH, "tests/packaging", "tests/docs", "tests/deployme
 
 
 def main() -> None:
-    """Make the virtual environment unless it is there, and run the tests with it; exit as they do."""
+    """Make the virtual environment unless it is there, and run the tests with it."""
     version = sys.argv[1] if len(sys.argv) == 2 else ""
     if not version.startswith("3."):
         sys.exit("usage: other_python.py VERSION, such as 3.13")
@@ -44,7 +44,7 @@ def main() -> None:
         stamp.write_text(fingerprint, encoding="utf-8")
     left_out = [argument for folder in LEFT_OUT for argument in ("--leave-out", folder)]
     tests = [str(python), str(installer.ROOT / "scripts" / "run_tests.py"), "--everything", *left_out]
-    sys.exit(subprocess.run(tests, cwd=installer.ROOT, stdin=subprocess.DEVNULL, check=False).returncode)
+    os.execv(python, tests)  # a signal reaches the tests themselves
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -45,6 +46,8 @@ SHARD_SECONDS: Final = 60.0
 END_SECONDS: Final = 20.0
 """How long a shard may take to close its fixtures before it is killed."""
 _running: Final[set[subprocess.Popen[bytes]]] = set()
+_starting: Final = threading.Lock()
+"""Held while a shard starts, and for good once the run is being ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +139,14 @@ def _run_shard(folder: Path, number: int, files: tuple[str, ...], arguments: Seq
     report, begun = folder / f"{number}.json", time.monotonic()
     support = f"{installer.ROOT / 'tests' / 'support'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     command = [sys.executable, "-m", "pytest", "-q", "-rf", "-p", "shard_report", "-p", "no:cacheprovider"]
-    with subprocess.Popen(
-        [*command, *arguments, *files],
-        cwd=installer.ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        env={**os.environ, "LUDUS_SHARD_REPORT": str(report), "PYTHONPATH": support.rstrip(os.pathsep)},
-    ) as process:  # fmt: skip
+    with _starting:
+        process = subprocess.Popen(
+            [*command, *arguments, *files],
+            cwd=installer.ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env={**os.environ, "LUDUS_SHARD_REPORT": str(report), "PYTHONPATH": support.rstrip(os.pathsep)},
+        )  # fmt: skip
         _running.add(process)
+    with process:
         output = process.communicate()[0].decode(errors="replace")
         _running.discard(process)
     seconds = time.monotonic() - begun
@@ -157,6 +162,7 @@ def _run_shard(folder: Path, number: int, files: tuple[str, ...], arguments: Seq
 
 def end_shards(number: int, frame: FrameType | None) -> None:
     """Let the running shards close their fixtures, and end this process as its signal asks."""
+    _starting.acquire()  # and never released: a thread whose shard ends would start the next one
     processes = list(_running)
     for process in processes:
         process.send_signal(signal.SIGINT)
@@ -165,7 +171,7 @@ def end_shards(number: int, frame: FrameType | None) -> None:
             process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
-    os._exit(128 + number)  # the threads that wait for the shards would start the next ones
+    os._exit(128 + number)
 
 
 def record_seconds(results: Sequence[ShardResult]) -> None:

@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from waiting import block_until, is_running
+from waiting import block_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -97,22 +98,30 @@ def test_a_green_run_passes(run_tests: ModuleType, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_run_that_is_ended_leaves_no_process(tmp_path: Path, number: int) -> None:
+def test_a_run_that_is_ended_leaves_no_process_and_starts_none(tmp_path: Path, number: int) -> None:
     (tmp_path / "test_hangs.py").write_text(
-        "import os, pathlib, time\n"
-        "def test_a():\n    pathlib.Path(__file__).with_name('pid').write_text(str(os.getpid()))\n    time.sleep(600)\n"
+        "import pathlib, time\n"
+        "def test_a():\n    pathlib.Path(__file__).with_name('begun').touch()\n    time.sleep(600)\n"
     )
     program = (
         f"import signal, sys; sys.path.insert(0, {str(ROOT / 'scripts')!r}); import run_tests\n"
         "signal.signal(signal.SIGTERM, run_tests.end_shards); signal.signal(signal.SIGINT, run_tests.end_shards)\n"
-        f"run_tests.run_shards([({str(tmp_path / 'test_hangs.py')!r},)] * 2, 1, '--confcutdir', {str(tmp_path)!r})\n"
+        f"run_tests.run_shards([({str(tmp_path / 'test_hangs.py')!r},)] * 9, 2, '--confcutdir', {str(tmp_path)!r})\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL) as process:
-        pid = tmp_path / "pid"
-        block_until(lambda: pid.exists() and pid.read_text() != "", 40, "the test has begun")
+        block_until((tmp_path / "begun").exists, 40, "the test has begun")
         process.send_signal(number)
-        assert process.wait(30) == 128 + number
-    block_until(lambda: not is_running(int(pid.read_text())), 30, "the shard has ended")
+        assert process.wait(50) == 128 + number
+    assert processes_about(tmp_path) == []
+
+
+def processes_about(folder: Path) -> list[str]:
+    """The command lines of running processes that name a file in a folder."""
+    commands = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            commands.append(path.read_text("utf-8", "replace"))
+    return [command for command in commands if str(folder) in command]
 
 
 def test_a_run_in_which_no_test_passes_fails(run_tests: ModuleType, tmp_path: Path) -> None:
