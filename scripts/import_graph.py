@@ -7,7 +7,8 @@ How this works. Every Python file is parsed once; nothing is imported. An edge l
   packages import lazily by name, and tests start `python -m`;
 * in `tests`, each `conftest.py` between the file and the root; the module behind each entry point that a string names
   (`"sql"`, `"sql-easy"`, `"harbor:tasks"`), or a key of a JSON file whose name a string is, and all of them where a
-  string is their group (`"ludus.environments"`); and each program in the same folder whose file a string names.
+  string is their group (`"ludus.environments"`); and each program in the same folder whose file a string names, or
+  which another program imports.
 
 A file also depends on the data next to what it depends on: templates, SQL, cards. Data belongs to the nearest folder
 around it that has Python files. Where tests reach `ludus.cli`, which finds its commands through entry points, they also
@@ -26,7 +27,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-SKIPPED_FOLDERS: Final = frozenset({"__pycache__", "node_modules", "site", "build", "dist"})
+SKIPPED_FOLDERS: Final = frozenset({"__pycache__", "node_modules"})
 ENTRY_POINT_GROUPS: Final = ("ludus.environments", "ludus.formats", "ludus.sandboxes")
 COMMANDS: Final = "ludus.commands"
 COMMAND: Final = "ludus.cli"
@@ -95,14 +96,12 @@ class ImportGraph:
         if path not in self._edges:
             tree = ast.parse(path.read_text("utf-8"), str(path))
             strings = set(_strings_in(tree))
-            names = {
-                *_imports_in(tree, self._package_of(path)),
-                *(text for text in strings if text.startswith("ludus.")),
-            }
+            imports = set(_imports_in(tree, self._package_of(path)))
+            names = imports | {text for text in strings if text.startswith("ludus.")}
             targets = {file for name in names for file in self._files_of(name)}
             if self.root / "tests" in path.parents:
                 self._strings[path] = strings
-                targets.update(self._named_by_test(path, strings))
+                targets.update(self._named_by_test(path, strings, imports))
             self._edges[path] = frozenset(targets - {path})
         return self._edges[path]
 
@@ -113,8 +112,8 @@ class ImportGraph:
             if path := self.modules.get(".".join(parts[:length])):
                 yield path
 
-    def _named_by_test(self, path: Path, strings: set[str]) -> Iterator[Path]:
-        """Yield the fixtures that a test may use, and the entry points and programs that its strings name."""
+    def _named_by_test(self, path: Path, strings: set[str], imports: set[str]) -> Iterator[Path]:
+        """Yield the fixtures that a test may use, and the entry points, programs and neighbors that it names."""
         for folder in path.parents:
             if (conftest := folder / "conftest.py").exists():
                 yield conftest
@@ -132,7 +131,7 @@ class ImportGraph:
                 for target in self._groups.get(text, {}).values():
                     yield from self._files_of(target)
         for neighbor in python_files(path.parent):
-            if not neighbor.name.startswith("test_") and {neighbor.name, neighbor.stem} & strings:
+            if not neighbor.name.startswith("test_") and {neighbor.name, neighbor.stem} & (strings | imports):
                 yield neighbor
 
     def _commands_of(self, reached: set[Path]) -> set[Path]:

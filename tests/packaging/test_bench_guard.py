@@ -66,6 +66,7 @@ def test_a_slow_figure_and_one_that_this_tree_cannot_perform_fail_the_run(guard:
     assert guard.exit_code([]) == guard.exit_code(["ok", "unclear", "not comparable"]) == 0
     assert guard.exit_code(["ok", "slower", "failed"]) == 1
     assert guard.exit_code(["ok", "failed"]) == 2
+    assert guard.exit_code(["not comparable", "not comparable"]) == 2
 
 
 def test_a_figure_that_the_base_cannot_perform_is_not_comparable_for_a_reason(

@@ -63,6 +63,9 @@ def test_every_test_file_of_the_repository_is_run_or_named_as_unaffected(run_tes
     chosen, unaffected = run_tests.choose_files(proofs, everything=False)
     assert nothing == []
     assert sorted([*chosen, *unaffected]) == sorted(everything)
+    tracked = proofs.git("ls-files", "tests/*test_*.py", "examples/test_*.py").splitlines()
+    files = [name for name in tracked if Path(name).name.startswith("test_") and (ROOT / name).exists()]
+    assert [name for name in files if run_tests.has_usual_tests(ROOT / name) and name not in everything] == []
     assert "tests/packaging/test_run_tests.py" in chosen
 
 
