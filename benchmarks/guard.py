@@ -16,7 +16,7 @@ code differ by however long they are measured.
 
 A figure is `slower` when its whole interval is above 1.10, `ok` when none of it is, and `unclear` otherwise. It is
 `not comparable` when the base cannot perform it, for the reason that is printed. The exit code is 1 when a figure is
-slower, 2 when this tree cannot perform a figure or there was no time for it, and 0 otherwise.
+slower, 2 when this tree cannot perform a figure, there was no time for it, or nothing was compared, and 0 otherwise.
 
 `--null` compares two copies of this tree: nearly every interval contains 1.
 """
@@ -244,8 +244,9 @@ def measure_all(trees: Mapping[str, Path], options: argparse.Namespace) -> list[
 
 
 def exit_code(verdicts: Sequence[str]) -> int:
-    """Return what the verdicts mean for the command."""
-    return 1 if "slower" in verdicts else 2 if "failed" in verdicts else 0
+    """Return what the verdicts mean for the command. A run that compared nothing proves nothing."""
+    compared = not verdicts or any(verdict in ("ok", "unclear") for verdict in verdicts)
+    return 1 if "slower" in verdicts else 0 if compared and "failed" not in verdicts else 2
 
 
 def line_of(row: Row) -> str:
