@@ -15,6 +15,7 @@ import sys
 sys.modules["openenv.core.env_server.web_interface"] = None  # it brings gradio, which takes seconds to import
 
 import uvicorn
+from listening_server import Server
 from openenv.core.env_server.http_server import create_fastapi_app
 from openenv.core.generic_client import GenericEnvClient
 
@@ -26,18 +27,6 @@ def load(path):
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
-
-
-class Server(uvicorn.Server):
-    """A server that says when it listens."""
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.up = asyncio.Event()
-
-    async def startup(self, sockets=None):
-        await super().startup(sockets)
-        self.up.set()
 
 
 async def serve(app):

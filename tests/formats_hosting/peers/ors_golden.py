@@ -13,6 +13,7 @@ import random
 import sys
 
 import uvicorn
+from listening_server import Server
 
 OUT = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # the servers log to standard output
@@ -25,18 +26,6 @@ def load(path):
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
-
-
-class Server(uvicorn.Server):
-    """A server that says when it listens."""
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.up = asyncio.Event()
-
-    async def startup(self, sockets=None):
-        await super().startup(sockets)
-        self.up.set()
 
 
 async def serve(app):
