@@ -236,9 +236,11 @@ class OpenEnvSession:
         await self._abort()
 
     async def _abort(self) -> None:
-        self._socket, http, self._http = None, self._http, None
+        socket, self._socket, http, self._http = self._socket, None, self._http, None
         if http is not None:
             await http.close()
+        if socket is not None:
+            await socket.close()  # after its session, so that it waits for no answer and only frees the connection
 
 
 class _Unknown(Exception):
