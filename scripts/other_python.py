@@ -1,7 +1,7 @@
 """Run the usual tests on another Python: `python scripts/other_python.py 3.13`, a part of the rotation.
 
 The virtual environment `.venv-3.13` holds everything but torch and what stands on it, which has no small build for all
-Pythons. So the tests of the folders in `NEED_TORCH` are left out, and those of packaging, which are about `.venv`.
+Pythons. So the tests in `NEED_TORCH` are left out, and those of packaging, which are about `.venv`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ import installer
 EXTRAS: Final = "all,datasets,postgres,s3"
 TEST_TOOLS: Final = (
     "pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "httpx", "hypothesis", "types-jsonschema",
-    "tokenizers", "transformers", "jinja2", "numpy", "safetensors",
+    "tokenizers", "transformers", "jinja2", "numpy", "safetensors", "ruff", "twine", "uv",
 )  # fmt: skip
-NEED_TORCH: Final = ("tests/trainer", "tests/gateway", "tests/rendering", "tests/rollout_service", "tests/integrations")
+NEED_TORCH: Final = (
+    "tests/trainer", "tests/gateway", "tests/rendering", "tests/rollout_service", "tests/integrations",
+    "tests/mix/test_training.py",
+)  # fmt: skip
 LEFT_OUT: Final = (*NEED_TORCH, "tests/packaging", "tests/docs", "tests/deployment")
 
 

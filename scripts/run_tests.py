@@ -73,7 +73,7 @@ def main() -> None:
     """Run the chosen files; exit 1 if a test failed or a process broke."""
     options = _parse()
     chosen, unaffected = choose_files(Proofs(installer.ROOT), everything=options.everything)
-    chosen = [file for file in chosen if not any(file.startswith(f"{folder}/") for folder in options.leave_out)]
+    chosen = [file for file in chosen if not any(Path(file).is_relative_to(path) for path in options.leave_out)]
     if options.list:
         print("\n".join(chosen))
         print(f"{len(chosen)} files run; {len(unaffected)} cannot be affected by what changed: {' '.join(unaffected)}")
@@ -215,7 +215,9 @@ def summarize(results: Sequence[ShardResult], seconds: float, durations: int) ->
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--everything", action="store_true", help="also run what no change can affect")
-    parser.add_argument("--leave-out", action="append", default=[], metavar="FOLDER", help="run no tests of a folder")
+    parser.add_argument(
+        "--leave-out", action="append", default=[], metavar="PATH", help="run no tests of a file or folder"
+    )
     parser.add_argument("--list", action="store_true", help="print which files would run")
     parser.add_argument("--record", action="store_true", help="write tests/seconds.json")
     parser.add_argument("--durations", type=int, default=0, metavar="N", help="print the N files that took longest")
