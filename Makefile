@@ -56,6 +56,7 @@ test-all: venv
 	@$(RUN) scripts/suites.py --all --workers $(WORKERS)
 
 rotate: venv
+	@bash scripts/system_tools.sh --all
 	@$(RUN) scripts/peers.py --all
 	@$(RUN) scripts/suites.py --workers $(WORKERS) --rotate $(MINUTES)
 

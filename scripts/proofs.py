@@ -24,6 +24,8 @@ MAX_COMMITS_BEHIND: Final = 1200
 """All parts together take about six hours, which is eight rotations; about 200 commits land on a busy day."""
 MAX_SHARERS: Final = 3
 """A file that more suites than this depend on is not a suite's own."""
+_SKIPPED: Final = re.compile(r"^SKIPPED \[(\d+)\] \S+: (.*)$", re.MULTILINE)
+"""A line of pytest's summary: how many tests skipped at a line of a file, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +95,16 @@ class Run:
     skipped: int
 
 
-def load_suites(path: Path) -> list[Suite]:
-    """Return the suites in the order of the file."""
+def load_suites(path: Path) -> tuple[list[Suite], list[re.Pattern[str]]]:
+    """Return the suites in the order of the file, and the reasons for which a test may skip in a run that counts."""
     rows = tomllib.loads(path.read_text("utf-8"))
+    allowed_skips = [re.compile(reason) for reason in rows.pop("allowed_skips", [])]
     lists = ("tests", "command", "files")
-    return [
+    suites = [
         Suite(name=name, **({"tests": ()} | row | {key: tuple(row[key]) for key in lists if key in row}))
         for name, row in rows.items()
     ]
+    return suites, allowed_skips
 
 
 def counts_in(output: str) -> tuple[int, int]:
@@ -122,7 +126,7 @@ class Proofs:
     runs: dict[str, Run] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.suites = load_suites(self.root / SUITES)
+        self.suites, self.allowed_skips = load_suites(self.root / SUITES)
         self.parts = [Part(suite, number) for suite in self.suites for number in range(1, suite.parts + 1)]
         lock = self.root / LOCK
         rows = json.loads(lock.read_text("utf-8")) if lock.exists() else {}
@@ -155,6 +159,14 @@ class Proofs:
                 raise SystemExit(f"no such suite or part: {name} (there are {', '.join(s.name for s in self.suites)})")
             chosen.extend(matching)
         return chosen
+
+    def curable_skips(self, output: str) -> Counter[str]:
+        """Return the reasons for which tests skipped in a run and need not, each with the number of tests."""
+        reasons: Counter[str] = Counter()
+        for number, reason in _SKIPPED.findall(output):
+            if not any(allowed.fullmatch(reason) for allowed in self.allowed_skips):
+                reasons[reason] += int(number)
+        return reasons
 
     # ── commits ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -13,6 +13,8 @@ counts. A run is recorded only if the checkout is exactly that commit, before an
 
 * The **age** of a proof is the number of commits since, and not of days, so that a pause blocks no work. A part without
   a proof is as old as its name in `suites.toml`. `--gate` refuses more than `MAX_COMMITS_BEHIND`.
+* A run whose tests skip is **incomplete** and no proof, unless `allowed_skips` in `suites.toml` has the reason:
+  scripts/system_tools.sh and scripts/peers.py install the tools that are missing.
 * A part is **stale** if a file changed since that its tests depend on (import_graph.py). An edit of the core makes
   nearly everything stale, so this only orders the rotation: stale parts before others, and the oldest first.
 * A part's **own files** are its tests and what few other suites depend on. `--changed` is what CI runs.
@@ -27,7 +29,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 import installer
 from proofs import MAX_COMMITS_BEHIND, Part, Proofs, Run, counts_in
@@ -81,7 +83,7 @@ def rotate(proofs: Proofs, seconds: float, workers: int) -> None:
         if proofs.seconds(part) > remaining:
             continue
         ran += 1
-        if not run(proofs, part, workers):
+        if run(proofs, part, workers) != "green":
             failed.append(part.name)
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
@@ -97,7 +99,7 @@ def run_changed(proofs: Proofs, seconds: float, workers: int) -> None:
     for part in proofs.oldest_first(proofs.changed()):
         if proofs.seconds(part) > seconds - (time.monotonic() - begun):
             missed.append(f"{part.name} ({proofs.seconds(part):.0f} s)")
-        elif not run(proofs, part, workers):
+        elif run(proofs, part, workers) == "failed":
             failed.append(part.name)
     if missed:
         installer.say(f"changed, and left to the rotation because they take too long here: {', '.join(missed)}")
@@ -107,12 +109,16 @@ def run_changed(proofs: Proofs, seconds: float, workers: int) -> None:
 
 def run_all(proofs: Proofs, parts: Sequence[Part], workers: int) -> None:
     """Run parts in order; exit 1 if one failed."""
-    if failed := [part.name for part in parts if not run(proofs, part, workers)]:
+    if failed := [part.name for part in parts if run(proofs, part, workers) != "green"]:
         sys.exit(f"failed: {', '.join(failed)}")
 
 
-def run(proofs: Proofs, part: Part, workers: int) -> bool:
-    """Run a part, show its output, record it if the checkout is a commit, and return whether it is green."""
+def run(proofs: Proofs, part: Part, workers: int) -> Literal["green", "incomplete", "failed"]:
+    """Run a part, show its output, and record it if it is green and the checkout is a commit.
+
+    Returns:
+        Whether it is green. A part is incomplete if tests skipped that could run, for example with another tool.
+    """
     installer.say(f"{part.name}: {part.suite.about}")
     commit, begun, lines = proofs.commit_if_clean(), time.monotonic(), []
     green = proofs.runs[part.name].commit if part.name in proofs.runs else "HEAD~1"
@@ -135,16 +141,20 @@ def run(proofs: Proofs, part: Part, workers: int) -> bool:
         passed = 1  # a command that is no run of pytest proves one thing
     if process.returncode:
         installer.say(f"{part.name}: FAILED ({seconds:g} s)")
-        return False
-    if not passed:
-        installer.say(f"{part.name}: every test skipped, so this is no proof ({seconds:g} s)")
-        return False
+        return "failed"
+    curable = proofs.curable_skips("".join(lines))
+    for reason, number in curable.items():
+        installer.say(f"{part.name}: {number} tests skipped that could run: {reason}")
+    if curable or not passed:
+        what = "tests skipped" if passed else "every test skipped"
+        installer.say(f"{part.name}: {what}, so this is no proof ({seconds:g} s)")
+        return "incomplete"
     if commit is None or commit != proofs.commit_if_clean():
         installer.say(f"{part.name}: green, and not recorded, because the checkout is not a commit ({seconds:g} s)")
-        return True
+        return "green"
     proofs.record(part, Run(commit, time.strftime("%Y-%m-%d", time.gmtime()), seconds, passed, skipped))
     installer.say(f"{part.name}: green ({passed} passed, {skipped} skipped, {seconds:g} s)")
-    return True
+    return "green"
 
 
 def show(proofs: Proofs) -> None:

@@ -17,7 +17,9 @@ from suite_selection import in_part
 
 ROOT = Path(__file__).parents[2]
 LOCK = "tests/suites.lock.json"
-SUITES = """
+SUITES = r"""
+allowed_skips = ["needs a GPU", 'no Python 3\.\d here']
+
 [core]
 about = "the core works"
 tests = ["tests/core"]
@@ -226,9 +228,8 @@ def test_the_gate_passes_until_a_green_run_lies_too_many_commits_behind(
 
 def test_a_part_that_was_never_run_is_as_old_as_its_name(suites: ModuleType, git: Git, tmp_path: Path) -> None:
     commit(git, "second")
-    (tmp_path / "tests/suites.toml").write_text(
-        SUITES + SUITES[1:].replace("[hub]", "[new]").replace("[core]", "[more]")
-    )
+    more = SUITES[SUITES.index("[core]") :].replace("[hub]", "[new]").replace("[core]", "[more]")
+    (tmp_path / "tests/suites.toml").write_text(SUITES + more)
     commit(git, "third")
     commit(git, "fourth")
     proofs = suites.Proofs(tmp_path)
@@ -262,6 +263,10 @@ def test_a_rotation_refuses_a_checkout_that_is_not_a_commit(suites: ModuleType, 
     [
         ("print('3 passed, 1 skipped in 0.1s')", True),
         ("print('3 skipped in 0.1s')", False),
+        ("print('SKIPPED [1] tests/a.py:3: needs a GPU\\n3 passed, 1 skipped in 0.1s')", True),
+        ("print('SKIPPED [1] tests/a.py:3: no Python 3.8 here\\n3 passed, 1 skipped in 0.1s')", True),
+        ("print('SKIPPED [1] tests/a.py:3: no Python 338 here\\n3 passed, 1 skipped in 0.1s')", False),
+        ("print('SKIPPED [1] tests/a.py:3: it needs a GPU\\n3 passed, 1 skipped in 0.1s')", False),
         ("raise SystemExit('2 failed, 1 passed in 0.1s')", False),
         ("open('code/core.py', 'w').write('x'); print('3 passed in 0.1s')", False),
     ],
@@ -271,11 +276,24 @@ def test_only_a_green_run_of_exactly_one_commit_is_recorded(
 ) -> None:
     monkeypatch.setattr(suites.Part, "command", lambda self, workers, green: [sys.executable, "-c", program])
     proofs = suites.Proofs(tmp_path)
-    suites.run(proofs, proofs.parts[0], workers=1)
+    outcome = suites.run(proofs, proofs.parts[0], workers=1)
+    assert (outcome == "green") == (recorded or "write" in program)
     rows = json.loads((tmp_path / LOCK).read_text()) if (tmp_path / LOCK).exists() else {}
     assert {name: (row["commit"], row["passed"], row["skipped"]) for name, row in rows.items()} == (
         {"core": (git("rev-parse", "HEAD"), 3, 1)} if recorded else {}
     )
+
+
+def test_a_part_whose_tests_skip_for_a_missing_tool_fails_a_rotation_and_not_ci(
+    suites: ModuleType, git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = "print('SKIPPED [2] tests/a.py:3: Chromium is not installed\\n3 passed, 2 skipped in 0.1s')"
+    monkeypatch.setattr(suites.Part, "command", lambda self, workers, green: [sys.executable, "-c", program])
+    with pytest.raises(SystemExit, match="failed: core, hub-1, hub-2"):
+        suites.rotate(suites.Proofs(tmp_path), 600, workers=1)
+    suites.run_changed(suites.Proofs(tmp_path), 600, workers=1)
+    assert "core: 2 tests skipped that could run: Chromium is not installed" in capsys.readouterr().out
+    assert not (tmp_path / LOCK).exists()
 
 
 def test_a_rotation_finds_a_proof_that_a_commit_broke_where_no_test_of_the_change_ran_it(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from axe import AXE
 from hub_sites import as_page
 from hubs import HubProcess, new_name
 from openid_provider import PATIENCE, onward, real_provider, signed_in_at
@@ -21,7 +21,6 @@ from ludus.hub.people.openid.settings import SECRET_VARIABLE
 
 PASSWORD = "correct horse battery staple"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-AXE = os.environ.get("LUDUS_AXE", "")
 
 pytestmark = pytest.mark.timeout(180)
 

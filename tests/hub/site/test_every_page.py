@@ -1,7 +1,7 @@
 """Every page of the site in a real Chromium: accessible in both themes, by keyboard only, narrow, small and quiet.
 
 The list of pages comes from the routes of the application: a new page fails the first test until it has a visit in
-`whole_site.py`. Needs Playwright, Chromium, and the file of axe-core (npm pack axe-core) in the variable LUDUS_AXE.
+`whole_site.py`. Needs Playwright, Chromium and the peer axe.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from axe import AXE
 from openid_provider import openid_provider
 from starlette.routing import Match, Route
 from verified_hub import VerifiedHub
@@ -23,7 +24,6 @@ from whole_site import ROUTES_WITHOUT_A_PAGE, Visit, WholeSite, whole_site
 
 async_api: Any = pytest.importorskip("playwright.async_api", reason="needs playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-AXE = os.environ.get("LUDUS_AXE", "")
 AXE_SOURCE = Path(AXE).read_text(encoding="utf-8") if AXE else ""
 SCREENSHOTS = os.environ.get("LUDUS_SCREENSHOTS", "")
 
@@ -175,7 +175,7 @@ async def look_at(visits: Iterable[Visit], url: str, cookies: Cookies) -> None:
         await browser.close()
     assert not looker.problems, "\n".join(looker.problems)
     if not AXE:
-        pytest.skip("axe-core is not at LUDUS_AXE; the rest of this test has passed")
+        pytest.skip("the peer axe is not installed (scripts/peers.py axe); the rest of this test has passed")
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")

@@ -1,6 +1,6 @@
 """A new person's whole way through a hub in a real Chromium: from the registration to a receipt that holds offline.
 
-Needs Playwright, Chromium and bubblewrap; with the file of axe-core in LUDUS_AXE, each page on the way is checked in
+Needs Playwright, Chromium and bubblewrap; with the peer axe, each page on the way is checked in
 both themes.
 """
 
@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe import AXE
 from hubs import MODULE, HubProcess, project
 
 sync_api: Any = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-AXE = os.environ.get("LUDUS_AXE", "")
 PASSWORD = "correct horse battery staple"
 
 pytestmark = [

@@ -1,6 +1,6 @@
 """The pages of training runs in a real Chromium: they renew themselves, and are accessible in both themes.
 
-Needs Playwright and Chromium; with the file of axe-core in LUDUS_AXE, each page is checked.
+Needs Playwright and Chromium; with the peer axe, each page is checked.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from axe import AXE
 from hubs import HubProcess
 from training_hub import TrainingRun, opened
 
 sync_api: Any = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-AXE = os.environ.get("LUDUS_AXE", "")
 
 pytestmark = [
     pytest.mark.suite("hub"),
