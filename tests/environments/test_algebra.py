@@ -23,10 +23,11 @@ from ludus.environments.algebra.environment import (
     held_out_tasks,
     train_task,
 )
-from ludus.environments.algebra.grading import FORMS, Form, is_answer, said_in
+from ludus.environments.algebra.grading import FORMS, Form, is_answer
 from ludus.environments.algebra.parser import Unreadable, evaluate, parse
 from ludus.environments.algebra.polynomials import MOST_WORK, ONE, Budget, TooMuch
 from ludus.environments.algebra.topics import DIFFICULTIES, TOPICS, Difficulty
+from ludus.server import final_answer
 
 each_difficulty = pytest.mark.parametrize("difficulty", DIFFICULTIES)
 
@@ -244,11 +245,12 @@ def test_another_value_or_another_form_does_not_count(form: Form, solution: str,
     [
         ("Answer: x + 1", "x + 1"), ("Answer: 3\nAnswer: x", "x"), (r"So \boxed{\frac{x^{2}}{3}}.", r"\frac{x^{2}}{3}"),
         ("**Answer:** $x^2$", "x^2"), ("the final answer is: `2x`.", "2x"), (r"\boxed{1} or \boxed{2}", "2"),
-        (r"Answer: \boxed{x", ""), ("x", "x"), ("Answer: 1 \\boxed{}", ""),
+        (r"Answer: \boxed{x", ""), ("x", "x"), ("Answer: 1 \\boxed{}", ""), ("Answer:\nx + 1", "x + 1"),
+        ("### Answer\n\n\\[\n\\boxed{x}\n\\]", "x"),
     ],
 )  # fmt: skip
 def test_the_last_line_and_the_last_box_count(message: str, said: str) -> None:
-    assert said_in(message) == said
+    assert final_answer(message) == said
 
 
 @pytest.mark.parametrize(
@@ -359,7 +361,7 @@ PIECES = (
 @given(st.one_of(st.text(max_size=60), st.lists(st.sampled_from(PIECES), max_size=40).map("".join)))
 def test_no_message_breaks_the_grading(message: str) -> None:
     for form, solution in ONE_OF_EACH:
-        assert is_answer(form, said_in(message), solution) in (True, False, None)
+        assert is_answer(form, final_answer(message), solution) in (True, False, None)
 
 
 ONE_OF_EACH: list[tuple[Form, str]] = [
@@ -411,7 +413,7 @@ def test_an_exploit_earns_nothing_in_any_topic(difficulty: Difficulty) -> None:
         exploits = Algebra.exploits(task)
         assert len(exploits) >= 47
         for what, policy in exploits.items():
-            said = said_in(next(policy).text)  # type: ignore[union-attr]
+            said = final_answer(next(policy).text)  # type: ignore[union-attr]
             assert not is_answer(form, said, solution), (what, question)
 
 

@@ -148,7 +148,9 @@ def test_a_secret_gives_other_test_tasks_with_other_ids_and_the_same_others(monk
         ("Answer: 12", "12"), ("12", "12"), (" -3.50\n", "-7/2"), ("Answer: 7/2", "7/2"), ("**Answer:** 14/4", "7/2"),
         (r"So it is \boxed{\frac{7}{2}}.", "7/2"), (r"Answer: \boxed{-\frac{7}{2}}", "-7/2"), ("answer: 1,234", "1234"),
         ("Answer: 3\nAnswer: 4", "4"), (r"Answer: 3 or \boxed{4}", "4"), ("\\boxed{3}\nAnswer: 4", "4"),
-        ("Answer: −5", "-5"), ("I think.\nAnswer: `.5`", "1/2"),
+        ("Answer: −5", "-5"), ("Answer: –5", "-5"), ("I think.\nAnswer: `.5`", "1/2"), ("Answer:\n12", "12"),
+        ("**Answer:**\n\n\\[\n\\boxed{\\frac{7}{2}}\n\\]", "7/2"), ("## Final Answer\n$$7/2$$", "7/2"),
+        ("The answer is 12.", "12"),
     ],
 )  # fmt: skip
 def test_a_number_is_read_in_any_usual_form(message: str, value: str) -> None:

@@ -214,6 +214,7 @@ def test_a_secret_gives_other_test_tasks_with_other_ids(monkeypatch: pytest.Monk
         ("**Answer:** 5/4", "5/4"), (r"Thus \boxed{1,234.50}", "2469/2"), ("Answer: $12.50", "25/2"),
         (r"Answer: \$12.50", "25/2"), ("Answer: 12 square meters", "12"), ("Answer: 12 square", "12"),
         (r"\boxed{12 \text{ square meters}}", "12"), ("I have 3, so\nTherefore, the answer is 12 Square meters.", "12"),
+        ("Answer:\n12 square meters", "12"), ("**Answer:**\n\n\\[\n\\boxed{12}\n\\]", "12"), ("Answer: –12", "-12"),
         ("Answer: 3\nThe answer is 4", "4"), (r"The answer is \boxed{\frac{7}{2}}.", "7/2"), ("Answer: .75", "3/4"),
     ],
 )  # fmt: skip

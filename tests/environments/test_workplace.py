@@ -363,8 +363,9 @@ def test_a_wrong_decision_voids_where_it_is_easily_guessed(store: Store, office:
     ("message", "answer"),
     [
         ("Answer: done", "done"), ("I did it.\n\n**Answer: done**", "done"), ("answer:  Done ", "done"), ("done", None),
-        ("Answer: 1\nAnswer: 2", None), ("Answer: 1\nanswer: 1", "1"), ("The answer: is 7", None), ("", None),
-        ("Answer:", ""), ("Answer: refused RETENTION", "refused retention"), ("x" * 20_000 + "\nAnswer: 3", "3"),
+        ("Answer: 1\nAnswer: 2", None), ("Answer: 1\nanswer: 1", "1"), ("The answer that is 7", None), ("", None),
+        ("Answer:", ""), ("**Answer:**\n\ndone", "done"), ("Answer: refused RETENTION", "refused retention"),
+        ("x" * 20_000 + "\nAnswer: 3", "3"),
         ("Answer: 3" + "\n" * 20_000, None),
     ],
 )  # fmt: skip

@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 from ludus.environments._dice import Dice
 from ludus.environments._partition import FreshTests, SplitName, different_problems, digest, fresh_tests, split_of
 from ludus.environments.algebra.exploits import messages
-from ludus.environments.algebra.grading import Form, is_answer, said_in
+from ludus.environments.algebra.grading import Form, is_answer
 from ludus.environments.algebra.topics import DIFFICULTIES, TOPICS, Difficulty, Drawn
 from ludus.protocol import Answer, Call, Component, Reward, StepResult
-from ludus.server import Environment, Private, Split, Task
+from ludus.server import Environment, Private, Split, Task, final_answer
 
 COUNTS: Final[Mapping[SplitName, int]] = {"validation": 300, "test": 300}
 """The number of tasks of the splits that end. Training never does."""
@@ -129,7 +129,7 @@ def _splits(*difficulties: Difficulty) -> dict[str, Split[AlgebraProblem]]:
 class Algebra(Environment[AlgebraProblem]):
     """Solve a problem of algebra: expand, factor, simplify, solve, differentiate and others, with an exact answer."""
 
-    version = "0.1.0"
+    version = "0.2.0"
     splits = _splits(*DIFFICULTIES)
     variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
     reward_range = (0.0, 1.0)
@@ -146,7 +146,7 @@ class Algebra(Environment[AlgebraProblem]):
 
     def grade(self, answer: str) -> Reward:
         """Compare what the message gives with the answer, and check its form."""
-        found = is_answer(self.task.form, said_in(answer), self.task.solution)
+        found = is_answer(self.task.form, final_answer(answer), self.task.solution)
         return Reward.of(
             float(bool(found)),
             {

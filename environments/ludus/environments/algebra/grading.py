@@ -29,17 +29,9 @@ from ludus.environments.algebra.polynomials import ONE, Budget, Polynomial, Quot
 
 Form = Literal["expanded", "factored", "numbers", "assignment", "inequality", "fraction", "partial_fractions"]
 
-READ: Final = 10_000
-"""The most characters of a message that are read, from its end."""
-
 MOST_PARTS: Final = 8
 """The most solutions, or parts of an inequality, that are read."""
 
-_LINE: Final = re.compile(
-    r"^[ \t*_#>-]{0,20}(?:the[ \t]{1,4})?(?:final[ \t]{1,4})?"
-    r"answer[ \t]{0,4}[*_]{0,4}(?::|[ \t]{1,4}is[ \t]{0,4}:?)(.*)$",
-    re.IGNORECASE | re.MULTILINE,
-)
 _LATEX: Final = (
     (re.compile(r"\\(?:text|textrm|textbf|mathrm|mathbf|mbox)\{([^{}\\]{0,40})\}"), r" \1 "),
     (re.compile(r"\\(?:left|right|displaystyle)(?![a-zA-Z])"), ""),
@@ -59,26 +51,6 @@ _COMPARISON: Final = re.compile(r"(<=|>=|<|>)")
 
 Interval = tuple[Fraction | None, bool, Fraction | None, bool]
 """The ends of an interval, each with whether it belongs to it; None for one that is open to infinity."""
-
-
-def said_in(message: str) -> str:
-    """Return what a message gives as its answer: the last such line, or else all of it; in these, the last box."""
-    end = message[-READ:]
-    lines = _LINE.findall(end)
-    said = str(lines[-1]) if lines else end
-    start = said.rfind("\\boxed{")
-    if start >= 0:
-        said = _braced(said, start + len("\\boxed{"))
-    return said.strip().strip("`$* ").removesuffix(".").strip("`$* ")
-
-
-def _braced(text: str, start: int) -> str:
-    depth = 1
-    for place in range(start, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[place], 0)
-        if not depth:
-            return text[start:place]
-    return ""
 
 
 def is_answer(form: Form, said: str, solution: str) -> bool | None:

@@ -1,9 +1,4 @@
-"""Read the number that a message gives as its answer.
-
-A policy could list many numbers and hope that one counts, so exactly one does. The last line that begins with `Answer:`
-counts, or else the whole message; and if that holds a `\\boxed{…}`, only the last of these does. It must be nothing but
-a number.
-"""
+"""Read the number that a message gives as its answer: its final answer must be nothing but a number."""
 
 from __future__ import annotations
 
@@ -11,14 +6,13 @@ import re
 from fractions import Fraction
 from typing import Final
 
+from ludus.server import final_answer
+
 LONGEST: Final = 100
 """The most characters of a number."""
 
-READ: Final = 10_000
-"""The most characters of a message that are read, from its end."""
-
-_LINE: Final = re.compile(r"^[ \t*_#>-]*answer[ \t]*[*_]*:(.*)$", re.IGNORECASE | re.MULTILINE)
-_BOX: Final = re.compile(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}")
+_MINUS: Final = str.maketrans("−–‑﹣－", "-----")
+"""What is written for a minus sign: the sign itself, and dashes and hyphens that look like it."""
 _WHOLE: Final = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
 _NUMBER: Final = re.compile(rf"[+-]?(?:{_WHOLE}(?:\.\d+)?|\.\d+)", re.ASCII)
 _QUOTIENT: Final = re.compile(rf"([+-]?{_WHOLE})\s*/\s*({_WHOLE})", re.ASCII)
@@ -31,20 +25,12 @@ def read_answer(message: str) -> Fraction | None:
     A whole number, a decimal such as 3.5, and a fraction such as 7/2 or `\\frac{7}{2}` are numbers; commas may group
     three digits each.
     """
-    end = message[-READ:]
-    lines = _LINE.findall(end)
-    return read_number(in_last_box(lines[-1] if lines else end))
-
-
-def in_last_box(text: str) -> str:
-    """Return what the last `\\boxed{…}` of a text holds; the text itself if there is none."""
-    boxes = _BOX.findall(text)
-    return str(boxes[-1]) if boxes else text
+    return read_number(final_answer(message))
 
 
 def read_number(text: str) -> Fraction | None:
     """Return the number that a text is; None if it is none."""
-    plain = text.strip().strip("*_`$ ").removesuffix(".").strip().replace("−", "-").replace("\\!", "")
+    plain = text.strip().removesuffix(".").strip().translate(_MINUS).replace("\\!", "")
     if len(plain) > LONGEST:
         return None
     if _NUMBER.fullmatch(plain):

@@ -110,7 +110,7 @@ def _splits(*difficulties: Difficulty) -> dict[str, Split[ArithmeticTask]]:
 class Arithmetic(Environment[ArithmeticTask]):
     """Compute an expression of whole numbers, fractions, decimals and powers exactly."""
 
-    version = "0.2.0"
+    version = "0.3.0"
     splits = _splits(*DIFFICULTIES)
     variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
     reward_range = (0.0, 1.0)

@@ -1,8 +1,4 @@
-"""Read the number that a message gives as its answer, perhaps with the unit that the question asks for.
-
-Exactly one counts, as in `arithmetic`: what follows `Answer:` or "The answer is" in the last line that has one of them
-at its beginning, or else the whole message; and if that holds a `\\boxed{…}`, only the last of these does.
-"""
+"""Read the number that a message gives as its final answer, perhaps with the unit that the question asks for."""
 
 from __future__ import annotations
 
@@ -11,14 +7,9 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Final
 
-from ludus.environments.arithmetic.answers import LONGEST, READ, in_last_box, read_number
+from ludus.environments.arithmetic.answers import LONGEST, read_number
+from ludus.server import final_answer
 
-# The repetitions are bounded, so that no message makes the search slow.
-_LINE: Final = re.compile(
-    r"^[ \t*_#>-]{0,20}(?:(?:so|thus|hence|therefore),?[ \t]{1,4})?(?:the[ \t]{1,4})?(?:final[ \t]{1,4})?"
-    r"answer[ \t]{0,4}[*_]{0,4}(?::|[ \t]{1,4}is[ \t]{0,4}:?)(.*)$",
-    re.IGNORECASE | re.MULTILINE,
-)
 _TEXT: Final = re.compile(r"\\(?:text|mathrm)\{([^{}]{0,100})\}")
 _MARKS: Final = re.compile(r"\\[()\[\] ]|\\\$")
 _SHORT: Final[Mapping[str, tuple[str, ...]]] = {
@@ -38,9 +29,7 @@ def read_answer(message: str, unit: str) -> Fraction | None:
         message: the message.
         unit: the words of which some in a row may follow the number: `square meters`.
     """
-    end = message[-READ:]
-    lines = _LINE.findall(end)
-    said = in_last_box(lines[-1] if lines else end).strip()
+    said = final_answer(message)
     if len(said) > 2 * LONGEST:
         return None
     plain = _MARKS.sub(" ", _TEXT.sub(r" \1", said)).strip().strip("*_`$ ").removesuffix(".")

@@ -95,7 +95,7 @@ def _splits(*difficulties: Difficulty) -> dict[str, Split[WordProblem]]:
 class WordProblems(Environment[WordProblem]):
     """Solve a math problem stated in words: several steps, exact numbers, and sentences that do not matter."""
 
-    version = "0.1.0"
+    version = "0.2.0"
     splits = _splits(*DIFFICULTIES)
     variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
     reward_range = (0.0, 1.0)

@@ -120,7 +120,7 @@ def _splits(*levels: Level) -> dict[str, Split[WorkplaceTask]]:
 class Workplace(Environment[WorkplaceTask]):
     """Do the work of an employee of a generated company, with its mail, calendar, CRM, files and other applications."""
 
-    version = "0.1.0"
+    version = "0.2.0"
     splits = _splits(*LEVELS)
     variants = {level: {"splits": _splits(level)} for level in LEVELS}
     toolsets = (MailApp, CalendarApp, ContactsApp, CrmApp, ProjectsApp, FilesApp, HrApp, AnalyticsApp)

@@ -20,6 +20,7 @@ from ludus.environments.workplace.policies import RULES
 from ludus.environments.workplace.violations import broken_rules
 from ludus.environments.workplace.world.store import Change, Row, Store
 from ludus.environments.workplace.world.words import PRODUCTS, REGIONS, STAGES
+from ludus.server import stated_answers
 
 _DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "mails": {"cc": "", "forward_of": ""},
@@ -321,17 +322,9 @@ def _names(store: Store, goal: Goal) -> list[str]:
     return [row["name"] for row in store.rows("SELECT name FROM customers")]
 
 
-_ANSWER: Final = re.compile(r"^[\s*_`>#-]*answer[\s*_`]*:[\s*_`]*(.*?)[\s*_`]*$", re.IGNORECASE)
-_LONGEST_MESSAGE: Final = 10_000
-
-
 def read_answer(message: str) -> str | None:
-    """Return what the last line of the form `Answer: …` says; None if there is none.
-
-    Several such lines that differ are no answer. Only the last 10,000 characters are read.
-    """
-    lines = message[-_LONGEST_MESSAGE:].splitlines()
-    found = {_plain(match[1]) for line in lines if (match := _ANSWER.match(line))}
+    """Return what the last line of the form `Answer: …` says; None if there is none, or if several differ."""
+    found = {_plain(stated) for stated in stated_answers(message)}
     return found.pop() if len(found) == 1 else None
 
 

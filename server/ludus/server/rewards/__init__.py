@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ludus.server.rewards.code import FunctionTest, FunctionTests, ProgramTest, ProgramTests
     from ludus.server.rewards.code_runner import Box
     from ludus.server.rewards.evolving import Evolving, ScoredAttempt
+    from ludus.server.rewards.final_answer import final_answer, stated_answers
     from ludus.server.rewards.functions import CallResult, call_function, values_equal
     from ludus.server.rewards.judges import (
         Budget,
@@ -93,11 +94,13 @@ __all__ = [
     "Weighted",
     "call_function",
     "check",
+    "final_answer",
     "judged_by",
     "lint_checklist",
     "load_checklist",
     "metric",
     "reward",
+    "stated_answers",
     "values_equal",
 ]
 
@@ -108,6 +111,7 @@ _MODULES: Final = {
     "code": "FunctionTest FunctionTests ProgramTest ProgramTests",
     "code_runner": "Box",
     "evolving": "Evolving ScoredAttempt",
+    "final_answer": "final_answer stated_answers",
     "functions": "call_function CallResult values_equal",
     "judges": "Budget Endpoint FileCache Judge judged_by PairwiseJudge Panel Price ReferenceJudge Scale",
     "mathematics": "MathEqual",

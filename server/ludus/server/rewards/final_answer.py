@@ -1,0 +1,92 @@
+"""Find the final answer in a message: what a policy states after "Answer:", or in its last `\\boxed{…}`.
+
+How this works. A policy could list many answers and hope that one counts, so exactly one does:
+
+1. The last line that begins with `Answer:`, `The answer is` or the like states the answer; a message without such a
+   line is an answer as a whole.
+2. If nothing follows on that line, the next paragraph's first line does, or the formula that begins there: small models
+   usually write a heading and give the answer below it.
+3. If that holds a `\\boxed{…}`, only what is in the last one counts. Below a heading, the box may stand anywhere.
+
+All patterns have bounded repetitions and read `READ` characters, so no message makes the search slow.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Final
+
+READ: Final = 10_000
+"""The most characters of a message that are read, from its end."""
+
+_LINE: Final = re.compile(
+    r"^[ \t*_#>-]{0,20}(?:(?:so|thus|hence|therefore),?[ \t]{1,4})?(?:the[ \t]{1,4}|my[ \t]{1,4})?(?:final[ \t]{1,4})?"
+    r"answer[ \t]{0,4}(?:[*_]{0,4}(?::|[ \t]{1,4}is(?![a-z])[ \t]{0,4}:?)(.*)|[*_#]{0,6}[ \t]{0,4})$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_FORMULA: Final = re.compile(r"\\\[(.{0,2000}?)\\\]|\$\$(.{0,2000}?)\$\$|```[a-z]{0,12}\n(.{0,2000}?)```", re.DOTALL)
+_DELIMITED: Final = re.compile(r"\\\[((?:(?!\\\]).)*)\\\]|\\\(((?:(?!\\\)).)*)\\\)", re.DOTALL)
+_MARKS: Final = "*_`$ \t\r\n"
+_QUOTED: Final = "*_#> \t\r\n"
+_BOX: Final = re.compile(r"\\(?:boxed|fbox)[ \t]{0,4}\{")
+
+
+def final_answer(message: str) -> str:
+    """Return the final answer that a message states; the message itself if it has no such line, perhaps empty.
+
+    White space, marks of Markdown and dollars around the answer are left out, and a period at its end.
+
+    Args:
+        message: the policy's message; only its last 10,000 characters are read.
+    """
+    stated = stated_answers(message)
+    return stated[-1] if stated else _bare(last_box(_end(message)))
+
+
+def stated_answers(message: str) -> list[str]:
+    """Return what each line of the form `Answer: …` states, as `final_answer` does for the last one."""
+    end = _end(message)
+    lines = list(_LINE.finditer(end))
+    # What is below a line ends with the next one, so that many lines are read in linear time.
+    below = [end[line.end() : following.start()] for line, following in pairwise(lines)]
+    below += [end[lines[-1].end() :]] if lines else []
+    return [
+        _bare(last_box(line[1] if (line[1] or "").strip(_MARKS) else _below(text)))
+        for line, text in zip(lines, below, strict=True)
+    ]
+
+
+def last_box(text: str) -> str:
+    """Return what the last `\\boxed{…}` of a text holds; the text itself if there is none, empty if it does not end."""
+    boxes = list(_BOX.finditer(text))
+    if not boxes:
+        return text
+    start, depth = boxes[-1].end(), 1
+    for at in range(start, len(text)):
+        if text[at - 1] != "\\":
+            depth += {"{": 1, "}": -1}.get(text[at], 0)
+        if not depth:
+            return text[start:at]
+    return ""
+
+
+def _end(message: str) -> str:
+    return message[-READ:].replace("\r\n", "\n")
+
+
+def _below(text: str) -> str:
+    """Return what is below a heading: its last box, or else the formula or line with which it begins."""
+    if _BOX.search(text):
+        return text
+    text = text.lstrip(_QUOTED)
+    formula = _FORMULA.match(text)
+    if formula is not None:
+        return next((part for part in formula.groups() if part is not None), "")
+    return text.split("\n", 1)[0]
+
+
+def _bare(text: str) -> str:
+    plain = text.strip(_MARKS).removesuffix(".").strip(_MARKS)
+    inner = _DELIMITED.fullmatch(plain)
+    return (inner[1] or inner[2] or "").strip() if inner else plain
