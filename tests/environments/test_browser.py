@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sandboxing import NEEDS_BUBBLEWRAP
+from waiting import wait_until
 
 from ludus.environments._partition import SECRET_VARIABLE, split_of
 from ludus.environments.browser import environment as module
@@ -635,8 +636,9 @@ async def test_the_driver_fills_forms_goes_back_and_stays_on_its_sites(box: Any)
 async def test_a_page_that_crashes_is_opened_again(box: Any) -> None:
     tab = Tab(box, Answers(), HOSTS)
     await tab.open("http://shop.test/next")
-    assert tab._devtools is not None
-    tab._devtools.post("Page.crash", tab._session)
+    assert (devtools := tab._devtools) is not None
+    devtools.post("Page.crash", tab._session)
+    await wait_until(lambda: devtools.gone)  # a snapshot that overtakes the crash is of the page as it was
     with pytest.raises(ToolError, match="was started again"):
         await tab.snapshot()
     assert "Page URL: http://shop.test/next" in await tab.snapshot()
