@@ -1,7 +1,7 @@
-"""Single-turn math: the policy answers a question in one message, and math-verify compares the result.
+"""Single-turn math: the policy answers a question in one message, and `MathEqual` compares the result.
 
 There are no tools. The rubric scores the message; an equal value counts in any form: 7/2, 3.5 or \\frac{7}{2}. Only a
-number counts, because math-verify would also find the question itself equal to its result.
+number counts, because the question itself is equal to its result, too.
 Tasks are generated from their index, so there is no data file, and each split has denominators of its own, so that no
 question of one split appears in another.
 """

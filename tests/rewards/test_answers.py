@@ -463,7 +463,7 @@ def test_when_the_helper_for_mathematics_is_killed_the_answer_is_not_to_blame() 
     helper.close()
 
 
-def test_without_math_verify_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(AuthoringError, match=r"pip install 'ludus-rl\[math\]'"):
         MathEqual("1")

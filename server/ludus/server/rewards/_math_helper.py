@@ -60,9 +60,9 @@ class _Child:
 
 
 class _Helper:
-    def __init__(self, parse: Any, verify: Any, out: Any) -> None:
-        self._parse = parse
-        self._verify = verify
+    def __init__(self, forms: Any, equality: Any, out: Any) -> None:
+        self._forms = forms
+        self._equality = equality
         self._out = out
         self._children: dict[int, _Child] = {}
         self._queues: dict[bool, deque[dict[str, Any]]] = {False: deque(), True: deque()}
@@ -199,46 +199,40 @@ class _Helper:
     ) -> dict[str, Any]:
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
-            wanted = self._read(expected)
-            if not wanted:
-                return {"error": "no mathematics was found in what is expected"}
+            gold = self._forms.read(expected)
             if expected not in sound:
-                self._verify(wanted, self._read(CONTROL_VALUE), timeout_seconds=None)
+                self._equality.equal(gold, self._forms.read(CONTROL_VALUE))
                 if len(sound) >= KEPT:
                     sound.clear()
                 sound.add(expected)
         except MemoryError:
             raise
+        except self._forms.Unreadable as error:
+            return {"error": f"what is expected cannot be read: {error}"}
         except Exception as error:
             return {"error": f"reading what is expected raised {type(error).__name__}"}
         control.sendall(READY_BYTE)
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
-            found = self._read(answer)
-            equal = bool(found) and self._verify(wanted, found, timeout_seconds=None)
+            equal, parsed = self._equality.compare(gold, answer)
         except MemoryError:
             raise
         except Exception as error:
             return {"equal": False, "parsed": "", "raised": type(error).__name__}
-        return {"equal": bool(equal), "parsed": str(found[0])[:200] if found else ""}
-
-    def _read(self, text: str) -> list[Any]:
-        found: list[Any] = self._parse(text, parsing_timeout=None)
-        # The parser finds LaTeX by its delimiters, which a bare expression lacks.
-        return found or self._parse(f"${text}$", parsing_timeout=None)
+        return {"equal": equal, "parsed": parsed[:200]}
 
 
 def main() -> None:
-    """Load math-verify, and serve questions from standard input."""
+    """Load SymPy, and serve questions from standard input."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # output of a library must not look like a reply
-    from math_verify import parse, verify
+    from ludus.server.rewards import math_equality, math_forms
 
-    verify(parse(r"$\frac{1}{2}x^2+\sqrt{3}$"), parse("$x+1.5$"))  # load modules that are imported on first use
+    math_equality.compare(math_forms.read(r"\frac{1}{2}x^2+\sqrt{3}"), "$x+1.5$")  # load what is imported on first use
     gc.freeze()
     out.write(json.dumps({"ready": True}) + "\n")
     out.flush()
-    _Helper(parse, verify, out).serve()
+    _Helper(math_forms, math_equality, out).serve()
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ _LINE: Final = re.compile(
 _FORMULA: Final = re.compile(r"\\\[(.{0,2000}?)\\\]|\$\$(.{0,2000}?)\$\$|```[a-z]{0,12}\n(.{0,2000}?)```", re.DOTALL)
 _DELIMITED: Final = re.compile(r"\\\[((?:(?!\\\]).)*)\\\]|\\\(((?:(?!\\\)).)*)\\\)", re.DOTALL)
 _MARKS: Final = "*_`$ \t\r\n"
+_SIMPLE_MARKS: Final = "*_` \t\r\n"
 _QUOTED: Final = "*_#> \t\r\n"
 _BOX: Final = re.compile(r"\\(?:boxed|fbox)[ \t]{0,4}\{")
 
@@ -88,5 +89,7 @@ def _below(text: str) -> str:
 
 def _bare(text: str) -> str:
     plain = text.strip(_MARKS).removesuffix(".").strip(_MARKS)
+    if "$" in plain:  # dollars between formulas: then those at the ends are not around the whole
+        plain = text.strip(_SIMPLE_MARKS).removesuffix(".").strip(_SIMPLE_MARKS)
     inner = _DELIMITED.fullmatch(plain)
     return (inner[1] or inner[2] or "").strip() if inner else plain

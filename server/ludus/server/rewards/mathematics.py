@@ -1,7 +1,7 @@
-"""Mathematical equivalence, decided by math-verify in a separate process.
+"""Mathematical equivalence, decided by SymPy in a separate process.
 
-A policy's text may keep a computer algebra system busy indefinitely (`9^9^9^9`), and math-verify's own time limits
-need the main thread. So a helper process compares, in child processes with limited memory and processor time; see
+A policy's text may keep a computer algebra system busy indefinitely (`9^9^9^9`). So a helper process compares, in child
+processes with limited memory and processor time; see
 `_math_helper` for how quick answers never wait for slow ones.
 """
 
@@ -45,12 +45,18 @@ Reply = Future[dict[str, Any]]
 class MathEqual(Check):
     """1 when the answer's mathematics equals what is expected: `1/2` and `\\frac{2}{4}`, `(x+1)^2` and `x^2+2x+1`.
 
-    Both may be LaTeX, between dollars or in \\boxed, or a plain expression. An answer that takes more than `seconds` of
-    processor time to compare, or more memory than a comparison may use, earns 0: if it were unscored, a policy could
-    keep its failures out of its training.
+    What is expected is one answer as a whole, in LaTeX or plain, with or without dollars or `\\boxed`: an expression,
+    an equation, a tuple, a set or a list of answers, an interval or inequality, a matrix, words, or the letter of a
+    choice. The policy's answer is the last `\\boxed` of its message, or else its last formula, or else what it says
+    after "is".
+
+    Values must be exactly equal, so a rounded one is wrong. A list must be complete, and in a tuple the order counts.
+    If both have a unit, it must be the same. What is expected and cannot be read as a whole leaves the answer
+    unscored. An answer that takes more than `seconds` of processor time to compare, or more memory than a comparison
+    may use, earns 0: if it were unscored, a policy could keep its failures out of its training.
 
     Raises:
-        AuthoringError: math-verify is not installed.
+        AuthoringError: the extra `math` is not installed.
     """
 
     expected: Selector[str]
@@ -60,9 +66,9 @@ class MathEqual(Check):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if importlib.util.find_spec("math_verify") is None:
+        if importlib.util.find_spec("latex2sympy2_extended") is None:
             raise AuthoringError(
-                "MathEqual needs the package math-verify; install it with: pip install 'ludus-rl[math]'"
+                "MathEqual needs the package latex2sympy2-extended; install it with: pip install 'ludus-rl[math]'"
             )
 
     async def check(self, attempt: Attempt) -> Verdict:
