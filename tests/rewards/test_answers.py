@@ -117,6 +117,50 @@ def test_a_missing_unit_may_be_allowed_and_a_wrong_one_never_is() -> None:
     assert value(Numeric(5.0, "kg", unit_required=False), "5000 g") == 1
 
 
+NUMBERS = (
+    ("–5", -5), ("−5", -5), ("‑5", -5), ("It is –5.", -5), ("3–5", 5), (r"\frac{1}{2}", 0.5), (r"\dfrac12", 0.5),
+    (r"-\frac{3}{4}", -0.75), (r"\frac{-3}{4}", -0.75), (r"1\frac{1}{2}", 1.5), (r"$-1\tfrac12$", -1.5), ("1 1/2", 1.5),
+    ("-1 1/2", -1.5), ("½", 0.5), ("2½", 2.5), ("x = ¾", 0.75), (r"1.5 \times 10^6", 1.5e6),
+    (r"1.5 \times 10^{-6}", 1.5e-6),
+    (r"$6.02 \cdot 10^{23}$", 6.02e23), ("1.5·10^3", 1500), ("1.5 × 10⁶", 1.5e6), ("10^6", 1e6), (r"10^{6}", 1e6),
+    ("2^10", 1024), ("2**10", 1024), ("2⁵", 32), (r"12\,345", 12345), (r"12{,}345", 12345), (r"12,\!345", 12345),
+    ("**73**", 73), (r"\boxed{73}", 73), (r"\(73\)", 73), (r"\text{13}", 13), (r"\$32", 32), ("7/2", 3.5), ("5!", 5),
+    (r"\sqrt{25} = 5", 5), ("x^2 + 1 = 5", 5), ("x_1 = 5", 5), ("5 (see step 3)", 3),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "number"), NUMBERS)
+def test_a_number_is_read_as_a_whole_in_plain_text_and_in_latex(answer: str, number: float) -> None:
+    assert value(Numeric(float(number)), answer) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "unit", "number"),
+    [
+        (r"$5$ km", "km", 5),
+        (r"5 \text{ km}", "km", 5),
+        (r"25\%", "%", 25),
+        (r"45^\circ", "°", 45),
+        ("**5** km", "km", 5),
+    ],
+)
+def test_a_unit_is_read_behind_a_number_in_latex(answer: str, unit: str, number: float) -> None:
+    assert value(Numeric(float(number), unit), answer) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "part"),
+    [
+        (r"\sqrt{2}", 2), ("√2", 2), (r"3\sqrt{2}", 3), (r"2\pi", 2), ("2π", 2), (r"\frac{\pi}{2}", 2), ("x^2", 2),
+        ("x_1", 1), (r"\log_2 8", 8), (r"\frac{x}{3}", 3), ("e^{-3}", -3), (r"\sin 2", 2),
+    ],
+)  # fmt: skip
+def test_a_part_of_an_expression_is_not_read_as_its_number_and_the_evidence_says_so(answer: str, part: float) -> None:
+    verdict = Numeric(float(part)).check(Attempt(answer=answer))
+    assert verdict.value == 0
+    assert "part of an expression" in verdict.evidence or "no number" in verdict.evidence
+
+
 @pytest.mark.parametrize(
     "check",
     [

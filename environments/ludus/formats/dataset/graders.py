@@ -18,7 +18,7 @@ from ludus.protocol.errors import AuthoringError
 from ludus.server import FromTask
 from ludus.server.rewards import Exact, MathEqual, NormalizedMatch, Numeric, Rubric, load_checklist
 from ludus.server.rewards.binding import Declared
-from ludus.server.rewards.units import read_quantities
+from ludus.server.rewards.units import read_quantity
 
 _SKYRL_CLASS: Final = "gsm8k"
 """The environment of SkyRL that is served here: one turn, no tools."""
@@ -133,10 +133,10 @@ def _number(value: Any) -> float:
             raise ValueError(f"its answer {value} is no finite number")
         return found
     text = _one_text(value).strip()
-    quantities = read_quantities(text)
-    if len(quantities) != 1 or quantities[0].text != text or quantities[0].unit is not None:
+    quantity = read_quantity(text)
+    if quantity is None or quantity.unit is not None:
         raise ValueError(f"its answer {text[:80]!r} is no number")
-    return quantities[0].value
+    return quantity.value
 
 
 def _gsm8k(value: Any) -> str:

@@ -127,8 +127,9 @@ class Pattern(Check):
 class Numeric(Check):
     """1 when the answer's number is the expected one within a tolerance, after conversion of units.
 
-    The last number counts, so that naming several gains nothing. Thousands separators, exponents and fractions are
-    read; see `ludus.server.rewards.units` for the units.
+    The last number counts, so that naming several gains nothing. Thousands separators, exponents, powers, fractions and
+    mixed numbers are read, in plain text and in LaTeX; a number in another expression (`\\sqrt{2}`) is none. See
+    `ludus.server.rewards.units` for the units.
     """
 
     expected: Selector[float]
@@ -159,6 +160,8 @@ class Numeric(Check):
         if not quantities:
             return Verdict(0.0, "there is no number in the answer")
         last = quantities[-1]
+        if last.is_part:
+            return Verdict(0.0, f"{short(last.text)} is a part of an expression, which only MathEqual reads")
         value = self._convert(last)
         if value is None:
             return Verdict(0.0, f"{short(last.text)} is not in a unit of the kind {self.unit}")

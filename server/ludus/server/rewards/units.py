@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -136,12 +137,44 @@ def _symbol(text: str) -> tuple[float, Dimension] | None:
     return None
 
 
+_VULGAR: Final = {
+    "½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5", "⅘": "4/5",
+    "⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8",
+}  # fmt: skip
+_WRITTEN_OTHERWISE: Final = re.compile(r"[\\${½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞–‑﹣－⋅·]|\*\*")
+_REWRITTEN: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]] = (
+    (
+        re.compile(r"(\d?)\s?([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])"),
+        lambda found: f"{found[1]}{' ' if found[1] else ''}{_VULGAR[found[2]]}",
+    ),
+    (
+        re.compile(r"(\d)?\s*\\[dtc]?frac\s*(?:\{\s*([-−–]?[\d.,]+)\s*\}\s*\{\s*(\d+)\s*\}|(\d)\s*(\d))"),
+        lambda found: f"{found[1] + ' ' if found[1] else ' '}{found[2] or found[4]}/{found[3] or found[5]}",
+    ),
+    (re.compile(r"(?<=\d)(?:\{,\}|\\,|,?\\!,?|\\ )(?=\d{3})"), lambda found: "\u202f"),
+    (re.compile(r"\s*(?:\\times|\\cdot|[⋅·])\s*(?=10\b)"), lambda found: "×"),
+    (re.compile(r"(?<=\d)\*\*(?=[-−\d])"), lambda found: "^"),
+    (re.compile(r"\^\s*\{?\\circ\}?"), lambda found: "°"),
+    (re.compile(r"\^\{\s*([-−]?\d+)\s*\}"), lambda found: f"^{found[1]}"),
+    (re.compile(r"\s*\\(?:text|mathrm|mbox|rm)\s*\{~?([^{}]*)\}"), lambda found: f" {found[1].strip()}"),
+    (re.compile(r"\\([%$#])"), lambda found: found[1]),
+    (re.compile(r"[–‑﹣－](?=\s?[\d.])"), lambda found: "\u2212"),
+    (re.compile(r"\$|\\[()\[\]]|\\(?:left|right)(?![a-z])|\*\*"), lambda found: ""),
+    (re.compile(r"\\[,;:! ]"), lambda found: " "),
+)
+"""Other ways to write numbers: vulgar fractions, LaTeX, dashes for a minus, and what each becomes."""
 _DIGITS: Final = re.compile(r"\d+")
 _NUMBER: Final = re.compile(
     r"((?:\d{1,3}(?:[,\u202f\u00a0]\d{3})+|\d+)(?:\.\d+)?|\.\d+)"
     r"(?:\s?[eE]([-+\u2212]?\d{1,4})(?!\w)|\s?[×x*]\s?10\s?\^?\s?\{?([-+\u2212]?\d{1,4}|[⁰¹²³⁴-⁹⁻]{1,4})\}?)?"
-    r"(?:/(\d{1,15})(?![\d.]))?"
+    r"(?:\^([-\u2212]?\d{1,3})(?!\w)|([⁰¹²³⁴-⁹⁻]{1,3}))?"
+    r"(?:(?:[ \u00a0](\d{1,15}))?/(\d{1,15})(?![\d.]))?"
 )
+_BEFORE_PART: Final = re.compile(
+    r"(?:\\(?!boxed|fbox|text)[a-z]+\s*(?:\[\d\])?\s*\{[^{}]{0,20}|\\(?:sqrt|pi|sin|cos|tan|log|ln|exp)(?:[_^]\{?\w+\}?)?\s*|√\s?\(?"
+    r"|[\^_]\s?[({]?|\}\s?\{[^{}]{0,20})$"
+)
+_AFTER_PART: Final = re.compile(r"\s?(?:\\(?:sqrt|pi)|√|π|\^|!(?=[\w\\(]))")
 _UNIT_TEXT: Final = re.compile(
     r"\s?([A-Za-zµμΩ°℃%][A-Za-zµμΩ°%0-9^*·/⁰¹²³⁴-⁹⁻-]{0,39}(?: [A-Za-zµμΩ]{1,5}[⁰¹²³⁴-⁹⁻]{1,3}){0,4})"
 )
@@ -154,14 +187,19 @@ class Quantity:
     value: float
     unit: Unit | None
     text: str
+    is_part: bool = False
+    """Whether it is a part of an expression that is not read, such as the 2 of `\\sqrt{2}` or of `2π`."""
 
 
 @lru_cache(maxsize=16)
 def read_quantities(text: str) -> tuple[Quantity, ...]:
-    """Return all finite numbers of a text in order: `-1,234.5`, `6.02e23`, `1.2×10^-3`, `3/4`, each with its unit.
+    """Return all finite numbers of a text in order, each with its unit.
 
-    The last few texts are cached, since the checks of one rubric read the same one.
+    A number is read as a whole: `-1,234.5`, `6.02e23`, `1.2×10^-3`, `2^10`, `3/4`, `1 1/2`, `½`, and in LaTeX
+    `\\frac{1}{2}` and `1.5 \\times 10^6`. One that is a part of an expression says so. The last few texts
+    are cached, since the checks of one rubric read the same one.
     """
+    text = _rewritten(text)
     found = []
     at = 0
     # Searching for digits first is several times faster than trying the whole expression at each character.
@@ -180,8 +218,26 @@ def read_quantities(text: str) -> tuple[Quantity, ...]:
         if value is not None:
             shown = text[sign if sign is not None else start : at].strip()
             negative = sign is not None and text[sign] != "+"
-            found.append(Quantity(-value if negative else value, unit, shown))
+            first = start if sign is None else sign
+            before = _BEFORE_PART.search(text, max(0, first - 40), first)
+            is_part = before is not None or _AFTER_PART.match(text, match.end()) is not None
+            found.append(Quantity(-value if negative else value, unit, shown, is_part))
     return tuple(found)
+
+
+def read_quantity(text: str) -> Quantity | None:
+    """Return the number, with its unit, that a text is as a whole; None if it is anything else."""
+    quantities = read_quantities(text)
+    if len(quantities) != 1 or quantities[0].is_part or quantities[0].text != _rewritten(text).strip():
+        return None
+    return quantities[0]
+
+
+def _rewritten(text: str) -> str:
+    if _WRITTEN_OTHERWISE.search(text):
+        for written, rewritten in _REWRITTEN:
+            text = written.sub(rewritten, text)
+    return text
 
 
 def _begins(text: str, at: int) -> bool:
@@ -199,16 +255,24 @@ def _sign(text: str, start: int) -> int | None:
 
 
 def _value(match: re.Match[str]) -> float | None:
-    digits, exponent, power, divisor = match.groups()
+    digits, exponent, power, raised, superscript, above, divisor = match.groups()
     number = float(re.sub("[,\u202f\u00a0]", "", digits))
-    raised = exponent or power
-    if raised:
-        try:
-            number *= 10.0 ** int(raised.translate(_SUPERSCRIPTS).replace("\u2212", "-"))
-        except (OverflowError, ValueError):
-            return None
+    try:
+        if ten := exponent or power:
+            number *= 10.0 ** _whole(ten)
+        if to := raised or superscript:
+            number **= _whole(to)
+    except (OverflowError, ValueError, ZeroDivisionError):
+        return None
     if divisor:
         if int(divisor) == 0:
             return None
-        number = float(Fraction(number) / int(divisor)) if math.isfinite(number) else number
+        if above:
+            number += float(Fraction(int(above), int(divisor)))
+        elif math.isfinite(number):
+            number = float(Fraction(number) / int(divisor))
     return number if math.isfinite(number) else None
+
+
+def _whole(text: str) -> int:
+    return int(text.translate(_SUPERSCRIPTS).replace("\u2212", "-"))
