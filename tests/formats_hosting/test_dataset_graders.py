@@ -211,11 +211,19 @@ def test_choice_gives_the_scores_of_the_letters_that_messages_name(tmp_path: Pat
                 f"The answer is ({letter}).", f"**Answer:** {letter}", f"{letter}. {text}", f"{text}.",
                 f"I think so.\n{letter}) {text}", rf"Thus \boxed{{{letter}}}.", rf"\boxed{{\text{{{letter}}}}}",
                 f"Answer: {other}. No: the correct answer is {letter}", f"{other} is wrong. Answer: {letter}",
-                f"The answer is option {letter} because {other} is wrong.",
+                f"The answer is option {letter} because {other} is wrong.", f"Answer: {letter.lower()}",
+                f"Answer: {text}", f"Answer:\n{letter}", f"**Answer:**\n\n({letter})", f"The answer is {text}.",
+                f"I choose {letter}.", rf"\boxed{{{letter.lower()}}}", rf"\boxed{{{letter}. {text}}}",
+                f"Answer: {letter} ({text})", rf"\boxed{{{text}}}", f"The capital of that country is {text}.",
+                f"Answer: {letter}, not {other}",
             ):  # fmt: skip
                 plays.append((index, message))
                 meant[index, message] = letter
-        for message in ("", "A cat sat.", "I do not know", "Answer: none", "It is a bad question", "Z", "ABCD"):
+        for message in (
+            "", "I do not know", "Answer: none", "It is a bad question", "Z", "ABCD", "Answer: B and C",
+            "Answer: B or C", "Answer: A, B", "Answer: (A) or (D)", r"\boxed{A} or \boxed{B}", r"\boxed{A, C}",
+            "The answer is not B.", "B/C", "Answer: a bad one", "Answer:",
+        ):  # fmt: skip
             plays.append((index, message))
             meant[index, message] = None
     choices: list[dict[str, str]] = [dict(zip("ABCD", row["choices"], strict=True)) for row in rows]

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 from ludus.server import Attempt, FromTask
 from ludus.server.rewards import Check, Verdict
 from ludus.server.rewards.attempt import Selector, answer_of, resolve
+from ludus.server.rewards.final_answer import last_box
 from ludus.server.rewards.text import TEXT_CHARS, normalize
 
 LETTERS: Final = string.ascii_uppercase
@@ -105,39 +106,67 @@ def right_letter(answer: Any, choices: Mapping[str, str], form: Literal["letter"
 
 
 def chosen_letter(message: str, choices: Mapping[str, str]) -> str | None:
-    r"""Return the letter that a message chooses, or None.
+    r"""Return the letter that a message chooses, or None if it chooses none, or several.
 
-    It is, in this order: the letter that is the whole message; the last letter in a \boxed; the last one after
-    `answer is` or `answer:`; the letter that its last line is or begins with, as in `B.` and `B) Rome`; the letter of
-    the choice whose text is the whole message.
+    What chooses is, in this order: the whole message; the last \boxed; what follows the last `answer is` or `answer:`,
+    on its line or below; the last line. It must be a letter, alone or with the text of its choice or a reason (`b`,
+    `(B)`, `B. Rome`, `B because …`), or the text of one choice.
     """
     if len(message) > TEXT_CHARS:
         return None
-    bare = message.strip(_MARKS)
-    for label in choices:
-        if bare.casefold() == label.casefold():
-            return label
-    boxed, stated, line = _patterns(tuple(choices))
-    for pattern in (boxed, stated):
-        if found := pattern.findall(message):
-            return str(found[-1])
-    last = next((text for text in reversed(message.splitlines()) if text.strip()), "")
-    if (begins := line.match(last.strip())) is not None:
-        return str(begins[1])
-    same = [label for label, text in choices.items() if normalize(text) == normalize(message)]
+    if (whole := _exact(message, choices)) is not None:
+        return whole
+    if _BOX.search(message) is not None:
+        return None if _SEVERAL_BOXES.search(message) else _letter_in(last_box(message), choices)
+    lines = [line for line in message.splitlines() if line.strip(_MARKS)]
+    for number, line in reversed(list(enumerate(lines))):
+        for stated in reversed(list(_STATED.finditer(line))):
+            rest = line[stated.end() :]
+            rest = rest if rest.strip(_MARKS) else "".join(lines[number + 1 : number + 2])
+            return _letter_in(rest, choices)
+    last = lines[-1] if lines else ""
+    return _letter_in(last, choices) or _letter_in(_VERB.split(last)[-1], choices)
+
+
+_BOX: Final = re.compile(r"\\boxed\s*\{")
+_SEVERAL_BOXES: Final = re.compile(
+    r"\\boxed\s*\{[^{}]{0,80}\}[\s$]{0,4}(?:,|;|and|or|&)[\s$]{0,4}\\boxed\s*\{[^{}]{0,80}\}[^\\]*$"
+)
+_STATED: Final = re.compile(r"(?i:\banswer)[\s*_]{0,8}(?:(?i:is)\b:?|:|=)")
+_VERB: Final = re.compile(r"\b(?:is|choose|chose|select|pick|be)\b:?")
+_ALSO: Final = re.compile(r"\s{0,4}(?:,|/|&|\+|\b(?:and|or)\b)\s{0,4}(?:also\s)?[(\[*]{0,3}(\w{1,3})(?![\w'’-])")
+
+
+def _letter_in(text: str, choices: Mapping[str, str]) -> str | None:
+    """Return the letter that a statement is, that it begins with, or whose text it is."""
+    bare = re.sub(r"^(?i:the\s{1,3})?(?i:option|choice|letter)\s{1,3}", "", _unmarked(text))
+    if (whole := _exact(bare, choices)) is not None:
+        return whole
+    begins = _first_label(tuple(choices)).match(bare)
+    if begins is not None:
+        also = _ALSO.match(bare, begins.end(1)) or _ALSO.match(bare, begins.end())
+        return None if also is not None and also[1] in choices and also[1] != begins[1] else begins[1]
+    return None
+
+
+def _exact(text: str, choices: Mapping[str, str]) -> str | None:
+    """Return the letter that a text is, or whose choice it is."""
+    bare = text.strip(_MARKS).casefold()
+    same = [label for label in choices if label.casefold() == bare]
+    same = same or [label for label, choice in choices.items() if normalize(choice) == normalize(text)]
     return same[0] if len(same) == 1 else None
 
 
+def _unmarked(text: str) -> str:
+    plain = re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", text.strip())
+    return re.sub(r"[*_`$]", "", plain).strip().lstrip("> ")
+
+
 @lru_cache(maxsize=64)
-def _patterns(labels: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+def _first_label(labels: tuple[str, ...]) -> re.Pattern[str]:
     one = "|".join(map(re.escape, sorted(labels, key=len, reverse=True)))
-    boxed = re.compile(rf"\\boxed\{{\s{{0,8}}(?:\\text\{{)?\(?({one})\)?\}}?\s{{0,8}}\}}")
-    stated = re.compile(
-        r"(?i:\banswer)[\s*_]{0,8}(?:(?i:is)\b:?|:|=)[\s*_(\[`$\"']{0,12}"
-        rf"(?:(?i:option|choice|letter)\s{{1,3}}[(\[*]{{0,3}})?({one})(?![\w'’-])"
-    )
-    line = re.compile(rf"[*_(\[`>\s-]{{0,8}}({one})(?:[)\].:*_`]{{1,4}}(?:\s.*)?)?$")
-    return boxed, stated, line
+    ends = r"[)\]]{1,2}(?=\s|$|[.:,;])|(?=\s*$|[.:]|\s*[,;(—–-]|\s+(?:because|since|as|for)\b)"
+    return re.compile(rf"[(\[\s-]{{0,8}}({one})(?![\w'’-])(?:{ends})")
 
 
 @dataclass(frozen=True)
