@@ -61,6 +61,8 @@ def equal(gold: Form, answer: Form) -> bool:
 
 
 def _equal(gold: Form, answer: Form) -> bool:
+    if isinstance(answer, Ordered) and answer.brackets == "==" and not isinstance(gold, Ordered):
+        return equal(gold, answer.parts[-1])
     forms = (gold, answer)
     for kind, compared in (
         (Choice, _equal_choices), (Equation, _equal_equations), (Reals, _equal_sets), (Several, _equal_lists),

@@ -356,7 +356,10 @@ def _read_equation(text: str) -> Form | None:
         return None
     left = _read_left(sides[0])
     if len(sides) > 2 and not quantity_of(left) and not is_number(left):
-        return Ordered(tuple(Equation(_read_side(a), _read_side(b)) for a, b in itertools.pairwise(sides)), "==")
+        try:
+            return Ordered(tuple(Equation(_read_side(a), _read_side(b)) for a, b in itertools.pairwise(sides)), "==")
+        except Unreadable:  # a side that is no expression, such as a sum with dots
+            pass
     return Equation(left, _read_side(sides[-1]))
 
 

@@ -221,6 +221,8 @@ _VERB: Final = re.compile(
 )
 _CONDITION: Final = re.compile(r"\s(?:for (?:all|every|any|each|some)|where|in terms of)\s")
 _NOISE: Final = re.compile("[∴∎⟹⇒✅✓✔☑→\u2600-\u27bf\U0001f000-\U0001faff\ufe0f]")
+_MARKED: Final = re.compile(r"<answer>(.{1,2000}?)</answer>|####\s+([^\n#]{1,500})", re.DOTALL)
+"""How some sets and prompts mark answers. A heading of Markdown has a line of its own, and fewer signs."""
 _BOLD: Final = re.compile(r"\*\*([^*\n]{1,200})\*\*")
 _LEADING_WORDS: Final = re.compile(r"^(?:\W{0,3}[A-Za-z][A-Za-z'’]*[,:]?\s+)+(?=[^A-Za-z\s])")
 _WORD: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}(?![A-Za-z{])")
@@ -236,6 +238,8 @@ _LETTER: Final = re.compile(r"\s*\(?([A-J])\)?[.:)]?\s*")
 def answer_text(message: str) -> str | None:
     """Return the part of a message that states its answer; None if it is cut off."""
     message = _NOISE.sub(" ", powers(message))
+    if (marked := list(_MARKED.finditer(message))) and not _BOX.search(message, marked[-1].end()):
+        message = marked[-1][1] or marked[-1][2]
     stated = stated_answers(message)
     if _BOX.search(message) is None:
         return _in_formulas(stated[-1] if stated else message)
