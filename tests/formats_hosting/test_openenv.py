@@ -338,7 +338,7 @@ def sockets(monkeypatch: pytest.MonkeyPatch) -> list[aiohttp.ClientWebSocketResp
     connect = aiohttp.ClientSession.ws_connect
 
     async def recorded(http: aiohttp.ClientSession, url: str, **options: Any) -> aiohttp.ClientWebSocketResponse:
-        socket = await connect(http, url, **options)
+        socket: aiohttp.ClientWebSocketResponse = await connect(http, url, **options)
         if url.endswith("/ws"):
             opened.append(socket)
         return socket

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pkgutil
 import subprocess
 import sys
 
 import pytest
 
+import ludus.server
 from ludus.server import rewards
 
 
@@ -14,6 +16,15 @@ from ludus.server import rewards
 def test_every_public_name_is_there_and_says_what_it_is(name: str) -> None:
     assert name in dir(rewards)
     assert getattr(rewards, name).__doc__
+
+
+def test_no_public_name_is_also_a_module_which_an_import_of_it_would_put_in_its_place() -> None:
+    packages = [package for package in (rewards, ludus.server) if package.__path__]
+    modules = {
+        (package.__name__, module.name) for package in packages for module in pkgutil.iter_modules(package.__path__)
+    }
+    public = {(package.__name__, name) for package in packages for name in package.__all__}
+    assert modules & public == set()
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
@@ -29,8 +40,6 @@ def test_the_server_starts_without_importing_unused_checks() -> None:
 
 
 def test_authors_import_everything_from_the_server() -> None:
-    import ludus.server
-
     assert set(rewards.__all__) <= set(ludus.server.__all__)
     for name in ludus.server.__all__:
         assert name in dir(ludus.server)

@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 
 from ludus.server import Attempt, FromTask
 from ludus.server.rewards import Check, Verdict
+from ludus.server.rewards.answers import last_box
 from ludus.server.rewards.attempt import Selector, answer_of, resolve
-from ludus.server.rewards.final_answer import last_box
 from ludus.server.rewards.text import TEXT_CHARS, normalize
 
 LETTERS: Final = string.ascii_uppercase

@@ -9,13 +9,13 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from ludus.server.rewards.answers import final_answer, stated_answers
     from ludus.server.rewards.attempt import Attempt, FromEnvironment, FromTask, TakenStep, TakenTurn
     from ludus.server.rewards.calls import CallOrder, Efficiency, NoErrors, ToolCalled, ToolNotCalled
     from ludus.server.rewards.checklist import Checklist, ChecklistError, lint_checklist, load_checklist
     from ludus.server.rewards.code import FunctionTest, FunctionTests, ProgramTest, ProgramTests
     from ludus.server.rewards.code_runner import Box
     from ludus.server.rewards.evolving import Evolving, ScoredAttempt
-    from ludus.server.rewards.final_answer import final_answer, stated_answers
     from ludus.server.rewards.functions import CallResult, call_function, values_equal
     from ludus.server.rewards.judges import (
         Budget,
@@ -105,13 +105,13 @@ __all__ = [
 ]
 
 _MODULES: Final = {
+    "answers": "final_answer stated_answers",
     "attempt": "Attempt FromEnvironment FromTask TakenStep TakenTurn",
     "calls": "CallOrder Efficiency NoErrors ToolCalled ToolNotCalled",
     "checklist": "Checklist ChecklistError lint_checklist load_checklist",
     "code": "FunctionTest FunctionTests ProgramTest ProgramTests",
     "code_runner": "Box",
     "evolving": "Evolving ScoredAttempt",
-    "final_answer": "final_answer stated_answers",
     "functions": "call_function CallResult values_equal",
     "judges": "Budget Endpoint FileCache Judge judged_by PairwiseJudge Panel Price ReferenceJudge Scale",
     "mathematics": "MathEqual",

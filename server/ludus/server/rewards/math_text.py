@@ -16,7 +16,7 @@ import re
 from itertools import pairwise
 from typing import Final
 
-from ludus.server.rewards.final_answer import stated_answers
+from ludus.server.rewards.answers import stated_answers
 
 # ── one normal form ───────────────────────────────────────────────────────────────────────────────────────────────────
 
