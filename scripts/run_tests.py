@@ -153,7 +153,7 @@ def _run_shard(folder: Path, number: int, files: tuple[str, ...], arguments: Seq
     rows = json.loads(report.read_text("utf-8")) if report.exists() else None
     result = ShardResult(files, process.returncode, rows, output, seconds)
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(rows["outcomes"].items())) if rows else "broke"
-    about = f"{files[0]} … {files[-1]}" if len(files) > 1 else files[0]
+    about = " … ".join(dict.fromkeys((*files[:1], *files[-1:])))
     installer.say(f"shard {number}: {counts} ({seconds:.0f} s; {about})")
     if result.code not in (0, 5):
         print(output, flush=True)

@@ -162,6 +162,13 @@ leaves: st.SearchStrategy[Any] = (
 )
 
 
+@pytest.mark.parametrize("number", ["Infinity", "-Infinity", "NaN", "1e999"])
+def test_an_option_that_is_no_number_of_json_is_refused(number: str) -> None:
+    text = json.dumps(document()).replace('"options": {"t": 0}', f'"options": {{"t": [{number}]}}')
+    with pytest.raises(ParseError, match="no number of JSON"):
+        parse_evaluation(text, "results.json")
+
+
 @settings(max_examples=300)
 @given(st.randoms(use_true_random=False), leaves)
 def test_a_file_with_any_value_changed_is_read_or_refused(rng: random.Random, value: Any) -> None:

@@ -10,10 +10,11 @@ Episodes without a reward count in no mean and are counted separately.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ludus.protocol.errors import ParseError
 from ludus.protocol.messages import describe_invalid
@@ -27,6 +28,17 @@ Count = Annotated[int, Field(ge=0, le=10**15)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Amount = Annotated[float, Field(ge=0)]
 Interval = tuple[float, float]
+
+
+def _finite(value: Any) -> Any:
+    """Refuse numbers that JSON cannot hold, which the reader of JSON takes from `Infinity` and `1e999`."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is no number of JSON")
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ():
+        _finite(inner)
+    return value
+
+
 """The lower and the upper end."""
 
 Probe = Literal["no-tools", "truncated-prompt", "no-tools-truncated-prompt"]
@@ -227,7 +239,7 @@ class Model(_Part):
     """The name at the endpoint."""
     endpoint: Text | None
     """The address of the endpoint, without credentials."""
-    options: dict[str, Any]
+    options: Annotated[dict[str, Any], AfterValidator(_finite)]
     """Further fields of each request."""
     price_in: Amount | None
     """The price of a million input tokens, as the user gave it."""
