@@ -28,21 +28,19 @@ Count = Annotated[int, Field(ge=0, le=10**15)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Amount = Annotated[float, Field(ge=0)]
 Interval = tuple[float, float]
+"""The lower and the upper end."""
+
+Probe = Literal["no-tools", "truncated-prompt", "no-tools-truncated-prompt"]
+"""A contamination check: the tasks are played without tools, with a cut prompt, or both."""
 
 
 def _finite(value: Any) -> Any:
     """Refuse numbers that JSON cannot hold, which the reader of JSON takes from `Infinity` and `1e999`."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} is no number of JSON")
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ():
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         _finite(inner)
     return value
-
-
-"""The lower and the upper end."""
-
-Probe = Literal["no-tools", "truncated-prompt", "no-tools-truncated-prompt"]
-"""A contamination check: the tasks are played without tools, with a cut prompt, or both."""
 
 
 class _Part(BaseModel):
