@@ -214,14 +214,15 @@ def look():
     return seen
 def add(a, b):
     seen = repr(look())
-    return [word for word in ("31337" + "1", "31337" + "2") if word in seen and word not in (str(a), str(b))]
+    words = ["31337" * 3 + last for last in "12"]  # longer than an address, which holds any short number at times
+    return [word for word in words if word in seen and word not in (str(a), str(b))]
 """
 
 
 async def test_a_program_sees_neither_what_is_expected_nor_the_other_calls(box: Sandbox) -> None:
     """Everything that it could read for a call is searched for the arguments of the others and for their results."""
     await box.write("solution.py", SPY.encode())
-    calls = [[0, 0], [313371, 0], [313372, 0], [0, 1]]
+    calls = [[0, 0], [int("31337" * 3 + "1"), 0], [int("31337" * 3 + "2"), 0], [0, 1]]
     results = await call_function(box, "solution.py", "add", calls)
     assert [one.value for one in results] == [[], [], [], []], results
 
