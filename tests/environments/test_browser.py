@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given
@@ -51,7 +51,16 @@ from ludus.validation import validate
 EVERY_KIND = "a610e47e"
 """A hash of one task of each template. A change of it raises the environment's version."""
 
-NEEDS_CHROMIUM = pytest.mark.skipif(missing_chromium() is not None, reason=str(missing_chromium()))
+Test = TypeVar("Test", bound=Callable[..., Any])
+NO_CHROMIUM = pytest.mark.skipif(missing_chromium() is not None, reason=str(missing_chromium()))
+
+
+def needs_chromium(test: Test) -> Test:
+    """Mark a test that needs Chromium: the suite has one, and the machine that checks every change has none."""
+    marked: Test = pytest.mark.suite("browser")(NO_CHROMIUM(test))
+    return marked
+
+
 ALL: list[tuple[str, Level]] = [(one.name, level) for one in TEMPLATES.values() for level in one.levels]
 each_kind = pytest.mark.parametrize(("template", "level"), ALL)
 each_level = pytest.mark.parametrize("level", LEVELS)
@@ -488,7 +497,7 @@ def test_a_tree_with_a_circle_or_missing_nodes_comes_to_an_end() -> None:
 
 @pytest.mark.suite("browser", first=1)
 @pytest.mark.timeout(120)
-@NEEDS_CHROMIUM
+@needs_chromium
 @NEEDS_BUBBLEWRAP
 @pytest.mark.parametrize(
     ("template", "level"), [("across-told-fact", "hard"), *(one for one in ALL if one != ("across-told-fact", "hard"))]
@@ -524,7 +533,7 @@ def test_the_card_says_how_many_exploits_there_are() -> None:
 
 @pytest.mark.suite("browser")
 @pytest.mark.timeout(900)
-@NEEDS_CHROMIUM
+@needs_chromium
 @NEEDS_BUBBLEWRAP
 @each_kind
 async def test_no_exploit_earns_anything(player: Any, template: str, level: Level) -> None:
@@ -538,7 +547,7 @@ async def test_no_exploit_earns_anything(player: Any, template: str, level: Leve
         assert (await player.rewards(episode.episode))[0].value == 0.0, name
 
 
-@NEEDS_CHROMIUM
+@needs_chromium
 @NEEDS_BUBBLEWRAP
 async def test_exploits_with_real_pages_earn_nothing(player: Any) -> None:
     """A sample for each run; the suite tries all of them, on a third of the kinds each."""
@@ -593,7 +602,7 @@ def ref(shown: str, element: str) -> str:
     return found[1]
 
 
-@NEEDS_CHROMIUM
+@needs_chromium
 @NEEDS_BUBBLEWRAP
 async def test_the_driver_fills_forms_goes_back_and_stays_on_its_sites(box: Any) -> None:
     answers = Answers()
@@ -631,7 +640,7 @@ async def test_the_driver_fills_forms_goes_back_and_stays_on_its_sites(box: Any)
 
 
 @pytest.mark.suite("browser")
-@NEEDS_CHROMIUM
+@needs_chromium
 @NEEDS_BUBBLEWRAP
 async def test_a_page_that_crashes_is_opened_again(box: Any) -> None:
     tab = Tab(box, Answers(), HOSTS)
@@ -650,7 +659,7 @@ def running(tab: Tab) -> Process:
     return tab._process
 
 
-@NEEDS_CHROMIUM
+@needs_chromium
 @NEEDS_BUBBLEWRAP
 async def test_a_browser_that_is_killed_comes_back_at_its_page_and_at_last_the_episode_is_unscored(
     box: Any, monkeypatch: pytest.MonkeyPatch
@@ -669,7 +678,7 @@ async def test_a_browser_that_is_killed_comes_back_at_its_page_and_at_last_the_e
 
 
 @pytest.mark.suite("browser")
-@NEEDS_CHROMIUM
+@needs_chromium
 @NEEDS_BUBBLEWRAP
 async def test_an_episode_goes_on_after_a_kill_and_leaves_no_process(
     player: Any, monkeypatch: pytest.MonkeyPatch
@@ -707,7 +716,7 @@ async def test_without_chromium_the_environment_is_listed_and_its_start_says_why
         await player.start("browser", "train", 0)
 
 
-@NEEDS_CHROMIUM
+@needs_chromium
 @NEEDS_BUBBLEWRAP
 async def test_the_prompt_says_how_a_line_break_in_a_field_is_shown(player: Any) -> None:
     [shown] = lines_of(node("1", "textbox", "Text", value={"value": "one\ntwo"}))
@@ -716,7 +725,7 @@ async def test_the_prompt_says_how_a_line_break_in_a_field_is_shown(player: Any)
     assert "⏎ is shown between them" in str(episode.prompt)
 
 
-@NEEDS_CHROMIUM
+@needs_chromium
 @NEEDS_BUBBLEWRAP
 async def test_a_final_message_is_an_answer_too(player: Any) -> None:
     index = index_of("shop-price", "easy")
@@ -738,7 +747,7 @@ def iter_of(*moves: Call | Answer) -> Any:
 
 @pytest.mark.suite("browser")
 @pytest.mark.timeout(3000)
-@NEEDS_CHROMIUM
+@needs_chromium
 @NEEDS_BUBBLEWRAP
 async def test_validation_finds_nothing() -> None:
     for report in await validate("browser"):

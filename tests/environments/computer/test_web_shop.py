@@ -9,7 +9,10 @@ from ludus.client import RandomPolicy
 from ludus.environments.computer import missing_for_browser
 from ludus.testing import play
 
-pytestmark = pytest.mark.skipif(missing_for_browser() is not None, reason=str(missing_for_browser()))
+pytestmark = [
+    pytest.mark.suite("computer"),
+    pytest.mark.skipif(missing_for_browser() is not None, reason=str(missing_for_browser())),
+]
 
 
 def test_the_oracle_earns_the_best_reward() -> None:
