@@ -182,7 +182,7 @@ def expression(latex: str) -> Any:
     if not isinstance(parsed, sympy.Expr):
         raise Unreadable("it is no expression")
     names = {symbol: sympy.I for symbol in parsed.free_symbols if str(symbol) in ("i", "imath")}
-    return parsed.subs(names) if names else parsed
+    return parsed.subs(list(names.items())) if names else parsed
 
 
 def _exact_repeating(found: re.Match[str]) -> str:
