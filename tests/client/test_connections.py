@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import pickle
-import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cutting import CuttingProxy
+from free_ports import free_port
 from loop_clock import advance
 from waiting import wait_until
 from worlds import Counting, Playground
@@ -57,12 +57,6 @@ def gate() -> type[Gate]:
     return Gate
 
 
-def unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 async def test_a_running_step_is_answered_over_the_next_connection(serve: Any, wire: Any, gate: type[Gate]) -> None:
     server = await serve(gate)
     async with CuttingProxy(server.url).running() as proxy, connect(proxy.url, wire=wire) as client:
@@ -100,7 +94,7 @@ async def test_a_call_longer_than_the_time_to_reconnect_is_answered_although_its
 
 
 async def test_a_missing_server_is_reported_at_once(wire: Any) -> None:
-    async with connect(f"http://127.0.0.1:{unused_port()}", wire=wire, reconnect_seconds=60) as client:
+    async with connect(f"http://127.0.0.1:{free_port()}", wire=wire, reconnect_seconds=60) as client:
         async with asyncio.timeout(10):
             with pytest.raises(ConnectionFailed, match="is the server running"):
                 await client.environments()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from free_ports import free_port
 from waiting import answers, block_until_up
 from worlds import SECRET_ANSWER, Playground
 
@@ -132,9 +132,7 @@ def peer(request: pytest.FixtureRequest) -> Iterator[str]:
     python = ROOT / ".peers" / name / "bin" / "python"
     if not python.exists():
         pytest.skip(f"the peer {name!r} is not installed (.peers/{name}); `python scripts/peers.py` installs it")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     kept = {key: value for key, value in os.environ.items() if "proxy" not in key.lower()}
     command: list[str | Path] = [
         python,

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tomllib
@@ -14,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 from waiting import accepts, block_until_up
 
 ROOT = Path(__file__).parents[2]
@@ -108,9 +108,7 @@ OTHERS = {
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     """A folder with the snippets, their address changed to that of a server which serves their environments."""
     folder = tmp_path_factory.mktemp("snippets")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     for path in SNIPPETS.iterdir():
         if path.is_file():
             text = path.read_text(encoding="utf-8").replace(WRITTEN, f"http://127.0.0.1:{port}")

@@ -11,6 +11,7 @@ from ipaddress import ip_address
 
 import h11
 import pytest
+from free_ports import free_port
 from origins import OK, Handle, Origin, echo, endless, origin, silent
 
 from ludus.sandbox import NetworkUse
@@ -293,8 +294,7 @@ async def test_a_body_that_breaks_ends_the_request_on_both_sides() -> None:
 
 
 async def test_a_host_that_cannot_be_reached_is_not_one_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        nobody = closed.getsockname()[1]
+    nobody = free_port()
 
     async def slow(name: str) -> list[Address]:
         await asyncio.Event().wait()

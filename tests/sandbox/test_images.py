@@ -9,7 +9,6 @@ import logging
 import os
 import re
 import signal
-import socket
 import tarfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
@@ -19,6 +18,7 @@ from typing import Any
 
 import pytest
 from engine import BARE, IMAGE, libraries_of
+from free_ports import free_port
 from registry import Registry, registry
 from sandboxing import MIB, TIGHT, leftovers, opened
 
@@ -184,8 +184,7 @@ async def test_an_image_that_does_not_exist_is_refused_by_name(hub: Registry, pr
 
 
 async def test_a_registry_that_does_not_answer_is_no_fault_of_the_image(provider: Any) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
+    port = free_port()
     with pytest.raises(SandboxFailed, match="pulling the image"):
         await provider.create(BASE.but(image=f"127.0.0.1:{port}/any:1"))
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
-import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
+
+from free_ports import free_port
 
 FOLDER = Path(__file__).resolve().parents[1] / "durability"
 WORLD = (FOLDER / "durable_world.py", ("Ledger", "Drifting"))
@@ -32,9 +33,7 @@ class Process:
         self.journaled = journaled
         self.journal = journal or str(folder / "journal.db")
         self.options = options
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.process: asyncio.subprocess.Process | None = None
         self.log = folder / "server.log"

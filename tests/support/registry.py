@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 from waiting import accepts, block_until_up
 
 _START_SECONDS = 20.0
@@ -41,8 +41,7 @@ def registry(folder: Path) -> Iterator[Registry]:
     program = shutil.which("docker-registry")
     if program is None:
         pytest.skip("there is no image registry here (apt-get install docker-registry)")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     folder.mkdir(exist_ok=True)
     (folder / "config.yml").write_text(_CONFIG.format(folder=folder, port=port), encoding="utf-8")
     log = folder / "log"

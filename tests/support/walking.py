@@ -17,7 +17,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -26,6 +25,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from free_ports import free_port
 
 ROOT: Final = Path(__file__).parents[2]
 FENCE: Final = re.compile(r"^```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
@@ -125,9 +126,7 @@ class Walk:
         self._page = page
         self._folder = folder
         self._server: Server | None = None
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._address = f"127.0.0.1:{free.getsockname()[1]}"
+        self._address = f"127.0.0.1:{free_port()}"
         binaries = f"{clone / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("LUDUS_", "PYTEST_"))}
         self._environment = {**kept, "PATH": binaries, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100"}

@@ -7,12 +7,12 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from free_ports import free_port
 from waiting import wait_until
 
 WORLD = Path(__file__).resolve().parents[1] / "durability" / "durable_world.py"
@@ -33,9 +33,7 @@ class WorkersServer:
         if journal:
             name = journal if isinstance(journal, str) else str(folder / "journal.db")
             self.options = (*self.options, "--journal", name)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder / "server.log"
         self.variables: dict[str, str] = {}

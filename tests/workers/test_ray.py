@@ -8,7 +8,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from free_ports import free_port
 from mcp import Client as McpClient
 from ray_cluster import RayCluster, command_of, descendants, parent_of
 from waiting import is_running, wait_until
@@ -240,9 +240,7 @@ def redis(tmp_path: Path) -> Iterator[str]:
     program = shutil.which("redis-server")
     if program is None:
         pytest.skip("redis-server is not installed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
