@@ -146,8 +146,8 @@ def run(proofs: Proofs, part: Part, workers: int) -> Literal["green", "incomplet
     for reason, number in curable.items():
         installer.say(f"{part.name}: {number} tests skipped that could run: {reason}")
     if curable or not passed:
-        what = "tests skipped" if passed else "every test skipped"
-        installer.say(f"{part.name}: {what}, so this is no proof ({seconds:g} s)")
+        skipping = "tests skipped" if passed else "every test skipped"
+        installer.say(f"{part.name}: {skipping}, so this is no proof ({seconds:g} s)")
         return "incomplete"
     if commit is None or commit != proofs.commit_if_clean():
         installer.say(f"{part.name}: green, and not recorded, because the checkout is not a commit ({seconds:g} s)")

@@ -324,8 +324,8 @@ def _names(store: Store, goal: Goal) -> list[str]:
 
 def read_answer(message: str) -> str | None:
     """Return what the last line of the form `Answer: …` says; None if there is none, or if several differ."""
-    found = {_plain(stated) for stated in stated_answers(message)}
-    return found.pop() if len(found) == 1 else None
+    answers = {_plain(stated) for stated in stated_answers(message)}
+    return answers.pop() if len(answers) == 1 else None
 
 
 def same_answer(said: str, wanted: str) -> bool:

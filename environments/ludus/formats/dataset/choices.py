@@ -151,9 +151,9 @@ def _letter_in(text: str, choices: Mapping[str, str]) -> str | None:
 
 def _exact(text: str, choices: Mapping[str, str]) -> str | None:
     """Return the letter that a text is, or whose choice it is."""
-    bare = text.strip(_MARKS).casefold()
+    bare, plain = text.strip(_MARKS).casefold(), normalize(text)
     same = [label for label in choices if label.casefold() == bare]
-    same = same or [label for label, choice in choices.items() if normalize(choice) == normalize(text)]
+    same = same or [label for label, choice in choices.items() if normalize(choice) == plain]
     return same[0] if len(same) == 1 else None
 
 

@@ -63,13 +63,22 @@ def last_box(text: str) -> str:
     boxes = list(_BOX.finditer(text))
     if not boxes:
         return text
-    start, depth = boxes[-1].end(), 1
+    start = boxes[-1].end() - 1
+    end = group_end(text, start)
+    return "" if end is None else text[start + 1 : end - 1]
+
+
+def group_end(text: str, start: int) -> int | None:
+    """Return the position behind what closes the brace, bracket or parenthesis at `start`; None if nothing does."""
+    opening = text[start]
+    closing = {"{": "}", "(": ")", "[": "]"}[opening]
+    depth = 0
     for at in range(start, len(text)):
-        if text[at - 1] != "\\":
-            depth += {"{": 1, "}": -1}.get(text[at], 0)
-        if not depth:
-            return text[start:at]
-    return ""
+        if text[at] in (opening, closing) and text[at - 1 : at] != "\\":
+            depth += 1 if text[at] == opening else -1
+            if not depth:
+                return at + 1
+    return None
 
 
 def _end(message: str) -> str:

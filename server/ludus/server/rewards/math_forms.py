@@ -135,7 +135,9 @@ _QUANTITIES: Final = (
 """What an equation gives a value to: names and functions, derivatives, sets, lengths, and sums such as `m+n`."""
 _QUANTITY: Final = re.compile(rf"\s*(?:{'|'.join(_QUANTITIES)})\s*")
 _LETTERS: Final = re.compile(r"\s*[A-J](?:\s*,\s*[A-J])+\s*")
-_CHOICE: Final = re.compile(r"\s*\\text\s*\{\s*\(?([A-J])\)?\s*[.:]?\s*\}\s*(.*)|\s*\(([A-J])\)\s*(.*)", re.DOTALL)
+_CHOICE: Final = re.compile(
+    r"\s*(?:\\text\s*\{\s*\(?([A-J])\)?\s*[.:]?\s*\}|\(([A-J])\)|([A-J])[.:)](?=\s))\s*(.*)", re.DOTALL
+)
 _BASED: Final = re.compile(
     r"\(?\s*([0-9A-Fa-f]+)\s*\)?\s*_\s*\{?\s*(?:\\text\s*\{)?\s*(\d{1,2}|[a-z]{3,7})\s*\}?\s*\}?"
 )
@@ -255,7 +257,7 @@ def _read_words(text: str) -> Form | None:
     choice = _CHOICE.fullmatch(text) if len(_split(text, _LIST)) == 1 else None
     if choice is None:
         return None
-    letter, rest = choice[1] or choice[3], (choice[2] or choice[4] or "").strip()
+    letter, rest = choice[1] or choice[2] or choice[3], choice[4].strip()
     return Choice(letter.casefold(), _read(rest)) if rest else Words(letter.casefold())
 
 
@@ -452,8 +454,8 @@ def as_reals(form: Form | None) -> Reals | None:
 
 def _read_bounds(conditions: Sequence[str]) -> Reals | None:
     """Return the set that several inequalities of one variable describe together; None if they are no such."""
-    low, high = _ALL_REALS
-    brackets, variable, holes = ["(", ")"], "", []
+    bounds: dict[bool, tuple[Form, str]] = {}
+    variable, holes = "", []
     for condition in conditions:
         sides, signs = RELATION.split(condition), RELATION.findall(condition)
         names = [at for at, side in enumerate(sides) if _is_variable(side)]
@@ -464,14 +466,16 @@ def _read_bounds(conditions: Sequence[str]) -> Reals | None:
             bound = _read(sides[place] if place < at else sides[place + 1])
             if place not in (at - 1, at) or not isinstance(bound, Value):
                 return None
-            closed = sign in (r"\le", r"\ge")
+            is_upper = (sign in ("<", r"\le")) == (place == at)
             if sign == r"\ne":
                 holes.append(bound)
-            elif (sign in ("<", r"\le")) == (place == at):
-                high, brackets[1] = bound, "]" if closed else ")"
+            elif is_upper in bounds:  # which of the two bounds holds is not computed here
+                return None
             else:
-                low, brackets[0] = bound, "[" if closed else "("
-    return Reals(_without(Ordered((low, high), "".join(brackets)), holes), variable)
+                bounds[is_upper] = (bound, ("(", ")", "[", "]")[is_upper + 2 * (sign in (r"\le", r"\ge"))])
+    low, opening = bounds.get(False, (_ALL_REALS[0], "("))
+    high, closing = bounds.get(True, (_ALL_REALS[1], ")"))
+    return Reals(_without(Ordered((low, high), opening + closing), holes), variable)
 
 
 def _is_variable(side: str) -> bool:

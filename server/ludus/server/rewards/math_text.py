@@ -16,7 +16,7 @@ import re
 from itertools import pairwise
 from typing import Final
 
-from ludus.server.rewards.answers import stated_answers
+from ludus.server.rewards.answers import group_end, stated_answers
 
 # ── one normal form ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -49,24 +49,13 @@ FUNCTIONS: Final = (
     "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "max", "min", "gcd", "lcm", "det",
 )  # fmt: skip
 _NAMES: Final = (
-    *FUNCTIONS,
-    "pi",
-    "infty",
-    "infinity",
-    "theta",
-    "alpha",
-    "beta",
-    "gamma",
-    "lambda",
-    "omega",
-    "mu",
-    "sigma",
-    "phi",
-)
+    *FUNCTIONS, "pi", "infty", "infinity", "theta", "alpha", "beta", "gamma", "lambda", "omega", "mu", "sigma", "phi",
+)  # fmt: skip
 _PLAIN_NAME: Final = re.compile(rf"(?<![\\A-Za-z])({'|'.join(_NAMES)})(?![A-Za-z])")
 _SPACED: Final = re.compile(r"(?<!\\)\\(?:[,;:!> ]|quad(?![a-z])|qquad(?![a-z])|enspace|thinspace)|~")
 _DROPPED: Final = re.compile(r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|nolimits)(?![a-zA-Z])")
-_GROUPS: Final = re.compile(r"(?<![\d.])(\d{1,3})((?:(?:,\\!|\{,\}|\\,|\\!,|\\ |,| )\d{3})+)(?![\d])(?!\}?\\frac)")
+_GROUPS: Final = re.compile(r"(?<![\d.])([1-9]\d{0,2})((?:(?:,\\!|\{,\}|\\,|\\!,|\\ |,| )\d{3})+)(?![\d])(?!\}?\\frac)")
+_BRACKETS: Final = re.compile(r"(\(|\[|\\\{|\\lbrace)|(\)|\]|\\\}|\\rbrace)")
 _LATEX: Final = (
     (re.compile(r"\\[dtc]frac(?![a-z])"), r"\\frac"),
     (re.compile(r"\\leq?(?:qslant)?(?![a-z])"), r"\\le "),
@@ -105,7 +94,7 @@ def normalize(text: str) -> str:
     text = text.translate(_CHARACTERS)
     text = powers(text).replace("**", " ")
     text = re.sub(r"^\s*#{1,6}\s+", "", text)
-    text = _GROUPS.sub(lambda found: found[1] + re.sub(r"\D", "", found[2]), text)
+    text = _GROUPS.sub(_joined, text)
     text = _DROPPED.sub("", text)
     for written, normal in _LATEX:
         text = written.sub(normal, text)
@@ -128,6 +117,13 @@ def powers(text: str) -> str:
     return re.sub(r"(?<=[\w)}\]])\*\*(-?\w+)(?!\w*\*\*)", r"^{\1}", text)
 
 
+def _joined(found: re.Match[str]) -> str:
+    """Return groups of three digits as one number; in brackets, as in `(0,100)`, a comma is between two numbers."""
+    depth = sum(1 if bracket[1] else -1 for bracket in _BRACKETS.finditer(found.string, 0, found.start()))
+    is_marked = re.search(r"\\|\{", found[2]) is not None
+    return found[1] + re.sub(r"\D", "", found[2]) if is_marked or depth <= 0 else found[0]
+
+
 def _vulgar(found: re.Match[str]) -> str:
     above, below = _VULGAR[found[2]].split("/")
     return rf"{found[1]}\frac{{{above}}}{{{below}}}"
@@ -137,21 +133,6 @@ def _named(text: str) -> str:
     """Write names of functions with a backslash, except inside `\\text{…}`."""
     parts = re.split(r"(\\text\s*\{[^{}]*\})", text)
     return "".join(part if at % 2 else _PLAIN_NAME.sub(r"\\\1 ", part) for at, part in enumerate(parts))
-
-
-def group_end(text: str, start: int) -> int | None:
-    """Return the position behind the brace or parenthesis that closes the one at `start`; None if none does."""
-    opening = text[start]
-    closing = {"{": "}", "(": ")", "[": "]"}[opening]
-    depth = 0
-    for at in range(start, len(text)):
-        if text[at] == opening and text[at - 1 : at] != "\\":
-            depth += 1
-        elif text[at] == closing and text[at - 1 : at] != "\\":
-            depth -= 1
-            if not depth:
-                return at + 1
-    return None
 
 
 _ROOT: Final = re.compile(r"√|∛|∜|\\sqrt(?![a-z])|(?<![\\A-Za-z])sqrt(?=\s*[({])")
@@ -221,8 +202,8 @@ _VERB: Final = re.compile(
 )
 _CONDITION: Final = re.compile(r"\s(?:for (?:all|every|any|each|some)|where|in terms of)\s")
 _NOISE: Final = re.compile("[∴∎⟹⇒✅✓✔☑→\u2600-\u27bf\U0001f000-\U0001faff\ufe0f]")
-_MARKED: Final = re.compile(r"<answer>(.{1,2000}?)</answer>|####\s+([^\n#]{1,500})", re.DOTALL)
-"""How some sets and prompts mark answers. A heading of Markdown has a line of its own, and fewer signs."""
+_MARKED: Final = re.compile(r"<answer>(.{1,2000}?)</answer>|####\s+([^\n#]{1,500})\s*\Z", re.DOTALL)
+"""How some sets and prompts mark answers: in tags, or behind the signs of GSM8K in the last line."""
 _BOLD: Final = re.compile(r"\*\*([^*\n]{1,200})\*\*")
 _LEADING_WORDS: Final = re.compile(r"^(?:\W{0,3}[A-Za-z][A-Za-z'’]*[,:]?\s+)+(?=[^A-Za-z\s])")
 _WORD: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}(?![A-Za-z{])")
@@ -333,7 +314,9 @@ def _in_sentence(text: str) -> str:
     if len(bold) == 1 and re.search(r"\w", bold[0]) and not bold[0].rstrip().endswith(":"):
         text = re.sub(r"^.{0,20}answer\s*(?::|is)\s*", "", bold[0], flags=re.IGNORECASE)
     text = re.sub(r"\*\*|`", " ", text).strip()
-    text = text[:-1].strip() if text.endswith(".") and not re.search(r"\b[ap]\.m\.$", text, re.IGNORECASE) else text
+    text = (
+        text[:-1].strip() if text.endswith((".", "?")) and not re.search(r"\b[ap]\.m\.$", text, re.IGNORECASE) else text
+    )
     if len(_WORD.findall(re.sub(r"\\text\s*\{[^{}]*\}", "", text))) < 2:
         return text
     verbs = list(_VERB.finditer(text))

@@ -223,10 +223,11 @@ def equal_expressions(first: Any, second: Any) -> bool:
     if (first - second).has(AppliedUndef, sympy.Derivative):
         return bool(sympy.simplify(first - second) == 0)
     symbols = first.free_symbols | second.free_symbols
+    counts = (first - second).has(sympy.factorial, sympy.binomial, sympy.Sum, sympy.Product)
     if not symbols:
         exact = (first - second).doit()
         return bool(exact == 0) if exact.is_Rational else _same_at(first, second, {}) is True
-    same = [_same_at(first, second, point) for point in points_for(symbols)]
+    same = [_same_at(first, second, point) for point in points_for(symbols, whole_may_be_negative=not counts)]
     if all(one is None for one in same):
         return bool(sympy.simplify(first - second) == 0)
     return False not in same
@@ -241,15 +242,20 @@ def _same_at(first: Any, second: Any, point: dict[Any, Any]) -> bool | None:
     return size < _NOTHING or bool(abs(complex(values[0] - values[1])) <= _SAME * size)
 
 
-def points_for(symbols: Iterable[Any]) -> list[dict[Any, Any]]:
-    """Return values of variables at which expressions are compared: fractions, every second time some negative."""
+def points_for(symbols: Iterable[Any], *, whole_may_be_negative: bool = True) -> list[dict[Any, Any]]:
+    """Return values of variables at which expressions are compared: fractions, every second time some negative.
+
+    Args:
+        symbols: the variables.
+        whole_may_be_negative: whether n, k and m may be; binomials and sums that are the same may differ there.
+    """
     rng = random.Random(11)
     ordered = sorted(symbols, key=str)
 
     def value(symbol: Any, may_be_negative: bool) -> Any:
-        if symbol.name in _WHOLE_NUMBERS:
-            return sympy.Integer(rng.randint(2, 9))
         sign = rng.choice((1, 1, -1)) if may_be_negative else 1
+        if symbol.name in _WHOLE_NUMBERS:
+            return sympy.Integer((sign if whole_may_be_negative else 1) * rng.randint(2, 9))
         return sympy.Rational(sign * rng.randint(11, 97), rng.choice((7, 11, 23, 101)))
 
     return [{symbol: value(symbol, number % 2 == 1) for symbol in ordered} for number in range(_POINTS)]

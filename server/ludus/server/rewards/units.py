@@ -148,21 +148,24 @@ _REWRITTEN: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], 
         lambda found: f"{found[1]}{' ' if found[1] else ''}{_VULGAR[found[2]]}",
     ),
     (
-        re.compile(r"(\d)?\s*\\[dtc]?frac\s*(?:\{\s*([-−–]?[\d.,]+)\s*\}\s*\{\s*(\d+)\s*\}|(\d)\s*(\d))"),
+        re.compile(
+            r"(\d)?\s{0,4}\\[dtc]?frac\s{0,4}(?:\{\s{0,4}([-−–]?[\d.,]+)\s{0,4}\}\s{0,4}\{\s{0,4}(\d+)\s{0,4}\}|(\d)\s{0,4}(\d))"
+        ),
         lambda found: f"{found[1] + ' ' if found[1] else ' '}{found[2] or found[4]}/{found[3] or found[5]}",
     ),
     (re.compile(r"(?<=\d)(?:\{,\}|\\,|,?\\!,?|\\ )(?=\d{3})"), lambda found: "\u202f"),
-    (re.compile(r"\s*(?:\\times|\\cdot|[⋅·])\s*(?=10\b)"), lambda found: "×"),
+    (re.compile(r"\s{0,4}(?:\\times|\\cdot|[⋅·])\s{0,4}(?=10\b)"), lambda found: "×"),
     (re.compile(r"(?<=\d)\*\*(?=[-−\d])"), lambda found: "^"),
-    (re.compile(r"\^\s*\{?\\circ\}?"), lambda found: "°"),
-    (re.compile(r"\^\{\s*([-−]?\d+)\s*\}"), lambda found: f"^{found[1]}"),
-    (re.compile(r"\s*\\(?:text|mathrm|mbox|rm)\s*\{~?([^{}]*)\}"), lambda found: f" {found[1].strip()}"),
+    (re.compile(r"\^\s{0,4}\{?\\circ\}?"), lambda found: "°"),
+    (re.compile(r"\^\{\s{0,4}([-−]?\d+)\s{0,4}\}"), lambda found: f"^{found[1]}"),
+    (re.compile(r"\s{0,4}\\(?:text|mathrm|mbox|rm)\s{0,4}\{~?([^{}]*)\}"), lambda found: f" {found[1].strip()}"),
     (re.compile(r"\\([%$#])"), lambda found: found[1]),
     (re.compile(r"[–‑﹣－](?=\s?[\d.])"), lambda found: "\u2212"),
     (re.compile(r"\$|\\[()\[\]]|\\(?:left|right)(?![a-z])|\*\*"), lambda found: ""),
     (re.compile(r"\\[,;:! ]"), lambda found: " "),
 )
-"""Other ways to write numbers: vulgar fractions, LaTeX, dashes for a minus, and what each becomes."""
+"""Other ways to write numbers: vulgar fractions, LaTeX, dashes for a minus, and what each becomes. The repetitions are
+bounded, so that no text makes the search slow."""
 _DIGITS: Final = re.compile(r"\d+")
 _NUMBER: Final = re.compile(
     r"((?:\d{1,3}(?:[,\u202f\u00a0]\d{3})+|\d+)(?:\.\d+)?|\.\d+)"
@@ -172,7 +175,7 @@ _NUMBER: Final = re.compile(
 )
 _BEFORE_PART: Final = re.compile(
     r"(?:\\(?!boxed|fbox|text)[a-z]+\s*(?:\[\d\])?\s*\{[^{}]{0,20}|\\(?:sqrt|pi|sin|cos|tan|log|ln|exp)(?:[_^]\{?\w+\}?)?\s*|√\s?\(?"
-    r"|[\^_]\s?[({]?|\}\s?\{[^{}]{0,20})$"
+    r"|[\^_]\s?[({]?\s?|\}\s?\{[^{}]{0,20})$"
 )
 _AFTER_PART: Final = re.compile(r"\s?(?:\\(?:sqrt|pi)|√|π|\^|!(?=[\w\\(]))")
 _UNIT_TEXT: Final = re.compile(
