@@ -177,8 +177,8 @@ def expression(latex: str) -> Any:
         parsed = latex2sympy(text.strip(), is_real=True, convert_degrees=False, normalization_config=None)
     except MemoryError:
         raise
-    except Exception as error:
-        raise Unreadable(f"it cannot be parsed ({type(error).__name__})") from None
+    except Exception:
+        raise Unreadable("it is no expression, or is cut off") from None
     if not isinstance(parsed, sympy.Expr):
         raise Unreadable("it is no expression")
     names = {symbol: sympy.I for symbol in parsed.free_symbols if str(symbol) in ("i", "imath")}
