@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Final
 
 from ludus.server.rewards.answers import group_end, stated_answers
+from ludus.server.rewards.units import VULGAR_FRACTIONS
 
 # ── one normal form ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -40,10 +41,7 @@ _CHARACTERS: Final = str.maketrans(
 )
 _RAISED: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱˣ", "0123456789+-()nix")
 _LOWERED: Final = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙₖₐₓ", "0123456789+-()nkax")
-_VULGAR: Final = {
-    "½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5", "⅘": "4/5",
-    "⅙": "1/6", "⅚": "5/6", "⅐": "1/7", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8", "⅑": "1/9", "⅒": "1/10",
-}  # fmt: skip
+_VULGAR: Final = re.compile(rf"(\d*)\s?([{''.join(VULGAR_FRACTIONS)}])")
 FUNCTIONS: Final = (
     "arcsinh", "arccosh", "arctanh", "arcsin", "arccos", "arctan", "arccot", "sinh", "cosh", "tanh", "coth", "sech",
     "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "max", "min", "gcd", "lcm", "det",
@@ -88,7 +86,7 @@ _LATEX: Final = (
 
 def normalize(text: str) -> str:
     """Return a mathematical text in one normal form of LaTeX."""
-    text = re.sub(r"(\d*)\s?([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒])", _vulgar, text)
+    text = _VULGAR.sub(_vulgar, text)
     text = re.sub(r"[⁰¹²³⁴-⁹⁺⁻⁽⁾ⁿⁱˣ]+", lambda found: f"^{{{found[0].translate(_RAISED)}}}", text)
     text = re.sub(r"[₀-₎ₙₖₐₓ]+", lambda found: f"_{{{found[0].translate(_LOWERED)}}}", text)
     text = text.translate(_CHARACTERS)
@@ -125,7 +123,7 @@ def _joined(found: re.Match[str]) -> str:
 
 
 def _vulgar(found: re.Match[str]) -> str:
-    above, below = _VULGAR[found[2]].split("/")
+    above, below = VULGAR_FRACTIONS[found[2]].split("/")
     return rf"{found[1]}\frac{{{above}}}{{{below}}}"
 
 

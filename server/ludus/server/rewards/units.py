@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -137,15 +138,16 @@ def _symbol(text: str) -> tuple[float, Dimension] | None:
     return None
 
 
-_VULGAR: Final = {
-    "½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5", "⅘": "4/5",
-    "⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8",
-}  # fmt: skip
-_WRITTEN_OTHERWISE: Final = re.compile(r"[\\${½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞–‑﹣－⋅·]|\*\*")
+VULGAR_FRACTIONS: Final = {
+    character: str(Fraction(unicodedata.numeric(character)).limit_denominator(10)) for character in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒"
+}
+"""Characters such as `½`, and the fractions `1/2` that they are."""
+_VULGAR: Final = "".join(VULGAR_FRACTIONS)
+_WRITTEN_OTHERWISE: Final = re.compile(rf"[\\${{{_VULGAR}–‑﹣－⋅·]|\*\*")
 _REWRITTEN: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]] = (
     (
-        re.compile(r"(\d?)\s?([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])"),
-        lambda found: f"{found[1]}{' ' if found[1] else ''}{_VULGAR[found[2]]}",
+        re.compile(rf"(\d?)\s?([{_VULGAR}])"),
+        lambda found: f"{found[1]}{' ' if found[1] else ''}{VULGAR_FRACTIONS[found[2]]}",
     ),
     (
         re.compile(
