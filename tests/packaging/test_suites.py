@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from suite_selection import in_part
+from suite_selection import in_part, selected
 
 ROOT = Path(__file__).parents[2]
 LOCK = "tests/suites.lock.json"
@@ -319,6 +320,16 @@ def test_ci_runs_the_gate_and_the_pages_state_its_limit(suites: ModuleType) -> N
     for page in ("CONTRIBUTING.md", "tests/README.md", "docs/decisions.md"):
         text = (ROOT / page).read_text("utf-8").replace("**", "")
         assert f"more than {suites.MAX_COMMITS_BEHIND:,} commits behind" in text, page
+
+
+def test_a_run_inside_of_a_test_is_not_dealt_into_the_part_of_the_run_around_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LUDUS_SUITES", "sandbox")
+    monkeypatch.setenv("LUDUS_SUITE_PART", "1/2 by file")
+    assert selected([]) == []
+    assert "LUDUS_SUITE_PART" not in os.environ
+    assert os.environ["LUDUS_SUITES"] == "sandbox", "it has the marker of the suite"
 
 
 @pytest.mark.parametrize(

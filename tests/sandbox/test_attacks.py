@@ -73,7 +73,10 @@ EXHAUSTION = [
     py("memory, piece by piece", "a = []\nwhile True: a.append(bytearray(os.urandom(1) * 1_000_000))", "memory"),
     py("memory, all at once", "a = bytearray(b'x' * 10_000_000_000)", "memory", ""),
     py("memory in many processes",
-       "for n in range(8):\n  if os.fork() == 0: break\na = bytearray(b'x' * 30_000_000); time.sleep(5)", "memory"),
+       "ready, (never, _) = [], os.pipe()\nfor n in range(8):\n  r, w = os.pipe()\n"
+       "  if os.fork() == 0:\n    a = bytearray(b'x' * 30_000_000); os.write(w, b'1'); os.read(never, 1)\n"
+       "  os.close(w); ready.append(r)\n"
+       "a = bytearray(b'x' * 30_000_000)\nfor r in ready: os.read(r, 1)", "memory"),  # returns when one is killed, too
     py("memory shared and anonymous",
        "m = mmap.mmap(-1, 400_000_000)\nfor n in range(0, 400_000_000, 4096): m[n] = 1\ntime.sleep(5)", "memory", ""),
     py("memory shared, filled and let go of",

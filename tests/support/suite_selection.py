@@ -29,7 +29,7 @@ def selected(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """
     if suites := selected_suites():
         marked = [item for item in items if any(marker.args[0] in suites for marker in item.iter_markers("suite"))]
-        part = os.environ.get("LUDUS_SUITE_PART", "1/1 by file")
+        part = os.environ.pop("LUDUS_SUITE_PART", "1/1 by file")  # runs of pytest inside of tests are whole
         return [item for item in marked if in_part(item.nodeid, part)]
     seen: Counter[str] = Counter()
     return [item for item in items if _in_every_run(item, seen)]
