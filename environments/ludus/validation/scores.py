@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Final
 
 from ludus.client.policies.base import Conversation, EpisodePolicy
-from ludus.protocol.actions import Action
+from ludus.protocol.actions import Action, Answer
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import LudusError
 from ludus.protocol.rewards import Reward
@@ -65,6 +65,26 @@ async def oracle_max(target: ValidationTarget) -> AsyncIterator[Problem]:
             f"{len(cut)} of {len(plays)} episodes of the oracle were stopped after {ORACLE_TURNS} turns or "
             f"{target.settings.episode_seconds:g} s, so it is unknown what it would have earned"
         )
+
+
+@suite.check("right-messages", "Right answers in the form that the prompt asks for earn the best reward",
+             "semantic.oracle_max")  # fmt: skip
+async def right_messages(target: ValidationTarget) -> AsyncIterator[Problem]:
+    if target.local is None:
+        raise NotApplicable(target.no_class_reason)
+    below: list[Evidence] = []
+    scored = 0
+    for row in target.tasks:
+        for message in target.local.cls.right_messages(target.task(row)):
+            script = Script(row.split, row.id, target.seed_of(row), (Answer(message),), "right message")
+            value = target.total(await target.perform(script))
+            scored += value is not None
+            if value is not None and value < target.top - target.tolerance:
+                below.append(evidence_of(script, f"earned {value:g} of {target.top:g}: {short(message, 60)!r}"))
+    if not scored:
+        raise NotApplicable("the class lists no `right_messages`, or none of them was scored")
+    if below:
+        yield error("right answers earn less than the best reward: read every form that the prompt allows", below)
 
 
 @suite.check("unscored", "An episode that ends has a reward", "runtime.reward_well_formed")

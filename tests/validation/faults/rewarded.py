@@ -57,6 +57,15 @@ class StrictVerifier(Sums):
         return float(answer == self.task.answer and int(answer) % 2 == 1)
 
 
+@fault("right-messages")
+class OneForm(Sums):
+    """Take one of two forms in which the author calls an answer right."""
+
+    @classmethod
+    def right_messages(cls, task: Any) -> list[str]:
+        return [task.answer, f"{task.answer}."]
+
+
 @fault("crash")
 class GradesNothing(Sums):
     """Forget to return the grade."""

@@ -35,6 +35,7 @@ class Columns:
     system: str | None = None
     choices: tuple[str, ...] = ()
     solution: str | None = None
+    starter: str | None = None
     function: str | None = None
     function_name: str | None = None
     split: str | None = None
@@ -46,7 +47,9 @@ class Columns:
     @property
     def used(self) -> list[str]:
         """The names of all columns that are read."""
-        single = [self.prompt, self.answer, self.id, self.system, self.solution, self.function, self.split]
+        single = [
+            self.prompt, self.answer, self.id, self.system, self.solution, self.starter, self.function, self.split,
+        ]  # fmt: skip
         extra = _SKYRL if self.grader == "skyrl" else ()
         inside = self.template.names if self.template is not None else ()
         return list(dict.fromkeys([*(one for one in single if one), *self.choices, *self.show, *inside, *extra]))
@@ -80,7 +83,10 @@ class _Finder:
         if not self.columns:
             raise AuthoringError(f"{table.shown} has no rows")
         self.found: dict[str, str] = {}
-        named = [settings.prompt, settings.answer, settings.id, settings.system, settings.solution, settings.split]
+        named = [
+            settings.prompt, settings.answer, settings.id, settings.system, settings.solution, settings.starter,
+            settings.split,
+        ]  # fmt: skip
         self.taken = {name for name in named if name} | set(_several(settings.choices))
         if settings.function is not None:
             self.taken.add(settings.function)
@@ -114,6 +120,7 @@ class _Finder:
             system=self._optional("system", settings.system, ("system",)),
             choices=choices,
             solution=self._named("solution", settings.solution),
+            starter=self._starter(grader),
             function=function,
             function_name=function_name,
             split=self._optional("split", settings.split, ("split",)),
@@ -189,6 +196,13 @@ class _Finder:
             f"{self.table.shown} does not show how answers are graded; say it with grader=exact, normalized, numeric, "
             f"math, choice, code, checklist or gsm8k (the answers are in the column {answer!r})"
         )
+
+    def _starter(self, grader: Grader) -> str | None:
+        if grader == "code":
+            return self._optional("starter", self.settings.starter, ("starter_code",))
+        if self.settings.starter is not None:
+            raise AuthoringError("the option 'starter' goes with grader=code")
+        return None
 
     def _function(self, grader: Grader | None) -> tuple[str | None, str | None]:
         """Return the column that names the function to test, or the name itself."""

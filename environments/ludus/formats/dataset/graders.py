@@ -16,7 +16,8 @@ from ludus.formats.dataset.gsm8k import FinalNumber, final_number
 from ludus.formats.dataset.settings import DatasetSettings
 from ludus.protocol.errors import AuthoringError
 from ludus.server import FromTask
-from ludus.server.rewards import Exact, MathEqual, NormalizedMatch, Numeric, Rubric, load_checklist
+from ludus.server.rewards import Check, Exact, MathEqual, NormalizedMatch, Numeric, Rubric, load_checklist
+from ludus.server.rewards.answers import last_box
 from ludus.server.rewards.binding import Declared
 from ludus.server.rewards.units import read_quantity
 
@@ -37,6 +38,8 @@ class Grader:
     """What the prompt says about the form of the answer, if there is no template."""
     knows_best: bool = True
     """Whether `best` returns messages."""
+    check: Check | None = None
+    """What grades the messages that `best` returns, to try them at startup; None if they need more than the task."""
 
 
 def make_grader(columns: Columns, settings: DatasetSettings) -> Grader:
@@ -49,26 +52,31 @@ def make_grader(columns: Columns, settings: DatasetSettings) -> Grader:
     match columns.grader:
         case "exact":
             line = "Your message must be the answer and nothing else."
-            return Grader(_rubric(Exact(expected, name="correct")), _texts, _first, line)
+            return _text_grader(Exact(expected, name="correct"), _texts, _first, line)
         case "normalized":
             line = "Your message must be the answer and nothing else."
-            return Grader(_rubric(NormalizedMatch(expected, name="correct")), _texts, _first, line)
+            return _text_grader(NormalizedMatch(expected, name="correct"), _texts, _first, line)
         case "numeric":
             return _numeric(expected, settings)
         case "math":
             line = r"End your message with the result as \boxed{RESULT}."
-            return Grader(_rubric(MathEqual(expected, name="correct")), _one_text, _same, line)
+            return _text_grader(MathEqual(expected, name="correct"), _math, _boxed, line)
         case "choice":
             line = 'End your message with "Answer: " and the letter of the right choice.'
-            return Grader(_rubric(Chosen(name="correct")), _same, lambda letter: f"Answer: {letter}", line)
+            return _text_grader(Chosen(name="correct"), _same, lambda letter: f"Answer: {letter}", line)
         case "gsm8k":
             line = 'End your message with "#### " and the number.'
-            return Grader(_rubric(FinalNumber(name="correct")), _gsm8k, lambda number: f"#### {number}", line)
+            return _text_grader(FinalNumber(name="correct"), _gsm8k, lambda number: f"#### {number}", line)
         case "skyrl":
-            return Grader(_rubric(FinalNumber(name="correct")), _skyrl, lambda number: f"#### {number}")
+            return _text_grader(FinalNumber(name="correct"), _skyrl, lambda number: f"#### {number}", "")
         case "code":
-            check = CodeTests(all_or_nothing=settings.all_or_nothing, name="tests")
-            return Grader(_rubric(check), read_tests, lambda _: None, knows_best=False)
+            check = CodeTests(
+                all_or_nothing=settings.all_or_nothing, relative=settings.relative,
+                exact_numbers=settings.exact_numbers, name="tests",
+            )  # fmt: skip
+            return Grader(
+                _rubric(check), lambda tests: read_tests(tests, settings.results), lambda _: None, knows_best=False
+            )
         case "checklist":
             if settings.checklist is None:
                 raise AuthoringError("grader=checklist needs the file of the checklist: checklist=FILE (JSON or TOML)")
@@ -77,17 +85,27 @@ def make_grader(columns: Columns, settings: DatasetSettings) -> Grader:
             )
 
 
+def _text_grader(
+    check: Check, read: Callable[[Any], Any], best: Callable[[Any], str | None], instruction: str
+) -> Grader:
+    return Grader(_rubric(check), read, best, instruction, check=check)
+
+
+def _boxed(answer: str) -> str:
+    r"""Return a message with an answer in `\boxed`, as the prompt asks."""
+    return answer if "\\boxed" in answer else rf"\boxed{{{answer.strip()}}}"
+
+
 def _rubric(check: Any) -> Rubric:
     return Rubric(check, name="dataset", version="1")
 
 
 def _numeric(expected: Any, settings: DatasetSettings) -> Grader:
-    check = Numeric(
-        expected, unit=settings.unit, relative=settings.relative, absolute=settings.absolute, name="correct"
-    )
+    relative = 1e-6 if settings.relative is None else settings.relative
+    check = Numeric(expected, unit=settings.unit, relative=relative, absolute=settings.absolute, name="correct")
     after = f" {settings.unit}" if settings.unit else ""
     line = f"End your message with the number{f' and its unit, {settings.unit}' if settings.unit else ''}."
-    return Grader(_rubric(check), _number, lambda number: f"{number!r}{after}", line)
+    return _text_grader(check, _number, lambda number: f"{number!r}{after}", line)
 
 
 def _same(value: Any) -> Any:
@@ -137,6 +155,12 @@ def _number(value: Any) -> float:
     if quantity is None or quantity.unit is not None:
         raise ValueError(f"its answer {text[:80]!r} is no number")
     return quantity.value
+
+
+def _math(value: Any) -> str:
+    r"""Return an answer: the `\boxed` of a text that has exactly one, as MATH's solutions do, or the text itself."""
+    text = _one_text(value)
+    return _one_text(last_box(text)) if text.count("\\boxed") == 1 else text
 
 
 def _gsm8k(value: Any) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 from ludus.formats.dataset.columns import Columns, find_columns
+from ludus.formats.dataset.golds import GoldSample
 from ludus.formats.dataset.graders import make_grader
 from ludus.formats.dataset.layout import TYPES, find_tables
 from ludus.formats.dataset.rows import Rows, RowSplit, id_hash
@@ -32,6 +33,15 @@ class DatasetEnvironment(Environment[DatasetTask]):
 
     blocking = False
     reward_range = (0.0, 1.0)
+
+    gold_message: ClassVar[Callable[[Any], str | None]]
+    """Returns the right answer as a message in the form that the prompt asks for, from what the grader expects."""
+
+    @classmethod
+    def right_messages(cls, task: DatasetTask) -> Sequence[str]:
+        """Return the right answer in the form that the prompt asks for."""
+        message = cls.gold_message(task.answer)
+        return () if message is None else (message,)
 
     def prompt(self) -> str | list[Message]:
         """Return the row's prompt."""
@@ -66,10 +76,12 @@ def load_dataset(target: str, settings: DatasetSettings) -> type[Environment[Any
     for table in tables:
         table.select(columns.used)
     grader = make_grader(columns, settings)
-    reader = _Reader(columns, TaskMaker(columns, grader, settings), settings)
+    golds = GoldSample(grader, columns.grader)
+    reader = _Reader(columns, TaskMaker(columns, grader, settings), settings, golds)
     for split, source in sources.items():
         reader.read(split, source, alone=len(sources) == 1)
     splits = reader.splits()
+    golds.check()
     base = AnsweredDatasetEnvironment if grader.knows_best or columns.solution else DatasetEnvironment
     name = settings.name or _published_name(Path(target))
     fields: dict[str, Any] = {
@@ -79,6 +91,7 @@ def load_dataset(target: str, settings: DatasetSettings) -> type[Environment[Any
         "version": f"1-{reader.digest}",
         "splits": splits,
         "rubric": grader.rubric,
+        "gold_message": staticmethod(grader.best),
         "random_baseline": reader.guessing if columns.grader == "choice" else None,
     }
     if columns.grader in ("gsm8k", "skyrl"):
@@ -91,9 +104,10 @@ def load_dataset(target: str, settings: DatasetSettings) -> type[Environment[Any
 class _Reader:
     """Reads the rows of all sources into splits."""
 
-    def __init__(self, columns: Columns, maker: TaskMaker, settings: DatasetSettings) -> None:
+    def __init__(self, columns: Columns, maker: TaskMaker, settings: DatasetSettings, golds: GoldSample) -> None:
         self._columns = columns
         self._maker = maker
+        self._golds = golds
         self._settings = settings
         self._rows: dict[str, Rows] = {}
         self._hash = hashlib.blake2b(repr(settings).encode(), digest_size=4)
@@ -119,6 +133,7 @@ class _Reader:
                         raise AuthoringError(f"{row.place}: there are more than {_MOST_SPLITS} splits")
                     self._rows[split] = Rows(tables, prefix, chosen=divided, named=self._columns.id is not None)
                 self._rows[split].add(number, task.id)
+                self._golds.add(row.place, task)
                 self._hash.update(repr((task.id, task.prompt, task.answer)).encode("utf-8", "replace"))
                 self._guesses += 1 / len(task.choices) if task.choices else 0.0
                 number += 1
@@ -206,6 +221,7 @@ def _description(
         "answer": repr(columns.answer) if columns.answer else "",
         "id": repr(columns.id) if columns.id else "the row's number",
         "system": repr(columns.system) if columns.system else "",
+        "starter": repr(columns.starter) if columns.starter else "",
         "function": repr(columns.function) if columns.function else "",
         "split": repr(columns.split) if columns.split else "",
         "show": ", ".join(map(repr, columns.show)),

@@ -46,14 +46,22 @@ class DatasetSettings(BaseModel):
     """The types of splits whose names do not show it, as JSON: `{"hard":"test"}`."""
     answer_as: Literal["letter", "index", "text"] | None = None
     """For `choice`: whether the answer is a choice's letter, its number from 0, or its text."""
-    relative: float = Field(default=1e-6, ge=0)
-    """For `numeric`: the relative tolerance."""
+    relative: float | None = Field(default=None, ge=0)
+    """For `numeric`: the relative tolerance, 1e-6 by default. For `code`: that of floats, by default 1e-5 for printed
+    ones and 1e-9 for those that a function returns."""
     absolute: float = Field(default=1e-9, ge=0)
     """For `numeric`: the absolute tolerance; the greater one applies."""
     unit: str | None = None
     """For `numeric`: the unit of all answers, such as `km/h`."""
     checklist: str | None = None
     """For `checklist`: its file, JSON or TOML."""
+    starter: str | None = None
+    """For `code`: the column with the code that a program must begin with, such as `class Solution:`."""
+    results: Literal["plain", "wrapped"] | None = None
+    """For `code` with `fn_name`: whether an output is the function's result, or a list that holds it and nothing else.
+    By default, outputs are such lists if all outputs of the row have exactly one element."""
+    exact_numbers: bool = False
+    """For `code`: whether 2 and 2.0 are different."""
     all_or_nothing: bool = False
     """For `code`: whether the reward is 0 unless all tests pass; otherwise it is the share that passes."""
     sandbox: str = "bubblewrap"

@@ -95,7 +95,7 @@ class TaskMaker:
         if isinstance(answer, Tests):
             answer = replace(answer, function=None)  # the task shows it
         prompt = self._prompt(values, choices, answer, function)
-        best = _text(values, columns.solution) if columns.solution else grader.best(answer)
+        best = self._solution(values) if columns.solution else grader.best(answer)
         if best is not None and isinstance(answer, Tests) and "```" not in best:
             best = f"```python\n{best}\n```"
         shown = {name: values.get(name) for name in columns.show}
@@ -134,6 +134,14 @@ class TaskMaker:
             value = decoded(value)
         return self._grader.read(value)
 
+    def _solution(self, values: Mapping[str, Any]) -> str:
+        """Return the row's message that earns 1; of several programs, the first."""
+        name = self._columns.solution or ""
+        solutions = decoded(_value(values, name)) if self._columns.grader == "code" else None
+        if isinstance(solutions, list) and solutions:
+            return _text({name: solutions[0]}, name)
+        return _text(values, name)
+
     def _function(self, values: Mapping[str, Any], tests: Tests) -> str | None:
         """Return the function that the tests call; None if they run programs."""
         if not tests.functions:
@@ -143,6 +151,15 @@ class TaskMaker:
         if name is None or not name.isidentifier():
             raise ValueError(f"the function to test is {name!r}; name it, or its column, with function=NAME")
         return name
+
+    def _starter(self, values: Mapping[str, Any]) -> str:
+        """Return what the prompt says about the code to begin with; empty if the row has none."""
+        value = values.get(self._columns.starter or "")
+        if value is None or value == "":
+            return ""
+        if not isinstance(value, str):
+            raise ValueError(f"its {self._columns.starter!r} must be text, not {type(value).__name__}")
+        return f"Begin with this code:\n\n```python\n{value.strip(chr(10))}\n```"
 
     def _prompt(
         self, values: Mapping[str, Any], choices: Mapping[str, str], answer: Any, function: str | None
@@ -157,7 +174,8 @@ class TaskMaker:
                 raise ValueError(f"its {columns.prompt or 'prompt'!r} is empty")
             if columns.template is None and columns.grader != "skyrl":
                 line = self._grader.instruction or _code_line(answer, function)
-                prompt = "\n\n".join(part for part in (prompt, lettered(choices), line) if part)
+                starter = self._starter(values)
+                prompt = "\n\n".join(part for part in (prompt, lettered(choices), starter, line) if part)
         else:
             prompt = _messages(prompt, columns.prompt or "")
         if columns.system is not None:

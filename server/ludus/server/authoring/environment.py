@@ -277,6 +277,14 @@ class Environment(Generic[TaskT]):
         """
         return {}
 
+    @classmethod
+    def right_messages(cls, task: TaskT) -> Sequence[str]:
+        """Return final messages that must earn the best reward, such as the right answer in each form that counts.
+
+        `ludus validate` reports those that earn less. Without tools, each is a whole episode.
+        """
+        return ()
+
     # ── for `ludus generate` ─────────────────────────────────────────────────────────────────────────────────────────
 
     @classmethod

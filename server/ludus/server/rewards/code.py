@@ -6,15 +6,16 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from ludus.protocol.errors import AuthoringError
 from ludus.sandbox.errors import SandboxFileError
 from ludus.server.rewards.attempt import Attempt, Selector, resolve
 from ludus.server.rewards.code_runner import Box, Ran, verifier_of
+from ludus.server.rewards.code_text import Comparison, find_program, outputs_equal
 from ludus.server.rewards.functions import CALLS_SECONDS, CallResult, call_function, last_line
 from ludus.server.rewards.nodes import Check
-from ludus.server.rewards.structure import cut, fenced
+from ludus.server.rewards.structure import cut
 from ludus.server.rewards.text import short
 from ludus.server.rewards.verdict import Verdict
 
@@ -23,9 +24,12 @@ CODE_CHARS: Final = 500_000
 
 
 def code_of(attempt: Attempt) -> str:
-    """Return the program in the answer: its last fenced block, or the whole answer if there is none."""
-    blocks = fenced(attempt.answer)
-    return blocks[-1] if blocks else attempt.answer
+    """Return the Python program in the answer; see `find_program`.
+
+    As the source of `ProgramTests`, it finds the language of their `argv`; of `FunctionTests`, what defines their
+    function.
+    """
+    return find_program(attempt.answer)
 
 
 @dataclass(frozen=True)
@@ -115,16 +119,22 @@ class ProgramTests(_InBox):
     argv: Sequence[str] = ("python3", "solution.py")
     path: str = "solution.py"
     """The file to which the program is written; `argv` runs it."""
-    compare: Literal["lines", "tokens"] = "lines"
-    """`lines` ignores white space at the ends of lines and of the whole output; `tokens` ignores all white space."""
+    compare: Comparison = "lines"
+    """`lines` ignores white space at the ends of lines and of the whole output; `tokens` ignores all white space;
+    `numbers` is `lines` where 2 and 2.0 are equal. See `outputs_equal`."""
     source: Selector[str] = code_of
+    relative: float = 1e-5
+    """For `compare="numbers"`: the relative tolerance of expected numbers with a point."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_path(self.label, self.path)
 
     async def _run(self, attempt: Attempt, box: Box) -> Verdict:
-        source = resolve(self.source, attempt)
+        if self.source is code_of:
+            source = find_program(attempt.answer, interpreter=self.argv[0])
+        else:
+            source = resolve(self.source, attempt)
         if len(source) > CODE_CHARS or not source.strip():
             return Verdict(0.0, f"the program has {len(source)} characters")
         tests: Sequence[ProgramTest] = resolve(self.tests, attempt)
@@ -149,12 +159,9 @@ class ProgramTests(_InBox):
         if ran.exit_code != 0:
             return f"{given} it ended with {ran.exit_code}: {short(last_line(ran.stderr))}"
         printed = ran.stdout.decode("utf-8", "replace")
-        if self._plain(printed) != self._plain(test.stdout):
+        if not outputs_equal(printed, test.stdout, self.compare, relative=self.relative):
             return f"{given} it printed {short(printed)} instead of {short(test.stdout)}"
         return ""
-
-    def _plain(self, text: str) -> list[str]:
-        return text.split() if self.compare == "tokens" else [line.rstrip() for line in text.strip().splitlines()]
 
 
 @dataclass(frozen=True)
@@ -177,6 +184,10 @@ class FunctionTests(_InBox):
     """The relative tolerance of floats."""
     exact_types: bool = True
     """Whether 1 and 1.0 are different values; true is never 1."""
+    owner: str | None = None
+    """A class that may have the function as a method, such as `Solution`."""
+    prelude: str = ""
+    """Python code whose names the program may use without importing them, such as `from typing import *`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -189,14 +200,17 @@ class FunctionTests(_InBox):
         if not tests:
             return Verdict.unscored("there are no tests")
         if self.source is not None:
-            source = resolve(self.source, attempt)
+            if self.source is code_of:
+                source = find_program(attempt.answer, interpreter=self.python, function=self.function)
+            else:
+                source = resolve(self.source, attempt)
             if len(source) > CODE_CHARS or not source.strip():
                 return Verdict(0.0, f"the program has {len(source)} characters")
             await box.write(self.path, source.encode("utf-8", "replace"))
         ordered = sorted(tests, key=lambda one: one.hidden)
         results = await call_function(
             box, self.path, self.function, [test.arguments for test in ordered],
-            python=self.python, seconds=self.seconds,
+            python=self.python, seconds=self.seconds, owner=self.owner, prelude=self.prelude,
         )  # fmt: skip
         return self._tally([(test, self._problem(test, one)) for test, one in zip(ordered, results, strict=True)])
 

@@ -59,6 +59,8 @@ async def call_function(
     *,
     python: str = "python3",
     seconds: float = CALLS_SECONDS,
+    owner: str | None = None,
+    prelude: str = "",
 ) -> list[CallResult]:
     """Call a function of a policy's Python file, each time in a fresh process of the box.
 
@@ -69,6 +71,10 @@ async def call_function(
         calls: the arguments of each call, JSON-ready. Expected values stay outside.
         python: the interpreter in the box.
         seconds: wall-clock time for all calls together. Calls that remain when it is used up become errors.
+        owner: a class that may have the function as a method, if the file has no function of that name. It is made
+            without arguments, once for each call.
+        prelude: Python code whose names the file may use without importing them. A function that it defines is not the
+            policy's, and is not called.
 
     Returns:
         One result for each call, in their order. Nothing that the policy's code does raises an error here.
@@ -79,6 +85,8 @@ async def call_function(
     """
     if not function.isidentifier():
         raise AuthoringError(f"function={function!r} is not the name of a Python function")
+    if owner is not None and not owner.isidentifier():
+        raise AuthoringError(f"owner={owner!r} is not the name of a Python class")
     results: list[CallResult] = []
     spent = 0.0
     for arguments in calls:
@@ -86,7 +94,10 @@ async def call_function(
             results.append(CallResult(error=f"not called: the calls before it took {spent:.0f} s of {seconds:g} s"))
             continue
         token = secrets.token_hex(16)
-        request = {"token": token, "path": path, "function": function, "arguments": _json_ready(arguments)}
+        request = {
+            "token": token, "path": path, "function": function, "arguments": _json_ready(arguments), "owner": owner,
+            "prelude": prelude,
+        }  # fmt: skip
         ran = await box.run((python, "-I", "-c", _PARENT), stdin=json.dumps(request).encode())
         spent += ran.seconds
         results.append(_read_result(ran, token))
@@ -184,9 +195,16 @@ if child == 0:
         sys.path.insert(0, os.path.abspath(os.path.dirname(asked["path"])))
         spec = importlib.util.spec_from_file_location("solution", asked["path"])
         module = sys.modules["solution"] = importlib.util.module_from_spec(spec)
+        name, owner = asked["function"], asked["owner"]
+        exec(asked["prelude"], module.__dict__)
+        for given_name in (name, owner):
+            module.__dict__.pop(given_name, None)
         spec.loader.exec_module(module)
         what = "it"
-        value = getattr(module, asked["function"])(*asked["arguments"])
+        if owner is not None and not hasattr(module, name) and hasattr(module, owner):
+            value = getattr(getattr(module, owner)(), name)(*asked["arguments"])
+        else:
+            value = getattr(module, name)(*asked["arguments"])
         what = "making JSON of its result"
         text = json.dumps(value, allow_nan=False)
         say(value=json.loads(text))

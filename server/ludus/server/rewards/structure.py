@@ -18,7 +18,7 @@ from ludus.server.rewards.verdict import Verdict
 
 JSON_CHARS: Final = 200_000
 DEPTH: Final = 100
-_FENCE: Final = re.compile(r"```[a-zA-Z0-9_+.-]*[ \t]*")
+_FENCE: Final = re.compile(r"(?P<indent>[ \t]*)```(?P<language>[a-zA-Z0-9_+.-]*)[ \t]*")
 
 
 class NotJson(ValueError):
@@ -55,22 +55,38 @@ def read_json_value(text: str) -> Any:
     return value
 
 
+@dataclass(frozen=True, slots=True)
+class FencedBlock:
+    """A fenced block of a text."""
+
+    language: str
+    """The word after the fence, in lower case; empty if there is none."""
+    text: str
+    """The lines between the fences, without the fence's own indentation; each ends with a line feed."""
+
+
 def fenced(text: str) -> list[str]:
-    """Return the contents of the fenced blocks of a text. A block that is not closed does not count.
+    """Return the contents of the fenced blocks of a text; see `fenced_blocks`."""
+    return [block.text for block in fenced_blocks(text)]
+
+
+def fenced_blocks(text: str) -> list[FencedBlock]:
+    """Return the fenced blocks of a text. A block that is not closed does not count.
 
     The text is read line by line: a regular expression would scan the rest of it for each fence that is never closed.
     """
-    blocks: list[str] = []
-    inside: list[str] | None = None
+    blocks: list[FencedBlock] = []
+    opening: re.Match[str] | None = None
+    content: list[str] = []
     for line in text.split("\n"):
         line = line.removesuffix("\r")
-        if inside is None:
-            inside = [] if _FENCE.fullmatch(line) else None
-        elif line.rstrip() == "```":
-            blocks.append("".join(f"{one}\n" for one in inside))
-            inside = None
+        if opening is None:
+            opening, content = _FENCE.fullmatch(line), []
+        elif line.rstrip() == opening["indent"] + "```":
+            blocks.append(FencedBlock(opening["language"].lower(), "".join(f"{part}\n" for part in content)))
+            opening = None
         else:
-            inside.append(line)
+            content.append(line.removeprefix(opening["indent"]))
     return blocks
 
 
