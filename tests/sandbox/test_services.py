@@ -29,6 +29,7 @@ def _run(service: str, *more: str, seconds: float) -> None:
         f"tests/sandbox/services/test_{service.replace('-', '_')}.py",
     ]  # fmt: skip
     env = {**os.environ, "PYTHONPATH": str(packages), "PYTEST_ADDOPTS": ""}
+    env.pop("LUDUS_SUITES", None)  # the tests of services are in no suite
     done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=seconds, check=False)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     assert " passed" in done.stdout
