@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import statistics
@@ -11,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ludus.client.beta import band_probability, beta_cdf
-from ludus.client.summary import wilson
+from ludus.client.summary import share_interval, wilson
 from ludus.evaluation.calibration.mixture import share_within
-from ludus.evaluation.calibration.statistics import quantile, share_interval, zero_bound
+from ludus.evaluation.calibration.statistics import quantile, zero_bound
 
 counts = st.integers(0, 60).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n)))
 rates = st.integers(0, 1000).map(lambda part: part / 1000)
@@ -100,6 +101,34 @@ def test_episodes_of_one_task_are_no_independent_draws() -> None:
     assert share_interval([(8, 0)] * 5, 40) == pytest.approx(wilson(0, 5))
     assert share_interval([], 0) is None
     assert share_interval([(8, 3)], 8) == wilson(3, 8)
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+@pytest.mark.parametrize("tasks", [2, 10, 50])
+def test_one_more_failure_near_the_end_of_the_range_narrows_the_interval_only_a_little(
+    tasks: int, mirror: bool
+) -> None:
+    widths = []
+    for successes in range(4):
+        seen = [(1.0, 0.01 * (index < successes)) for index in range(tasks)]
+        if mirror:
+            seen = [(size, size - part) for size, part in seen]
+        low, high = share_interval(seen, 100 * tasks) or (0.0, 0.0)
+        widths.append(high - low)
+    assert all(1 / 3 < after / before < 1.1 for before, after in itertools.pairwise(widths))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "tasks", "episodes"), [(0.1, 0.9, 10, 100), (0.05, 0.95, 10, 100), (0.5, 9.5, 50, 20)]
+)
+def test_the_interval_of_a_rare_success_holds_the_truth(a: float, b: float, tasks: int, episodes: int) -> None:
+    rng, truth, held = random.Random(8), a / (a + b), 0
+    for _ in range(200):
+        rates = [rng.betavariate(a, b) for _ in range(tasks)]
+        seen = [(1.0, sum(rng.random() < rate for _ in range(episodes)) / episodes) for rate in rates]
+        low, high = share_interval(seen, tasks * episodes) or (0.0, 0.0)
+        held += low <= truth <= high
+    assert held >= 184
 
 
 def test_the_interval_of_a_share_holds_the_truth_about_as_often_as_it_says() -> None:

@@ -65,6 +65,18 @@ def test_equal_values_have_an_interval_only_if_the_range_is_known() -> None:
     assert share_estimate([], 0) is None
 
 
+def test_a_mean_near_a_bound_is_not_known_better_for_one_task_that_differs() -> None:
+    def width(*values: float) -> float:
+        estimate = mean_estimate(values, (0.0, 1.0))
+        assert estimate is not None
+        assert estimate.interval is not None
+        return estimate.interval[1] - estimate.interval[0]
+
+    assert width(*[0.0] * 10) / 2 < width(*[0.0] * 9, 0.01) < width(*[0.0] * 10)
+    assert width(*[1.0] * 10) / 2 < width(*[1.0] * 9, 0.99) < width(*[1.0] * 10)
+    assert width(*[0.5] * 9, 0.51) < 0.01
+
+
 @given(counts, st.integers(1, 6))
 def test_pass_at_k_and_pass_hat_k_are_the_shares_of_all_drawings(given_counts: list[tuple[int, int]], k: int) -> None:
     at_least_one, each = pass_estimates(given_counts, k)

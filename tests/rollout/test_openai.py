@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -90,7 +91,7 @@ async def test_parallel_calls_are_answered_each_under_its_id(
     assert found.value == 1.0
 
 
-async def test_ids_that_an_endpoint_uses_again_become_unique(
+async def test_ids_that_an_endpoint_uses_again_become_unique_in_the_trajectory(
     remote: Remote, endpoint: Any, completion: Completion
 ) -> None:
     looks = completion(None, ("peek", {"depth": 1}), ("peek", {"depth": 2}))
@@ -100,7 +101,7 @@ async def test_ids_that_an_endpoint_uses_again_become_unique(
     assert len(set(ids)) == 4
     assert [step.call_id for step in found.steps] == ids
     last = endpoint.requests[2]["messages"]
-    assert [m["tool_call_id"] for m in last if m["role"] == "tool"] == ids
+    assert [m["tool_call_id"] for m in last if m["role"] == "tool"] == ["c0", "c1"] * 2
 
 
 async def test_arguments_that_are_no_json_are_shown_to_the_model_and_the_episode_goes_on(
@@ -117,6 +118,10 @@ async def test_arguments_that_are_no_json_are_shown_to_the_model_and_the_episode
     assert found.value == 1.0
     assert [step.error for step in found.steps] == ["invalid_arguments"] * 3
     assert "not valid JSON" in endpoint.requests[1]["messages"][-1]["content"]
+    sent = [call["function"] for message in endpoint.requests[3]["messages"] for call in message.get("tool_calls", [])]
+    assert [json.loads(function["arguments"]) for function in sent] == [
+        {"malformed_arguments": '{"depth": '}, {"depth": "deep"}, {"malformed_arguments": '{"title": "\\ud800"}'},
+    ]  # fmt: skip
     assert "depth" in endpoint.requests[2]["messages"][-1]["content"]
 
 

@@ -36,6 +36,7 @@ from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, chec
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
 from ludus.protocol.rewards import Reward, total
 from ludus.protocol.text import replace_surrogates
+from ludus.protocol.tool_calls import spoken_text
 from ludus.protocol.trajectory import Branch, Failure, FailureKind, Stop, Trajectory, tool_records
 
 EPISODE_LOST_ERRORS: Final = (e.EpisodeNotFound, e.EpisodeEnded, e.StepConflict, e.KeyConflict, e.GroupNotFound)
@@ -236,7 +237,7 @@ class Driver:
             return
         if self.episode.gradable:
             try:
-                self._graded = await self.episode.grade(turn.text)
+                self._graded = await self.episode.grade(spoken_text(turn.text))
                 self._end = self._graded.info
             except e.EpisodeEnded:
                 self._end = await self.episode.info()
@@ -263,7 +264,7 @@ class Driver:
         sent = [at for at, item in enumerate(calls) if isinstance(item.call, Call)]
         if not sent:
             return [None] * len(calls)
-        text = replace_surrogates(turn.text[:TURN_TEXT_CHARS])
+        text = replace_surrogates(spoken_text(turn.text)[:TURN_TEXT_CHARS])
         return [TurnMark(number=number, last=at == sent[-1], text=text * (at == sent[0])) for at in range(len(calls))]
 
     async def _call_all(self, calls: Sequence[CallItem], marks: Sequence[TurnMark | None]) -> None:

@@ -29,6 +29,7 @@ _T95: Final = (
 )  # fmt: skip
 """The 97.5 % quantile of Student's t for 1 to 30 degrees of freedom (any table of it)."""
 
+_ROUNDING: Final = 1e-12
 Z95: Final = 1.959963985
 """The 97.5 % quantile of the normal distribution."""
 
@@ -108,7 +109,8 @@ def summarize(
     given = list(trajectories)
     everything = [trajectory for trajectory in given if trajectory.branch is None]
     scored = [trajectory for trajectory in everything if trajectory.scored]
-    values = [trajectory.reward.value or 0.0 for trajectory in scored if trajectory.reward is not None]
+    tasks = _by_task(scored)
+    values = [reward for rewards in tasks for reward in rewards]
     wins = sum(value >= success_at - SUCCESS_TOLERANCE for value in values)
     ends = [t.started_at + t.seconds for t in everything]
     usages = [trajectory.usage for trajectory in given if trajectory.usage is not None]
@@ -118,11 +120,14 @@ def summarize(
         failed=dict(Counter[str](t.failure.kind for t in everything if t.failure is not None)),
         unscored=sum(not t.scored and t.failure is None for t in everything),
         mean=math.fsum(values) / len(values) if values else None,
-        interval=_within(mean_interval(scored), reward_range, values),
+        interval=_within(mean_interval(scored), reward_range, tasks),
         std=statistics.stdev(values) if len(values) > 1 else None,
         success_at=success_at,
         success=wins / len(values) if values else None,
-        success_interval=wilson(wins, len(values)) if values else None,
+        success_interval=share_interval(
+            [(len(rewards), sum(reward >= success_at - SUCCESS_TOLERANCE for reward in rewards)) for rewards in tasks],
+            len(values),
+        ),
         end_reasons=dict(Counter(t.outcome for t in everything).most_common()),
         causes=causes_of(everything),
         components=_components(scored),
@@ -134,30 +139,49 @@ def summarize(
     )
 
 
-def mean_interval(scored: Sequence[Trajectory]) -> tuple[float, float] | None:
-    """Return the 95 % interval of the mean reward, clustered by task; None with fewer than two tasks."""
+def _by_task(scored: Sequence[Trajectory]) -> list[list[float]]:
+    """Return the rewards of each task."""
     by_task: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for trajectory in scored:
         if trajectory.reward is not None and trajectory.reward.value is not None:
             by_task[trajectory.key[:3]].append(trajectory.reward.value)
-    clusters = len(by_task)
+    return list(by_task.values())
+
+
+def mean_interval(scored: Sequence[Trajectory]) -> tuple[float, float] | None:
+    """Return the 95 % interval of the mean reward, clustered by task; None with fewer than two tasks."""
+    tasks = _by_task(scored)
+    clusters = len(tasks)
     if clusters < 2:
         return None
-    count = sum(len(values) for values in by_task.values())
-    mean = math.fsum(value for values in by_task.values() for value in values) / count
-    squares = math.fsum(math.fsum(value - mean for value in values) ** 2 for values in by_task.values())
+    count = sum(map(len, tasks))
+    mean = math.fsum(value for values in tasks for value in values) / count
+    squares = math.fsum(math.fsum(value - mean for value in values) ** 2 for values in tasks)
     error = math.sqrt(squares * clusters / (clusters - 1)) / count
     margin = t95(clusters - 1) * error
     return mean - margin, mean + margin
 
 
 def _within(
-    interval: tuple[float, float] | None, bounds: tuple[float, float] | None, values: Sequence[float]
+    interval: tuple[float, float] | None, bounds: tuple[float, float] | None, tasks: Sequence[Sequence[float]]
 ) -> tuple[float, float] | None:
-    """Return the interval clipped to `bounds`; unchanged if a reward is outside of them, since they are then wrong."""
-    if interval is None or bounds is None or not (bounds[0] <= min(values) and max(values) <= bounds[1]):
+    """Return the interval clipped to `bounds`, and widened near them; unchanged if a reward is outside of them.
+
+    If a task has only rewards at the bound that is nearer to the mean, few tasks show how rewards differ; then the
+    interval holds that of a share of `bounds`, too; see `share_interval`.
+    """
+    rewards = [reward for values in tasks for reward in values]
+    if interval is None or bounds is None or not (bounds[0] <= min(rewards) and max(rewards) <= bounds[1]):
         return interval
-    return max(interval[0], bounds[0]), min(interval[1], bounds[1])
+    low, width = bounds[0], bounds[1] - bounds[0]
+    found = max(interval[0], low), min(interval[1], bounds[1])
+    nearer = low if 2 * (math.fsum(rewards) / len(rewards) - low) <= width else bounds[1]
+    if width > 0 and any(set(values) == {nearer} for values in tasks):
+        parts = [(len(values), math.fsum(reward - low for reward in values) / width) for values in tasks]
+        share = share_interval(parts, len(rewards))
+        assert share is not None
+        found = min(found[0], low + width * share[0]), max(found[1], low + width * share[1])
+    return found
 
 
 def t95(freedom: int) -> float:
@@ -223,3 +247,40 @@ def _components(scored: Sequence[Trajectory]) -> dict[str, ComponentMean]:
         weight = weights.pop() if len(weights) == 1 else None
         means[name] = ComponentMean(mean=mean, count=len(parts), weight=weight)
     return means
+
+
+def share_interval(clusters: Sequence[tuple[float, float]], most: float) -> tuple[float, float] | None:
+    """Return the 95 % interval of a share counted in clusters, such as successes among the episodes of some tasks.
+
+    It is Wilson's interval with the effective sample size p(1 − p)/SE², where SE is the clustered standard error, times
+    (z/t)² for few clusters (Korn and Graubard 1998, "Confidence Intervals for Proportions with Small Expected Number of
+    Positive Counts Estimated from Survey Data", with Wilson's interval in place of Clopper and Pearson's, as Dean and
+    Pagano 2015 recommend). It stays within 0 and 1.
+
+    Near 0 and 1, most clusters show only the common outcome, and nothing shows how similar the episodes of one cluster
+    are. So the inverse of the effective sample size is averaged with that of one observation for each cluster. The
+    first weighs as much as there are clusters that show something else; the second as their absent share, or at least
+    as 1/clusters², since two clusters may be equal by chance. If the share is 0 or 1, only the second counts.
+
+    Args:
+        clusters: the size and the sum of each cluster.
+        most: the upper bound of the effective sample size: the number of observations.
+
+    Returns:
+        None without clusters; for a single cluster, its Wilson interval.
+    """
+    total = math.fsum(size for size, _ in clusters)
+    if not total:
+        return None
+    count, share = len(clusters), math.fsum(part for _, part in clusters) / total
+    if count == 1:
+        return wilson(share * most, most)
+    common = 0.0 if share <= 0.5 else 1.0
+    others = sum(abs(part / size - common) > _ROUNDING for size, part in clusters if size)
+    squares = math.fsum((part - share * size) ** 2 for size, part in clusters)
+    variance = squares * count / (count - 1) / total**2
+    adjusted = variance * (t95(count - 1) / Z95) ** 2
+    observed = min(most, share * (1 - share) / adjusted) if adjusted > 0 and 0 < share < 1 else most
+    absent = max(1 - others / count, 1 / count**2)
+    effective = (others + absent) / (others / observed + absent / count)
+    return wilson(share * effective, effective)

@@ -12,8 +12,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from ludus.client.beta import beta_cdf
-from ludus.client.summary import pass_at_k, pass_hat_k, t95
-from ludus.evaluation.calibration.statistics import share_interval
+from ludus.client.summary import pass_at_k, pass_hat_k, share_interval, t95
 from ludus.protocol.evaluation import Difference, Estimate, Interval
 
 Counts = tuple[int, int]
@@ -26,7 +25,8 @@ def mean_estimate(values: Sequence[float], bounds: Interval | None = None) -> Es
     Args:
         values: the mean reward of each task.
         bounds: the lowest and highest possible reward, to which the interval is clipped. If all values are equal, the
-            interval is that of a share of `bounds` (Wilson's); without bounds there is none.
+            interval is that of a share of `bounds` (Wilson's); without bounds there is none. It also widens the
+            interval if some values are at the bound that is nearer to the mean: there, few values show their spread.
     """
     if not values:
         return None
@@ -40,11 +40,14 @@ def mean_estimate(values: Sequence[float], bounds: Interval | None = None) -> Es
         interval = value - margin, value + margin
         if bounds is not None:
             interval = max(interval[0], bounds[0]), min(interval[1], bounds[1])
-    elif error is not None and bounds is not None and bounds[0] < bounds[1]:
+    if error is not None and bounds is not None and bounds[0] < bounds[1]:
         low, width = bounds[0], bounds[1] - bounds[0]
-        place = (value - low) / width
-        share = share_interval([(1.0, place)] * count, count)
-        interval = None if share is None else (low + width * share[0], low + width * share[1])
+        nearer = bounds[0] if value - low <= width / 2 else bounds[1]
+        if not error or any(abs(one - nearer) <= 1e-12 * width for one in values):
+            share = share_interval([(1.0, (one - low) / width) for one in values], math.inf if error else count)
+            assert share is not None
+            edge = low + width * share[0], low + width * share[1]
+            interval = edge if interval is None else (min(edge[0], interval[0]), max(edge[1], interval[1]))
     return Estimate(value=value, error=error, interval=_around(interval, value), tasks=count)
 
 

@@ -39,6 +39,7 @@ from ludus.protocol.episodes import EpisodeInfo
 from ludus.protocol.items import CallItem, Item, OutputItem, parse_arguments, text_message, to_json
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
 from ludus.protocol.rewards import Reward
+from ludus.protocol.tool_calls import spoken_text
 from ludus.protocol.trajectory import Failure, FailureKind, Stop, Trajectory, Usage, tool_records
 
 POLICY: Final = "ludus.gateway"
@@ -216,7 +217,7 @@ class HarnessEpisode:
         """Submit the agent's last message, as our own harness does; without one, the agent has given up."""
         last = self.session.calls[-1].turn
         if self.episode.gradable and not last.calls:
-            result = await self.episode.grade(last.message)
+            result = await self.episode.grade(spoken_text(last.message))
             self._grade = result.reward
             return result.info
         self._stopped = "final_message"

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from ludus.client.policies.base import Conversation, EpisodePolicy, PolicyResult, StatefulPolicy, Turn, policy_name
+from ludus.client.policies.base import Conversation, EpisodePolicy, PolicyResult, Turn, policy_name
 from ludus.evaluation.config import ModelSpec
 from ludus.evaluation.models import open_model
 from ludus.generation.journal import Journal
@@ -351,7 +351,7 @@ async def open_writer(
     """
     limited = spec.model_copy(update={"options": {**output_option(spec, output_tokens), **spec.options}})
     async with open_model(limited) as policy:
-        if isinstance(policy, StatefulPolicy):
+        if not callable(policy):
             raise InvalidParams(f"{spec.model!r} keeps state, so it cannot write")
         yield Writer(spec, policy, journal, budget, concurrency=concurrency, output_tokens=output_tokens, seed=seed)
 

@@ -29,11 +29,20 @@ TextFormatName = Literal["hermes", "llama", "pythonic"]
 
 THOUGHT_OPEN: Final = "<think>"
 THOUGHT_CLOSE: Final = "</think>"
+THOUGHT_MARKS: Final = (
+    ("[THINK]", "[/THINK]"), ("<thinking>", "</thinking>"), ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"), ("<seed:think>", "</seed:think>"), ("<|think|>", "<|/think|>"),
+    ("\u25c1think\u25b7", "\u25c1/think\u25b7"), ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"), ("<unused94>thought", "<unused95>"),
+)  # fmt: skip
+"""Other marks around thoughts: of Mistral, Nova, Gemma, EXAONE, Seed-OSS, Kimi, Sky-T1, Command A, MedGemma."""
 
 MARKS: Final = ("<tool_call>", "</tool_call>", "<|python_tag|>", "<|python_start|>", "<|python_end|>")
 """Tokens that are part of the assistant's turns, although some tokenizers mark them as special."""
 
 _OPEN, _CLOSE = MARKS[:2]
+_HARMONY: Final = "<|channel|>"
+_HARMONY_END: Final = re.compile(r"<\|(?:end|return|call|start)\|>")
 _TAG: Final = "<|python_tag|>"
 _MARK: Final = re.compile("</?tool_call>")
 _CLOSING: Final = re.compile(rf"\s*{_CLOSE}")
@@ -68,9 +77,41 @@ def detect_format(chat_template: str) -> TextFormatName | None:
 
 
 def without_thought(text: str) -> str:
-    """Return a sampled text after its last thought, without a thought that is not closed: no call is in a thought."""
+    """Return a sampled text after its thoughts, without a thought that is not closed: no call is in a thought.
+
+    A text may have been sampled from inside of a thought, so everything up to the last `</think>` is one. The marks of
+    `THOUGHT_MARKS` count at the beginning of the text only, or where a thought ends that has no beginning; in the
+    middle they are text. Of a text in OpenAI's harmony form, the last message to the user remains.
+    """
     _, closed, spoken = text.rpartition(THOUGHT_CLOSE)
-    return spoken if closed else spoken.partition(THOUGHT_OPEN)[0]
+    text = spoken if closed else text.partition(THOUGHT_OPEN)[0]
+    if _HARMONY in text:
+        return _harmony_final(text)
+    for opening, closing in THOUGHT_MARKS:
+        before, closed, after = text.partition(closing)
+        if (
+            closed
+            and opening not in before.lstrip()[len(opening) :]
+            and (before.lstrip().startswith(opening) or opening not in before)
+        ):
+            return without_thought(after)
+        if text.lstrip().startswith(opening):
+            return ""
+    return text
+
+
+def spoken_text(text: str) -> str:
+    """Return what a model said to others: its text as it is, or what follows its thoughts, without white space around.
+
+    Every final message is graded by this rule, whether the model is trained or evaluated.
+    """
+    spoken = without_thought(text)
+    return text if spoken == text else spoken.strip()
+
+
+def _harmony_final(text: str) -> str:
+    _, final, spoken = text.rpartition(_HARMONY + "final<|message|>")
+    return _HARMONY_END.split(spoken)[0] if final else ""
 
 
 def _read_hermes(text: str) -> tuple[str, list[AnyCall]]:

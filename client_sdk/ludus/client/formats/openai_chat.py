@@ -5,13 +5,24 @@ https://platform.openai.com/docs/api-reference/chat
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ludus.client.formats import _names, _schema
+from ludus.protocol.actions import Call
 from ludus.protocol.content import Content, ImageBlock, Message, TextBlock, text_of
 from ludus.protocol.episodes import ToolSpec
-from ludus.protocol.items import CallItem, Item, OutputItem, arguments_text, data_url, parse_arguments, text_message
+from ludus.protocol.items import (
+    CallItem,
+    Item,
+    MalformedCall,
+    OutputItem,
+    arguments_text,
+    data_url,
+    parse_arguments,
+    text_message,
+)
 
 CONVERSATION: Final = "messages"
 """The field of a request that holds the conversation."""
@@ -50,7 +61,7 @@ def messages(items: Sequence[Item]) -> dict[str, Any]:
         elif isinstance(item, CallItem):
             if not result or result[-1]["role"] != "assistant":
                 result.append({"role": "assistant", "content": None})
-            function = {"name": _names.encode(item.call.tool), "arguments": arguments_text(item.call)}
+            function = {"name": _names.encode(item.call.tool), "arguments": _arguments(item.call)}
             call = {"id": item.call_id, "type": "function", "function": function}
             result[-1].setdefault("tool_calls", []).append(call)
         else:
@@ -69,7 +80,7 @@ def items(response: Mapping[str, Any], specs: Sequence[ToolSpec] = ()) -> list[I
     Raises:
         KeyError, TypeError, IndexError: `response` is none of these.
     """
-    (message,) = reply(response)
+    message = _message(response)
     content = message.get("content")
     if isinstance(content, list):
         content = "".join(part.get("text", "") for part in content if isinstance(part, Mapping))
@@ -86,15 +97,43 @@ def items(response: Mapping[str, Any], specs: Sequence[ToolSpec] = ()) -> list[I
 def reply(response: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the model's output as entries of the next request, with everything that the model gave.
 
+    Only nulls and an empty list of calls are left out, which endpoints write and refuse to read. Arguments that are no
+    JSON object are wrapped into one: servers that parse them would refuse the whole request, although the model may go
+    on after its mistake.
+
     Raises:
         KeyError, TypeError, IndexError: see `items`.
     """
+    message = _message(response)
+    entry = {name: value for name, value in message.items() if value is not None or name == "content"}
+    if calls := entry.pop("tool_calls", None):
+        entry["tool_calls"] = [_call(call, position) for position, call in enumerate(calls)]
+    return [{"role": "assistant", **entry}]
+
+
+def _message(response: Mapping[str, Any]) -> Mapping[str, Any]:
     if "choices" in response:
         response = response["choices"][0]
-    message = response.get("message", response)
+    message: Mapping[str, Any] = response.get("message", response)
     if not message.keys() & {"role", "content", "tool_calls"}:  # an error of the endpoint is no empty message
         raise KeyError("role")
-    return [{"role": "assistant", **message}]
+    return message
+
+
+def _call(call: Mapping[str, Any], position: int) -> dict[str, Any]:
+    function = {**call["function"]}
+    arguments = function.get("arguments")
+    if arguments is None or isinstance(arguments, str):
+        function["arguments"] = _arguments(parse_arguments(function["name"], arguments), arguments or "{}")
+    kind, call_id = call.get("type") or "function", call.get("id") or f"call_{position}"
+    return {**call, "type": kind, "id": call_id, "function": function}
+
+
+def _arguments(call: Call | MalformedCall, text: str | None = None) -> str:
+    """Return the arguments of a call as a JSON object: as the model wrote them, if they are one."""
+    if isinstance(call, MalformedCall):
+        return json.dumps({"malformed_arguments": call.text if text is None else text})
+    return arguments_text(call) if text is None else text
 
 
 def from_text(text: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from pydantic_core import from_json, to_json
 
 from ludus.client.policies.base import Turn
 from ludus.protocol.backoff import RETRIED_STATUSES, Backoff, retry_after
+from ludus.protocol.completions import Ended, error_details
 from ludus.protocol.errors import (
     ConnectionFailed,
     DeadlineExceeded,
@@ -35,16 +36,20 @@ from ludus.protocol.trajectory import Usage
 LONGEST_PAUSE: Final = 60.0
 """The longest pause between two attempts, in seconds, even if the endpoint asks for a longer one."""
 
+_BUSY: Final = frozenset((429, 529))
+"""The status codes of an endpoint that works and has no room now."""
+
 CHECK_SECONDS: Final = 10.0
 """The time limit of `Endpoint.check`, in seconds."""
 
 MOST_TOKENS: Final = 10**9
 """Higher counts of one request are not believed."""
 
-_CONTEXT_FULL: Final = re.compile(
-    r"context[ _](length|window|size)|maximum context|too many tokens|prompt is too long|input token count",
-    re.IGNORECASE,
-)
+PATIENCE: Final = 600.0
+"""Seconds that the pauses of one request may take together while its endpoint is too busy, unless a caller sets it."""
+
+_sleep = asyncio.sleep
+"""Pauses between attempts. Tests replace it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,9 @@ class Refusal:
     retry: bool = True
     after: float | None = None
     """Seconds after which to retry, if the endpoint says so."""
+    busy: bool = False
+    """Whether the endpoint works and has no room now, such as for a limit of requests per minute. Such a request is
+    repeated until the caller's patience ends, however many attempts that takes."""
 
 
 Parse = Callable[[Any, HttpAnswer], Turn | Refusal]
@@ -95,13 +103,21 @@ class Endpoint:
         timeout: seconds for one request.
         attempts: how many times a request is made before its failure is raised.
         first_pause: seconds before the second attempt; doubled for each further one, with jitter.
+        patience: seconds that all pauses of one request may take together while the endpoint says that it is busy.
 
     Raises:
         ValueError: `base_url` is not an http(s) address, or a header holds a line break.
     """
 
     def __init__(
-        self, base_url: str, headers: Mapping[str, str], *, timeout: float, attempts: int, first_pause: float
+        self,
+        base_url: str,
+        headers: Mapping[str, str],
+        *,
+        timeout: float,
+        attempts: int,
+        first_pause: float,
+        patience: float,
     ) -> None:
         self.base: Final[str] = _address(base_url)
         """The address without a slash at its end."""
@@ -115,6 +131,7 @@ class Endpoint:
                 )
         self._attempts = max(1, attempts)
         self._first_pause = first_pause
+        self._patience = patience
         self._session: aiohttp.ClientSession | None = None
 
     async def retrying(self, request: Callable[[], Awaitable[Turn | Refusal]]) -> Turn:
@@ -123,17 +140,24 @@ class Endpoint:
         Raises:
             LudusError: of the last refusal, if it is not to be retried, or all attempts failed.
         """
-        requests = 0
+        failures, waited = 0, 0.0
         backoff = Backoff(self._first_pause, LONGEST_PAUSE)
         while True:
-            requests += 1
             outcome = await request()
             if isinstance(outcome, Turn):
                 return outcome
-            if not outcome.retry or requests >= self._attempts:
+            failures += not outcome.busy
+            if not outcome.retry or failures >= self._attempts:
                 raise outcome.error
-            wait = backoff.next() if outcome.after is None else min(outcome.after, LONGEST_PAUSE)
-            await asyncio.sleep(wait)
+            wait = backoff.next() if outcome.after is None else outcome.after
+            if outcome.busy:
+                waited += wait
+                if waited > self._patience:
+                    text = f"{outcome.error.message}; gave up, since the pauses would exceed {self._patience:g} s"
+                    raise type(outcome.error)(text, **outcome.error.data)
+            else:
+                wait = min(wait, LONGEST_PAUSE)
+            await _sleep(wait)
 
     async def post(self, path: str, body: Mapping[str, Any], parse: Parse) -> Turn | Refusal:
         """Make one request, and return what `parse` makes of its answer."""
@@ -207,26 +231,37 @@ def error_of(answer: HttpAnswer, url: str) -> Turn | Refusal:
         value = answer.json()
     except ValueError:
         value = None
-    status, message = answer.status, message_of(value, answer)
-    text = f"{url} answered {status}: {message}"
-    if status in {400, 413, 422} and _CONTEXT_FULL.search(message):
-        return Turn((), usage=Usage(requests=1), stopped="context_limit")
+    status = answer.status
+    details = error_details(answer.text if value is None else value)
+    text = f"{url} answered {status}: {message_of(value, answer)}"
     kinds = {401: Unauthenticated, 403: Forbidden, 404: NotFound}
     if status in kinds:
         return Refusal(kinds[status](text, endpoint=url), retry=False)
+    if status not in _BUSY and (details.says_context_full or (status == 413 and not details.says_too_many_requests)):
+        return Turn((), usage=Usage(requests=1), stopped="context_limit")
+    after = retry_after(answer.headers, answer.text)
     return Refusal(
-        InfrastructureFailed(text, endpoint=url), retry=status in RETRIED_STATUSES, after=retry_after(answer.headers)
+        InfrastructureFailed(text, endpoint=url),
+        retry=status in RETRIED_STATUSES and not details.says_quota_used_up,
+        after=after,
+        busy=status in _BUSY or (status == 503 and after is not None),
     )
+
+
+def refused_output(ended: Ended, url: str) -> Refusal | None:
+    """Return the refusal for an output that says nothing about the model; None if it does."""
+    if ended.problem is None:
+        return None
+    error = InfrastructureFailed(f"{url} answered, but {ended.problem}"[:800], endpoint=url)
+    return Refusal(error, retry=ended.ending == "failed")
 
 
 def message_of(value: Any, answer: HttpAnswer) -> str:
     """Return the message of an error in any of the usual forms."""
-    try:
-        error = value["error"]
-        return str(error["message"] if isinstance(error, dict) else error)[:500]
-    except (KeyError, TypeError):
-        shown = " ".join(answer.text[:200].split())
-        return "a web page" if shown.startswith("<") else shown or "(an empty answer)"
+    if value is not None and (message := error_details(value).message):
+        return message[:500]
+    shown = " ".join(answer.text[:200].split())
+    return "a web page" if shown.startswith("<") else shown or "(an empty answer)"
 
 
 def usage_of(input_tokens: Any, output_tokens: Any) -> Usage | None:

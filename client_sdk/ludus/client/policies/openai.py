@@ -6,6 +6,7 @@ Errors of the endpoint are handled as `ludus.client.policies.endpoint` says.
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,17 +16,21 @@ from typing import Any, Final, Self
 
 from ludus.client.formats import openai_chat
 from ludus.client.policies.base import Conversation, Turn
+from ludus.client.policies.dialogue import Dialogue
 from ludus.client.policies.endpoint import (
+    PATIENCE,
     Endpoint,
     HttpAnswer,
     Refusal,
     error_of,
-    message_of,
     no_completion,
+    refused_output,
     usage_of,
 )
+from ludus.protocol.completions import read_ending
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import DeadlineExceeded, InfrastructureFailed
+from ludus.protocol.items import text_message
 
 PATH: Final = "/chat/completions"
 
@@ -45,6 +50,7 @@ class OpenAIPolicy:
         timeout: seconds for one request.
         attempts: how many times a request is made before its failure is raised.
         first_pause: seconds before the second attempt; doubled for each further one, with jitter.
+        patience: seconds that the pauses of one request may take together while the endpoint is too busy (HTTP 429).
         send: makes the request instead of this policy, with a client of the caller's own. It gets the fields of the
             request and returns the completion as a mapping or as an object of `openai`, for instance
             `lambda body: client.chat.completions.create(**body)`. Then `base_url`, `api_key` and `headers` are unused.
@@ -64,6 +70,7 @@ class OpenAIPolicy:
         timeout: float = 300.0,
         attempts: int = 5,
         first_pause: float = 0.5,
+        patience: float = PATIENCE,
         send: Send | None = None,
     ) -> None:
         key = api_key if api_key is not None else os.environ.get("OPENAI_API_KEY")
@@ -71,14 +78,23 @@ class OpenAIPolicy:
         self.name = model
         self._options = dict(options or {})
         given = {**({"Authorization": f"Bearer {key}"} if key else {}), **(headers or {})}
-        self._endpoint = Endpoint(base_url, given, timeout=timeout, attempts=attempts, first_pause=first_pause)
+        self._endpoint = Endpoint(
+            base_url, given, timeout=timeout, attempts=attempts, first_pause=first_pause, patience=patience
+        )
         self._url = self._endpoint.base + PATH
         self._send = send
         self._tools: tuple[Sequence[ToolSpec], list[dict[str, Any]]] = ((), [])
         """The tools of the last request, and their form in it. Most episodes have those of the one before."""
 
+    def begin(self, conversation: Conversation) -> Dialogue:
+        """Return the callable for one episode, whose requests repeat the endpoint's replies as they came."""
+        return Dialogue(openai_chat, conversation, self._continue)
+
+    async def _continue(self, request: Mapping[str, Any], conversation: Conversation) -> Turn:
+        return await self.complete(copy.deepcopy(request) if self._send is not None else request, conversation.tools)
+
     async def __call__(self, conversation: Conversation) -> Turn:
-        """Request one completion and return it as a turn.
+        """Request one completion and return it as a turn, without what earlier replies held besides text and calls.
 
         Raises:
             Unauthenticated, Forbidden, NotFound: the endpoint refuses the key, or has no such model or path.
@@ -158,11 +174,17 @@ class OpenAIPolicy:
 
 def _parse_completion(value: Any, answer: HttpAnswer, tools: Sequence[ToolSpec], url: str) -> Turn | Refusal:
     try:
-        if value.get("error"):  # some gateways answer HTTP 200 with an error in the body
-            return Refusal(InfrastructureFailed(f"{url} answered with an error: {message_of(value, answer)}"))
-        items = openai_chat.items(value, tools)
+        ended = read_ending(value)
+        if (refusal := refused_output(ended, url)) is not None:
+            return refusal
         usage = value.get("usage") or {}
         counted = usage_of(usage.get("prompt_tokens"), usage.get("completion_tokens"))
+        if ended.ending == "context":
+            return Turn((), usage=counted, stopped="context_limit", raw=value)
+        items = openai_chat.items(value, tools)
+        openai_chat.reply(value)
+        if not ended.word and items == [text_message("assistant", "")]:
+            return Refusal(InfrastructureFailed(f"{url} gave an output without content and without an ending"))
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         return no_completion(answer, url)
     return Turn(tuple(items), usage=counted, raw=value)

@@ -1,8 +1,6 @@
 """Policies behind the other wire forms of model providers: OpenAI's responses, Anthropic's messages, Google's Gemini.
 
-Unlike in chat completions, replies hold parts that the next request must repeat unchanged, such as reasoning items,
-thinking blocks and thought signatures. So each episode keeps its conversation in the provider's own form. Errors of the
-endpoint are handled as `ludus.client.policies.endpoint` says. No provider's package is needed.
+Errors of the endpoint are handled as `ludus.client.policies.endpoint` says. No provider's package is needed.
 """
 
 from __future__ import annotations
@@ -15,11 +13,20 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 from urllib.parse import quote
 
-from ludus.client.formats import FORMATS, Format, observations
+from ludus.client.formats import FORMATS, Format
 from ludus.client.policies.base import Conversation, Turn
-from ludus.client.policies.endpoint import Endpoint, HttpAnswer, Refusal, message_of, no_completion, usage_of
+from ludus.client.policies.dialogue import Dialogue
+from ludus.client.policies.endpoint import (
+    PATIENCE,
+    Endpoint,
+    HttpAnswer,
+    Refusal,
+    no_completion,
+    refused_output,
+    usage_of,
+)
+from ludus.protocol.completions import read_ending
 from ludus.protocol.errors import InfrastructureFailed, ParseError
-from ludus.protocol.items import CallItem
 from ludus.protocol.trajectory import Usage
 
 ANTHROPIC_VERSION: Final = "2023-06-01"
@@ -62,6 +69,7 @@ class ProviderPolicy:
         timeout: seconds for one request.
         attempts: how many times a request is made before its failure is raised.
         first_pause: seconds before the second attempt; doubled for each further one, with jitter.
+        patience: seconds that the pauses of one request may take together while the endpoint is too busy (HTTP 429).
 
     Raises:
         ValueError: `base_url` is not an http(s) address, or a header holds a line break.
@@ -79,6 +87,7 @@ class ProviderPolicy:
         timeout: float = 300.0,
         attempts: int = 5,
         first_pause: float = 0.5,
+        patience: float = PATIENCE,
     ) -> None:
         self.model = model
         self.name = model
@@ -87,14 +96,16 @@ class ProviderPolicy:
         key = api_key if api_key is not None else next((one for one in found if one), "")
         given = {**(self._wire.headers(key) if key else {}), **_versions(wire), **(headers or {})}
         self._endpoint = Endpoint(
-            base_url or self._wire.url, given, timeout=timeout, attempts=attempts, first_pause=first_pause
-        )
+            base_url or self._wire.url, given, timeout=timeout, attempts=attempts, first_pause=first_pause,
+            patience=patience,
+        )  # fmt: skip
         self._path = self._wire.path(model)
         self._fields = self._wire.fixed(model) | dict(options or {})
 
-    def begin(self, conversation: Conversation) -> _Dialogue:
+    def begin(self, conversation: Conversation) -> Dialogue:
         """Return the callable for one episode, which keeps the conversation in the provider's form."""
-        return _Dialogue(self, conversation)
+        form = self._wire.form
+        return Dialogue(form, conversation, self._complete, _without_unknown_ids if form is FORMATS["google"] else None)
 
     async def check(self) -> None:
         """Check before the first episode that a server listens at the endpoint.
@@ -116,57 +127,30 @@ class ProviderPolicy:
     ) -> None:
         await self.aclose()
 
-    async def _request(self, body: Mapping[str, Any], conversation: Conversation) -> Turn:
+    async def _complete(self, body: Mapping[str, Any], conversation: Conversation) -> Turn:
         parse = partial(self._parse, conversation=conversation)
         return await self._endpoint.retrying(partial(self._endpoint.post, self._path, {**body, **self._fields}, parse))
 
     def _parse(self, value: Any, answer: HttpAnswer, conversation: Conversation) -> Turn | Refusal:
         url = self._endpoint.base + self._path
         try:
-            if value.get("error"):
-                return Refusal(InfrastructureFailed(f"{url} answered with an error: {message_of(value, answer)}"))
             if (problem := self._wire.problem(value)) is not None:
                 return Refusal(InfrastructureFailed(f"{url} gave no output: {problem}", endpoint=url), retry=False)
+            ended = read_ending(value)
+            if (refusal := refused_output(ended, url)) is not None:
+                return refusal
+            usage = self._wire.usage(value)
+            if ended.ending == "context":
+                return Turn((), usage=usage, stopped="context_limit", raw=value)
             items = self._wire.form.items(value, conversation.tools)
             self._wire.form.reply(value)
-            usage = self._wire.usage(value)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, ParseError):
             return no_completion(answer, url)
         return Turn(tuple(items), usage=usage, raw=value)
 
 
-class _Dialogue:
-    """One episode's conversation in the provider's form."""
-
-    def __init__(self, policy: ProviderPolicy, conversation: Conversation) -> None:
-        self._policy = policy
-        self._form = policy._wire.form
-        self._request: dict[str, Any] = self._form.messages(conversation.items)
-        if conversation.tools:
-            self._request["tools"] = self._form.tools(conversation.tools)
-        self._seen = len(conversation.items)
-        self._last: Turn | None = None
-
-    async def __call__(self, conversation: Conversation) -> Turn:
-        """Request one reply and return it as a turn; see `OpenAIPolicy` for the errors."""
-        entries: list[dict[str, Any]] = self._request[self._form.CONVERSATION]
-        if self._last is not None:
-            reply: Any = self._last.raw
-            calls = [item for item in self._last.items if isinstance(item, CallItem)]
-            entries += self._form.reply(reply)
-            answered = observations(self._form, calls, conversation.items[self._seen :])
-            entries += _without_unknown_ids(answered, reply) if self._form is FORMATS["google"] else answered
-        self._seen = len(conversation.items)
-        self._last = await self._policy._request(self._request, conversation)
-        return self._last
-
-
 def _versions(wire: ProviderWire) -> dict[str, str]:
     return {"anthropic-version": ANTHROPIC_VERSION} if wire == "anthropic" else {}
-
-
-def _responses_problem(value: Mapping[str, Any]) -> str | None:
-    return f"status {value['status']}" if value.get("status") in ("failed", "cancelled") else None
 
 
 def _responses_usage(value: Mapping[str, Any]) -> Usage | None:
@@ -218,7 +202,7 @@ _WIRES: Final[Mapping[ProviderWire, _Wire]] = {
         headers=lambda key: {"Authorization": f"Bearer {key}"},
         path=lambda model: "/responses",
         fixed=lambda model: {"model": model},
-        problem=_responses_problem,
+        problem=lambda value: None,
         usage=_responses_usage,
     ),
     "anthropic": _Wire(

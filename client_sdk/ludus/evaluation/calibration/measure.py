@@ -14,10 +14,10 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from ludus.client.beta import band_probability
-from ludus.client.summary import SUCCESS_TOLERANCE, Summary, pass_at_k, summarize, wilson
+from ludus.client.summary import SUCCESS_TOLERANCE, Summary, pass_at_k, share_interval, summarize, wilson
 from ludus.evaluation.calibration.levels import Levels, levels_of, measured_half
 from ludus.evaluation.calibration.mixture import share_within
-from ludus.evaluation.calibration.statistics import quantile, share_interval, zero_bound
+from ludus.evaluation.calibration.statistics import quantile, zero_bound
 from ludus.protocol.difficulty import check_band
 from ludus.protocol.errors import InvalidParams
 from ludus.protocol.trajectory import Trajectory, Usage

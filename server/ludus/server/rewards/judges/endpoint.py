@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from ludus.protocol.backoff import RETRIED_STATUSES, Backoff, retry_after
+from ludus.protocol.completions import error_details, read_ending
 from ludus.protocol.tracing import active
 from ludus.server.rewards.judges.caches import MemoryCache
 
@@ -26,9 +27,6 @@ REPLY_BYTES: Final = 1_000_000
 """The limit for one reply; a longer one is a failure."""
 LONGEST_PAUSE: Final = 20.0
 """The longest pause between two attempts, in seconds, even if the endpoint asks for a longer one."""
-_TOO_LONG: Final = re.compile(
-    r"context.?(length|window|size)|too (long|large|many tokens)|maximum (number|allowed)", re.I
-)
 _FILTERED: Final = re.compile(
     r"content.?(filter|management|policy|exists risk)|data_inspection|moderation|flagged", re.I
 )
@@ -204,38 +202,40 @@ class Endpoint:
         return self._read(content)
 
     def _failure(self, status: int, headers: Mapping[str, str], text: str, body: Mapping[str, Any]) -> JudgeFailed:
-        said = f"the judge {self.model} answered with status {status}"
-        if status in RETRIED_STATUSES:
-            return Retriable(said, after=retry_after(headers))
-        if status not in (400, 403, 413, 422):
-            return JudgeFailed(said)
-        if "response_format" in body and "response_format" in text:
-            return _Unstructured(said)
-        complaint = _complaint(text)
-        if _FILTERED.search(complaint):
-            return Refused(f"the content filter of the judge {self.model} refuses the question")
-        if status == 413 or _TOO_LONG.search(complaint):
+        message = f"the judge {self.model} answered with status {status}"
+        details = error_details(text)
+        if details.says_context_full or (status == 413 and not details.says_too_many_requests):
             return TooLong(f"the question is too long for the judge {self.model}")
-        return JudgeFailed(said)
+        if status in RETRIED_STATUSES and not details.says_quota_used_up:
+            return Retriable(message, after=retry_after(headers, text))
+        if status not in (400, 403, 422):
+            return JudgeFailed(message)
+        if "response_format" in body and "response_format" in text:
+            return _Unstructured(message)
+        if _FILTERED.search(" ".join((details.message, *details.codes))):
+            return Refused(f"the content filter of the judge {self.model} refuses the question")
+        return JudgeFailed(message)
 
     def _read(self, content: bytes) -> Completion:
         if len(content) > REPLY_BYTES:
             raise CutOff(f"the judge {self.model} sent {len(content)} bytes", "")
         try:
             reply = json.loads(content)
+            ended = read_ending(reply)
+            if ended.problem is not None:
+                raise Retriable(f"the judge {self.model} answered, but {ended.problem}"[:800])
             choice = reply["choices"][0]
             text, refusal = choice["message"].get("content"), choice["message"].get("refusal")
             reported = reply.get("model") or self.model
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
             raise Retriable(f"the judge {self.model} sent what is no chat completion", after=0.0) from None
         self._count(reply.get("usage"))
-        if choice.get("finish_reason") == "content_filter":
+        if ended.ending == "refused":
             raise Refused(f"the content filter of the judge {self.model} refuses the question")
         if isinstance(refusal, str) and refusal:
             raise Refused(f"the judge {self.model} refuses the question")
-        if choice.get("finish_reason") == "length":
-            said = text if isinstance(text, str) else ""
-            raise CutOff(f"the judge {self.model} was cut off by its limit of tokens", said)
+        if ended.ending in ("limit", "context"):
+            raise CutOff(f"the judge {self.model} was cut off by its limit of tokens", text or "")
         if not isinstance(text, str) or not isinstance(reported, str):
             raise NoVerdict(f"the judge {self.model} said nothing")
         if self.reports is None:
@@ -341,15 +341,3 @@ class Refused(NoVerdict):
 
 class _Unstructured(JudgeFailed):
     """The endpoint may not support structured replies."""
-
-
-def _complaint(text: str) -> str:
-    """Return an error's text, of bounded length, from the usual API fields if there are any."""
-    try:
-        body = json.loads(text)
-    except (ValueError, RecursionError):
-        return text[:1000]
-    error = body.get("error", body) if isinstance(body, dict) else body
-    if not isinstance(error, dict):
-        return str(error)[:1000]
-    return " ".join(str(error[name])[:500] for name in ("code", "type", "message", "detail") if name in error)

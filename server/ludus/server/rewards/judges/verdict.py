@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 from ludus.protocol.errors import AuthoringError
+from ludus.protocol.tool_calls import spoken_text
 from ludus.server.rewards.structure import NotJson, read_json
 
 REASON_CHARS: Final = 10_000
@@ -221,7 +222,7 @@ def _schema(verdict: str, kind: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(text: str, verdict: str, case: str) -> dict[str, Any]:
     try:
-        reply = read_json(text.partition("</think>")[2] if text.lstrip().startswith("<think>") else text)
+        reply = read_json(spoken_text(text))
     except NotJson as error:
         raise Unreadable(str(error)) from None
     if not isinstance(reply, dict) or set(reply) != {"case", "reason", verdict}:
