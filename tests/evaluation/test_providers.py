@@ -225,6 +225,17 @@ async def test_a_refused_key_stops_the_run(wire: ProviderWire, sums: RemoteEnvir
                 await rollout_all(sums, policy, n=1)
 
 
+async def test_attempts_and_patience_of_a_model_reach_its_endpoint(sums: RemoteEnvironment) -> None:
+    broken: Any = {"error": {"message": "gone"}}
+    async with answering((500, broken)) as url:
+        given = ModelSpec(model=f"openai:m@{url}", attempts=1, patience=0.5)
+        async with open_model(given) as policy:
+            (trajectory,) = await rollout_all(sums, policy, n=1, retries=0)
+    assert trajectory.failure is not None
+    assert "gone" in trajectory.failure.message
+    assert (policy._endpoint._attempts, policy._endpoint._patience) == (1, 0.5)  # type: ignore[union-attr]
+
+
 async def test_models_are_checked_before_the_first_episode() -> None:
     with pytest.raises(InvalidParams, match="set the environment variable ANTHROPIC_API_KEY"):
         async with open_model(ModelSpec(model="anthropic:claude"), {}):

@@ -93,6 +93,19 @@ Concurrency = Annotated[int | None, typer.Option("--concurrency", "-c", help="Ep
 Retries = Annotated[
     int | None, typer.Option("--retries", help="Further attempts after infrastructure failures; 2 by default.", min=0)
 ]
+Attempts = Annotated[
+    int | None,
+    typer.Option("--attempts", help="How many times a request to a model is made if it fails; 5 by default.", min=1),
+]
+Patience = Annotated[
+    float | None,
+    typer.Option(
+        "--patience",
+        help="Seconds that the pauses of one request may take while its endpoint is too busy (HTTP 429); 600 by "
+        "default.",
+        min=0,
+    ),
+]
 MaxTurns = Annotated[int | None, typer.Option("--max-turns", help="Turns in an episode; 200 by default.", min=1)]
 SuccessAt = Annotated[
     float | None, typer.Option("--success-at", help="Reward that counts as success; the greatest one by default.")
@@ -132,6 +145,8 @@ def eval_command(
     seed: Seed = None,
     concurrency: Concurrency = None,
     retries: Retries = None,
+    attempts: Attempts = None,
+    patience: Patience = None,
     max_turns: MaxTurns = None,
     turn_seconds: _playing.TurnSeconds = None,
     episode_seconds: _playing.EpisodeSeconds = None,
@@ -213,7 +228,10 @@ def _config(path: Path | None, options: Mapping[str, Any]) -> EvaluationConfig:
         _apply(table, "environments", splits=options["split"], success_at=options["success_at"])
         given = parse_pairs("--option", options["option"] or (), "NAME=JSON")
         fields = {name: _policies.json_or_text(text) for name, text in given.items()}
-        _apply(table, "models", api_key_env=options["api_key_env"], options=fields or None)
+        _apply(
+            table, "models", api_key_env=options["api_key_env"], options=fields or None,
+            attempts=options["attempts"], patience=options["patience"],
+        )  # fmt: skip
         for name, option in (("models", "--model"), ("environments", "--env")):
             if not table.get(name):
                 raise InvalidParams(f"there are no {name}: give {option}, or [[{name}]] in a file")

@@ -59,6 +59,10 @@ class ModelSpec(_Table):
     """Further fields of each request, such as `temperature`."""
     timeout: Annotated[float, Field(gt=0)] = 300.0
     """Seconds for one request."""
+    attempts: Annotated[int, Field(ge=1)] = 5
+    """How many times a request that fails is made."""
+    patience: Annotated[float, Field(ge=0)] = 600.0
+    """Seconds that the pauses of one request may take together while the endpoint says that it is too busy (HTTP 429)."""
     price_in: Amount | None = None
     """The price of a million input tokens."""
     price_out: Amount | None = None

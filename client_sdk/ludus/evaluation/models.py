@@ -32,7 +32,9 @@ async def open_model(spec: ModelSpec, variables: Mapping[str, str] | None = None
     if wire is None or url is None:
         raise InvalidParams(f"{spec.model!r} is no model endpoint; write WIRE:NAME@URL with a wire of "
                             f"{', '.join(DEFAULT_URLS)}")  # fmt: skip
-    settings: dict[str, Any] = {"options": spec.options, "timeout": spec.timeout}
+    settings: dict[str, Any] = {
+        "options": spec.options, "timeout": spec.timeout, "attempts": spec.attempts, "patience": spec.patience,
+    }  # fmt: skip
     key = _key(spec, os.environ if variables is None else variables)
     policy: OpenAIPolicy | ProviderPolicy
     try:
