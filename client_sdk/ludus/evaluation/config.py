@@ -62,7 +62,7 @@ class ModelSpec(_Table):
     attempts: Annotated[int, Field(ge=1)] = 5
     """How many times a request that fails is made."""
     patience: Annotated[float, Field(ge=0)] = 600.0
-    """Seconds that the pauses of one request may take together while the endpoint says that it is too busy (HTTP 429)."""
+    """Seconds that the pauses of one request may take together while its endpoint is too busy (HTTP 429)."""
     price_in: Amount | None = None
     """The price of a million input tokens."""
     price_out: Amount | None = None

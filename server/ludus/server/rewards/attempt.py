@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -61,6 +61,8 @@ class Attempt:
     """The turn to judge, if a single turn is judged; `steps` then end with it."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False, compare=False)
     """Held while a method of `environment` runs in a thread; all attempts of one episode share it."""
+    in_its_thread: Callable[..., Awaitable[Any]] | None = field(default=None, repr=False, compare=False)
+    """Runs a method of `environment` in the thread of its other methods; None if any thread will do."""
 
 
 Selector: TypeAlias = T | Callable[[Attempt], T]

@@ -96,7 +96,7 @@ class MethodCheck(Check):
     async def _in_turn(self, attempt: Attempt, offload: Offload) -> Any:
         # Methods of one instance share its state; authors do not expect two of them to run at once.
         async with attempt.lock:
-            return await offload(self.check, attempt)
+            return await (attempt.in_its_thread or offload)(self.check, attempt)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from ludus.server.authoring.tools import Tool, ToolBase
 from ludus.server.rewards.attempt import Attempt, TakenStep, TakenTurn
 from ludus.server.runtime.clock import Clock
 from ludus.server.runtime.journal import Journal, OnDurable, Saved, Started
+from ludus.server.runtime.threads import Home
 from ludus.server.tasks.catalog import SUBMIT_SPEC, Published
 
 if TYPE_CHECKING:
@@ -206,8 +207,8 @@ class Episode:
     """
 
     __slots__ = (
-        "account", "active", "asked", "attempt", "began", "end_reason", "entries", "graded", "group", "held", "id",
-        "incident", "instance", "journal", "keys", "limits", "match", "match_id", "origin", "owner", "pending",
+        "account", "active", "asked", "attempt", "began", "end_reason", "entries", "graded", "group", "held", "home",
+        "id", "incident", "instance", "journal", "keys", "limits", "match", "match_id", "origin", "owner", "pending",
         "pending_bytes", "prompt", "published", "queue", "records", "recovering", "retired", "row", "sandboxes",
         "saved", "seat", "secrets", "seed", "shown_chars", "specs", "status", "stay", "task", "tools", "toolsets",
         "turns", "used",
@@ -227,6 +228,8 @@ class Episode:
         self.limits = limits
         self.secrets: Mapping[str, str] | None = secrets or None
         self.instance: Any = None
+        self.home = Home(users=1)
+        """The thread of its methods; all episodes of a match have the same one."""
         self.seat: str | None = None
         """The seat that it plays; None if its environment has no seats."""
         self.match: RunningMatch[Episode] | None = None
@@ -304,6 +307,7 @@ class Episode:
         """Drop everything that only a running episode needs."""
         self.instance = self.task = self.sandboxes = self.attempt = None
         self.toolsets = ()
+        self.home.leave()
         if self.match is not None:
             self.match.release()
             self.match = None
@@ -353,6 +357,8 @@ class Episode:
         """Make it the episode of a seat of a match."""
         self.match, self.match_id, self.seat = match, match.id, seat
         match.episodes[seat] = self
+        self.home = match.home
+        match.home.users += 1
 
     def started(self, params: StartParams, key: str, digest: bytes, size: int, *, fork: bool) -> Started:
         """Return the journal's entry of its start.

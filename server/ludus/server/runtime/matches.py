@@ -28,9 +28,9 @@ from ludus.protocol.rewards import Reward, RewardEntry, total
 from ludus.server.authoring.seats import Match, SeatedEnvironment
 from ludus.server.runtime import user_code
 from ludus.server.runtime.clock import current_clock
+from ludus.server.runtime.threads import Home, Share
 
 if TYPE_CHECKING:
-    from ludus.server.runtime.threads import Share
     from ludus.server.tasks.catalog import Published
 
 UNSCORED_ENDS = frozenset({EndReason.SERVER_STOPPED, EndReason.ENVIRONMENT_ERROR, EndReason.INFRASTRUCTURE_ERROR})
@@ -72,6 +72,7 @@ class RunningMatch(Generic[EpisodeT]):
         "_paid",
         "_parked",
         "episodes",
+        "home",
         "id",
         "match",
         "moves",
@@ -82,6 +83,8 @@ class RunningMatch(Generic[EpisodeT]):
     def __init__(self, id: str, opponent: str | None) -> None:
         self.id = id
         self.opponent = opponent
+        self.home = Home()
+        """The thread of the author's match and of its episodes."""
         self.match: Match[Any] | None = None
         """The author's match; None before its setup."""
         self.episodes: dict[str, EpisodeT] = {}
@@ -121,7 +124,7 @@ class RunningMatch(Generic[EpisodeT]):
         match.opponent = ""
         if set(match.seats) - match.played:
             match.opponent = self.opponent or user_code.call(match.default_opponent)
-        await user_code.run(share, cls.blocking, match.setup)
+        await user_code.run(share.at(self.home), cls.blocking, match.setup)
         self.match = match
         opened: Match[Any] = match
         return opened

@@ -224,7 +224,8 @@ class Reexecution:
         if instance is None or type(instance).snapshot is Environment.snapshot:
             return None
         offload = self.published.cls.blocking and not inspect.iscoroutinefunction(instance.snapshot)
-        state = await user_code.run(self._workers.share(self.published.name), offload, instance.snapshot)
+        threads = self._workers.share(self.published.name).at(self._open_episode.home)
+        state = await user_code.run(threads, offload, instance.snapshot)
         return bytes(state)
 
     def attributes(self) -> dict[str, Any]:

@@ -37,7 +37,7 @@ SUBMITTED_TEXT: Final = "Your answer was handed in. The episode is over."
 """The observation of a final message."""
 
 
-def start_scoring(episode: Episode, workers: Threads, last: TakenStep | None = None) -> Attempt:
+def start_scoring(episode: Episode, workers: Share, last: TakenStep | None = None) -> Attempt:
     """Return the episode's attempt as it is now, and let the environment's code in this task score it.
 
     Args:
@@ -63,12 +63,13 @@ def start_scoring(episode: Episode, workers: Threads, last: TakenStep | None = N
         environment=episode.instance,
         policy=POLICY.get() or os.environ.get(POLICY_VARIABLE),
         lock=asyncio.Lock() if before is None else before.lock,
+        in_its_thread=workers.at(episode.home).run,
     )
     SCORING.set(ScoringContext(binding, attempt, episode.group, workers.run))
     return attempt
 
 
-def judging_steps(call: Call, binding: Binding, workers: Threads) -> Call:
+def judging_steps(call: Call, binding: Binding, workers: Share) -> Call:
     """Wrap the call of a tool: add the rewards of `@reward` methods and, at the end, of the rubric to its own."""
 
     async def judge(episode: Episode, record: StepRecord) -> StepResult:
@@ -91,7 +92,7 @@ def judging_steps(call: Call, binding: Binding, workers: Threads) -> Call:
     return judge
 
 
-def judging_turns(call: Call, rubric: Rubric, workers: Threads) -> Call:
+def judging_turns(call: Call, rubric: Rubric, workers: Share) -> Call:
     """Wrap a call, or a grade: judge the turns that end with it. Their rewards are entries of the reward log."""
 
     async def judge(episode: Episode, record: StepRecord) -> StepResult:
@@ -113,7 +114,7 @@ def judging_turns(call: Call, rubric: Rubric, workers: Threads) -> Call:
 
 
 async def _judge_turns(
-    episode: Episode, record: StepRecord, result: StepResult, rubric: Rubric, workers: Threads
+    episode: Episode, record: StepRecord, result: StepResult, rubric: Rubric, workers: Share
 ) -> tuple[RewardEntry, ...]:
     step = _taken(episode, record, record.original_result or result) if _reached(record) else None
     due = turns.done(episode, record, step, ended=result.terminated)
@@ -204,7 +205,8 @@ def grade_call(published: Published, share: Share) -> Call:
         if published.gradable:
             if cls._binding is not None:
                 start_scoring(episode, share)
-            value = await user_code.run(share, offload, episode.instance.grade, record.arguments["answer"])
+            threads = share.at(episode.home)
+            value = await user_code.run(threads, offload, episode.instance.grade, record.arguments["answer"])
             if value is None and not may_grade_nothing(episode):
                 raise TypeError("grade returned None; return a number or a Reward, 0.0 for an answer worth nothing")
             reward = read_reward(value)

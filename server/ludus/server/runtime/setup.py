@@ -12,6 +12,7 @@ from ludus.protocol.bounds import SHOWN_COMPLAINTS
 from ludus.protocol.content import Message
 from ludus.protocol.errors import AuthoringError, EpisodeFailed, InvalidParams, LudusError
 from ludus.sandbox import EpisodeSandboxes, Sandboxes, SandboxUnsupported
+from ludus.server.authoring.environment import Toolset
 from ludus.server.authoring.results import ToolError, read_messages
 from ludus.server.authoring.tools import ToolBase, options_of, task_tool
 from ludus.server.runtime import user_code
@@ -60,7 +61,7 @@ class EpisodeSetup:
         own = asyncio.current_task()
         try:
             async with time_limit(self._setup_seconds):
-                instance = episode.instance = user_code.call(published.cls)
+                instance = episode.instance = await self._construct(episode, published.cls, object)
                 instance.task, instance.seed, instance.secrets = episode.task, episode.seed, episode.secrets or {}
                 if episode.match is not None:
                     what = "the match"
@@ -69,7 +70,8 @@ class EpisodeSetup:
                     episode.tools = published.tools_of_seat(episode.seat, lone=episode.match.lone)
                     episode.specs = tuple(tool.spec for tool in episode.tools.values())
                 if published.cls.toolsets:
-                    episode.toolsets = tuple(user_code.call(one, instance) for one in published.cls.toolsets)
+                    made = [await self._construct(episode, one, Toolset, instance) for one in published.cls.toolsets]
+                    episode.toolsets = tuple(made)
                 what = "the sandbox"
                 if published.sandboxed:
                     instance.sandboxes = episode.sandboxes = await self._lease(episode)
@@ -165,9 +167,15 @@ class EpisodeSetup:
         except SandboxUnsupported as error:
             raise type(error)(f"task {episode.row.id!r} has no sandbox: {error.message}") from None
 
+    async def _construct(self, episode: Episode, cls: type[Any], base: type[Any], *given: Any) -> Any:
+        """Return an object of an author's class: made in the episode's thread if its constructor is the author's."""
+        if cls.__init__ is base.__init__ or not episode.published.cls.blocking:
+            return user_code.call(cls, *given)
+        return await user_code.run(self._workers.share(episode.published.name).at(episode.home), True, cls, *given)
+
     async def _run(self, episode: Episode, method: Any) -> Any:
         offload = episode.published.cls.blocking and not inspect.iscoroutinefunction(method)
-        return await user_code.run(self._workers.share(episode.published.name), offload, method)
+        return await user_code.run(self._workers.share(episode.published.name).at(episode.home), offload, method)
 
     def _shared(self, prompt: object) -> tuple[Message, ...]:
         """Return the prompt's messages. Equal text gives the same object, since thousands of episodes may hold it."""

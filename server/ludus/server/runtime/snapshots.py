@@ -190,7 +190,9 @@ class Snapshots:
 
     async def _run(self, episode: Episode, method: Any, *given: Any) -> Any:
         offload = episode.published.cls.blocking and not inspect.iscoroutinefunction(method)
-        return await user_code.run(self._workers.share(episode.published.name), offload, method, *given)
+        return await user_code.run(
+            self._workers.share(episode.published.name).at(episode.home), offload, method, *given
+        )
 
     def in_lane(self, episode: str, function: Callable[..., T], *given: Any) -> asyncio.Future[T]:
         """Let the store do something for an episode, after what it was given for this episode before."""

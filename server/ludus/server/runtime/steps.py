@@ -490,7 +490,8 @@ def _tool_call(share: Share) -> Call:
         target = episode.instance if tool.owner is None else episode.toolsets[tool.owner]
         method = tool.function if tool.function is not None else getattr(target, tool.attribute)
         rng = episode.instance.rng if tool.context is not None else None
-        place = (share.enter_at_once() or await share.enter()) if tool.offload else None
+        home = None if tool.concurrent else episode.home
+        place = (share.enter_at_once(home) or await share.enter(home)) if tool.offload else None
         if tool.context is not None and rng is not None:
             arguments[tool.context] = StepContext(step=record.number, deadline=record.deadline, rng=rng)
         try:

@@ -12,6 +12,11 @@ How this works:
 One environment may use all places as long as no other needs them. Each environment also has a few places that no other
 can take, so its first calls never wait for the calls of another. A call that hangs is left running in its thread, and
 its place goes to another call.
+
+Connections of SQLite, Playwright's synchronous API and `threading.local` work in one thread only. So the methods of an
+episode run in the thread of its `Home`, which is chosen at the first call and serves other episodes of its environment
+too if there are more than `HOMES` for each place. A call whose home is busy waits for it, and then for a place. If a
+call is left behind in its thread, the home goes on in a new one. Calls without a home run in any thread.
 """
 
 from __future__ import annotations
@@ -29,6 +34,10 @@ from ludus.server.runtime.clock import Clock, current_clock
 
 OWN_FRACTION: Final = 4
 """One in this many of all places is divided among environments to have to themselves; each has at least one."""
+
+
+HOMES: Final = 8
+"""Home threads of an environment for each place; with more episodes than that, several share one."""
 
 
 class Threads(Protocol):
@@ -85,7 +94,8 @@ class Workers:
 
     def close(self) -> None:
         """Let idle threads end. Busy ones end after their call; none of them delays the interpreter's exit."""
-        self._pool.close()
+        for pool in (self._pool, *(lane.pool for share in self._shares.values() for lane in share.lanes)):
+            pool.close()
 
     def _admits(self, share: Share) -> bool:
         return self.running < self._size or share.running < self._own
@@ -111,15 +121,23 @@ class Workers:
 class Share:
     """The threads of one environment."""
 
-    __slots__ = ("_workers", "name", "queue", "running")
+    __slots__ = ("_workers", "free_lanes", "lanes", "name", "queue", "running")
 
     def __init__(self, workers: Workers, name: str) -> None:
         self._workers = workers
         self.name = name
+        self.lanes: list[_Lane] = []
+        """The threads that are the homes of its episodes. Another environment has others, so as not to wait for it."""
+        self.free_lanes: list[_Lane] = []
+        """Those of them that are no episode's home."""
         self.running = 0
         """Calls that have a place."""
         self.queue: deque[asyncio.Future[None]] = deque()
         """Calls that wait for a place, in order."""
+
+    def at(self, home: Home) -> HomeThreads:
+        """Return something that runs calls in the thread of a home."""
+        return HomeThreads(self, home)
 
     async def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call `function` in a thread and return what it returns; `SystemExit` and the like are raised here too.
@@ -130,28 +148,65 @@ class Share:
         place = self.enter_at_once() or await self.enter()
         return await place.run(function, *args, **kwargs)
 
-    def enter_at_once(self) -> Place | None:
-        """Take a place if one is free and no other call waits for it; None otherwise."""
+    def enter_at_once(self, home: Home | None = None) -> Place | None:
+        """Take a place if one is free and no other call waits for it, and the home is not busy; None otherwise."""
         workers = self._workers
         if self.queue or not workers._admits(self):
             return None
+        lane = None
+        if home is not None:
+            lane = home.lane or self._lane_of(home)
+            if lane.busy:
+                return None
+            lane.busy = True
         workers._take(self)
-        return Place(workers, self, current_clock())
+        return Place(workers, self, current_clock(), lane)
 
-    async def enter(self) -> Place:
-        """Take a place, waiting in turn. The caller's clock stands still meanwhile.
+    async def enter(self, home: Home | None = None) -> Place:
+        """Take a place, waiting in turn, first for the home if there is one. The caller's clock stands still meanwhile.
 
         The caller must either `run` a call on the place or `leave` it.
         """
-        if (place := self.enter_at_once()) is not None:
+        if (place := self.enter_at_once(home)) is not None:
             return place
-        workers = self._workers
         clock = current_clock()
+        lane = None if home is None else self._lane_of(home)
+        if clock is not None:
+            clock.wait()
+        try:
+            if lane is not None:
+                await lane.enter()
+            try:
+                await self._take_turn()
+            except BaseException:
+                if lane is not None:
+                    lane.leave()
+                raise
+        finally:
+            if clock is not None:
+                clock.go_on()
+        return Place(self._workers, self, clock, lane)
+
+    def _lane_of(self, home: Home) -> _Lane:
+        if home.lane is None:
+            if self.free_lanes:
+                lane = self.free_lanes.pop()
+            elif len(self.lanes) < HOMES * self._workers._size:
+                self.lanes.append(lane := _Lane(self, self._workers.tracing))
+            else:
+                lane = min(self.lanes, key=lambda one: one.homes)
+            lane.homes += 1
+            home.lane = lane
+        return home.lane
+
+    async def _take_turn(self) -> None:
+        workers = self._workers
+        if not self.queue and workers._admits(self):
+            workers._take(self)
+            return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.queue.append(turn)
         workers._waiting[self] = None
-        if clock is not None:
-            clock.wait()
         try:
             await turn
         except asyncio.CancelledError:
@@ -162,28 +217,101 @@ class Share:
                 if not self.queue:
                     workers._waiting.pop(self, None)
             raise
-        finally:
-            if clock is not None:
-                clock.go_on()
-        return Place(workers, self, clock)
+
+
+class Home:
+    """The thread in which the methods of an episode run, or of all episodes of a match; chosen at the first call."""
+
+    __slots__ = ("lane", "users")
+
+    def __init__(self, users: int = 0) -> None:
+        self.lane: _Lane | None = None
+        self.users = users
+        """The episodes that have this home."""
+
+    def leave(self) -> None:
+        """Note that an episode has ended; the last one gives the thread back."""
+        self.users -= 1
+        if self.users <= 0 and self.lane is not None:
+            self.lane.forget()
+            self.lane = None
+
+
+class HomeThreads:
+    """Runs calls in the thread of a home."""
+
+    __slots__ = ("_home", "_share")
+
+    def __init__(self, share: Share, home: Home) -> None:
+        self._share = share
+        self._home = home
+
+    async def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call `function` in the home's thread; see `Share.run`."""
+        place = self._share.enter_at_once(self._home) or await self._share.enter(self._home)
+        return await place.run(function, *args, **kwargs)
+
+
+class _Lane:
+    """One thread that is the home of episodes, used by one call at a time."""
+
+    __slots__ = ("_share", "_waiting", "busy", "homes", "pool")
+
+    def __init__(self, share: Share, tracing: Tracing | None) -> None:
+        self._share = share
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self.pool = _Pool(tracing)
+        """With one call at a time, it has one thread. A call that is left behind in it leaves the pool with it."""
+        self.homes = 0
+        self.busy = False
+
+    async def enter(self) -> None:
+        """Wait until no other call uses the thread."""
+        if not self.busy:
+            self.busy = True
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.leave()
+            raise
+
+    def leave(self) -> None:
+        """Let the next call use the thread."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self.busy = False
+
+    def forget(self) -> None:
+        """Note that a home is gone."""
+        self.homes -= 1
+        if not self.homes:
+            self._share.free_lanes.append(self)
 
 
 class Place:
-    """The right to one call in a thread."""
+    """The right to one call in a thread, in that of a home if there is a lane."""
 
-    __slots__ = ("_clock", "_left", "_share", "_workers")
+    __slots__ = ("_clock", "_lane", "_left", "_share", "_workers")
 
-    def __init__(self, workers: Workers, share: Share, clock: Clock | None) -> None:
+    def __init__(self, workers: Workers, share: Share, clock: Clock | None, lane: _Lane | None = None) -> None:
         self._workers = workers
         self._share = share
         self._clock = clock
+        self._lane = lane
         self._left = False
         if clock is not None:
             clock.work()
 
     async def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call `function` in a thread, then leave the place."""
-        pool = self._workers._pool
+        pool = self._workers._pool if self._lane is None else self._lane.pool
         job = None
         try:
             job = pool.begin(function, args, kwargs)
@@ -205,6 +333,8 @@ class Place:
         self._left = True
         if self._clock is not None:
             self._clock.rest()
+        if self._lane is not None:
+            self._lane.leave()
         self._workers._give_back(self._share)
 
 
@@ -263,6 +393,7 @@ class _Pool:
                 del job  # a thread that waits for its next call must keep nothing of the last one alive
                 continue
             outcome = _outcome(job)
+            job.function, job.args, job.kwargs = _outcome, (), {}  # whoever gets the outcome may expect them to be free
             with self._lock:
                 job.started = False
                 if job.abandoned:

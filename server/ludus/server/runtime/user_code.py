@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import re
 from collections.abc import Callable
 from types import CoroutineType
-from typing import Any
+from typing import Any, Final
 
 from ludus.protocol.errors import EnvironmentFailed, EpisodeFailed, InfrastructureFailed
 from ludus.protocol.incidents import new_incident
@@ -21,6 +22,10 @@ from ludus.server.authoring.results import ToolError
 from ludus.server.runtime.threads import Threads
 
 log = logging.getLogger("ludus.server.episodes")
+
+
+_OTHER_THREAD: Final = re.compile(r"(?:same|different|another|other) (?:OS )?thread", re.IGNORECASE)
+"""What SQLite, greenlet and Playwright say of an object that belongs to another thread."""
 
 
 class UserCodeError(Exception):
@@ -113,6 +118,11 @@ def failure(what: str, episode: str | None, environment: str, cause: BaseExcepti
     why = cause if isinstance(cause, str) else f"it raised {type(cause).__name__}"
     if isinstance(cause, SandboxUnavailable):
         why = cause.message
+    elif isinstance(cause, Exception) and _OTHER_THREAD.search(message_of(cause, "")):
+        why += (
+            ", since it used an object of another thread: an episode's `def` methods have one thread, except tools with "
+            "`concurrent=True`, and its `async def` methods have the server's; make such an object where it is used"
+        )
     log.error(
         "%s of environment %r failed in episode %s: %s (incident %s)",
         what, environment, episode, why, incident,

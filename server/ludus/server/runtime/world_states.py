@@ -89,4 +89,6 @@ class WorldStates:
 
     async def _run(self, episode: Episode, method: Callable[..., Any], *given: Any) -> Any:
         offload = episode.published.cls.blocking and not inspect.iscoroutinefunction(method)
-        return await user_code.run(self._workers.share(episode.published.name), offload, method, *given)
+        return await user_code.run(
+            self._workers.share(episode.published.name).at(episode.home), offload, method, *given
+        )
