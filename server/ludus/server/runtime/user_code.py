@@ -121,7 +121,7 @@ def failure(what: str, episode: str | None, environment: str, cause: BaseExcepti
     elif isinstance(cause, Exception) and _OTHER_THREAD.search(message_of(cause, "")):
         why += (
             ", since it used an object of another thread: an episode's `def` methods have one thread, except tools "
-            "with `concurrent=True`, and its `async def` methods have the server's; make such an object where it is used"
+            "with `concurrent=True`, and its `async def` methods have the server's; make it where it is used"
         )
     log.error(
         "%s of environment %r failed in episode %s: %s (incident %s)",
