@@ -34,7 +34,7 @@ from ludus.sandbox.container_process import BOOT, ContainerProcess, Unfit
 from ludus.sandbox.errors import SandboxFailed, SandboxImageError, SandboxUnavailable, SandboxUnsupported
 from ludus.sandbox.image_record import ImageRecord
 from ludus.sandbox.images import Image, Images
-from ludus.sandbox.model import SandboxSettings
+from ludus.sandbox.model import Limits, SandboxSettings
 from ludus.sandbox.network import netns_listener
 from ludus.sandbox.network.netns_listener import SocketHandoff
 from ludus.sandbox.pool import PooledProvider, check_shown, unused_user
@@ -313,7 +313,7 @@ class Docker(PooledProvider):
         """
         confinement = _confinement(
             self._client.api, settings, None, self._security(bool(settings.network)),
-            self._storage(image, settings, user), shell_tasks(settings),
+            self._storage(image, settings, user), shell_tasks(settings), self._watched,
         )  # fmt: skip
         return self._created(image, ["/bin/sh"], ["-c", _WAIT], "0:0", confinement)
 
@@ -324,7 +324,7 @@ class Docker(PooledProvider):
         """
         confinement = _confinement(
             self._client.api, settings, handoff, self._security(True), self._storage(image, settings, user),
-            inside_tasks(settings),
+            inside_tasks(settings), self._watched,
         )  # fmt: skip
         command = ["-I", "-S", "-B", "-c", BOOT, OWNER]
         return self._created(image, ["python3"], command, f"{user}:{user}", confinement)
@@ -336,6 +336,10 @@ class Docker(PooledProvider):
             healthcheck={"test": ["NONE"]}, host_config=confinement,
         )  # fmt: skip
         return str(made["Id"])
+
+
+_WATCHED_FILES: Final = 256
+"""The open files of a process in a container without a control group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,7 +401,7 @@ def inside_config(settings: SandboxSettings, user: int, watched: bool) -> dict[s
     return {
         "alone": True, "home": HOME, "user": user, "disk": {"bytes": limits.disk, "inodes": limits.inodes},
         "disks": (HOME, "/tmp"), "memory": limits.memory, "processes": limits.processes, "tcp": sockets,
-        "files": 256 if watched else 1024, "counted": not watched, "meter": -1,
+        "files": _WATCHED_FILES if watched else 1024, "counted": not watched, "meter": -1,
         "filter": filters.assemble(counted=not watched, own_user=True, network=sockets).hex(),
         "address_space": 4 * limits.memory + limits.processes * _THREAD_RESERVE if watched else 0,
         "count_tasks": inside_tasks(settings).per_user,
@@ -407,7 +411,7 @@ def inside_config(settings: SandboxSettings, user: int, watched: bool) -> dict[s
 
 def _confinement(
     api: Any, settings: SandboxSettings, handoff: SocketHandoff | None, security: list[str],
-    storage: Storage, tasks: Tasks,
+    storage: Storage, tasks: Tasks, watched: bool,
 ) -> Any:  # fmt: skip
     limits = settings.limits
     shown = [*storage.binds, *(f"{outside}:{inside}:ro" for outside, inside in settings.readonly)]
@@ -424,7 +428,17 @@ def _confinement(
         ulimits=[docker.types.Ulimit(name=name, soft=value, hard=value) for name, value in ulimits.items()],
         tmpfs=storage.files, binds=shown, mounts=storage.mounts, ipc_mode="none",
         log_config=docker.types.LogConfig(type="none"), shm_size=None,
+        sysctls=_tcp_buffers(limits) if watched else None,
     )  # fmt: skip
+
+
+def _tcp_buffers(limits: Limits) -> dict[str, str]:
+    """Return the limits of TCP's buffers in a container without a control group, where nothing else bounds them.
+
+    The buffers of all sockets that its processes can open are about as large as its memory.
+    """
+    size = max(8192, limits.memory // (2 * limits.processes * _WATCHED_FILES))
+    return {f"net.ipv4.tcp_{kind}": f"4096 {size} {size}" for kind in ("rmem", "wmem")}
 
 
 def read_only_volumes(image: Image, settings: SandboxSettings, option: str) -> dict[str, str]:
