@@ -288,7 +288,5 @@ class Mixed(Environment[Task]):
 async def test_an_object_of_another_thread_is_named_as_the_cause_with_the_remedy(host: Start) -> None:
     running = await host(Mixed)
     episode = await start(running, "mixed")
-    with pytest.raises(
-        EnvironmentFailed, match="ProgrammingError, since it used an object of another thread"
-    ):
+    with pytest.raises(EnvironmentFailed, match="ProgrammingError, since it used an object of another thread"):
         await call(running, episode, "read")

@@ -29,7 +29,7 @@ def read_terms(scenario: Scenario, seat: int, text: str) -> Deal:
             continue
         found = re.fullmatch(r"\s*([A-Za-z]+)\s*[=:]\s*([A-Za-z0-9% ]+?)\s*", part)
         if found is None:
-            raise ToolError(f"{part.strip()[:40]!a} is not of the form NAME=VALUE. {_form(scenario)}")
+            raise ToolError(f"{ascii(part.strip())[:60]} is not of the form NAME=VALUE. {_form(scenario)}")
         name = found[1].lower()
         if name in named:
             raise ToolError(f"The terms name {name} twice. {_form(scenario)}")

@@ -10,7 +10,8 @@ import asyncio
 import inspect
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from ludus.formats.dataset.graders import Grader
 from ludus.formats.dataset.tasks import DatasetTask
@@ -21,9 +22,18 @@ from ludus.server.rewards import Check, Verdict
 SAMPLE: Final = {"math": 256}
 """Sets with up to twice as many rows are checked whole, of larger ones so many rows or more, evenly spread. Comparing
 mathematics takes about 10 ms."""
-_SAMPLE: Final = 5_000
+_SAMPLE: Final = 1_000
 _CONCURRENT: Final = 32
 _NAMED: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class _Gold:
+    """What a grader needs of a task; a whole task may be large."""
+
+    place: str
+    answer: Any
+    choices: dict[str, str]
 
 
 class GoldSample:
@@ -37,7 +47,7 @@ class GoldSample:
     def __init__(self, grader: Grader, name: str) -> None:
         self._grader = grader
         self._most = 2 * SAMPLE.get(name, _SAMPLE)
-        self._rows: list[tuple[str, DatasetTask]] = []
+        self._rows: list[_Gold] = []
         self._stride, self._count = 1, 0
 
     def add(self, place: str, task: DatasetTask) -> None:
@@ -45,7 +55,7 @@ class GoldSample:
         if self._grader.check is None:
             return
         if self._count % self._stride == 0:
-            self._rows.append((place, task))
+            self._rows.append(_Gold(place, task.answer, task.choices))
             if len(self._rows) > self._most:
                 self._rows = self._rows[::2]
                 self._stride *= 2
@@ -59,12 +69,12 @@ class GoldSample:
         """
         if self._grader.check is None or not self._rows:
             return
-        attempts = [Attempt(answer=self._grader.best(task.answer) or "", task=task) for _, task in self._rows]
+        attempts = [Attempt(answer=self._grader.best(gold.answer) or "", task=gold) for gold in self._rows]
         with ThreadPoolExecutor(1) as thread:  # the caller's thread may run an event loop
             verdicts = thread.submit(asyncio.run, grade(self._grader.check, attempts)).result()
         wrong = [
-            (place, attempt.answer, verdict)
-            for (place, _), attempt, verdict in zip(self._rows, attempts, verdicts, strict=True)
+            (gold.place, attempt.answer, verdict)
+            for gold, attempt, verdict in zip(self._rows, attempts, verdicts, strict=True)
             if verdict.value != 1
         ]
         if not wrong:

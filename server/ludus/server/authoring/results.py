@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,7 +31,8 @@ class ToolError(Exception):
 class Result:
     """An observation with its reward, end flags and metadata for the trainer."""
 
-    content: Observation
+    content: object
+    """What the agent sees: text, a block, several of either, or a value that it sees as JSON."""
     reward: float | Reward | None = None
     """The reward of the step; None if the step earns nothing. Do not use it to report a failure."""
     components: Mapping[str, float | Component] | None = None
@@ -44,13 +46,14 @@ class Result:
     """Metadata for the trainer, JSON-ready and with finite numbers; the agent never sees it."""
 
 
-def read_result(returned: object, step: int, *, ends: bool = False) -> StepResult:
+def read_result(returned: object, step: int, *, ends: bool = False, values: bool = False) -> StepResult:
     """Convert a tool's return value to the result of a step.
 
     Args:
         returned: what the tool returned.
         step: the step's number.
         ends: whether the task ends with this step, whatever the tool returned.
+        values: whether the tool may return ordinary values, which the agent sees as JSON.
 
     Raises:
         TypeError: the value is not one that a tool may return.
@@ -64,14 +67,31 @@ def read_result(returned: object, step: int, *, ends: bool = False) -> StepResul
         reason = EndReason.COMPLETED if ends or returned.finished else None
         if reason is None and returned.truncated:
             reason = EndReason.TRUNCATED
-        content = read_content(returned.content)
+        content = read_content_or_value(returned.content) if values else read_content(returned.content)
         return StepResult(step=step, content=content, reward=reward, metadata=metadata, end_reason=reason)
     if isinstance(returned, Reward):
         raise TypeError(
             "a tool returned a bare Reward; return Result(observation, reward=…) so that the agent sees something"
         )
-    content = read_content(returned)
+    content = read_content_or_value(returned) if values else read_content(returned)
     return StepResult(step=step, content=content, end_reason=EndReason.COMPLETED if ends else None)
+
+
+def read_content_or_value(value: object) -> tuple[Content, ...]:
+    """Convert text and blocks as `read_content` does, and any other value to its JSON text.
+
+    Raises:
+        TypeError: JSON cannot represent the value.
+        ValueError: it holds a number that is not finite.
+    """
+    items = value if isinstance(value, (list, tuple)) and value else (value,)
+    if all(isinstance(item, str | TextBlock | ImageBlock) for item in items) or inspect.iscoroutine(value):
+        return read_content(value)
+    try:
+        text = json.dumps(to_jsonable_python(value), ensure_ascii=False, allow_nan=False)
+    except PydanticSerializationError as error:
+        raise TypeError(f"{type(value).__name__} cannot be shown to an agent as JSON: {error}") from None
+    return read_content(text)
 
 
 def read_content(value: object) -> tuple[Content, ...]:

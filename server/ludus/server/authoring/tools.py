@@ -24,6 +24,7 @@ from ludus.protocol.errors import AuthoringError
 from ludus.protocol.identifiers import RESERVED_TOOL_NAMES
 from ludus.protocol.text import json_problem, replace_surrogates
 from ludus.server.authoring.finite import allows_non_finite, find_non_finite, may_hold_floats
+from ludus.server.authoring.returns import returns_values
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK: Final = "__ludus_tool__"
@@ -127,10 +128,11 @@ class ToolBase(ABC):
         concurrent: whether calls may overlap with other concurrent calls of the same episode.
         offload: whether it runs in a thread.
         context: the parameter that takes the `StepContext`; None if there is none.
+        values: whether it may return ordinary values, which the agent sees as JSON.
         spec: the tool as an agent sees it.
     """
 
-    __slots__ = ("attribute", "concurrent", "context", "ends", "function", "name", "offload", "owner", "spec")
+    __slots__ = ("attribute", "concurrent", "context", "ends", "function", "name", "offload", "owner", "spec", "values")
 
     name: str
     attribute: str
@@ -140,6 +142,7 @@ class ToolBase(ABC):
     concurrent: bool
     offload: bool
     context: str | None
+    values: bool
     spec: ToolSpec
 
     @abstractmethod
@@ -181,6 +184,7 @@ class Tool(ToolBase):
         description, parameter_docs = _read_docstring(function)
         parameters = _parameters(function, bound=bound)
         hints = _hints(function)
+        self.values = returns_values(hints)
         self.context = next((name for name in parameters if hints.get(name) is StepContext), None)
         visible = {name: p for name, p in parameters.items() if name != self.context}
         self._whole: str | None = None
@@ -283,6 +287,12 @@ def collect(source: type, *, owner: int | None, blocking: bool) -> list[Tool]:
         options = options_of(attribute)
         if options is None:
             continue
+        bases = (base for base in source.__mro__ if base.__module__.startswith("ludus.server.authoring."))
+        if any(name in vars(base) and options_of(vars(base)[name]) is None for base in bases):
+            raise AuthoringError(
+                f"{source.__name__}.{name} is a tool and would replace the {name} of {source.__name__}'s base class, "
+                f'which the server uses; give the method another name, and write @tool(name="{name}")'
+            )
         try:
             found.append(Tool(attribute, options, owner=owner, bound=True, blocking=blocking))
         except AuthoringError as error:

@@ -500,7 +500,7 @@ def _tool_call(share: Share) -> Call:
                 value = await value
         except InvalidArguments as error:  # only our own one, above, is the agent's mistake
             raise user_code.UserCodeError(error) from error
-        return read_result(value, record.number, ends=tool.ends)
+        return read_result(value, record.number, ends=tool.ends, values=tool.values)
 
     return call
 

@@ -1,0 +1,95 @@
+"""What the annotation of a tool says about its return value: an observation, or an ordinary value shown as JSON."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+from pydantic import PydanticUserError, TypeAdapter
+from pydantic_core import SchemaError
+
+from ludus.protocol.content import ImageBlock, TextBlock
+from ludus.protocol.errors import AuthoringError
+from ludus.protocol.rewards import Reward
+from ludus.server.authoring.results import Result
+
+_OBSERVATIONS: Final = (str, TextBlock, ImageBlock, Result)
+_LISTS: Final = (list, tuple, Sequence)
+_UNREADABLE: Final = (Callable, Iterator, Generator, AsyncIterator, AsyncGenerator, bytes, bytearray, memoryview)
+
+
+def returns_values(hints: Mapping[str, Any]) -> bool:
+    """Return whether a tool may return ordinary values: numbers, objects, dataclasses, models, None.
+
+    Without an annotation it may.
+
+    Args:
+        hints: the annotations of its function.
+
+    Raises:
+        AuthoringError: the annotation names something that no agent can be shown.
+    """
+    hint = _awaited(hints.get("return", Any))
+    if hint is Any or hint is object:
+        return True
+    if _is_observation(hint):
+        return False
+    for part in _alternatives(hint):
+        if part is Reward:
+            raise AuthoringError(
+                "it returns a bare Reward; return Result(observation, reward=…) so that the agent sees something"
+            )
+        if (get_origin(part) or part) in _UNREADABLE or not _has_json(part):
+            raise AuthoringError(
+                f"it returns {getattr(part, '__name__', part)}, which cannot be shown to an agent; return text, "
+                "TextBlock, ImageBlock, a list of these, Result, or a value that JSON can represent: a number, a "
+                "list, a dict, a dataclass, a pydantic model, None"
+            )
+    return True
+
+
+def _awaited(hint: Any) -> Any:
+    origin = get_origin(hint)
+    if origin in (Awaitable, Coroutine):
+        return get_args(hint)[-1]
+    return _awaited(get_args(hint)[0]) if origin is Annotated else hint
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _is_observation(hint: Any) -> bool:
+    if get_origin(hint) is Annotated:
+        return _is_observation(get_args(hint)[0])
+    if get_origin(hint) is Literal:
+        return all(isinstance(value, str) for value in get_args(hint))
+    if get_origin(hint) in (Union, types.UnionType):
+        return all(map(_is_observation, get_args(hint)))
+    if get_origin(hint) in _LISTS:  # a nested list is no observation
+        parts = [part for part in get_args(hint) if part is not Ellipsis]
+        return all(get_origin(part) not in _LISTS and _is_observation(part) for part in parts)
+    return isinstance(hint, type) and issubclass(hint, _OBSERVATIONS)
+
+
+def _has_json(hint: Any) -> bool:
+    try:
+        TypeAdapter(hint)
+    except PydanticUserError as error:
+        return (
+            error.code == "typed-dict-version"
+        )  # pydantic wants another TypedDict; its values are objects all the same
+    except (SchemaError, TypeError, NameError):
+        return False
+    return True
