@@ -36,7 +36,7 @@ def read_terms(scenario: Scenario, seat: int, text: str) -> Deal:
         named[name] = " ".join(found[2].split())
     unknown = [name for name in named if all(issue.name != name for issue in scenario.issues)]
     if unknown:
-        raise ToolError(f"There is no {unknown[0][:40]!a} to agree on. {_form(scenario)}")
+        raise ToolError(f"There is no {ascii(unknown[0])[:60]} to agree on. {_form(scenario)}")
     missing = [issue.name for issue in scenario.issues if issue.name not in named]
     if missing:
         raise ToolError(f"The terms do not name {missing[0]}. {_form(scenario)}")
@@ -64,10 +64,10 @@ def _option(scenario: Scenario, issue: Issue, text: str) -> int:
         for number, option in enumerate(issue.options):
             if option.lower() == text.lower():
                 return number
-        raise ToolError(f"{issue.name} is one of {', '.join(issue.options)}, not {text[:40]!a}.")
+        raise ToolError(f"{issue.name} is one of {', '.join(issue.options)}, not {ascii(text)[:60]}.")
     most = len(issue.options) - 1
     if not re.fullmatch(r"[0-9]{1,4}", text) or int(text) > most:
-        raise ToolError(f"{issue.name} is a whole number from 0 to {most}, not {text[:40]!a}.")
+        raise ToolError(f"{issue.name} is a whole number from 0 to {most}, not {ascii(text)[:60]}.")
     return int(text)
 
 
