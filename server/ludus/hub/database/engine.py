@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, func, select
 from sqlalchemy.exc import DatabaseError, DataError, DBAPIError, IntegrityError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from ludus.protocol.distribution import missing_extra
 from ludus.protocol.registry_errors import HubUnavailable
@@ -156,8 +157,16 @@ class Database:
             session.execute(select(func.pg_advisory_xact_lock(kind, zlib.crc32(name.encode()) - 2**31)))
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections; those in use as soon as they are returned.
+
+        After `dispose`, a connection in use returns to a pool that nothing closes any more.
+        """
+        event.listen(self.engine.pool, "checkin", _close_returned)
         self.engine.dispose()
+
+
+def _close_returned(connection: object, record: ConnectionPoolEntry) -> None:
+    record.invalidate()
 
 
 @contextmanager
