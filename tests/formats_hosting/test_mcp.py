@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from mcp import Client
 from mcp_targets import (
     CONTEXTUAL,
@@ -357,10 +358,33 @@ async def test_lines_that_are_no_mcp_do_not_disturb_an_episode(serve: Any, tmp_p
         assert text_of((await episode.call("work")).content) == "done"
 
 
-@pytest.mark.parametrize("mode", ["flood", "closed", "crash", "huge"])
-async def test_a_server_that_exceeds_a_bound_or_ends_is_the_environments_failure(
+@pytest.mark.parametrize("mode", ["huge", "huge-last", "chatty"])
+async def test_a_call_with_a_large_result_or_much_progress_leaves_the_episode_scored(
     serve: Any, tmp_path: Path, mode: str
 ) -> None:
+    tasks = write_tasks(tmp_path, {"id": "one", "answer": "x"})
+    cls = environment(hostile(tmp_path, mode), tasks=tasks, revision="legacy")
+    async with episode_of(serve, cls) as episode:
+        for _ in range(2):
+            result = await episode.call("work")
+            if mode == "chatty":
+                assert (text_of(result.content), result.error) == ("done", None)
+            else:
+                assert result.error is not None
+                assert text_of(result.content) == "work failed: the answer is longer than 8,388,608 bytes"
+        assert (await episode.grade("x")).reward is not None
+
+
+async def test_a_call_that_reports_progress_for_ever_is_out_of_time(serve: Any, tmp_path: Path) -> None:
+    tasks = write_tasks(tmp_path, {"id": "one", "answer": "x"})
+    cls = environment(hostile(tmp_path, "flood"), tasks=tasks, revision="legacy", call_seconds=0.5)
+    async with episode_of(serve, cls) as episode:
+        result = await episode.call("work")
+        assert text_of(result.content) == "work did not answer within 0.5 s"
+
+
+@pytest.mark.parametrize("mode", ["closed", "crash"])
+async def test_a_server_that_ends_is_the_environments_failure(serve: Any, tmp_path: Path, mode: str) -> None:
     tasks = write_tasks(tmp_path, {"id": "one", "answer": "x"})
     cls = environment(hostile(tmp_path, mode), tasks=tasks, revision="legacy")
     async with episode_of(serve, cls) as episode:
@@ -539,6 +563,108 @@ async def test_a_reset_tool_clears_what_an_http_server_keeps(serve: Any, tmp_pat
 async def test_a_url_without_a_server_is_refused(tmp_path: Path) -> None:
     tasks = write_tasks(tmp_path, {"id": "one", "answer": "x"})
     await refused(environment("http://127.0.0.1:9/mcp", tasks=tasks), "it cannot be reached")
+
+
+class WebServer:
+    """An MCP server over HTTP whose one tool does what its argument says."""
+
+    def __init__(self) -> None:
+        self.gone: int | None = None
+        """The status of every answer from now on."""
+        self.url = ""
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.method != "POST":
+            return web.Response(status=405)
+        message = await request.json()
+        method, params = message.get("method"), message.get("params") or {}
+        if "id" not in message:
+            return web.Response(status=202)
+        if method == "tools/call":
+            how = params["arguments"]["how"]
+            if how == "gone":
+                self.gone = 503
+            elif how.isdigit():
+                return web.Response(status=int(how), text="no")
+            elif how == "large":
+                return web.json_response(self._reply(message, self._text("x" * 9_000_000)))
+            elif how == "large stream":
+                body = f"event: message\ndata: {json.dumps(self._reply(message, self._text('x' * 9_000_000)))}\n\n"
+                return web.Response(text=body, content_type="text/event-stream")
+        if self.gone is not None:
+            return web.Response(status=self.gone)
+        results: dict[str, Any] = {
+            "initialize": {
+                "protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                "serverInfo": {"name": "web", "version": "1"},
+            },
+            "tools/list": {"tools": [{"name": "do", "inputSchema": {"type": "object"}}]},
+            "tools/call": self._text("done"), "ping": {},
+        }  # fmt: skip
+        if method not in results:
+            return web.json_response(
+                {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "no"}}
+            )
+        return web.json_response(self._reply(message, results[method]))
+
+    def _text(self, text: str) -> dict[str, Any]:
+        return {"content": [{"type": "text", "text": text}]}
+
+    def _reply(self, message: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+        return {"jsonrpc": "2.0", "id": message["id"], "result": result}
+
+
+@pytest.fixture
+async def web_server() -> AsyncIterator[WebServer]:
+    server = WebServer()
+    app = web.Application()
+    app.router.add_route("*", "/mcp", server.answer)
+    runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+    yield server
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ("500", "do failed: the server answered with HTTP status 500"),
+        ("503", "do failed: the server answered with HTTP status 503"),
+        ("403", "do failed: the server answered with HTTP status 403"),
+        ("large", "do failed: the answer is longer than 8,388,608 bytes"),
+        ("large stream", "do failed: the answer is longer than 8,388,608 bytes"),
+    ],
+)
+async def test_one_call_that_fails_over_http_is_the_agents_error_to_see(
+    serve: Any, tmp_path: Path, web_server: WebServer, how: str, text: str
+) -> None:
+    cls = environment(web_server.url, tasks=write_tasks(tmp_path, {"id": "one", "answer": "x"}))
+    async with episode_of(serve, cls) as episode:
+        failed = await episode.call("do", how=how)
+        assert failed.error is not None
+        assert text_of(failed.content) == text
+        assert text_of((await episode.call("do", how="well")).content) == "done"
+        assert (await episode.grade("x")).reward is not None
+
+
+async def test_a_web_server_that_answers_nothing_any_more_is_the_environments_failure(
+    serve: Any, tmp_path: Path, web_server: WebServer
+) -> None:
+    cls = environment(web_server.url, tasks=write_tasks(tmp_path, {"id": "one", "answer": "x"}))
+    async with episode_of(serve, cls) as episode:
+        with pytest.raises(EnvironmentFailed):
+            await episode.call("do", how="gone")
+
+
+@pytest.mark.parametrize("status", [401, 503])
+async def test_a_web_server_that_refuses_the_handshake_is_named_with_its_status(
+    tmp_path: Path, web_server: WebServer, status: int
+) -> None:
+    web_server.gone = status
+    cls = environment(web_server.url, tasks=write_tasks(tmp_path, {"id": "one", "answer": "x"}))
+    await refused(cls, f"HTTP status {status}")
 
 
 async def test_resources_prompts_and_instructions_are_shown(serve: Any, tmp_path: Path) -> None:

@@ -205,6 +205,46 @@ async def test_what_a_server_does_needlessly_changes_nothing(box: Sandbox, mode:
     assert await shown(server, "work") == first
 
 
+async def test_an_answer_whose_id_is_a_text_is_an_answer(box: Sandbox) -> None:
+    assert await shown(await hostile(box, "text-id"), "work") == "done"
+
+
+async def test_tools_that_cannot_be_used_are_left_out_and_named_ones_refused(
+    box: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = await hostile(box, "odd-tools")
+    assert [made.name for made in server.tools] == ["work", "bare", "old", "letters", "output"]
+    assert sum("is left out" in record.getMessage() for record in caplog.records) == 2
+    old = server.tools[2]
+    assert old.arguments({"pair": ["a", 1]})
+    with pytest.raises(InvalidArguments):
+        old.arguments({"pair": [1, "a"]})
+    assert server.tools[3].arguments({"word": "\u00e4"})
+    assert await shown(server, "bare") == "done"
+    with pytest.raises(AuthoringError, match="'lost' cannot be used: its schema refers to '#/\\$defs/gone'"):
+        await hostile(box, "odd-tools", tools=["work", "lost"])
+    assert len((await hostile(box, "odd-tools", tools=["work"])).tools) == 1
+
+
+async def test_a_server_that_ends_at_a_question_of_newer_revisions_gets_the_handshake(box: Sandbox) -> None:
+    assert await shown(await hostile(box, "ends-at-discover", revision="auto"), "work") == "done"
+
+
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [
+        ("framed", "frames messages with Content-Length"),
+        ("closes-output", "it closed its standard output"),
+        ("early-exit", "exit code 4; it wrote to standard error: no display"),
+    ],
+)
+@pytest.mark.parametrize("revision", ["auto", "legacy"])
+async def test_a_failed_handshake_names_its_cause(box: Sandbox, mode: str, message: str, revision: str) -> None:
+    with pytest.raises(AuthoringError, match=message) as caught:
+        await hostile(box, mode, revision=revision)
+    assert "SIGKILL" not in caught.value.message
+
+
 async def test_a_servers_own_requests_are_refused(box: Sandbox) -> None:
     assert await shown(await hostile(box, "asks"), "work") == "4"
 
@@ -212,7 +252,7 @@ async def test_a_servers_own_requests_are_refused(box: Sandbox) -> None:
 async def test_blocks_that_cannot_be_shown_become_text(box: Sandbox) -> None:
     content = await (await hostile(box, "odd-blocks")).call("work", {})
     assert {block.type for block in content} == {"text"}
-    assert "[resource file:///etc/passwd]" in text_of(content)
+    assert "[resource file:///etc/passwd, x]" in text_of(content)
 
 
 @pytest.mark.suite("sandbox")

@@ -30,10 +30,10 @@ from ludus.formats.mcp.settings import McpSettings
 from ludus.formats.mcp.targets import EPISODE_DIRECTORY, ServerSpec
 from ludus.protocol.content import text_of
 from ludus.protocol.errors import AuthoringError, InfrastructureFailed, LudusError
-from ludus.sandbox import Sandbox, SandboxFileError, SandboxLimitReached, SandboxProvider
+from ludus.sandbox import Process, Sandbox, SandboxFileError, SandboxLimitReached, SandboxProvider
 from ludus.server import StepContext, ToolError
 from ludus.server.authoring.mcp_servers import McpServer, open_mcp
-from ludus.server.authoring.mcp_stdio import Connection, McpConnection, McpServerEnded
+from ludus.server.authoring.mcp_stdio import McpConnection, McpServerEnded, open_process
 from ludus.server.authoring.schema_tool import SchemaTool
 
 log = logging.getLogger("ludus.formats")
@@ -295,11 +295,14 @@ class Starter:
             env = {name: text.replace(EPISODE_DIRECTORY, place) for name, text in env.items()}
         if cwd is not None:
             command = ["/bin/sh", "-c", _IN_FOLDER, "sh", cwd, *command]
-        try:
-            process = await box.spawn(command, env=env)
-        except (SandboxFileError, SandboxLimitReached) as error:
-            raise McpServerEnded(f"it cannot be started: {error.message}") from None
-        return await Connection.open(process, settings.revision or "auto", settings.start_seconds)
+
+        async def spawn() -> Process:
+            try:
+                return await box.spawn(command, env=env)
+            except (SandboxFileError, SandboxLimitReached) as error:
+                raise McpServerEnded(f"it cannot be started: {error.message}") from None
+
+        return await open_process(spawn, settings.revision or "auto", settings.start_seconds)
 
 
 def _absolute(folder: str) -> str:

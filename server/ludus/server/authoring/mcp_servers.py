@@ -6,7 +6,8 @@ import asyncio
 import base64
 import binascii
 import json
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import logging
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import mcp_types as types
@@ -17,11 +18,14 @@ from pydantic import TypeAdapter, ValidationError
 from ludus.protocol.bounds import short
 from ludus.protocol.content import Content, ImageBlock, TextBlock
 from ludus.protocol.errors import AuthoringError
-from ludus.sandbox import Limits, Sandbox, SandboxFileError, SandboxLimitReached
-from ludus.server.authoring.mcp_stdio import Connection, McpConnection, McpServerEnded, Revision
+from ludus.sandbox import Limits, Process, Sandbox, SandboxFileError, SandboxLimitReached
+from ludus.server.authoring.mcp_repair import usable_schema
+from ludus.server.authoring.mcp_stdio import Connection, McpConnection, McpServerEnded, Revision, open_process
 from ludus.server.authoring.results import ToolError
 from ludus.server.authoring.schema_tool import SchemaTool
 from ludus.server.authoring.tools import StepContext
+
+log = logging.getLogger("ludus.server.episodes")
 
 _TOOLS: Final = 256
 _PAGES: Final = 32
@@ -30,7 +34,11 @@ _ERROR_CHARS: Final = 4_000
 _MARGIN_SECONDS: Final = 1.0
 """Time that a call leaves before the step's deadline, so that a server which hangs is the agent's error to see."""
 _LEAST_SECONDS: Final = 0.05
-_IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+_IMAGES: Final = {
+    "image/png": "image/png", "image/jpeg": "image/jpeg", "image/jpg": "image/jpeg", "image/gif": "image/gif",
+    "image/webp": "image/webp",
+}  # fmt: skip
+"""The types of images that are shown, under the names that servers write, with their right names."""
 
 ChosenTools = Sequence[str] | Mapping[str, str] | Callable[[Sequence[str]], Mapping[str, str]] | None
 """The tools to take of a server, by their names or with the names for the agent; None for all."""
@@ -102,7 +110,10 @@ class McpServer:
             raise ToolError(f"{tool} asked for further input, and there is no person who could give it")
         content = _content(result)
         if result.is_error:
-            text = "\n".join(block.text for block in content if isinstance(block, TextBlock))
+            text = "\n".join(
+                block.text if isinstance(block, TextBlock) else f"[an image of type {block.mime_type!r}]"
+                for block in content
+            )
             raise ToolError(text or f"{tool} failed without a message")
         return content
 
@@ -169,7 +180,27 @@ class McpServer:
         listed = await _list_tools(self._connection, self._seconds)
         instructions = self._connection.client.instructions
         self.instructions = None if instructions is None else instructions[:_ERROR_CHARS]
-        self.tools = tuple(self._tool(tool, name, concurrent) for tool, name in _chosen(listed, chosen, prefix))
+        self.tools = tuple(self._usable(_chosen(listed, chosen, prefix), concurrent, named=bool(chosen)))
+
+    def _usable(
+        self, chosen: Sequence[tuple[types.Tool, str]], concurrent: bool, *, named: bool
+    ) -> Iterator[SchemaTool]:
+        """Yield the tools that can be used. Others are left out with a warning, unless the author has named them."""
+        problem: AuthoringError | None = None
+        usable = 0
+        for tool, name in chosen:
+            try:
+                made = self._tool(tool, name, concurrent)
+            except AuthoringError as error:
+                if named:
+                    raise
+                problem = error
+                log.warning("a tool of an MCP server is left out: %s", error.message)
+            else:
+                usable += 1
+                yield made
+        if problem is not None and not usable:
+            raise problem
 
     def _tool(self, tool: types.Tool, name: str, concurrent: bool) -> SchemaTool:
         async def run(arguments: dict[str, Any], context: StepContext) -> list[Content]:
@@ -177,7 +208,11 @@ class McpServer:
             margin = min(_MARGIN_SECONDS, left / 4)
             return await self.call(tool.name, arguments, seconds=max(_LEAST_SECONDS, min(self._seconds, left - margin)))
 
-        return SchemaTool(name, tool.description or tool.title or "", tool.input_schema, run, concurrent=concurrent)
+        try:
+            schema = usable_schema(tool.input_schema)
+        except AuthoringError as error:
+            raise AuthoringError(f"the tool {name!r} cannot be used: {error.message}") from None
+        return SchemaTool(name, tool.description or tool.title or "", schema, run, concurrent=concurrent)
 
 
 async def connect_mcp(
@@ -211,12 +246,14 @@ async def connect_mcp(
     """
     what = f"the MCP server {short(list(command), 200)}"
 
-    async def start() -> Connection:
+    async def spawn() -> Process:
         try:
-            process = await sandbox.spawn(command, env=env, cwd=cwd, limits=limits)
+            return await sandbox.spawn(command, env=env, cwd=cwd, limits=limits)
         except (SandboxFileError, SandboxLimitReached) as error:
             raise McpServerEnded(f"it cannot be started: {error.message}") from None
-        return await Connection.open(process, revision, start_seconds)
+
+    async def start() -> Connection:
+        return await open_process(spawn, revision, start_seconds)
 
     server = McpServer(start, seconds, restarts)
     await open_mcp(server, what, tools=tools, prefix=prefix, concurrent=concurrent)
@@ -302,24 +339,50 @@ def _content(result: types.CallToolResult) -> list[Content]:
     content = [_block(block) for block in result.content[:_BLOCKS]]
     if (more := len(result.content) - _BLOCKS) > 0:
         content.append(TextBlock(text=f"[{more} further blocks left out]"))
-    if not content and result.structured_content is not None:
-        content.append(TextBlock(text=json.dumps(result.structured_content, ensure_ascii=False)))
+    structured = result.structured_content
+    if structured is not None and not any(_says_the_same(block, structured) for block in content):
+        content.append(TextBlock(text=json.dumps(structured, ensure_ascii=False)))
     return content
+
+
+def _says_the_same(block: Content, structured: Mapping[str, Any]) -> bool:
+    """Return whether a text is a structured value, or the only one in it: servers send both, for older clients."""
+    if not isinstance(block, TextBlock):
+        return False
+    values = [structured, *structured.values()] if len(structured) == 1 else [structured]
+    try:
+        value = json.loads(block.text)
+    except (ValueError, RecursionError):
+        return block.text in values
+    return value in values or block.text in values
 
 
 def _block(block: types.ContentBlock) -> Content:
     if isinstance(block, types.TextContent):
         return TextBlock(text=block.text)
     if isinstance(block, types.ImageContent):
-        if block.mime_type not in _IMAGES:
-            return TextBlock(text=f"[an image of type {block.mime_type[:100]!r}, which is not shown]")
-        try:
-            base64.b64decode(block.data, validate=True)
-        except (binascii.Error, ValueError):
-            return TextBlock(text="[an image that is not base64]")
-        return ImageBlock(data=block.data, mime_type=block.mime_type)
-    if isinstance(block, types.EmbeddedResource) and isinstance(block.resource, types.TextResourceContents):
-        return TextBlock(text=block.resource.text)
+        return _image(block.data, block.mime_type)
+    if isinstance(block, types.EmbeddedResource):
+        resource = block.resource
+        if isinstance(resource, types.TextResourceContents):
+            return TextBlock(text=resource.text)
+        if resource.mime_type in _IMAGES:
+            return _image(resource.blob, resource.mime_type)
+        return TextBlock(text=f"[resource {str(resource.uri)[:1000]} of type {str(resource.mime_type)[:100]!r}]")
     if isinstance(block, types.ResourceLink):
-        return TextBlock(text=f"[resource {str(block.uri)[:1000]}]")
+        named = [text for text in (block.title or block.name, block.description) if text]
+        return TextBlock(text=f"[resource {str(block.uri)[:1000]}{''.join(f', {text[:1000]}' for text in named)}]")
     return TextBlock(text=f"[content of type {block.type!r}, which is not shown]")
+
+
+def _image(data: str, mime_type: str) -> Content:
+    if data.startswith("data:"):
+        head, _, data = data.partition(",")
+        mime_type = head.removeprefix("data:").partition(";")[0] or mime_type
+    if (known := _IMAGES.get(mime_type.lower())) is None:
+        return TextBlock(text=f"[an image of type {mime_type[:100]!r}, which is not shown]")
+    try:
+        base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        return TextBlock(text="[an image that is not base64]")
+    return ImageBlock(data=data, mime_type=known)

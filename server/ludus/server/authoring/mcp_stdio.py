@@ -7,7 +7,8 @@ How this works:
 - The client reads and writes two memory streams. `_read` fills one from the process's standard output, `_write`
   empties the other into its standard input, and `_drain` keeps the end of standard error for messages.
 - What arrives is untrusted. `_read` bounds a message and the number of messages that nothing asked for, and drops what
-  is no message or answers nothing that waits. A server that exceeds a bound is killed.
+  is no message or answers nothing that waits. A server that exceeds a bound is killed. While a call waits, the server
+  may report any progress, and an answer that is too long is an error of that call alone.
 - Every call runs in a task that can be abandoned, because the client waits for the process to take a cancellation.
 - The end of the process or of its sandbox ends standard output, and with it all of these tasks.
 """
@@ -30,21 +31,31 @@ from mcp.shared.message import SessionMessage
 
 from ludus.protocol.errors import LudusError
 from ludus.sandbox import Process, SandboxFailed, SandboxInputClosed
+from ludus.server.authoring.mcp_repair import repair_result
 
 Revision = Literal["auto", "legacy", "2026-07-28"]
 """How to agree on a revision of MCP: "auto" asks for the newest, and falls back to the handshake of older servers."""
 
 _MESSAGE_BYTES: Final = 8 * 1024 * 1024
+_LONGEST_BYTES: Final = 64 * _MESSAGE_BYTES
+"""A longer message ends the server; one that is too long to be read is an error of its call."""
+_HEAD_BYTES: Final = 1024
 _LINE_BYTES: Final = 64 * 1024
 _UNASKED: Final = 1_000
 """Notifications, requests and other lines that a server may send for one request."""
 _UNANSWERED: Final = 8
 """Calls in a row without an answer, after which a server counts as hung."""
 _STDERR_BYTES: Final = 4096
-_ID: Final = re.compile(rb'^\s*\{[^{]{0,100}"id"\s*:\s*(\d{1,15})')
+_ID: Final = re.compile(rb'^\s*\{[^{]{0,100}"id"\s*:\s*"?(\d{1,15})')
+_LAST_ID: Final = re.compile(rb'"id"\s*:\s*"?(\d{1,15})"?\s*\}\s*$')
 _CLOSE_SECONDS: Final = 10.0
 _GRACE_SECONDS: Final = 1.0
 _QUEUE: Final = 64
+
+
+def too_long(limit: int) -> types.ErrorData:
+    """Return the error of a call whose answer is too long to be read."""
+    return types.ErrorData(code=types.INTERNAL_ERROR, message=f"the answer is longer than {limit:,} bytes")
 
 
 class McpServerEnded(LudusError):
@@ -57,6 +68,8 @@ class McpConnection(ABC):
     def __init__(self) -> None:
         self._unasked = 0
         """Messages since the last request that are no answer to it."""
+        self._waiting = 0
+        """Requests that wait for their answer."""
         self._fault: str | None = None
         self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._closing = asyncio.Event()
@@ -118,6 +131,7 @@ class McpConnection(ABC):
         if not self.is_open:
             raise self.ended()
         self._unasked = 0
+        self._waiting += 1
         call = asyncio.create_task(make(self.client))
         closing = asyncio.create_task(self._closing.wait())
         try:
@@ -131,6 +145,7 @@ class McpConnection(ABC):
                 raise self.ended()
             raise TimeoutError
         finally:
+            self._waiting -= 1
             closing.cancel()
             if not call.done():
                 self._abandon(call)
@@ -158,7 +173,7 @@ class McpConnection(ABC):
 
     def _end(self, fault: str | None = None) -> None:
         if not self._closing.is_set():
-            self._fault = fault
+            self._fault = fault or self._fault
             self._closing.set()
 
     async def _run(self, revision: Revision) -> None:
@@ -190,13 +205,14 @@ class Connection(McpConnection):
         self._process = process
         self._pending: set[str | int] = set()
         self._lost: SandboxFailed | None = None
+        self._ended_itself = False
         self._stderr = bytearray()
         self._drained = asyncio.Event()
 
-    @classmethod
-    async def open(cls, process: Process, revision: Revision, seconds: float) -> Connection:
-        """Return a connection to a process that was started; see `start`."""
-        return await cls(process).start(revision, seconds)
+    @property
+    def ended_itself(self) -> bool:
+        """Whether the process has ended, and not because it was ended."""
+        return self._ended_itself and self._lost is None
 
     def ended(self) -> LudusError:
         """See `McpConnection.ended`."""
@@ -229,20 +245,33 @@ class Connection(McpConnection):
 
     async def _read(self, arrived: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         parts = bytearray()
+        size, tail = 0, b""
         fault: str | None = None
         try:
             while line := await self._process.stdout.read_line(_LINE_BYTES):
-                parts += line
-                if len(parts) > _MESSAGE_BYTES:
-                    fault = f"it sent a message of more than {_MESSAGE_BYTES:,} bytes"
+                size += len(line)
+                if size > _MESSAGE_BYTES:
+                    del parts[_HEAD_BYTES:]  # only its id is needed
+                    tail = (tail + line)[-_HEAD_BYTES:]
+                else:
+                    parts += line
+                if size > _LONGEST_BYTES:
+                    fault = f"it sent a message of more than {_LONGEST_BYTES:,} bytes"
                     break
                 if not line.endswith(b"\n"):
                     continue
-                message = self._parse(bytes(parts))
-                parts.clear()
-                if self._unasked > _UNASKED:
-                    fault = f"it sent more than {_UNASKED:,} messages that nothing asked for"
+                if parts.startswith(b"Content-Length:"):
+                    fault = "it frames messages with Content-Length; on standard output, MCP has one message a line"
                     break
+                message = self._parse(bytes(parts)) if size <= _MESSAGE_BYTES else self._too_long(bytes(parts), tail)
+                parts.clear()
+                size, tail = 0, b""
+                if self._unasked > _UNASKED:
+                    if not self._waiting or not self._ready.done():
+                        fault = f"it sent more than {_UNASKED:,} messages that nothing asked for"
+                        break
+                    if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+                        continue  # a call may report any progress until it has its answer, or its time is up
                 if message is not None:
                     await arrived.send(SessionMessage(message))
         except SandboxFailed as error:
@@ -254,6 +283,17 @@ class Connection(McpConnection):
                 await self._see_end()
             arrived.close()
             self._end(fault)
+
+    def _too_long(self, head: bytes, tail: bytes) -> types.JSONRPCMessage | None:
+        """Return the error that answers the call whose answer is too long; None if it is not known which one it is."""
+        match = _ID.search(head) or _LAST_ID.search(tail)
+        call = int(match[1]) if match is not None else next(iter(self._pending), None)
+        if call not in self._pending or call is None:
+            self._unasked += 1
+            return None
+        self._pending.discard(call)
+        self._unanswered = 0
+        return types.JSONRPCError(jsonrpc="2.0", id=call, error=too_long(_MESSAGE_BYTES))
 
     def _parse(self, line: bytes) -> types.JSONRPCMessage | None:
         """Return a message, or None for a line that is none, or that answers nothing that waits."""
@@ -269,11 +309,15 @@ class Connection(McpConnection):
             error = types.ErrorData(code=types.PARSE_ERROR, message="the answer is not valid JSON-RPC")
             message = types.JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error)
         if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+            if isinstance(message.id, str) and message.id.isascii() and message.id.isdigit():
+                message.id = int(message.id)  # our ids are numbers; some servers answer with their text
             if message.id not in self._pending:
                 self._unasked += 1
                 return None
             self._pending.discard(message.id)
-            self._unanswered = 0
+            self._unasked = self._unanswered = 0
+            if isinstance(message, types.JSONRPCResponse) and isinstance(message.result, dict):
+                repair_result(message.result)
         else:
             self._unasked += 1
         return message
@@ -309,9 +353,38 @@ class Connection(McpConnection):
                 await self._process.wait()
                 await self._drained.wait()
         except TimeoutError:
-            pass
+            self._fault = self._fault or "it closed its standard output"  # it is killed now, which is not the cause
         except SandboxFailed as error:
             self._lost = error
+        else:
+            self._ended_itself = True
+
+
+async def open_process(start: Callable[[], Awaitable[Process]], revision: Revision, seconds: float) -> Connection:
+    """Return a connection to a process.
+
+    With "auto", a server that ends at the question for the newest revision, which older ones do not know, is started
+    once more, and greeted with the handshake that it expects.
+
+    Args:
+        start: starts the process.
+        revision: how to agree on a revision.
+        seconds: for how long to wait for each handshake.
+
+    Raises:
+        McpServerEnded, SandboxFailed: as in `McpConnection.start`.
+    """
+    connection = Connection(await start())
+    try:
+        return await connection.start(revision, seconds)
+    except McpServerEnded:
+        if revision != "auto" or not connection.ended_itself:
+            raise
+        first = connection
+    try:
+        return await Connection(await start()).start("legacy", seconds)
+    except McpServerEnded:
+        raise first.ended() from None
 
 
 def _consume(task: asyncio.Task[Any]) -> None:
