@@ -133,13 +133,24 @@ def record(one: Golden, scripts: Sequence[Script]) -> list[dict[str, Any]]:
 
 
 def shown(result: dict[str, Any]) -> list[tuple[str, str]]:
-    """What an agent sees of a recorded result: its blocks, or its structured content if there are none."""
+    """What an agent sees of a recorded result: its blocks, and its structured content unless a text says the same."""
     blocks = [(one["type"], one["text"] if one["type"] == "text" else one["data"]) for one in result["content"]]
     if result["is_error"]:
         return [("text", "\n".join(text for kind, text in blocks if kind == "text"))]
-    if not blocks and result["structured"] is not None:
-        return [("text", json.dumps(result["structured"], ensure_ascii=False))]
-    return blocks
+    structured = result["structured"]
+    if structured is None:
+        return blocks
+    same = [structured, *structured.values()] if len(structured) == 1 else [structured]
+    if any(text in same or json_of(text) in same for kind, text in blocks if kind == "text"):
+        return blocks
+    return [*blocks, ("text", json.dumps(structured, ensure_ascii=False))]
+
+
+def json_of(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 async def play(episode: Episode, script: Script) -> list[tuple[list[tuple[str, str]], bool]]:
@@ -164,7 +175,8 @@ async def compare(serve: Any, tmp_path: Path, name: str, count: int, wire: Any) 
     for number, episode in enumerate(recorded):
         state = episode["state"]
         expect: dict[str, Any] = {"tool": tool, "arguments": arguments, "error": state["is_error"]}
-        expect["equals"] = "\n".join(text for _, text in shown(state)) if state["content"] else state["structured"]
+        texts = [block["text"] for block in state["content"] if block["type"] == "text"]
+        expect["equals"] = "\n".join(texts) if state["content"] else state["structured"]
         rows.append({"id": f"{number}", "prompt": name, "split": "test", "expect": expect})
     cls: type[Environment[Any]] = environment(
         " ".join(one.command), tasks=write_tasks(tmp_path, *rows), env=one.env, warm=AT_ONCE
