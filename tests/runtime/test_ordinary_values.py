@@ -62,7 +62,6 @@ ANNOTATED: dict[str, tuple[Any, Any, str]] = {
     "enum": (Color, Color.RED, '"red"'),
     "literal": (Literal["a", "b"], "a", "a"),
     "annotated": (Annotated[int, "a number"], 7, "7"),
-    "no annotation": (Any, {"a": 1}, '{"a": 1}'),
     "text": (str, "as it is", "as it is"),
     "texts": (list[str], ["one", "two"], "one\ntwo"),
     "block": (TextBlock, TextBlock(text="block"), "block"),
@@ -122,7 +121,17 @@ def test_what_cannot_be_shown_is_refused_at_startup(annotation: Any) -> None:
 
 @pytest.mark.parametrize(
     ("annotation", "value"),
-    [(str, 7), (str, None), (TextBlock, None), (ImageBlock, {}), (float, math.nan), (Any, Opaque()), (Any, math.inf)],
+    [
+        (str, 7),
+        (str, None),
+        (TextBlock, None),
+        (ImageBlock, {}),
+        (float, math.nan),
+        (Any, Opaque()),
+        (Any, {"a": 1}),
+        (object, 7),
+        (Any, None),
+    ],
 )
 def test_a_value_that_the_annotation_does_not_allow_or_that_is_no_json_fails_the_episode(
     annotation: Any, value: Any

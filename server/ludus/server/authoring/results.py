@@ -115,7 +115,7 @@ def read_content(value: object) -> tuple[Content, ...]:
         raise TypeError("a coroutine was returned and never awaited; declare the method `async def` or await inside it")
     raise TypeError(
         f"{type(value).__name__} cannot be shown to an agent; return str, TextBlock, ImageBlock, a list of these, "
-        "or Result"
+        "or Result; a tool may also return a value that JSON can represent, if its annotation says so: `-> dict`"
     )
 
 

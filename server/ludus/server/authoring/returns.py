@@ -32,7 +32,7 @@ _UNREADABLE: Final = (Callable, Iterator, Generator, AsyncIterator, AsyncGenerat
 def returns_values(hints: Mapping[str, Any]) -> bool:
     """Return whether a tool may return ordinary values: numbers, objects, dataclasses, models, None.
 
-    Without an annotation it may.
+    Only an annotation allows it: otherwise a mistake, such as returning the task, would show what is private.
 
     Args:
         hints: the annotations of its function.
@@ -41,9 +41,7 @@ def returns_values(hints: Mapping[str, Any]) -> bool:
         AuthoringError: the annotation names something that no agent can be shown.
     """
     hint = _awaited(hints.get("return", Any))
-    if hint is Any or hint is object:
-        return True
-    if _is_observation(hint):
+    if hint is Any or hint is object or _is_observation(hint):
         return False
     for part in _alternatives(hint):
         if part is Reward:

@@ -76,7 +76,7 @@ class SchemaTool(ToolBase):
         self.concurrent = concurrent
         self.offload = False
         self.context = "context"
-        self.values = True
+        self.values = False
         self.spec = ToolSpec(name=name, description=replace_surrogates(description), input_schema=own)
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:

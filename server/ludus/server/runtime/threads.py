@@ -40,6 +40,10 @@ HOMES: Final = 8
 """Home threads of an environment for each place; with more episodes than that, several share one."""
 
 
+_FREE_LANES: Final = 8
+"""Home threads of an environment that are kept for its next episodes."""
+
+
 class Threads(Protocol):
     """Something that runs a blocking call in a thread."""
 
@@ -291,8 +295,13 @@ class _Lane:
     def forget(self) -> None:
         """Note that a home is gone."""
         self.homes -= 1
-        if not self.homes:
+        if self.homes:
+            return
+        if len(self._share.free_lanes) < _FREE_LANES:
             self._share.free_lanes.append(self)
+        else:
+            self._share.lanes.remove(self)
+            self.pool.close()
 
 
 class Place:
