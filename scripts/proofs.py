@@ -128,19 +128,22 @@ class Proofs:
     def __post_init__(self) -> None:
         self.suites, self.allowed_skips = load_suites(self.root / SUITES)
         self.parts = [Part(suite, number) for suite in self.suites for number in range(1, suite.parts + 1)]
-        lock = self.root / LOCK
-        rows = json.loads(lock.read_text("utf-8")) if lock.exists() else {}
-        self.runs = {name: Run(**row) for name, row in rows.items()}
+        self.runs = self._read_lock()
         self._changes: dict[str, frozenset[Path]] = {}
 
     # ── the lock ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def record(self, part: Part, run: Run) -> None:
-        """Write a green run down, and drop the runs of parts that no longer exist."""
-        self.runs[part.name] = run
+        """Write a green run down next to those that other processes recorded, and drop those of parts that are gone."""
+        self.runs = {**self._read_lock(), part.name: run}
         names = {part.name for part in self.parts}
         rows = {name: asdict(self.runs[name]) for name in sorted(self.runs) if name in names}
         (self.root / LOCK).write_text(json.dumps(rows, indent=2) + "\n", "utf-8")
+
+    def _read_lock(self) -> dict[str, Run]:
+        lock = self.root / LOCK
+        rows = json.loads(lock.read_text("utf-8")) if lock.exists() else {}
+        return {name: Run(**row) for name, row in rows.items()}
 
     def seconds(self, part: Part) -> float:
         """Return how long a part took, or the estimate."""

@@ -285,6 +285,18 @@ def test_only_a_green_run_of_exactly_one_commit_is_recorded(
     )
 
 
+def test_two_processes_that_run_parts_at_the_same_time_keep_each_others_records(
+    suites: ModuleType, git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        suites.Part, "command", lambda self, workers, green: [sys.executable, "-c", "print('1 passed')"]
+    )
+    first, second = suites.Proofs(tmp_path), suites.Proofs(tmp_path)
+    suites.run(first, first.parts[0], workers=1)
+    suites.run(second, second.parts[1], workers=1)
+    assert set(json.loads((tmp_path / LOCK).read_text())) == {first.parts[0].name, second.parts[1].name}
+
+
 def test_a_part_whose_tests_skip_for_a_missing_tool_fails_a_rotation_and_not_ci(
     suites: ModuleType, git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
