@@ -18,6 +18,8 @@ LudusError
 
 from __future__ import annotations
 
+from typing import Final
+
 from ludus.protocol.errors import AuthoringError, InfrastructureFailed, LudusError, Unsupported
 
 
@@ -59,3 +61,8 @@ class SandboxPortClosed(LudusError):
 
 class SandboxInputClosed(LudusError):
     """The background process has closed its standard input, or has ended."""
+
+
+CAUSED_INSIDE: Final = (SandboxFileError, SandboxLimitReached, SandboxPortClosed, SandboxInputClosed)
+"""The errors that what runs in a sandbox can cause, such as the agent's commands. So they are the agent's: a tool that
+raises one has refused the call, and a grade that raises one is 0."""

@@ -14,7 +14,8 @@ from ludus.protocol.content import TextBlock, text_of
 from ludus.protocol.episodes import Candidate, StepResult
 from ludus.protocol.errors import LudusError
 from ludus.protocol.lifecycle import EndReason
-from ludus.protocol.rewards import Reward, RewardEntry, total
+from ludus.protocol.rewards import Component, Reward, RewardEntry, total
+from ludus.sandbox.errors import CAUSED_INSIDE
 from ludus.server.authoring.environment import Environment
 from ludus.server.authoring.results import read_reward
 from ludus.server.rewards.attempt import Attempt, TakenStep
@@ -206,7 +207,13 @@ def grade_call(published: Published, share: Share) -> Call:
             if cls._binding is not None:
                 start_scoring(episode, share)
             threads = share.at(episode.home)
-            value = await user_code.run(threads, offload, episode.instance.grade, record.arguments["answer"])
+            try:
+                value = await user_code.run(threads, offload, episode.instance.grade, record.arguments["answer"])
+            except user_code.UserCodeError as error:
+                if not isinstance(error.cause, CAUSED_INSIDE):
+                    raise
+                evidence = user_code.message_of(error.cause, "")  # such as a file that the agent did not write
+                value = Reward.of(0.0, {"sandbox": Component(value=0.0, evidence=evidence)})
             if value is None and not may_grade_nothing(episode):
                 raise TypeError("grade returned None; return a number or a Reward, 0.0 for an answer worth nothing")
             reward = read_reward(value)

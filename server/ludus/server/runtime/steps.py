@@ -55,6 +55,7 @@ from ludus.protocol.errors import EpisodeFailed, KeyConflict, LudusError, StepCo
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, EpisodeStatus, advance
 from ludus.protocol.rewards import RewardEntry, total
 from ludus.protocol.text import replace_surrogates
+from ludus.sandbox.errors import CAUSED_INSIDE
 from ludus.server.authoring.results import ToolError, read_result
 from ludus.server.authoring.tools import InvalidArguments, StepContext
 from ludus.server.runtime import scoring, turns, user_code
@@ -359,7 +360,7 @@ class StepRunner:
                 return await call(episode, record)
             except InvalidArguments as error:
                 return self._refusal(record, "invalid_arguments", f"Wrong arguments for {record.tool}: {error}")
-            except ToolError as error:
+            except (ToolError, *CAUSED_INSIDE) as error:
                 return self._refusal(record, "refused", user_code.message_of(error, "the tool refused"))
 
         return refuse
