@@ -494,6 +494,14 @@ def test_wrong_targets_tasks_and_options_are_refused_with_what_to_do(
     assert message in caught.value.message
 
 
+def test_a_file_of_tasks_may_have_a_byte_order_mark_and_separators_of_unicode(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    prompt = "One\u2028two\u2029three\u0085four"
+    path.write_text("\ufeff" + json.dumps({"id": "one", "prompt": prompt, "answer": "x"}, ensure_ascii=False), "utf-8")
+    cls = environment(plain(tmp_path), tasks=str(path))
+    assert cls.splits["train"].get(0).row["prompt"] == prompt
+
+
 async def test_a_server_without_tools_is_refused(tmp_path: Path) -> None:
     source = "from mcp.server.mcpserver import MCPServer\nMCPServer('none').run('stdio')\n"
     cls = environment(command(tmp_path, source), tasks=write_tasks(tmp_path, {"id": "one", "answer": "x"}))

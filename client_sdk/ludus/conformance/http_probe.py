@@ -16,6 +16,7 @@ import aiohttp
 
 from ludus.conformance.checks import ConformanceFailure
 from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL
+from ludus.protocol.text import split_lines
 
 MODERN: Final = "2026-07-28"
 """The MCP revision that supports extensions."""
@@ -133,7 +134,7 @@ class HttpProbe:
         answer = await self.ask(wire, "POST", path, headers=sent, body=body)
         text = answer.text
         if answer.content_type == "text/event-stream":
-            lines = [line[5:].strip() for line in text.splitlines() if line.startswith("data:") and line[5:].strip()]
+            lines = [line[5:].strip() for line in split_lines(text) if line.startswith("data:") and line[5:].strip()]
             text = lines[-1] if lines else ""
         try:
             return json.loads(text), answer

@@ -21,6 +21,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -127,7 +128,7 @@ def rpc(url: str, method: str, params: dict[str, Any], headers: dict[str, str]) 
         with urllib.request.urlopen(urllib.request.Request(url, body, wanted), timeout=300) as answer:
             text = answer.read().decode()
             if answer.headers.get_content_type() == "text/event-stream":
-                text = [line[5:] for line in text.splitlines() if line.startswith("data:")][-1]
+                text = [line[5:] for line in re.split("\r\n|\r|\n", text) if line.startswith("data:")][-1]
     except urllib.error.HTTPError as error:
         with error:
             text = error.read().decode("utf-8", "replace")

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ludus.protocol.errors import AuthoringError, InfrastructureFailed
-from ludus.protocol.text import shorten_traceback
+from ludus.protocol.text import shorten_traceback, split_lines
 from ludus.validation.surroundings import Read, Surroundings
 
 START_SECONDS: Final = 60.0
@@ -108,7 +108,7 @@ class ServerProcess:
             new = file.read()
         whole = new[: new.rfind(b"\n") + 1]
         self._read += len(whole)
-        self._lines += [_parsed(line) for line in whole.decode("utf-8", "replace").splitlines() if line.strip()]
+        self._lines += [_parsed(line) for line in split_lines(whole.decode("utf-8", "replace")) if line.strip()]
         return self._lines
 
     async def cause_of(self, incident: str | None) -> str | None:

@@ -172,7 +172,7 @@ class Surroundings:
     def reads_in(folder: Path) -> list[Read]:
         """Return the places that a process has written into its folder."""
         try:
-            lines = (folder / READS).read_text("utf-8").splitlines()
+            lines = [line for line in (folder / READS).read_text("utf-8").split("\n") if line]
         except FileNotFoundError:
             return []
         found = []

@@ -119,6 +119,18 @@ def _find_problem(value: object, name: str, finite: bool) -> str | None:
     return f"{name} holds a lone surrogate or a number that is not finite, or is nested too deeply"
 
 
+def split_lines(text: str) -> list[str]:
+    """Return the lines of JSON lines or of an event stream, without a byte order mark.
+
+    Only CR, LF and CR LF end a line. `str.splitlines` also breaks at U+2028, U+2029, U+0085 and others, which a JSON
+    text may hold.
+    """
+    return _LINE_END.split(text.removeprefix("\ufeff"))
+
+
+_LINE_END: Final = re.compile(r"\r\n|\n|\r")
+
+
 def shorten_traceback(text: str, lines: int = 12) -> list[str]:
     """Return the last lines of a traceback, without the frames of Ludus and of Python's import system.
 

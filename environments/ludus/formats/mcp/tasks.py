@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.messages import describe_invalid
+from ludus.protocol.text import split_lines
 from ludus.server import Private, Split, Task
 from ludus.server.authoring.splits import SPLIT_TYPES
 
@@ -119,7 +120,7 @@ def read_rows(path: Path) -> list[Row]:
             f"the file of tasks {path} cannot be read: {error}; write one JSON object a line, such as "
             '{"id": "one", "prompt": "…", "answer": "…"}'
         ) from None
-    rows = [_read_row(line, f"{path}:{number}") for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    rows = [_read_row(line, f"{path}:{number}") for number, line in enumerate(split_lines(text), 1) if line.strip()]
     if not rows:
         raise AuthoringError(f"the file of tasks {path} has no tasks; write one JSON object a line")
     seen: set[tuple[str, str]] = set()

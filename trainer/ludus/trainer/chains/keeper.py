@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from ludus.client import Client, GroupMember, WorldChoice
 from ludus.protocol import errors as e
+from ludus.protocol.text import split_lines
 from ludus.trainer.errors import TrainerError
 
 FILE: Final = "worlds.jsonl"
@@ -132,9 +133,10 @@ class WorldKeeper:
             TrainerError: the file cannot be read or written to.
         """
         try:
-            lines = self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else []
+            text = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
         except OSError as error:
             raise TrainerError(f"cannot read {self._path}: {error.strerror}") from None
+        lines = [line for line in split_lines(text) if line]
         for line in lines:
             with suppress(ValueError, KeyError, TypeError):  # the last line may be cut off
                 self._read(json.loads(line))
