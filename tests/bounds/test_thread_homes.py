@@ -8,7 +8,7 @@ import sqlite3
 import threading
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 from seated_world import Nim, Piles
@@ -42,12 +42,12 @@ class Notes(Toolset):
 
     def __init__(self, environment: Any) -> None:
         super().__init__(environment)
-        environment.note("toolset")
+        cast(Desk, environment).note("toolset")
 
     @tool
     def write(self) -> str:
         """Write."""
-        self.environment.note("toolset's tool")
+        cast(Desk, self.environment).note("toolset's tool")
         return "written"
 
 

@@ -375,7 +375,7 @@ async def test_a_call_with_a_large_result_or_much_progress_leaves_the_episode_sc
         assert (await episode.grade("x")).reward is not None
 
 
-async def test_a_call_that_reports_progress_for_ever_is_out_of_time(serve: Any, tmp_path: Path) -> None:
+async def test_a_call_that_reports_progress_without_end_is_out_of_time(serve: Any, tmp_path: Path) -> None:
     tasks = write_tasks(tmp_path, {"id": "one", "answer": "x"})
     cls = environment(hostile(tmp_path, "flood"), tasks=tasks, revision="legacy", call_seconds=0.5)
     async with episode_of(serve, cls) as episode:
@@ -499,7 +499,8 @@ def test_a_file_of_tasks_may_have_a_byte_order_mark_and_separators_of_unicode(tm
     prompt = "One\u2028two\u2029three\u0085four"
     path.write_text("\ufeff" + json.dumps({"id": "one", "prompt": prompt, "answer": "x"}, ensure_ascii=False), "utf-8")
     cls = environment(plain(tmp_path), tasks=str(path))
-    assert cls.splits["train"].get(0).row["prompt"] == prompt
+    split: Any = cls.splits["train"]
+    assert split.get(0).row["prompt"] == prompt
 
 
 async def test_a_server_without_tools_is_refused(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ class Ended:
 def read_ending(reply: Mapping[str, Any]) -> Ended:
     """Return how the first output of a reply ended, on any of the four wires.
 
-    A reply that does not say how it ended is `complete`, with an empty word. An error that stands in the reply or in
+    A reply that does not say how it ended is `complete`, with an empty word. An error in the reply or in
     its first choice is `failed`, or `context` if it says so.
     """
     output = next((_first(reply.get(name)) for name in ("choices", "candidates") if name in reply), reply)

@@ -138,4 +138,4 @@ def _refers(schema: Any, reference: str, anchors: set[str]) -> bool:
             schema = schema[int(name)]
         else:
             return False
-    return isinstance(schema, Mapping | bool)
+    return isinstance(schema, (Mapping, bool))

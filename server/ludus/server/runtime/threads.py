@@ -402,7 +402,7 @@ class _Pool:
                 del job  # a thread that waits for its next call must keep nothing of the last one alive
                 continue
             outcome = _outcome(job)
-            job.function, job.args, job.kwargs = _outcome, (), {}  # whoever gets the outcome may expect them to be free
+            job.function, job.args, job.kwargs = _outcome, (), {}  # the caller may expect them to be free
             with self._lock:
                 job.started = False
                 if job.abandoned:
