@@ -26,7 +26,7 @@ from ludus.sandbox.box import RunnerBox
 from ludus.sandbox.box_process import PYTHON, BoxProcess, Launch, inside_argv
 from ludus.sandbox.cgroups import Groups
 from ludus.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
-from ludus.sandbox.model import Limits, SandboxSettings
+from ludus.sandbox.model import Limits, SandboxSettings, tcp_buffer
 from ludus.sandbox.network import netns_listener
 from ludus.sandbox.pool import PooledProvider, check_shown, unused_user
 from ludus.sandbox.stale import kill_stale_processes
@@ -208,6 +208,7 @@ def _config(settings: SandboxSettings, user: int, *, counted: bool) -> dict[str,
         # for each background process.
         "tasks": limits.processes + 2 + limits.spawned,
         "files": _open_files(limits, counted=counted),
+        "tcp_buffer": tcp_buffer(limits, _open_files(limits, counted=False)) if sockets and not counted else 0,
         "filter": filters.assemble(counted=counted, own_user=os.geteuid() == 0, network=sockets).hex(),
         "counted": counted,
         "meter": -1,

@@ -34,7 +34,7 @@ from ludus.sandbox.container_process import BOOT, ContainerProcess, Unfit
 from ludus.sandbox.errors import SandboxFailed, SandboxImageError, SandboxUnavailable, SandboxUnsupported
 from ludus.sandbox.image_record import ImageRecord
 from ludus.sandbox.images import Image, Images
-from ludus.sandbox.model import Limits, SandboxSettings
+from ludus.sandbox.model import Limits, SandboxSettings, tcp_buffer
 from ludus.sandbox.network import netns_listener
 from ludus.sandbox.network.netns_listener import SocketHandoff
 from ludus.sandbox.pool import PooledProvider, check_shown, unused_user
@@ -433,11 +433,8 @@ def _confinement(
 
 
 def _tcp_buffers(limits: Limits) -> dict[str, str]:
-    """Return the limits of TCP's buffers in a container without a control group, where nothing else bounds them.
-
-    The buffers of all sockets that its processes can open are about as large as its memory.
-    """
-    size = max(8192, limits.memory // (2 * limits.processes * _WATCHED_FILES))
+    """Return the settings of TCP's buffers in a container without a control group, where nothing else bounds them."""
+    size = tcp_buffer(limits, _WATCHED_FILES)
     return {f"net.ipv4.tcp_{kind}": f"4096 {size} {size}" for kind in ("rmem", "wmem")}
 
 

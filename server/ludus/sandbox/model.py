@@ -466,3 +466,16 @@ class ImageProvider(Protocol):
             SandboxFailed: the engine or the registry does not answer.
         """
         ...
+
+
+def tcp_buffer(limits: Limits, files: int) -> int:
+    """Return the bytes of one buffer of TCP with which all sockets of a sandbox take about as much as its memory.
+
+    Args:
+        limits: those of the sandbox.
+        files: the open files of a process.
+    """
+    return max(_LEAST_TCP_BUFFER, limits.memory // (2 * limits.processes * files))
+
+
+_LEAST_TCP_BUFFER: Final = 8192

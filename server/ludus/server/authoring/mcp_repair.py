@@ -30,8 +30,10 @@ def repair_result(result: dict[str, Any]) -> None:
     if isinstance(result.get("tools"), list):
         result["tools"] = [tool for entry in result["tools"] if (tool := _tool(entry)) is not None]
     elif "content" in result or "structuredContent" in result:
-        blocks = result.get("content")
-        result["content"] = [_block(block) for block in blocks] if isinstance(blocks, list) else []
+        blocks = result.get("content") or []
+        if not isinstance(blocks, list):
+            return  # this is no result
+        result["content"] = [_block(block) for block in blocks]
         structured = result.get("structuredContent")
         if structured is not None and not isinstance(structured, dict):
             result["content"].append({"type": "text", "text": json.dumps(structured, ensure_ascii=False)})
