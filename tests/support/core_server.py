@@ -81,7 +81,8 @@ def _refusal(body: bytes) -> dict[str, Any] | None:
         code, message = -32601, f"there is no method {method}"
     elif isinstance(method, str) and method.startswith(METHOD_PREFIX) and isinstance(params, dict):
         own = [name for kind, name in FIELD_MODULES if kind == PARAMS.get(method)]
-        fields = [name for name in own if params.get(name) not in (None, False)]
+        # An empty `world` asks for one; other empty values are defaults.
+        fields = [name for name in own if params.get(name) or (name == "world" and params.get(name) is not None)]
         if fields:
             code, message = -32602, f"this server does not know the field {fields[0]}"
     return {"jsonrpc": "2.0", "id": identifier, "error": {"code": code, "message": message}} if code else None
