@@ -263,6 +263,39 @@ async def test_an_unscored_reward_is_no_failure_and_says_why(remote: Remote) -> 
     assert (outcome.value, outcome.reason, outcome.failure) == (None, "no verdict", None)
 
 
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"finish_reason": "error", "message": {"role": "assistant", "content": "42"}},
+        {"finish_reason": "half", "message": {"role": "assistant", "content": "42"}},
+        {"finish_reason": "stop", "error": {"message": "out of memory"}, "message": {"role": "assistant"}},
+    ],
+    ids=["failed", "unknown", "error"],
+)
+async def test_a_response_that_its_endpoint_did_not_end_well_is_refused_and_changes_nothing(
+    choice: dict[str, Any], remote: Remote
+) -> None:
+    environment = await remote(Guessing)
+    async with environment.drive() as driver:
+        await driver.act(write_chat("", [("a", "ask", {"number": 7})]))
+        with pytest.raises(InvalidParams, match="the endpoint answered, but .*; ask again"):
+            await driver.act({"choices": [choice]})
+        assert not driver.done
+        assert (await driver.act("42")).done
+        assert (await driver.finish()).value == 1.25
+
+
+async def test_a_response_of_a_full_context_ends_the_episode_with_what_it_earned(remote: Remote) -> None:
+    message = {"role": "assistant", "content": "42"}
+    environment = await remote(Guessing)
+    async with environment.drive() as driver:
+        await driver.act(write_chat("", [("a", "ask", {"number": 7})]))
+        choice = {"finish_reason": "model_context_window_exceeded", "message": message}
+        assert (await driver.act({"choices": [choice]})).done
+        outcome = await driver.finish()
+    assert (outcome.value, outcome.stopped) == (0.25, "context_limit")
+
+
 async def test_a_message_after_the_end_is_refused(remote: Remote) -> None:
     environment = await remote(Guessing)
     async with environment.drive() as driver:

@@ -68,8 +68,8 @@ async def answering(*replies: Any) -> AsyncIterator[tuple[str, list[dict[str, An
 
     async def answer(request: web.Request) -> web.StreamResponse:
         requests.append(await request.json())
-        found = waiting.pop(0) if len(waiting) > 1 else waiting[0]
-        return found() if callable(found) else web.json_response(found)
+        value = waiting.pop(0) if len(waiting) > 1 else waiting[0]
+        return value() if callable(value) else web.json_response(value)
 
     app = web.Application()
     app.router.add_post("/{path:.*}", answer)
@@ -336,7 +336,6 @@ def busy(headers: dict[str, str] | None = None, message: str = "slow down", **er
     ("answer", "seconds"),
     [
         (busy({"Retry-After": "45"}), 45.0), (busy({"retry-after-ms": "1500"}), 1.5),
-        (busy({"Retry-After": "Fri, 01 Jan 2021 00:00:00 GMT"}), 0.0),
         (busy(message="Please try again in 7.66s."), 7.66), (busy(message="Please try again in 1m2s."), 62.0),
         (busy({"x-ratelimit-reset": "20"}), 20.0),
         (lambda: web.json_response({"error": {"message": "no", "details": [{"retryDelay": "34s"}]}}, status=429), 34.0),
@@ -348,6 +347,18 @@ async def test_a_busy_endpoint_is_asked_again_when_it_says(
     trajectory, _ = await play(remote, "openai", *[answer] * 5, reply("openai", "yes", "stop"), attempts=2)
     assert trajectory.value == 1.0
     assert pauses == [seconds] * 5
+
+
+@pytest.mark.parametrize("after", ["0", "Fri, 01 Jan 2021 00:00:00 GMT"])
+async def test_a_busy_endpoint_that_asks_for_no_pause_is_asked_a_bounded_number_of_times(
+    after: str, remote: Remote, pauses: list[float]
+) -> None:
+    answer = busy({"Retry-After": after})
+    trajectory, requests = await play(remote, "openai", answer, first_pause=0.5, patience=20)
+    assert trajectory.failure is not None
+    assert "gave up" in trajectory.failure.message
+    assert pauses[-1] == 1.0
+    assert 20 <= len(requests) == len(pauses) + 1 <= 41
 
 
 async def test_a_busy_endpoint_that_says_nothing_is_asked_again_for_minutes(

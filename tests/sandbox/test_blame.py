@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,29 +11,20 @@ from sandboxing import NEEDS_BUBBLEWRAP
 
 from ludus.protocol.errors import EpisodeFailed
 from ludus.sandbox import SandboxFailed
-from ludus.server import Environment, Limits, SandboxSettings, Task, tool
+from ludus.server import Environment, SandboxSettings, Task, tool
+from ludus.server.rewards import Attempt, Check, Exact, Rubric, WeightedSum
+from ludus.server.tasks.loading import load_environment
 from ludus.testing import play
 
 pytestmark = NEEDS_BUBBLEWRAP
 
 
-class Shell(Environment[Task]):
-    """The shell of the docs, which stays open between calls, and a file that the agent writes."""
+ROOT = Path(__file__).parents[2]
+Shell: Any = load_environment(f"{ROOT}/docs/snippets/terminal_session.py:Shell")
 
-    splits = {"train": [Task(id="count")]}
-    sandbox_settings = SandboxSettings(limits=Limits(spawned_seconds=600, spawned_cpu_seconds=60))
 
-    async def setup(self) -> None:
-        self.terminal = await self.sandbox.open_terminal(["bash"], rows=24, columns=80)
-
-    def prompt(self) -> str:
-        return "Write the file `count`."
-
-    @tool
-    async def keys(self, text: str) -> str:
-        """Type into the terminal, and see its screen."""
-        await self.terminal.write(text)
-        return (await self.terminal.screen(quiet=0.2)).text
+class Files(Shell):  # type: ignore[misc]
+    """The shell of the docs, with a tool that reads files and one that loses the sandbox."""
 
     @tool
     async def read(self, path: str) -> str:
@@ -43,19 +36,37 @@ class Shell(Environment[Task]):
         """Lose the sandbox."""
         raise SandboxFailed("the machine is gone")
 
-    async def grade(self, answer: str) -> float:
-        return float((await self.sandbox.read("count")) == b"7\n")
+
+@dataclass(frozen=True)
+class Counted(Check):
+    """Whether the agent's file holds 7."""
+
+    async def check(self, attempt: Attempt) -> bool:
+        content: bytes = await attempt.environment.sandbox.read("count")
+        return content == b"7\n"
+
+
+class Judged(Environment[Task]):
+    """A file that a rubric reads, next to the answer."""
+
+    splits = {"train": [Task(id="count")]}
+    sandbox_settings = SandboxSettings()
+    rubric = Rubric(WeightedSum([Counted(name="counted", weight=0.5), Exact("7", name="exact", weight=0.5)]))
+
+    def prompt(self) -> str:
+        return "Write 7 into the file `count`, and say it."
 
 
 @pytest.fixture
 def episode() -> Any:
-    with play(Shell) as served:
+    with play(Files) as served:
         yield served.start(index=0)
 
 
 def test_keys_for_a_shell_that_has_ended_are_refused_and_the_episode_is_scored(episode: Any) -> None:
-    episode.keys(text="echo 7 > count; exit\n")
-    assert "has ended" in episode.keys(text="x").text
+    episode.keys(text="ls /usr/bin | wc -l > count; exit\n")
+    refused = next(step for _ in range(100) if (step := episode.keys(text="x")).error)  # the shell takes time to end
+    assert (refused.error, "has ended" in refused.text) == ("refused", True)
     assert episode.keys(text="y").error == "refused"
     episode.answer("done")
     assert episode.reward == 1.0
@@ -71,3 +82,11 @@ def test_a_file_that_is_missing_is_a_refused_call_and_a_grade_of_0(episode: Any)
 def test_a_sandbox_that_is_lost_leaves_the_episode_unscored(episode: Any) -> None:
     with pytest.raises((EpisodeFailed, AssertionError)):
         episode.lose()
+
+
+def test_a_file_that_is_missing_makes_the_check_that_reads_it_0() -> None:
+    with play(Judged) as served:
+        episode = served.start(index=0)
+        episode.answer("7")
+        assert episode.reward == 0.5
+        assert episode.components == {"counted": 0.0, "exact": 1.0}

@@ -421,7 +421,9 @@ class Driver:
                 object of the provider's package; or a text.
 
         Raises:
-            InvalidParams: this is not a reply in the provider's form, or the episode is done.
+            InvalidParams: this is not a reply in the provider's form, or the response says that the endpoint failed
+                (see `ludus.protocol.completions`): nothing has changed, so that the endpoint can be asked again. Or
+                the episode is done.
             RequestError: the request is set up wrongly, so every episode would fail; such as a refused token.
         """
         return self._portal.call(self._inner.act(message))

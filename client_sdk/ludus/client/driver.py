@@ -30,6 +30,7 @@ from ludus.client.formats import FORMATS, FormatName, observations
 from ludus.client.policies.base import CallIds, Turn
 from ludus.protocol import errors as e
 from ludus.protocol.actions import Call
+from ludus.protocol.completions import read_ending
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import TURN_TEXT_CHARS, EpisodeInfo, GradeResult, StepError, StepResult, TurnMark
 from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, checked, to_json
@@ -181,13 +182,21 @@ class Driver:
                 object of the provider's package; or a text.
 
         Raises:
-            InvalidParams: this is not a reply in the provider's form, or the episode is done.
+            InvalidParams: this is not a reply in the provider's form, or the response says that the endpoint failed
+                (see `ludus.protocol.completions`): nothing has changed, so that the endpoint can be asked again. Or
+                the episode is done.
             RequestError: the request is set up wrongly, so every episode would fail; such as a refused token.
         """
         if self.done:
             raise e.InvalidParams(f"episode {self.episode.id} is done; call finish() instead of act()")
         form = FORMATS[self.form]
         reply = form.from_text(message) if isinstance(message, str) else _mapping(message)
+        ended = read_ending(reply)
+        if ended.problem is not None:
+            raise e.InvalidParams(f"this is not a reply: the endpoint answered, but {ended.problem}; ask again")
+        if ended.ending == "context":
+            await self.take(Turn((), stopped="context_limit"))
+            return Observed([], self.done)
         try:
             items, entries = form.items(reply, self.episode.tools), form.reply(reply)
         except (KeyError, TypeError, IndexError, AttributeError, e.ParseError) as error:

@@ -112,6 +112,11 @@ def summarize(
     tasks = _by_task(scored)
     values = [reward for rewards in tasks for reward in rewards]
     wins = sum(value >= success_at - SUCCESS_TOLERANCE for value in values)
+    interval = mean_interval(scored)
+    if interval is not None and reward_range is not None:
+        if reward_range[0] <= min(values) and max(values) <= reward_range[1]:  # else the range is wrong
+            sums = [(len(rewards), math.fsum(rewards)) for rewards in tasks]
+            interval = interval_within(interval, reward_range, sums, len(values))
     ends = [t.started_at + t.seconds for t in everything]
     usages = [trajectory.usage for trajectory in given if trajectory.usage is not None]
     return Summary(
@@ -120,7 +125,7 @@ def summarize(
         failed=dict(Counter[str](t.failure.kind for t in everything if t.failure is not None)),
         unscored=sum(not t.scored and t.failure is None for t in everything),
         mean=math.fsum(values) / len(values) if values else None,
-        interval=_within(mean_interval(scored), reward_range, tasks),
+        interval=interval,
         std=statistics.stdev(values) if len(values) > 1 else None,
         success_at=success_at,
         success=wins / len(values) if values else None,
@@ -162,26 +167,31 @@ def mean_interval(scored: Sequence[Trajectory]) -> tuple[float, float] | None:
     return mean - margin, mean + margin
 
 
-def _within(
-    interval: tuple[float, float] | None, bounds: tuple[float, float] | None, tasks: Sequence[Sequence[float]]
-) -> tuple[float, float] | None:
-    """Return the interval clipped to `bounds`, and widened near them; unchanged if a reward is outside of them.
+def interval_within(
+    interval: tuple[float, float], bounds: tuple[float, float], clusters: Sequence[tuple[float, float]], most: float
+) -> tuple[float, float]:
+    """Return the interval of a mean clipped to the bounds of its values, and widened where it says too much.
 
-    If a task has only rewards at the bound that is nearer to the mean, few tasks show how rewards differ; then the
-    interval holds that of a share of `bounds`, too; see `share_interval`.
+    If a cluster has only values at the bound that is nearer to the mean, or if the interval has no width, few clusters
+    show how values differ. Then it holds the interval of a share of `bounds`, too; see `share_interval`.
+
+    Args:
+        interval: the interval.
+        bounds: the lowest and highest possible value; none lies outside.
+        clusters: the size and the sum of each cluster, such as the rewards of a task.
+        most: the number of observations.
     """
-    rewards = [reward for values in tasks for reward in values]
-    if interval is None or bounds is None or not (bounds[0] <= min(rewards) and max(rewards) <= bounds[1]):
-        return interval
     low, width = bounds[0], bounds[1] - bounds[0]
-    found = max(interval[0], low), min(interval[1], bounds[1])
-    nearer = low if 2 * (math.fsum(rewards) / len(rewards) - low) <= width else bounds[1]
-    if width > 0 and any(set(values) == {nearer} for values in tasks):
-        parts = [(len(values), math.fsum(reward - low for reward in values) / width) for values in tasks]
-        share = share_interval(parts, len(rewards))
+    if width <= 0:
+        return interval
+    shares = [(size, (part - low * size) / width) for size, part in clusters]
+    nearer = 0.0 if math.fsum(part for _, part in shares) * 2 <= math.fsum(size for size, _ in shares) else 1.0
+    lowest, highest = interval
+    if lowest == highest or any(abs(part / size - nearer) <= _ROUNDING for size, part in shares):
+        share = share_interval(shares, most)
         assert share is not None
-        found = min(found[0], low + width * share[0]), max(found[1], low + width * share[1])
-    return found
+        lowest, highest = min(lowest, low + width * share[0]), max(highest, low + width * share[1])
+    return max(lowest, low), min(highest, bounds[1])
 
 
 def t95(freedom: int) -> float:

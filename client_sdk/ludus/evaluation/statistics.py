@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from ludus.client.beta import beta_cdf
-from ludus.client.summary import pass_at_k, pass_hat_k, share_interval, t95
+from ludus.client.summary import interval_within, pass_at_k, pass_hat_k, share_interval, t95
 from ludus.protocol.evaluation import Difference, Estimate, Interval
 
 Counts = tuple[int, int]
@@ -35,19 +35,12 @@ def mean_estimate(values: Sequence[float], bounds: Interval | None = None) -> Es
         bounds = None  # the declared range is wrong
     error = _standard_error(values)
     interval: Interval | None = None
-    if error:
+    if error is not None and (error or (bounds is not None and bounds[0] < bounds[1])):
         margin = t95(count - 1) * error
         interval = value - margin, value + margin
         if bounds is not None:
-            interval = max(interval[0], bounds[0]), min(interval[1], bounds[1])
-    if error is not None and bounds is not None and bounds[0] < bounds[1]:
-        low, width = bounds[0], bounds[1] - bounds[0]
-        nearer = bounds[0] if value - low <= width / 2 else bounds[1]
-        if not error or any(abs(one - nearer) <= 1e-12 * width for one in values):
-            share = share_interval([(1.0, (one - low) / width) for one in values], math.inf if error else count)
-            assert share is not None
-            edge = low + width * share[0], low + width * share[1]
-            interval = edge if interval is None else (min(edge[0], interval[0]), max(edge[1], interval[1]))
+            most = math.inf if error else count  # a task's mean may rest on any number of episodes
+            interval = interval_within(interval, bounds, [(1.0, mean) for mean in values], most)
     return Estimate(value=value, error=error, interval=_around(interval, value), tasks=count)
 
 

@@ -17,6 +17,7 @@ from ludus.client.policies.base import Conversation, EpisodePolicy, PolicyResult
 from ludus.evaluation.config import ModelSpec
 from ludus.evaluation.models import open_model
 from ludus.generation.journal import Journal
+from ludus.protocol.completions import read_ending
 from ludus.protocol.episodes import TaskRow
 from ludus.protocol.errors import (
     EveryAttemptFailed,
@@ -37,10 +38,6 @@ SAME_FAILURES: Final = 3
 FATAL: Final = (Unauthenticated, Forbidden, NotFound, EveryAttemptFailed)
 """Errors after which no further request can succeed."""
 
-_TRUNCATED: Final = frozenset({"length", "max_tokens", "MAX_TOKENS", "max_output_tokens"})
-_REFUSED: Final = frozenset({
-    "content_filter", "refusal", "SAFETY", "PROHIBITED_CONTENT", "BLOCKLIST", "RECITATION", "SPII",
-})  # fmt: skip
 _SORRY: Final = re.compile(
     r"\s*(I'm sorry|I am sorry|Sorry,|I can(no|'|’)t (help|assist|create|do)|I cannot|I won't)", re.I
 )
@@ -390,20 +387,13 @@ def finish_of(turn: Turn) -> Finish:
     if turn.stopped is not None:
         return "truncated"
     raw: Any = turn.raw
-    said = set(_endings(raw)) if isinstance(raw, Mapping) else set()
-    if said & _REFUSED or (isinstance(raw, Mapping) and _refusal(raw)):
-        return "refused"
-    if said & _TRUNCATED:
-        return "truncated"
+    if isinstance(raw, Mapping):
+        ending = read_ending(raw).ending
+        if ending == "refused" or _refusal(raw):
+            return "refused"
+        if ending in ("limit", "context"):
+            return "truncated"
     return "refused" if _SORRY.match(turn.text) and "{" not in turn.text and "<file" not in turn.text else "complete"
-
-
-def _endings(raw: Mapping[str, Any]) -> list[str]:
-    first = [one for name in ("choices", "candidates") for one in raw.get(name) or () if isinstance(one, Mapping)][:1]
-    details = raw.get("incomplete_details")
-    found = [raw.get("stop_reason"), details.get("reason") if isinstance(details, Mapping) else None]
-    found += [one.get(name) for one in first for name in ("finish_reason", "finishReason")]
-    return [one for one in found if isinstance(one, str)]
 
 
 def _refusal(raw: Mapping[str, Any]) -> bool:

@@ -141,15 +141,10 @@ class ErrorDetails:
         return bool(self.codes & _QUOTA_CODES)
 
 
-_QUOTA_CODES: Final = frozenset(
-    (
-        "insufficient_quota",
-        "billing_hard_limit_reached",
-        "billing_not_active",
-        "insufficient_balance",
-        "access_terminated",
-    )
-)
+_QUOTA_CODES: Final = frozenset((
+    "insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "insufficient_balance",
+    "access_terminated",
+))  # fmt: skip
 _RATE_CODES: Final = frozenset(("rate_limit_exceeded", "rate_limit_error", "resource_exhausted", "tokens"))
 _RATE: Final = re.compile(r"\brate.?limit|\bper (?:minute|min|day|hour|second)\b|\b[TR]P[MD]\b", re.IGNORECASE)
 _CONTEXT_CODES: Final = frozenset((

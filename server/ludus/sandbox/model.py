@@ -468,6 +468,10 @@ class ImageProvider(Protocol):
         ...
 
 
+_LEAST_TCP_BUFFER: Final = 8192
+"""In bytes; connections with less stall."""
+
+
 def tcp_buffer(limits: Limits, files: int) -> int:
     """Return the bytes of one buffer of TCP with which all sockets of a sandbox take about as much as its memory.
 
@@ -476,6 +480,3 @@ def tcp_buffer(limits: Limits, files: int) -> int:
         files: the open files of a process.
     """
     return max(_LEAST_TCP_BUFFER, limits.memory // (2 * limits.processes * files))
-
-
-_LEAST_TCP_BUFFER: Final = 8192

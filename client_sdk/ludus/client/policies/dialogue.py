@@ -78,13 +78,5 @@ def _as_unicode(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     try:
         to_json(entries)
     except PydanticSerializationError:
-        return [_replaced(entry) for entry in entries]
+        return replace_surrogates(entries)
     return entries
-
-
-def _replaced(value: Any) -> Any:
-    if isinstance(value, str):
-        return replace_surrogates(value)
-    if isinstance(value, Mapping):
-        return {replace_surrogates(str(name)): _replaced(part) for name, part in value.items()}
-    return [_replaced(part) for part in value] if isinstance(value, list) else value

@@ -34,7 +34,7 @@ from ludus.protocol.errors import (
 from ludus.protocol.trajectory import Usage
 
 LONGEST_PAUSE: Final = 60.0
-"""The longest pause between two attempts, in seconds, even if the endpoint asks for a longer one."""
+"""The longest pause between two attempts, in seconds. Only an endpoint that is too busy may ask for a longer one."""
 
 _BUSY: Final = frozenset((429, 529))
 """The status codes of an endpoint that works and has no room now."""
@@ -47,6 +47,9 @@ MOST_TOKENS: Final = 10**9
 
 PATIENCE: Final = 600.0
 """Seconds that the pauses of one request may take together while its endpoint is too busy, unless a caller sets it."""
+
+_LEAST_PAUSE: Final = 1.0
+"""The shortest pause after some attempts at a busy endpoint, in seconds, whatever it asks for: many say 0."""
 
 _sleep = asyncio.sleep
 """Pauses between attempts. Tests replace it."""
@@ -149,8 +152,10 @@ class Endpoint:
             failures += not outcome.busy
             if not outcome.retry or failures >= self._attempts:
                 raise outcome.error
-            wait = backoff.next() if outcome.after is None else outcome.after
+            pause = backoff.next()
+            wait = pause if outcome.after is None else outcome.after
             if outcome.busy:
+                wait = max(wait, min(pause, _LEAST_PAUSE))  # with pauses of 0, patience would never end
                 waited += wait
                 if waited > self._patience:
                     text = f"{outcome.error.message}; gave up, since the pauses would exceed {self._patience:g} s"
@@ -260,8 +265,8 @@ def message_of(value: Any, answer: HttpAnswer) -> str:
     """Return the message of an error in any of the usual forms."""
     if value is not None and (message := error_details(value).message):
         return message[:500]
-    shown = " ".join(answer.text[:200].split())
-    return "a web page" if shown.startswith("<") else shown or "(an empty answer)"
+    text = " ".join(answer.text[:200].split())
+    return "a web page" if text.startswith("<") else text or "(an empty answer)"
 
 
 def usage_of(input_tokens: Any, output_tokens: Any) -> Usage | None:

@@ -182,7 +182,6 @@ def _parse_completion(value: Any, answer: HttpAnswer, tools: Sequence[ToolSpec],
         if ended.ending == "context":
             return Turn((), usage=counted, stopped="context_limit", raw=value)
         items = openai_chat.items(value, tools)
-        openai_chat.reply(value)
         if not ended.word and items == [text_message("assistant", "")]:
             return Refusal(InfrastructureFailed(f"{url} gave an output without content and without an ending"))
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):

@@ -8,20 +8,19 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import mcp_types as types
-
 from ludus.formats.mcp.images import image_command
 from ludus.formats.mcp.instances import Instance, Pool, Starter, UnreadableState
 from ludus.formats.mcp.settings import McpSettings
 from ludus.formats.mcp.targets import ServerSpec
 from ludus.formats.mcp.tasks import McpTask, Row, read_rows, splits_of
 from ludus.formats.mcp.verifiers import grading, read_verifier
-from ludus.protocol.content import Content, ImageBlock, TextBlock
+from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import AuthoringError, LudusError
 from ludus.protocol.messages import did_you_mean
 from ludus.sandbox import SandboxProvider, find_provider
 from ludus.server import Answer, Call, Environment, Message, StepResult
+from ludus.server.authoring.mcp_servers import content_of
 from ludus.server.authoring.schema_tool import SchemaTool
 from ludus.server.rewards.rubric import Rubric
 
@@ -247,8 +246,10 @@ class McpEnvironment(Environment[McpTask]):
         if settings.instructions and instance.instructions:
             messages.append(_message("system", instance.instructions))
         if settings.prompt is not None:
-            found = await instance.prompt(settings.prompt, self.line.prompt_arguments)
-            messages += [Message(role=one.role, content=(_block(one.content),)) for one in found.messages]
+            prompt = await instance.prompt(settings.prompt, self.line.prompt_arguments)
+            messages += [
+                Message(role=message.role, content=(content_of(message.content),)) for message in prompt.messages
+            ]
         texts = [self.line.prompt] if self.line.prompt else []
         for uri in settings.resources:
             resource = await instance.resource(uri)
@@ -315,13 +316,3 @@ def _describe(specs: Sequence[ServerSpec], settings: McpSettings) -> str:
 
 def _message(role: Any, text: str) -> Message:
     return Message(role=role, content=(TextBlock(text=text),))
-
-
-def _block(block: types.ContentBlock) -> Content:
-    if isinstance(block, types.TextContent):
-        return TextBlock(text=block.text)
-    if isinstance(block, types.ImageContent):
-        return ImageBlock(data=block.data, mime_type=block.mime_type)
-    if isinstance(block, types.EmbeddedResource) and isinstance(block.resource, types.TextResourceContents):
-        return TextBlock(text=block.resource.text)
-    return TextBlock(text=f"[content of type {block.type!r}, which is not shown]")

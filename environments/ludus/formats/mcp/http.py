@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
@@ -33,6 +34,7 @@ _RESPONSE_BYTES: Final = 8 * 1024 * 1024
 _CONNECT_SECONDS: Final = 30.0
 _READ_SECONDS: Final = 300.0
 _PING_SECONDS: Final = 10.0
+_EVENT_END: Final = re.compile(rb"\n\n|\r\r|\r\n\r\n")
 _FAILED_STATUS: Final = -32050
 """The code of the JSON-RPC error that stands for an HTTP status."""
 
@@ -50,8 +52,8 @@ class HttpConnection(McpConnection):
     def ended(self) -> LudusError:
         """Return the error for a server that is gone."""
         why = self._fault or "its session has ended"
-        shown = f"HTTP status {self._status}"
-        return McpServerEnded(why if self._status is None or shown in why else f"{why}; it answered with {shown}")
+        status = f"HTTP status {self._status}"
+        return McpServerEnded(why if self._status is None or status in why else f"{why}; it answered with {status}")
 
     async def _stop(self) -> None:
         """Nothing is left to end: leaving the client has ended the session."""
@@ -189,7 +191,7 @@ class _Bounded(httpx2.AsyncByteStream):
         self._is_stream = is_stream
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        held = b""
+        held = bytearray()
         size = 0
         try:
             async for part in self._inner:
@@ -200,14 +202,15 @@ class _Bounded(httpx2.AsyncByteStream):
                     error = _error_text(self._call, too_long(_RESPONSE_BYTES))
                     yield (f"event: message\ndata: {error}\n\n" if self._is_stream else error).encode()
                     return
+                unread = max(len(held) - 3, 0)  # an end may lie across two parts
                 held += part
                 # Only whole events pass, so that an error can follow, and a JSON body only when it is complete.
-                end = max(held.rfind(b"\n\n") + 2, held.rfind(b"\r\n\r\n") + 4) if self._is_stream else 0
-                if end >= 2 and held[:end].endswith((b"\n\n", b"\r\n\r\n")):
-                    yield held[:end]
-                    held = held[end:]
+                ends = [match.end() for match in _EVENT_END.finditer(held, unread)] if self._is_stream else []
+                if ends:
+                    yield bytes(held[: ends[-1]])
+                    del held[: ends[-1]]
             if held:
-                yield held
+                yield bytes(held)
         except httpx2.TransportError as error:
             if self._asks:
                 self._connection.fail(f"its answer broke off: {str(error) or type(error).__name__}")

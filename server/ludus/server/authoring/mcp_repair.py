@@ -8,6 +8,7 @@ and a tool's schema is brought into the dialect that arguments are checked with.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -17,6 +18,8 @@ import mcp_types as types
 from pydantic import TypeAdapter, ValidationError
 
 from ludus.protocol.errors import AuthoringError
+
+log = logging.getLogger("ludus.server.episodes")
 
 _BLOCK: Final = TypeAdapter[types.ContentBlock](types.ContentBlock)
 _TOOL_FIELDS: Final = {"name": str, "title": str, "description": str, "inputSchema": dict}
@@ -28,7 +31,10 @@ _LITERALS: Final = frozenset(("const", "enum", "default", "examples"))
 def repair_result(result: dict[str, Any]) -> None:
     """Repair the result of `tools/list` or `tools/call`, which are known by their fields; others stay as they are."""
     if isinstance(result.get("tools"), list):
-        result["tools"] = [tool for entry in result["tools"] if (tool := _tool(entry)) is not None]
+        tools = [_tool(entry) for entry in result["tools"]]
+        result["tools"] = [tool for tool in tools if tool is not None]
+        if (missing := len(tools) - len(result["tools"])) > 0:
+            log.warning("an MCP server lists %d tools without a name; they are left out", missing)
     elif "content" in result or "structuredContent" in result:
         blocks = result.get("content") or []
         if not isinstance(blocks, list):
@@ -53,13 +59,13 @@ def _tool(entry: Any) -> dict[str, Any] | None:
 def _block(block: Any) -> dict[str, Any]:
     kind = block.get("type") if isinstance(block, Mapping) else type(block).__name__
     if isinstance(block, Mapping):
-        shown = {name: value for name, value in block.items() if name not in ("annotations", "_meta", "icons")}
+        needed = {name: value for name, value in block.items() if name not in ("annotations", "_meta", "icons")}
         try:
-            _BLOCK.validate_python(shown, by_name=False)
+            _BLOCK.validate_python(needed, by_name=False)
         except ValidationError:
             pass
         else:
-            return shown
+            return needed
     return {"type": "text", "text": f"[content of type {str(kind)[:100]!r}, which is not shown]"}
 
 

@@ -336,7 +336,7 @@ def _chosen(listed: Sequence[types.Tool], chosen: ChosenTools, prefix: str) -> l
 
 
 def _content(result: types.CallToolResult) -> list[Content]:
-    content = [_block(block) for block in result.content[:_BLOCKS]]
+    content = [content_of(block) for block in result.content[:_BLOCKS]]
     if (more := len(result.content) - _BLOCKS) > 0:
         content.append(TextBlock(text=f"[{more} further blocks left out]"))
     structured = result.structured_content
@@ -357,7 +357,8 @@ def _says_the_same(block: Content, structured: Mapping[str, Any]) -> bool:
     return value in values or block.text in values
 
 
-def _block(block: types.ContentBlock) -> Content:
+def content_of(block: types.ContentBlock) -> Content:
+    """Return what an agent sees of a block; one that cannot be shown becomes a text that says so."""
     if isinstance(block, types.TextContent):
         return TextBlock(text=block.text)
     if isinstance(block, types.ImageContent):
@@ -379,10 +380,10 @@ def _image(data: str, mime_type: str) -> Content:
     if data.startswith("data:"):
         head, _, data = data.partition(",")
         mime_type = head.removeprefix("data:").partition(";")[0] or mime_type
-    if (known := _IMAGES.get(mime_type.lower())) is None:
+    if (right_name := _IMAGES.get(mime_type.lower())) is None:
         return TextBlock(text=f"[an image of type {mime_type[:100]!r}, which is not shown]")
     try:
         base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         return TextBlock(text="[an image that is not base64]")
-    return ImageBlock(data=data, mime_type=known)
+    return ImageBlock(data=data, mime_type=right_name)

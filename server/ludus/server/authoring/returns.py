@@ -85,9 +85,7 @@ def _has_json(hint: Any) -> bool:
     try:
         TypeAdapter(hint)
     except PydanticUserError as error:
-        return (
-            error.code == "typed-dict-version"
-        )  # pydantic wants another TypedDict; its values are objects all the same
+        return error.code == "typed-dict-version"  # pydantic wants another TypedDict; its values are objects, too
     except (SchemaError, TypeError, NameError):
         return False
     return True

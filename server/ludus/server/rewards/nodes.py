@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.incidents import new_incident
+from ludus.sandbox.errors import CAUSED_INSIDE
 from ludus.server.rewards.attempt import Attempt
 from ludus.server.rewards.verdict import Verdict, read_verdict
 
@@ -81,7 +82,11 @@ class Check(Node):
     """Whether `check` may block and therefore runs in a thread."""
 
     def check(self, attempt: Attempt) -> Judged:
-        """Return the verdict, or only its value. An error leaves the item unscored and is logged."""
+        """Return the verdict, or only its value.
+
+        An error that what runs in the episode's sandbox can cause makes the value 0; see `CAUSED_INSIDE`. Any other
+        error leaves the item unscored and is logged.
+        """
         raise NotImplementedError
 
     @property
@@ -117,6 +122,8 @@ class Check(Node):
             return self._broken(error)
 
     def _broken(self, error: Exception) -> Verdict:
+        if isinstance(error, CAUSED_INSIDE):  # such as a file that the agent did not write
+            return Verdict(0.0, str(error), self.label)
         # Only the type is reported: the text of an error may hold private fields, and evidence leaves the server.
         incident = new_incident()
         log.error("check %r raised (incident %s)", self.label, incident, exc_info=error, extra={"incident": incident})

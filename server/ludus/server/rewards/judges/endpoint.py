@@ -235,7 +235,8 @@ class Endpoint:
         if isinstance(refusal, str) and refusal:
             raise Refused(f"the judge {self.model} refuses the question")
         if ended.ending in ("limit", "context"):
-            raise CutOff(f"the judge {self.model} was cut off by its limit of tokens", text or "")
+            partial = text if isinstance(text, str) else ""
+            raise CutOff(f"the judge {self.model} was cut off by its limit of tokens", partial)
         if not isinstance(text, str) or not isinstance(reported, str):
             raise NoVerdict(f"the judge {self.model} said nothing")
         if self.reports is None:
