@@ -111,6 +111,48 @@ async def test_a_task_can_prepare_the_server_and_restrict_the_tools(serve: Any, 
         assert json.loads(text_of((await episode.call("read_cell", cell="B2")).content)) == {"value": 7}
 
 
+async def test_a_task_names_the_directory_of_its_episode(serve: Any, tmp_path: Path) -> None:
+    write = {"tool": "write_cell", "arguments": {"cell": "{dir}", "value": 3}}
+    read = {"tool": "read_cell", "arguments": {"cell": "{dir}"}, "includes": {"value": 3}}
+    row = {"id": "one", "prompt": "Look into {dir}.", "setup": [write], "expect": read, "answer": "{dir}/cells"}
+    cls = environment(plain(tmp_path), tasks=write_tasks(tmp_path, row))
+    async with episode_of(serve, cls) as episode:
+        prompt = text_of(episode.prompt[0].content)
+        directory = prompt.removeprefix("Look into ").removesuffix(".")
+        assert directory.startswith("/")
+        assert json.loads(text_of((await episode.call("read_cell", cell=directory)).content)) == {"value": 3}
+        assert await earned(episode, f"{directory}/cells") == 1.0
+
+
+async def test_tools_that_appear_in_the_setup_of_a_task_are_the_agents(serve: Any, tmp_path: Path) -> None:
+    tasks = write_tasks(tmp_path, {"id": "one", "answer": "x", "setup": [{"tool": "work"}]})
+    cls = environment(hostile(tmp_path, "grows"), tasks=tasks, revision="legacy")
+    async with episode_of(serve, cls) as episode:
+        assert [tool.name for tool in episode.tools] == ["work", "more"]
+        assert (await episode.call("more")).error is None
+
+
+async def test_tools_that_appear_during_an_episode_are_reported(
+    serve: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tasks = write_tasks(tmp_path, {"id": "one", "answer": "x"})
+    async with episode_of(serve, environment(hostile(tmp_path, "grows"), tasks=tasks, revision="legacy")) as episode:
+        for _ in range(3):
+            await episode.call("work")
+        assert [tool.name for tool in episode.tools] == ["work"]
+        assert caplog.text.count("has changed its tools; the episode keeps those with which it began") == 1
+
+
+async def test_the_limits_of_a_server_are_options(serve: Any, tmp_path: Path) -> None:
+    tasks = write_tasks(tmp_path, {"id": "one", "answer": "x"})
+    many = environment(hostile(tmp_path, "many"), tasks=tasks, revision="legacy", most_tools=1000)
+    async with episode_of(serve, many) as episode:
+        assert len(episode.tools) == 1000
+    large = environment(hostile(tmp_path, "large"), tasks=tasks, revision="legacy", answer_mib=1)
+    async with episode_of(serve, large) as episode:
+        assert "longer than 1,048,576 bytes" in text_of((await episode.call("work")).content)
+
+
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 async def test_a_stock_server_of_npm_is_played_by_a_stock_client(serve: Any, tmp_path: Path, era: Any) -> None:
     target = " ".join(node_server("server-memory"))
@@ -438,6 +480,9 @@ async def refused(cls: Any, message: str) -> None:
         ({}, {"resources": "a://b"}, "the option resources names a://b, which cannot be read"),
         ({}, {"prompt": "p"}, "the prompt 'p' cannot be read"),
         ({}, {"sandbox": "nowhere"}, "nowhere"),
+        ({"solution": [{"tool": "read_cell", "arguments": {"cell": "{dir}"}}]}, {}, "names {dir} in `solution`"),
+        ({"public": {"folder": "{dir}"}}, {}, "names {dir} in `public`"),
+        ({"prompt": "{dir}"}, {"deterministic": True}, "differs from episode to episode"),
     ],
 )
 async def test_tasks_and_options_that_do_not_fit_the_server_are_refused(

@@ -55,7 +55,7 @@ def reply(wire: str, text: str | None, ending: str | None, **more: Any) -> dict[
     content = [{"type": "output_text", "text": text or "", "annotations": []}]
     message = {"type": "message", "role": "assistant", "content": content}
     words = {"stop": "completed", "end_turn": "completed", None: None}
-    state = {"status": words.get(ending, ending)}
+    state: dict[str, Any] = {"status": words.get(ending, ending)}
     if ending in ("max_output_tokens", "content_filter", "half"):
         state = {"status": "incomplete", "incomplete_details": {"reason": ending}}
     return {"output": [message], **state, **more}

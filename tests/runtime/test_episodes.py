@@ -777,7 +777,7 @@ class Nested(Environment[Riddle]):
     @tool
     def deep(self) -> Result:
         """Nested lists are not observations."""
-        return Result([["a"]])  # type: ignore[list-item]
+        return Result([["a"]])
 
 
 async def test_nested_observations_are_the_environments_fault(host: Start) -> None:

@@ -29,7 +29,8 @@ class Files(Shell):  # type: ignore[misc]
     @tool
     async def read(self, path: str) -> str:
         """Read a file."""
-        return (await self.sandbox.read(path)).decode()
+        content: bytes = await self.sandbox.read(path)
+        return content.decode()
 
     @tool
     async def lose(self) -> str:

@@ -104,6 +104,7 @@ def tools():
         {**plain, "name": "lost", "inputSchema": {"type": "object", "properties": {"x": {"$ref": "#/$defs/gone"}}}},
         {**plain, "name": "long", "description": "x" * 100_000},
         {**plain, "name": "output", "outputSchema": [1], "icons": 7, "annotations": "none"}]
+    if mode == "grows": return [plain, *([{**plain, "name": "more"}] if counted else [])]
     if mode == "reserved": return [{**plain, "name": "start_episode"}]
     if mode == "huge-schema": return [{**plain, "inputSchema": {"type": "object", "title": "x" * 100_000}}]
     if mode == "deep-schema":
@@ -172,6 +173,8 @@ def work(id):
                                ("nothing/known", {})):
             send({"jsonrpc": "2.0", "method": f"notifications/{method}", "params": params})
         answer(id, text)
+    elif mode == "grows":
+        send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}); answer(id, text)
     elif mode == "no-result": answer(id, {"content": "not a list"})
     elif mode == "error": send({"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": "no paper"}})
     elif mode == "bad-output": answer(id, {"content": [], "structuredContent": {"a": "a" * 40 + "b"}})

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 from ludus.formats.mcp.images import image_command
 from ludus.formats.mcp.instances import Instance, Pool, Starter, UnreadableState
 from ludus.formats.mcp.settings import McpSettings
-from ludus.formats.mcp.targets import ServerSpec
-from ludus.formats.mcp.tasks import McpTask, Row, read_rows, splits_of
+from ludus.formats.mcp.targets import EPISODE_DIRECTORY, ServerSpec
+from ludus.formats.mcp.tasks import McpTask, Row, in_directory, names_directory, read_rows, splits_of
 from ludus.formats.mcp.verifiers import grading, read_verifier
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import ToolSpec
@@ -83,6 +83,7 @@ class McpHost:
             try:
                 self._check(first)
                 await self._check_context(first)
+                await self._check_directories(first)
             except BaseException:
                 await self._pool.end(first)
                 raise
@@ -135,6 +136,16 @@ class McpHost:
         if self.settings.prompt is not None:
             await first.prompt(self.settings.prompt, self._rows[0].prompt_arguments)
 
+    async def _check_directories(self, first: Instance) -> None:
+        rows = [row for row in self._rows if names_directory(row)]
+        if rows and not self.settings.is_isolated and self.settings.deterministic:
+            raise AuthoringError(
+                f"the task {rows[0].id!r} names {EPISODE_DIRECTORY}, which differs from episode to episode, so that "
+                "deterministic=true is false; use a path relative to the directory in which the server starts"
+            )
+        if rows:
+            await first.directory()
+
     def agent_tools(self, instance: Instance, allowed: Sequence[str] | None) -> list[SchemaTool]:
         """Return the agent's tools of an instance.
 
@@ -151,24 +162,28 @@ class McpHost:
             and (allowed is None or name in allowed)
         ]
 
-    async def take(self, row: Row) -> Instance:
-        """Return the servers of an episode, prepared as its task says.
+    async def take(self, task: McpTask) -> tuple[Instance, Row]:
+        """Return the servers of an episode, prepared as its task says, and the task's line.
 
         Raises:
             LudusError: they cannot be started, or a call that prepares them fails.
         """
+        row = Row.model_validate(task.row)
         instance = await self.pool.take()
         try:
+            if names_directory(row):
+                row = in_directory(row, await instance.directory())
             if self.settings.reset is not None and self.has_sessions:
                 await self._reset(instance)
             for call in row.setup:
                 found = await instance.read(call.tool, call.arguments)
                 if found.is_error:
                     raise UnreadableState(f"the call of {call.tool!r} in `setup` of {row.id!r} failed: {found.text}")
+            await instance.refresh()
         except BaseException:
             await self.pool.end(instance)
             raise
-        return instance
+        return instance, row
 
     async def give_back(self, instance: Instance) -> None:
         """Let another episode have the servers, or end them."""
@@ -196,7 +211,7 @@ class McpEnvironment(Environment[McpTask]):
     blocking = False
     hosted: ClassVar[McpHost]
     line: Row
-    """The task's line in the file."""
+    """The task's line in the file, with the directory of the episode."""
     _instance: Instance | None = None
     _prompt: list[Message]
 
@@ -223,8 +238,7 @@ class McpEnvironment(Environment[McpTask]):
 
     async def setup(self) -> None:
         """Take servers, and read the prompt from them."""
-        self.line = Row.model_validate(self.task.row)
-        self._instance = await self.hosted.take(self.line)
+        self._instance, self.line = await self.hosted.take(self.task)
         self._prompt = await self._read_prompt(self._instance)
 
     async def teardown(self) -> None:

@@ -27,10 +27,8 @@ from mcp.shared.message import SessionMessage
 
 from ludus.protocol.errors import LudusError
 from ludus.server.authoring.mcp_repair import repair_result
-from ludus.server.authoring.mcp_stdio import McpConnection, McpServerEnded, too_long
+from ludus.server.authoring.mcp_stdio import ANSWER_BYTES, McpConnection, McpServerEnded, too_long
 
-_RESPONSE_BYTES: Final = 8 * 1024 * 1024
-"""Of one answer; an answer may be a stream of events."""
 _CONNECT_SECONDS: Final = 30.0
 _READ_SECONDS: Final = 300.0
 _PING_SECONDS: Final = 10.0
@@ -40,10 +38,17 @@ _FAILED_STATUS: Final = -32050
 
 
 class HttpConnection(McpConnection):
-    """A connection to a server at a URL."""
+    """A connection to a server at a URL.
 
-    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+    Args:
+        url: the address.
+        headers: those of each request.
+        answer_bytes: the longest answer that is read; an answer may be a stream of events.
+    """
+
+    def __init__(self, url: str, headers: Mapping[str, str], answer_bytes: int = ANSWER_BYTES) -> None:
         super().__init__()
+        self.answer_bytes: Final = answer_bytes
         self._url = url
         self._headers = dict(headers)
         self._status: int | None = None
@@ -193,13 +198,14 @@ class _Bounded(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         held = bytearray()
         size = 0
+        limit = self._connection.answer_bytes
         try:
             async for part in self._inner:
                 size += len(part)
-                if size > _RESPONSE_BYTES:
+                if size > limit:
                     if self._call is None:
-                        raise httpx2.ReadError(f"it sent more than {_RESPONSE_BYTES:,} bytes")
-                    error = _error_text(self._call, too_long(_RESPONSE_BYTES))
+                        raise httpx2.ReadError(f"it sent more than {limit:,} bytes")
+                    error = _error_text(self._call, too_long(limit))
                     yield (f"event: message\ndata: {error}\n\n" if self._is_stream else error).encode()
                     return
                 unread = max(len(held) - 3, 0)  # an end may lie across two parts

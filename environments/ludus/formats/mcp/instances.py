@@ -102,7 +102,12 @@ class Instance:
         """The agent's calls in this episode."""
         self.tools: dict[str, SchemaTool] = {}
         self._owners: dict[str, _Part] = {}
-        for part in parts:
+        self._collect()
+
+    def _collect(self) -> None:
+        """Collect the servers' tools."""
+        self.tools, self._owners = {}, {}
+        for part in self._parts:
             for tool in part.server.tools:
                 if tool.name in self.tools:
                     raise AuthoringError(
@@ -131,6 +136,32 @@ class Instance:
     def is_open(self) -> bool:
         """Whether all servers run."""
         return all(part.server.is_open for part in self._parts)
+
+    async def refresh(self) -> None:
+        """List the tools again if a server has said that they have changed.
+
+        Raises:
+            UnreadableState: a server is gone, does not answer, or has tools that cannot be used now.
+        """
+        changed = [part for part in self._parts if part.server.tools_changed]
+        for part in changed:
+            try:
+                await part.server.refresh()
+            except (LudusError, MCPError, ValueError, TimeoutError) as error:
+                raise UnreadableState(f"{part.spec} has changed its tools, and cannot list them: {error}") from None
+        if changed:
+            self._collect()
+
+    async def directory(self) -> str:
+        """Return the directory of the episode.
+
+        Raises:
+            AuthoringError: no server is a process, or several are, each with a directory of its own.
+        """
+        if len(self._boxes) != 1:
+            reason = "each of these servers has a directory of its own" if self._boxes else "an HTTP server has none"
+            raise AuthoringError(f"tasks cannot name {EPISODE_DIRECTORY}, since {reason}")
+        return await _directory(self._boxes[0])
 
     @property
     def instructions(self) -> str:
@@ -258,7 +289,7 @@ class Starter:
             box = await self._provider.create(settings.sandbox_settings(spec.image))
             boxes.append(box)
             connect = lambda: self._process(spec, box)  # noqa: E731
-        part = _Part(spec, McpServer(connect, settings.call_seconds, raises_end=True))
+        part = _Part(spec, McpServer(connect, settings.call_seconds, raises_end=True, most_tools=settings.most_tools))
         prefix = (f"{spec.name}_" if spec.name else "") + settings.prefix
 
         def named(names: Sequence[str]) -> Mapping[str, str]:
@@ -274,7 +305,7 @@ class Starter:
         return part
 
     async def _session(self, spec: ServerSpec) -> McpConnection:
-        connection = HttpConnection(spec.url, spec.headers)
+        connection = HttpConnection(spec.url, spec.headers, self._settings.answer_bytes)
         try:
             return await connection.start(self._settings.revision or "legacy", self._settings.start_seconds)
         except McpServerEnded as error:
@@ -290,9 +321,9 @@ class Starter:
             env = {**{name: os.environ[name] for name in _INHERITED if name in os.environ}, **env}
             cwd = _absolute(cwd or ".")
         if any(EPISODE_DIRECTORY in text for text in (*command, *env.values())):
-            place = (await box.run(["pwd"])).text.strip()
-            command = [text.replace(EPISODE_DIRECTORY, place) for text in command]
-            env = {name: text.replace(EPISODE_DIRECTORY, place) for name, text in env.items()}
+            directory = await _directory(box)
+            command = [text.replace(EPISODE_DIRECTORY, directory) for text in command]
+            env = {name: text.replace(EPISODE_DIRECTORY, directory) for name, text in env.items()}
         if cwd is not None:
             command = ["/bin/sh", "-c", _IN_FOLDER, "sh", cwd, *command]
 
@@ -302,7 +333,11 @@ class Starter:
             except (SandboxFileError, SandboxLimitReached) as error:
                 raise McpServerEnded(f"it cannot be started: {error.message}") from None
 
-        return await open_process(spawn, settings.revision or "auto", settings.start_seconds)
+        return await open_process(spawn, settings.revision or "auto", settings.start_seconds, settings.answer_bytes)
+
+
+async def _directory(box: Sandbox) -> str:
+    return (await box.run(["pwd"])).text.strip()
 
 
 def _absolute(folder: str) -> str:

@@ -64,6 +64,14 @@ class McpSettings(BaseModel):
     """The directory in which commands start; by default that of `ludus serve`, and in a sandbox the work directory."""
     memory: int = Field(default=2048, ge=16)
     """Memory of one server with all its processes, in MiB."""
+    processes: int = Field(default=512, ge=1)
+    """How many processes one server may have."""
+    disk: int = Field(default=1024, ge=1)
+    """What one server may write to its directory, in MiB; its largest file may take half of it."""
+    most_tools: int = Field(default=256, ge=1, le=10_000)
+    """How many tools one server may list."""
+    answer_mib: int = Field(default=8, ge=1, le=1024)
+    """How long one answer of a server may be, in MiB; a longer one is an error of its call."""
     revision: Literal["auto", "legacy", "2026-07-28"] | None = None
     """How to agree on a revision of MCP: by default "legacy" over HTTP, which has sessions, and "auto" otherwise."""
     call_seconds: float = Field(default=30.0, gt=0)
@@ -79,11 +87,16 @@ class McpSettings(BaseModel):
         """Whether commands run in a sandbox that isolates them."""
         return self.sandbox not in ("none", "unsafe-local")
 
+    @property
+    def answer_bytes(self) -> int:
+        """The longest answer of a server that is read."""
+        return self.answer_mib * _MIB
+
     def sandbox_settings(self, image: str | None = None) -> SandboxSettings:
         """Return the settings of the place where a command runs."""
         limits = Limits(
-            memory=self.memory * _MIB, processes=512, disk=1024 * _MIB, file_size=512 * _MIB, spawned_seconds=1e8,
-            spawned_cpu_seconds=1e7, spawned_output=2**40,
+            memory=self.memory * _MIB, processes=self.processes, disk=self.disk * _MIB,
+            file_size=max(self.disk // 2, 1) * _MIB, spawned_seconds=1e8, spawned_cpu_seconds=1e7, spawned_output=2**40,
         )  # fmt: skip
         return SandboxSettings(
             provider="unsafe-local" if self.sandbox == "none" else self.sandbox, limits=limits, image=image,

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from ludus.formats.mcp.targets import EPISODE_DIRECTORY
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.messages import describe_invalid
 from ludus.protocol.text import split_lines
@@ -89,6 +90,37 @@ class Row(BaseModel):
         """A final message that is right; empty if none is asked for."""
         right = self.answer[0] if isinstance(self.answer, tuple) and self.answer else self.answer
         return "" if right is None else str(right)
+
+
+def names_directory(row: Row) -> bool:
+    """Return whether a task names the directory of its episode.
+
+    Raises:
+        AuthoringError: it does so in a field that is fixed before its episode starts.
+    """
+    fields = row.model_dump(mode="json", exclude_unset=True)
+    for name in ("id", "split", "tools", "public", "solution"):
+        if EPISODE_DIRECTORY in json.dumps(fields.get(name)):
+            raise AuthoringError(
+                f"the task {row.id!r} names {EPISODE_DIRECTORY} in `{name}`, which is fixed before an episode has a "
+                "directory; use a path relative to the directory in which the server starts"
+            )
+    return EPISODE_DIRECTORY in json.dumps(fields)
+
+
+def in_directory(row: Row, directory: str) -> Row:
+    """Return a task with the directory of its episode in place of `{dir}`."""
+    return Row.model_validate(_expanded(row.model_dump(mode="json", exclude_unset=True), directory))
+
+
+def _expanded(value: Any, directory: str) -> Any:
+    if isinstance(value, str):
+        return value.replace(EPISODE_DIRECTORY, directory)
+    if isinstance(value, Mapping):
+        return {_expanded(name, directory): _expanded(part, directory) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_expanded(part, directory) for part in value]
+    return value
 
 
 class McpTask(Task):

@@ -27,7 +27,8 @@ from ludus.server.authoring.tools import StepContext
 
 log = logging.getLogger("ludus.server.episodes")
 
-_TOOLS: Final = 256
+MOST_TOOLS: Final = 256
+"""The default for the most tools of a server."""
 _PAGES: Final = 32
 _BLOCKS: Final = 256
 _ERROR_CHARS: Final = 4_000
@@ -57,6 +58,7 @@ class McpServer:
         restarts: how often it may be started again.
         raises_end: whether calls raise `McpServerEnded` when the server has ended, because no agent can end it. By
             default that is the agent's error to see.
+        most_tools: how many tools it may list.
 
     Attributes:
         tools: its tools, to return from `Environment.task_tools`.
@@ -66,15 +68,19 @@ class McpServer:
 
     def __init__(
         self, start: Callable[[], Coroutine[Any, Any, McpConnection]], seconds: float, restarts: int = 0, *,
-        raises_end: bool = False,
+        raises_end: bool = False, most_tools: int = MOST_TOOLS,
     ) -> None:  # fmt: skip
         self._start = start
         self._seconds = seconds
         self._raises_end = raises_end
+        self._most_tools = most_tools
         self._connection: McpConnection | None = None
         self._reported: McpConnection | None = None
         """The last connection whose end the agent has seen."""
         self._starting = asyncio.Lock()
+        self._warned = False
+        self._chosen: tuple[ChosenTools, str, bool] = None, "", False
+        """The tools to take, the prefix of their names, and whether their calls may overlap."""
         self.restarts = restarts
         self.tools: tuple[SchemaTool, ...] = ()
         self.instructions: str | None = None
@@ -108,6 +114,9 @@ class McpServer:
             raise ToolError(f"{tool} answered with something that is no result of a tool") from None
         if isinstance(result, types.InputRequiredResult):
             raise ToolError(f"{tool} asked for further input, and there is no person who could give it")
+        if self.tools_changed and not self._warned:
+            self._warned = True
+            log.warning("an MCP server has changed its tools; the episode keeps those with which it began")
         content = _content(result)
         if result.is_error:
             text = "\n".join(
@@ -151,6 +160,24 @@ class McpServer:
         """Whether the server runs."""
         return self._connection is not None and self._connection.is_open
 
+    @property
+    def tools_changed(self) -> bool:
+        """Whether the server has said that its list of tools is no longer the one in `tools`."""
+        return self._connection is not None and self._connection.tools_changed
+
+    async def refresh(self) -> None:
+        """List the tools again, for `Environment.task_tools`. An episode that has begun keeps those that it has.
+
+        Raises:
+            AuthoringError: there are tools that cannot be used, as in `connect_mcp`.
+            TimeoutError, McpServerEnded, SandboxFailed, MCPError, ValidationError: as in `result`.
+        """
+        connection = await self._connected()
+        connection.tools_changed = self._warned = False  # a change while the list is read counts
+        listed = await _list_tools(connection, self._seconds, self._most_tools)
+        chosen, prefix, concurrent = self._chosen
+        self.tools = tuple(self._usable(_chosen(listed, chosen, prefix), concurrent, named=bool(chosen)))
+
     async def aclose(self) -> None:
         """End the server; it may be called more than once."""
         self.restarts = 0
@@ -177,10 +204,10 @@ class McpServer:
 
     async def _open(self, chosen: ChosenTools, prefix: str, concurrent: bool) -> None:
         self._connection = await self._start()
-        listed = await _list_tools(self._connection, self._seconds)
         instructions = self._connection.client.instructions
         self.instructions = None if instructions is None else instructions[:_ERROR_CHARS]
-        self.tools = tuple(self._usable(_chosen(listed, chosen, prefix), concurrent, named=bool(chosen)))
+        self._chosen = chosen, prefix, concurrent
+        await self.refresh()
 
     def _usable(
         self, chosen: Sequence[tuple[types.Tool, str]], concurrent: bool, *, named: bool
@@ -298,7 +325,7 @@ async def _call(
     return await client.session.send_request(types.CallToolRequest(params=params), _RESULT)
 
 
-async def _list_tools(connection: McpConnection, seconds: float) -> list[types.Tool]:
+async def _list_tools(connection: McpConnection, seconds: float, most: int) -> list[types.Tool]:
     listed: list[types.Tool] = []
     cursor: str | None = None
     for _ in range(_PAGES):
@@ -311,10 +338,10 @@ async def _list_tools(connection: McpConnection, seconds: float) -> list[types.T
         page = await connection.request(ask, seconds)
         listed += page.tools
         cursor = page.next_cursor
-        if cursor is None or len(listed) > _TOOLS:
+        if cursor is None or len(listed) > most:
             break
-    if cursor is not None or len(listed) > _TOOLS:
-        raise AuthoringError(f"it lists more than {_TOOLS} tools, or more than {_PAGES} pages of them")
+    if cursor is not None or len(listed) > most:
+        raise AuthoringError(f"it lists more than {most} tools, or more than {_PAGES} pages of them")
     return listed
 
 

@@ -36,9 +36,10 @@ from ludus.server.authoring.mcp_repair import repair_result
 Revision = Literal["auto", "legacy", "2026-07-28"]
 """How to agree on a revision of MCP: "auto" asks for the newest, and falls back to the handshake of older servers."""
 
-_MESSAGE_BYTES: Final = 8 * 1024 * 1024
-_LONGEST_BYTES: Final = 64 * _MESSAGE_BYTES
-"""A longer message ends the server; one that is too long to be read is an error of its call."""
+ANSWER_BYTES: Final = 8 * 1024 * 1024
+"""The default for the longest answer that is read; a longer one is an error of its call."""
+_LONGEST_FACTOR: Final = 64
+"""A message that is longer than so many answers ends the server."""
 _HEAD_BYTES: Final = 1024
 _LINE_BYTES: Final = 64 * 1024
 _UNASKED: Final = 1_000
@@ -76,6 +77,8 @@ class McpConnection(ABC):
         self._abandoned: set[asyncio.Task[Any]] = set()
         self._unanswered = 0
         self._task: asyncio.Task[None] | None = None
+        self.tools_changed = False
+        """Whether the server has said that its list of tools has changed; who lists them again resets it."""
 
     async def start(self, revision: Revision, seconds: float) -> Self:
         """Agree with the server on a revision of MCP, and return this connection.
@@ -176,9 +179,14 @@ class McpConnection(ABC):
             self._fault = fault or self._fault
             self._closing.set()
 
+    async def _notice(self, message: object) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self.tools_changed = True
+
     async def _run(self, revision: Revision) -> None:
         try:
-            async with Client(self._streams(), mode=revision, cache=None) as client:
+            streams = self._streams()
+            async with Client(streams, mode=revision, cache=None, message_handler=self._notice) as client:
                 if not self._ready.done():
                     self._ready.set_result(client)
                 await self._closing.wait()
@@ -200,9 +208,10 @@ class McpConnection(ABC):
 class Connection(McpConnection):
     """A connection to a server on the standard input and output of a process in a sandbox."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, answer_bytes: int = ANSWER_BYTES) -> None:
         super().__init__()
         self._process = process
+        self._answer_bytes = answer_bytes
         self._pending: set[str | int] = set()
         self._lost: SandboxFailed | None = None
         self._ended_itself = False
@@ -246,24 +255,27 @@ class Connection(McpConnection):
     async def _read(self, arrived: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         parts = bytearray()
         size, tail = 0, b""
+        longest = _LONGEST_FACTOR * self._answer_bytes
         fault: str | None = None
         try:
             while line := await self._process.stdout.read_line(_LINE_BYTES):
                 size += len(line)
-                if size > _MESSAGE_BYTES:
+                if size > self._answer_bytes:
                     del parts[_HEAD_BYTES:]  # only its id is needed
                     tail = (tail + line)[-_HEAD_BYTES:]
                 else:
                     parts += line
-                if size > _LONGEST_BYTES:
-                    fault = f"it sent a message of more than {_LONGEST_BYTES:,} bytes"
+                if size > longest:
+                    fault = f"it sent a message of more than {longest:,} bytes"
                     break
                 if not line.endswith(b"\n"):
                     continue
                 if parts.startswith(b"Content-Length:"):
                     fault = "it frames messages with Content-Length; on standard output, MCP has one message a line"
                     break
-                message = self._parse(bytes(parts)) if size <= _MESSAGE_BYTES else self._too_long(bytes(parts), tail)
+                message = (
+                    self._parse(bytes(parts)) if size <= self._answer_bytes else self._too_long(bytes(parts), tail)
+                )
                 parts.clear()
                 size, tail = 0, b""
                 if self._unasked > _UNASKED:
@@ -293,7 +305,7 @@ class Connection(McpConnection):
             return None
         self._pending.discard(call)
         self._unanswered = 0
-        return types.JSONRPCError(jsonrpc="2.0", id=call, error=too_long(_MESSAGE_BYTES))
+        return types.JSONRPCError(jsonrpc="2.0", id=call, error=too_long(self._answer_bytes))
 
     def _parse(self, line: bytes) -> types.JSONRPCMessage | None:
         """Return a message, or None for a line that is none, or that answers nothing that waits."""
@@ -360,7 +372,9 @@ class Connection(McpConnection):
             self._ended_itself = True
 
 
-async def open_process(start: Callable[[], Awaitable[Process]], revision: Revision, seconds: float) -> Connection:
+async def open_process(
+    start: Callable[[], Awaitable[Process]], revision: Revision, seconds: float, answer_bytes: int = ANSWER_BYTES
+) -> Connection:
     """Return a connection to a process.
 
     With "auto", a server that ends at the question for the newest revision, which older ones do not know, is started
@@ -370,11 +384,12 @@ async def open_process(start: Callable[[], Awaitable[Process]], revision: Revisi
         start: starts the process.
         revision: how to agree on a revision.
         seconds: for how long to wait for each handshake.
+        answer_bytes: the longest answer that is read.
 
     Raises:
         McpServerEnded, SandboxFailed: as in `McpConnection.start`.
     """
-    connection = Connection(await start())
+    connection = Connection(await start(), answer_bytes)
     try:
         return await connection.start(revision, seconds)
     except McpServerEnded:
@@ -382,7 +397,7 @@ async def open_process(start: Callable[[], Awaitable[Process]], revision: Revisi
             raise
         first = connection
     try:
-        return await Connection(await start()).start("legacy", seconds)
+        return await Connection(await start(), answer_bytes).start("legacy", seconds)
     except McpServerEnded:
         raise first.ended() from None
 

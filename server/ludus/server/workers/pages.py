@@ -86,7 +86,7 @@ def merge_metrics(texts: dict[str, str]) -> str:
     for worker, text in texts.items():
         comments: list[str] = []
         samples: list[str] = []
-        for line in text.splitlines():
+        for line in text.split("\n"):  # a label may hold other line separators
             if line.startswith("# HELP "):
                 comments, samples = families.setdefault(line.split(" ")[2], ([], []))
                 if not comments:
