@@ -6,6 +6,7 @@ import asyncio
 import io
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -107,11 +108,12 @@ async def test_an_owner_keeps_so_many_files_of_such_a_size(tmp_path: Path, monke
     assert record is not None
     file = io.BytesIO(record.model_dump_json(by_alias=True).encode() + b"\n")
     monkeypatch.setattr(rollouts, "OWNER_FILES", 1)
-    kept = Rollouts(open_database(HubSettings(data=tmp_path)))
-    kept.keep("alice", "one.jsonl", file)
-    with pytest.raises(PayloadTooLarge, match="remove some first"):
-        kept.keep("alice", "two.jsonl", file)
-    kept.keep("bob", "one.jsonl", file)
-    monkeypatch.setattr(rollouts, "FILE_BYTES", 10)
-    with pytest.raises(PayloadTooLarge, match="larger"):
-        kept.keep("carol", "one.jsonl", file)
+    with closing(open_database(HubSettings(data=tmp_path))) as database:
+        kept = Rollouts(database)
+        kept.keep("alice", "one.jsonl", file)
+        with pytest.raises(PayloadTooLarge, match="remove some first"):
+            kept.keep("alice", "two.jsonl", file)
+        kept.keep("bob", "one.jsonl", file)
+        monkeypatch.setattr(rollouts, "FILE_BYTES", 10)
+        with pytest.raises(PayloadTooLarge, match="larger"):
+            kept.keep("carol", "one.jsonl", file)
