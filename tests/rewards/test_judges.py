@@ -537,7 +537,8 @@ def test_any_object_is_read_only_if_it_is_exactly_a_verdict(reply: dict[str, Any
 @given(st.integers(1, 5), st.text(min_size=1).filter(lambda text: text.strip()))
 def test_a_verdict_is_read_with_or_without_a_block_and_thoughts(score: int, reason: str) -> None:
     text = json.dumps({"case": "c", "reason": reason, "score": score})
-    for said in (text, f"```json\n{text}\n```", f"<think>hm {{}} 1</think>\n{text}"):
+    thoughts = "hm {} 1</think>\n"
+    for said in (text, f"```json\n{text}\n```", f"<think>{thoughts}{text}", f"{thoughts}{text}"):
         opinion = read_score(said, FIVE, "c")
         assert (opinion.score, opinion.reason) == ((score - 1) / 4, reason.strip())
 
