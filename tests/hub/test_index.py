@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from hubs import HubProcess, Release, WheelParts, new_name, published, release, upload
+from hubs import HubProcess, Release, WheelParts, new_name, published, release, twine_form, upload
 
 JSON = {"accept": "application/vnd.pypi.simple.v1+json"}
 
@@ -224,5 +227,58 @@ def test_a_refused_upload_is_answered_with_a_reason_that_twine_shows(
     one = release("nobody/coin", parts=WheelParts("coin"))
     done = twine(str(plain_client.base_url).rstrip("/"), wheel_file(one, tmp_path))
     assert done.returncode != 0
-    assert "422" in done.stdout + done.stderr
-    assert upload(plain_client, one).status_code == 422
+    answer = upload(plain_client, one)
+    assert answer.status_code == 422
+    assert answer.json()["error"]["message"] in " ".join((done.stdout + done.stderr).split())
+
+
+def test_twine_shows_why_a_second_spelling_of_a_version_is_refused(plain_client: httpx.Client, tmp_path: Path) -> None:
+    name = f"alice/{new_name()}"
+    published(plain_client, release(name, "1.0"))
+    done = twine(str(plain_client.base_url).rstrip("/"), wheel_file(release(name, "1.0.0"), tmp_path))
+    assert done.returncode != 0
+    said = " ".join((done.stdout + done.stderr).split())
+    assert f"{name} has the version 1.0, and 1.0.0 is the same version in another spelling" in said
+
+
+def test_a_yank_is_not_walked_around_by_another_spelling_of_the_version(
+    plain_client: httpx.Client, target: Path, uv: str
+) -> None:
+    name = new_name()
+    for version in ("1.0", "0.9"):
+        published(plain_client, release(f"alice/{name}", version))
+    address = f"{str(plain_client.base_url).rstrip('/')}/index/simple/"
+    plain_client.post(f"/api/v1/environments/alice/{name}/versions/1.0.0/yank", json={"reason": "wrong"})
+    assert upload(plain_client, release(f"alice/{name}", "1", key=None)).status_code == 409
+    for spelling in ("1", "1.0.0"):
+        pinned = f"alice-{name}=={spelling}"
+        assert pip(target, "--index-url", address, "--force-reinstall", pinned).returncode == 0
+        assert installed(target, f"alice-{name}") == "1.0"
+        options = ["--no-deps", "--reinstall", "--default-index", address]
+        install = [uv, "pip", "install", "--python", str(target), *options]
+        assert run(*install, pinned).returncode == 0
+        assert installed(target, f"alice-{name}") == "1.0"
+        assert run(*install, f"alice-{name}").returncode == 0
+        assert installed(target, f"alice-{name}") == "0.9"
+
+
+@pytest.mark.parametrize("filename", ["a\r\nset-cookie: a=b\r\n\r\nx.whl", "ä\x00\x1b[31m\u2028.whl", "x" * 5_000])
+def test_the_reason_in_the_status_line_is_one_line_of_plain_text(plain_hub: HubProcess, filename: str) -> None:
+    one = release(f"alice/{new_name()}", key=None)
+    form = "".join(
+        f'--b\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+        for name, value in {**twine_form(one), ":action": filename}.items()
+    )
+    file = '--b\r\ncontent-disposition: form-data; name="content"; filename="a.whl"\r\n\r\nx\r\n--b--\r\n'
+    body = (form + file).encode()
+    with socket.create_connection(("127.0.0.1", plain_hub.port), timeout=30) as connection:
+        connection.sendall(
+            b"POST /index/upload/ HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
+            b"content-type: multipart/form-data; boundary=b\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+        )
+        answer = b"".join(iter(lambda: connection.recv(65_536), b""))
+    head, _, rest = answer.partition(b"\r\n\r\n")
+    line, *fields = head.split(b"\r\n")
+    assert re.fullmatch(rb"HTTP/1\.1 4\d\d [\x20-\x7e]{1,500}", line), line
+    assert not any(field.lower().startswith(b"set-cookie") for field in fields)
+    assert json.loads(rest)["error"]["message"]

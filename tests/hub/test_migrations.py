@@ -149,3 +149,49 @@ def test_versions_of_before_have_changed_when_they_were_uploaded(url: str) -> No
     (row,) = rows(engine)["versions"]
     assert row["changed_at"] == row["uploaded_at"]
     engine.dispose()
+
+
+def by_id(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+    return sorted(rows, key=lambda row: str(row["id"]))
+
+
+def old_hub(url: str, *versions: tuple[str, str | None], latest: str) -> Engine:
+    """Return a database of before, with versions of one package and the reasons why they are yanked."""
+    engine = open_engine(url)
+    migrate(engine, "0014")
+    fill(engine)
+    with engine.execution_options(ludus_writes=True).begin() as connection:
+        connection.execute(text("DELETE FROM versions"))
+        connection.execute(text("UPDATE packages SET latest = :latest"), {"latest": latest})
+        for number, (version, yanked) in enumerate(versions, 1):
+            connection.execute(
+                text(
+                    "INSERT INTO versions (id, package_id, version, filename, sha256, size, metadata_sha256, manifest, "
+                    "card, uploaded_by, uploaded_at, yanked) VALUES (:id, 1, :version, :file, :file, 9, 'm', '{}', '', "
+                    "'ada', '2026-01-02 03:04:05.000006', :yanked)"
+                ),
+                {"id": number, "version": version, "file": f"wheel {number}", "yanked": yanked},
+            )
+    return engine
+
+
+@pytest.mark.parametrize(
+    ("versions", "latest", "kept"),
+    [
+        ((("1", None), ("1.0", None), ("1.0.0", None)), "1", {"1": "1"}),
+        ((("1", "bad"), ("1.0", None), ("1.0.0", None)), "1.0.0", {"1.0.0": "1"}),
+        ((("1", "bad"), ("1.0", None), ("1.0.0", None), ("2.0", None)), "2.0", {"1.0": "1", "2.0": "2"}),
+        ((("1", "bad"), ("1.0", "bad"), ("2", None)), "2", {"1": "1", "2": "2"}),
+    ],
+    ids=["the first", "the latest", "not yanked", "all yanked"],
+)
+def test_of_equal_versions_of_an_older_hub_one_stays_and_no_row_is_lost(
+    url: str, versions: tuple[tuple[str, str | None], ...], latest: str, kept: dict[str, str]
+) -> None:
+    engine = old_hub(url, *versions, latest=latest)
+    before = by_id(rows(engine)["versions"])
+    migrate(engine)
+    after = by_id(rows(engine)["versions"])
+    assert {row["version"]: row["identity"] for row in after if row["identity"] is not None} == kept
+    assert [{name: row[name] for name in before[0]} for row in after] == before
+    engine.dispose()

@@ -169,6 +169,44 @@ def test_a_wheel_is_refused_for(what: str, plain_client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize(
+    "fields",
+    [
+        "Metadata-Version: 2.1\nLicense: MIT\nLicense-File: LICENSE\nLicense-File: ../NOTICE\nHome-page: https://x.example\n",
+        "Metadata-Version: 2.2\nLicense: MIT\nLicense-File: LICENSE\nDynamic: license-file\n",
+        "Metadata-Version: 2.3\nLicense-Expression: MIT\nLicense-File: LICENSE\n",
+        "Metadata-Version: 2.4\nLicense-Expression: MIT\nLicense-File: LICENSE\nDynamic: license-file\n",
+    ],
+    ids=["setuptools 60", "setuptools 76", "hatchling 1.26", "setuptools 77"],
+)
+def test_a_wheel_of_an_older_build_backend_with_a_license_file_is_accepted(
+    fields: str, plain_client: httpx.Client
+) -> None:
+    name = new_name()
+    parts = WheelParts(f"alice-{name}", metadata=f"{fields}Name: alice-{name}\nVersion: 1.0.0\n")
+    assert upload(plain_client, release(f"alice/{name}", parts=parts, key=None)).status_code == 200
+    info = plain_client.get(f"/api/v1/environments/alice/{name}/versions/latest").json()
+    assert info["manifest"]["license"] == "MIT"
+
+
+@pytest.mark.parametrize(
+    ("fields", "advice"),
+    [
+        ("Metadata-Version: 2.4\nImport-Name: coin\n", "another build backend"),
+        ("Metadata-Version: 2.1\nLicense-Expression: my own\n", "correct pyproject.toml"),
+        ("Metadata-Version: 2.4\nLicense-File: ../LICENSE\n", "correct pyproject.toml"),
+        ("Metadata-Version: 2.1\nSummary: a\nSummary: b\n", "another build backend"),
+        ("Metadata-Version: 7.0\n", "another build backend"),
+    ],
+    ids=["a newer field", "no license", "a license elsewhere", "a field twice", "an unknown version"],
+)
+def test_a_refusal_of_metadata_says_what_to_change(fields: str, advice: str, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(WheelParts(NAME, metadata=f"{fields}Name: alice-coin\nVersion: 1.0.0\n").pack())
+    with pytest.raises(WheelRefused, match=advice):
+        read_wheel(path, WheelParts(NAME).filename, HubLimits())
+
+
+@pytest.mark.parametrize(
     "filename",
     [
         "coin.zip", "coin.whl", "../alice_coin-1.0.0-py3-none-any.whl", "alice_coin-1.0.0-1-py3-none-any.whl",

@@ -57,15 +57,18 @@ def described(submission: Submission, version: VersionInfo, hub: str, *, with_ro
 
 
 def _check(cell: Cell, entry: EnvironmentEntry, version: VersionInfo) -> None:
+    from packaging.utils import canonicalize_version
+
     name = f"{cell.model} on {cell.environment} / {cell.split}"
+    ours, theirs = entry.version, cell.environment_version
     if cell.episodes != cell.planned:
         raise InvalidParams(
             f"{name} has {cell.episodes} of {cell.planned} episodes; play the others first, with --resume"
         )
-    if entry.version and cell.environment_version and entry.version != cell.environment_version:
+    if ours and theirs and canonicalize_version(ours) != canonicalize_version(theirs):
         raise InvalidParams(
-            f"{name} was evaluated at version {cell.environment_version!r} of the environment, and {version.id} "
-            f"{version.version} has {entry.version!r}"
+            f"{name} was evaluated at version {theirs!r} of the environment, and {version.id} {version.version} has "
+            f"{ours!r}"
         )
 
 

@@ -89,7 +89,7 @@ def check_distribution(project: ProjectFile, unpacked: UnpackedWheel) -> None:
     Raises:
         ManifestRefused: they are not; the message says which line to change.
     """
-    from packaging.utils import canonicalize_name
+    from packaging.utils import canonicalize_name, canonicalize_version
 
     wanted = canonicalize_name(project.id.replace("/", "-"))
     name, version = str(unpacked.metadata["Name"]), str(unpacked.metadata["Version"])
@@ -97,7 +97,7 @@ def check_distribution(project: ProjectFile, unpacked: UnpackedWheel) -> None:
         raise ManifestRefused(
             f"the distribution is called {name!r}; that of {project.id} must be {wanted!r}: set name in pyproject.toml"
         )
-    if project.version is not None and project.version != version:
+    if project.version is not None and canonicalize_version(project.version) != canonicalize_version(version):
         raise ManifestRefused(
             f"ludus.toml says the version {project.version}, and the wheel is {version}; leave it out of ludus.toml"
         )

@@ -138,9 +138,10 @@ def _add_publishing(routes: APIRouter, hub: Hub) -> None:
     def set_yanked(request: Request, owner: str, name: str, version: str, reason: str | None) -> VersionInfo:
         viewer = hub.authenticator.principal(request)
         hub.publisher.yank(viewer, owner, name, version, reason)
+        record = hub.catalog_of(viewer, HubScope.PUBLISH).version(owner, name, version)
         action = "yanked" if reason is not None else "yank undone"
-        hub.people.note_of(viewer, request, action, f"{owner}/{name} {version}", owner)
-        return hub.version_info(request, hub.catalog_of(viewer, HubScope.PUBLISH).version(owner, name, version))
+        hub.people.note_of(viewer, request, action, f"{record.id} {record.version}", owner)
+        return hub.version_info(request, record)
 
     @routes.post("/environments/{owner}/{name}/versions/{version}/yank", tags=["Publish"], summary="Yank a version")
     def yank(request: Request, owner: str, name: str, version: str, body: YankBody) -> VersionInfo:

@@ -9,8 +9,10 @@ from typing import Any, Final
 import httpx
 import pytest
 from hubs import kind_of, new_name
-from results_hub import OWNER, Player, ResultsHub, board_of, episode, submission
+from results_hub import OWNER, Player, ResultsHub, board_of, episode, run_params, submission
+from sqlalchemy import select, update
 
+from ludus.hub.database.tables import Package, Version
 from ludus.hub.people.viewers import STRANGER
 from ludus.hub.results.reported import submit
 from ludus.protocol.results import Submission
@@ -54,6 +56,52 @@ async def test_an_upload_is_shown_on_the_board_of_its_version_and_level_alone(hu
     played, reported = await board_of(hub, package), await board_of(hub, package, "reported")
     assert [row["mean"]["value"] for row in played["rows"]] == [1.0]
     assert [row["mean"]["value"] for row in reported["rows"]] == [0.5]
+
+
+@pytest.mark.parametrize("spelling", ["1", "1.0", "1.0.0.0"])
+async def test_results_of_every_spelling_of_a_version_are_on_one_board(hub: ResultsHub, spelling: str) -> None:
+    package = f"{OWNER}/{new_name()}"
+    digest = hub.publish(package)
+    async with hub.client() as client:
+        for version, rewards in (("1.0.0", (1.0, 0.0)), (spelling, (1.0, 1.0))):
+            answer = await sent(client, package, submission(digest, *rewards), version)
+            assert (answer.status_code, answer.json()["version"]) == (201, "1.0.0"), answer.text
+        params = run_params(tasks=1)
+        played = await client.post(f"/api/v1/environments/{package}/versions/{spelling}/runs", json=params)
+        assert (played.status_code, played.json()["version"]) == (201, "1.0.0"), played.text
+        where, query = f"/api/v1/environments/{package}/versions", {"environment": "locks", "split": "test"}
+        for level in ("reported", "played"):
+            boards = [
+                (await client.get(f"{where}/{version}/board", params={**query, "level": level})).json()
+                for version in ("1.0.0", spelling)
+            ]
+            assert boards[0] == boards[1]
+
+
+async def test_a_spelling_of_the_version_of_the_environment_is_no_other_version(hub: ResultsHub) -> None:
+    package = f"{OWNER}/{new_name()}"
+    digest = hub.publish(package)
+    async with hub.client() as client:
+        info = (await client.get(f"/api/v1/environments/{package}/versions/1.0.0")).json()
+        (entry,) = [one for one in info["manifest"]["environments"] if one["name"] == "locks"]
+        for version, status in ((f"{entry['version']}.0", 201), (f"{entry['version']}.1", 400)):
+            answer = await sent(client, package, submission(digest, 1.0, environmentVersion=version))
+            assert answer.status_code == status, answer.text
+
+
+async def test_an_open_run_is_not_played_on_with_another_wheel_of_an_equal_version(hub: ResultsHub) -> None:
+    """An older hub kept both `1.0` and `1.0.0`. After the upgrade it offers one of them."""
+    package = f"{OWNER}/{new_name()}"
+    hub.publish(package)
+    async with hub.client() as client:
+        player = await Player.register(client, package, tasks=1)
+        with hub.app.state.hub.database.writing() as session:
+            kept = select(Package.id).where(Package.owner == OWNER, Package.name == package.partition("/")[2])
+            change = update(Version).where(Version.package_id.in_(kept))
+            session.execute(change.values(version="1.0", sha256="0" * 64))
+        answer = await client.post(f"/api/v1/runs/{player.key}/episodes")
+    assert kind_of(answer) == "Conflict"
+    assert "the same version as 1.0" in answer.json()["error"]["message"]
 
 
 async def test_the_publisher_is_marked(hub: ResultsHub, package: str) -> None:

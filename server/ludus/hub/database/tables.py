@@ -6,7 +6,9 @@ Columns with `info={"blob": True}` hold digests of blobs; backups and checks fol
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any, Final
 
+from packaging.utils import canonicalize_version
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -25,6 +27,9 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 BIG_ID = BigInteger().with_variant(Integer, "sqlite")
 """The type of ids; SQLite counts up only in columns of type INTEGER."""
+
+VERSION_LENGTH: Final = 60
+"""The most characters of a version."""
 
 
 class Table(DeclarativeBase):
@@ -114,15 +119,38 @@ class PackageTag(Table):
     package_id: Mapped[int] = mapped_column(ForeignKey("packages.id"), primary_key=True, index=True)
 
 
+def version_identity(version: str) -> str:
+    """Return the text that all spellings of a version share: `1` for `1`, `1.0` and `1.0.0`.
+
+    pip and uv take equal versions for one, so a hub that kept both would let them choose. What is no version stays as
+    it is.
+    """
+    return canonicalize_version(version) if len(version) <= VERSION_LENGTH else version
+
+
+def _identity_of_row(context: Any) -> str:
+    return version_identity(context.get_current_parameters()["version"])
+
+
 class Version(Table):
     """A version of a package. Only `yanked` and `changed_at` ever change."""
 
     __tablename__ = "versions"
-    __table_args__ = (UniqueConstraint("package_id", "version"),)
+    __table_args__ = (
+        UniqueConstraint("package_id", "version"),
+        Index("ix_versions_identity", "package_id", "identity", unique=True),
+    )
 
     id: Mapped[int] = mapped_column(BIG_ID, primary_key=True)
     package_id: Mapped[int] = mapped_column(ForeignKey("packages.id"))
-    version: Mapped[str] = mapped_column(String(60))
+    version: Mapped[str] = mapped_column(String(VERSION_LENGTH))
+    """The version as it was published."""
+    identity: Mapped[str | None] = mapped_column(String(VERSION_LENGTH), default=_identity_of_row)
+    """The text that all spellings of the version share, by which it is found.
+
+    Null for a version of an older hub that equals another one of its package: the hub does not offer it, and sends its
+    wheel only to those who ask for its digest.
+    """
     filename: Mapped[str] = mapped_column(String(255), unique=True)
     sha256: Mapped[str] = mapped_column(String(64), index=True, info={"blob": True})
     size: Mapped[int] = mapped_column(BigInteger)

@@ -15,10 +15,10 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Row, Select, and_, func, or_, select
 
 from ludus.hub.database.engine import Database
-from ludus.hub.database.tables import Package, Version
+from ludus.hub.database.tables import Package, Version, version_identity
 from ludus.hub.database.times import aware
 from ludus.hub.discovery.names import Needle
-from ludus.hub.registry.catalog import LATEST, find_package, normal_version
+from ludus.hub.registry.catalog import LATEST, find_package
 from ludus.hub.registry.visibility import PUBLIC
 from ludus.protocol.errors import InvalidParams
 from ludus.protocol.registry import Manifest
@@ -101,8 +101,8 @@ class Listing:
         if needle is not None and needle.text:
             query = query.where(_holds(needle))
         if version is not None:
-            wanted = Package.latest if version == LATEST else normal_version(version)
-            query = query.where(Version.version == wanted)
+            is_latest, is_named = Version.version == Package.latest, Version.identity == version_identity(version)
+            query = query.where(is_latest if version == LATEST else is_named)
         with self._database.reading() as session:
             rows = session.execute(query.limit(limit + 1)).all()
         following = _cursor(rows[limit - 1], by_name=changed_since is None) if len(rows) > limit else None
@@ -130,8 +130,8 @@ class Listing:
         """
         with self._database.reading() as session:
             package = find_package(session, PUBLIC, owner, name)
-            wanted = package.latest if version in (None, LATEST) else normal_version(str(version))
-            query = _versions().where(Version.package_id == package.id, Version.version == wanted)
+            wanted = package.latest if version is None or version == LATEST else version
+            query = _versions().where(Version.package_id == package.id, Version.identity == version_identity(wanted))
             row = session.execute(query).first()
         if row is None:
             raise PackageNotFound(f"{owner}/{name} has no signed version {wanted[:60]!r}, so it does not run here")
@@ -164,7 +164,7 @@ def _versions() -> Select[*tuple[Any, ...]]:
             Version.manifest, Version.yanked, Version.uploaded_at, Version.changed_at,
         )
         .join(Version, Version.package_id == Package.id)
-        .where(Version.signed.is_not(None), PUBLIC.visible())
+        .where(Version.signed.is_not(None), Version.identity.is_not(None), PUBLIC.visible())
     )  # fmt: skip
 
 

@@ -11,13 +11,22 @@ from datetime import datetime
 from pathlib import Path
 
 from packaging.version import Version as ParsedVersion
-from sqlalchemy import func, or_, select
+from sqlalchemy import Select, func, or_, select
 from sqlalchemy.orm import Session
 
 from ludus.hub.blobs import BlobStore
 from ludus.hub.database.engine import Database
 from ludus.hub.database.search import latest, matching, query_words
-from ludus.hub.database.tables import Maintainer, Owner, Package, PackageTag, PublisherKey, Reader, Version
+from ludus.hub.database.tables import (
+    Maintainer,
+    Owner,
+    Package,
+    PackageTag,
+    PublisherKey,
+    Reader,
+    Version,
+    version_identity,
+)
 from ludus.hub.database.times import aware
 from ludus.hub.registry.rights import Right, has_right, owners_with
 from ludus.hub.registry.visibility import PUBLIC, Sight
@@ -44,7 +53,7 @@ class VersionRecord:
 
     Attributes:
         id: `owner/name`.
-        version: its version, in the normal form of PEP 440.
+        version: its version as it was published. `1`, `1.0` and `1.0.0` all find it, if it is one of them.
         distribution: the name that pip installs.
         manifest: what the package says about itself.
         card: its Markdown, as uploaded; not safe to show without sanitizing it.
@@ -167,7 +176,7 @@ class Registry:
         """
         with self._database.reading() as session:
             package = find_package(session, self._sight, owner, name)
-            rows = session.scalars(select(Version).where(Version.package_id == package.id)).all()
+            rows = session.scalars(offered_versions().where(Version.package_id == package.id)).all()
         ordered = sorted(rows, key=lambda row: ParsedVersion(row.version), reverse=True)
         return [summary_of_version(row) for row in ordered]
 
@@ -247,7 +256,7 @@ class Registry:
         Raises:
             PackageNotFound: the index of this owner, or of all, has no such distribution.
         """
-        query = select(Version).join(Package, Package.id == Version.package_id)
+        query = offered_versions().join(Package, Package.id == Version.package_id)
         query = query.where(Package.distribution == distribution, self._sight.visible())
         if owner is not None:
             query = query.where(Package.owner == owner)
@@ -317,12 +326,12 @@ def find_package(session: Session, sight: Sight, owner: str, name: str, *, lock:
 
 
 def find_version(session: Session, package: Package, version: str) -> Version:
-    """Return the row of a version.
+    """Return the row of a version, in whatever spelling it is asked for.
 
     Raises:
         PackageNotFound: there is no such version; the message names the latest one.
     """
-    query = select(Version).where(Version.package_id == package.id, Version.version == normal_version(version))
+    query = select(Version).where(Version.package_id == package.id, Version.identity == version_identity(version))
     found = session.scalars(query).first()
     if found is None:
         raise PackageNotFound(
@@ -331,12 +340,9 @@ def find_version(session: Session, package: Package, version: str) -> Version:
     return found
 
 
-def normal_version(version: str) -> str:
-    """Return a version in the normal form of PEP 440; what is no version stays as it is."""
-    try:
-        return str(ParsedVersion(version)) if len(version) <= 60 else version
-    except ValueError:
-        return version
+def offered_versions() -> Select[Version]:
+    """Return the query for the versions that the hub offers, each once; see `Version.identity`."""
+    return select(Version).where(Version.identity.is_not(None))
 
 
 def summary_of_version(row: Version) -> VersionSummary:

@@ -15,17 +15,17 @@ from datetime import UTC, datetime
 from typing import Final
 
 from packaging.version import Version as ParsedVersion
-from sqlalchemy import delete, select
+from sqlalchemy import delete
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from ludus.hub.blobs import BlobStore, Incoming
 from ludus.hub.database.engine import Database
 from ludus.hub.database.search import durability_tag, index_package, owner_tag
-from ludus.hub.database.tables import Package, PackageTag, Version
+from ludus.hub.database.tables import Package, PackageTag, Version, version_identity
 from ludus.hub.database.times import aware
 from ludus.hub.people.viewers import Viewer
-from ludus.hub.registry.catalog import find_package, find_version
+from ludus.hub.registry.catalog import find_package, find_version, offered_versions
 from ludus.hub.registry.names import distribution_name, id_of_distribution, split_id
 from ludus.hub.registry.owners import authorize, check_key, ensure_owner, ensure_package
 from ludus.hub.registry.rights import publisher_name
@@ -159,7 +159,9 @@ class Publisher:
                 f"{manifest.id} is public, and this upload is private: make the package private first with "
                 f"`ludus access {manifest.id} --private`"
             )
-        same = select(Version).where(Version.package_id == package.id, Version.version == manifest.version)
+        same = offered_versions().where(
+            Version.package_id == package.id, Version.identity == version_identity(manifest.version)
+        )
         existing = session.scalars(same).first()
         if existing is not None:
             _check_same(existing, upload)
@@ -259,6 +261,11 @@ def _check_same(existing: Version, upload: Upload) -> None:
     Raises:
         VersionConflict: it is something else.
     """
+    if existing.version != upload.manifest.version:
+        raise VersionConflict(
+            f"{upload.manifest.id} has the version {existing.version}, and {upload.manifest.version} is the same "
+            "version in another spelling: pip and uv would take either file for both. Publish this as another version"
+        )
     same = existing.sha256 == upload.wheel.sha256
     if upload.signed is not None:
         same = same and existing.card == upload.card
@@ -273,7 +280,7 @@ def _check_same(existing: Version, upload: Upload) -> None:
 
 def _refresh(session: Session, package: Package, now: datetime) -> None:
     """Choose the latest version again, and update what the catalog shows of the package."""
-    rows = session.scalars(select(Version).where(Version.package_id == package.id)).all()
+    rows = session.scalars(offered_versions().where(Version.package_id == package.id)).all()
     latest = max(rows, key=_preference)
     if package.latest != latest.version:
         for row in rows:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from packaging.metadata import Metadata
+from packaging.metadata import Metadata, parse_email
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
@@ -42,6 +42,16 @@ _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _LOCAL_HEADER: Final = 30
 _ENCRYPTED: Final = 0x1
 _LONGEST_PATH: Final = 400
+_BEFORE_LICENSE_FILES: Final = frozenset({"1.0", "1.1", "1.2", "2.1", "2.2", "2.3"})
+"""The versions of the metadata under which older build backends write fields of later ones.
+
+So did setuptools before 77 with `License-File` and hatchling before 1.27 with `License-Expression`. pip and uv read
+such wheels. Their fields are checked as those of the version that has them, except the paths of licenses, which had no
+rules.
+"""
+_WITH_LICENSE_FILES: Final = "2.4"
+_NEWER_FIELD: Final = "introduced in metadata version"
+_OTHER_BACKEND: Final = "build it with another build backend, such as setuptools>=77 in requires of [build-system]"
 _AT_STARTUP: Final = frozenset({"sitecustomize", "usercustomize"})
 """Modules that Python imports whenever it starts."""
 
@@ -294,11 +304,22 @@ def _hash(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str:
 
 
 def _parse_metadata(data: bytes, name: str, version: Version) -> Metadata:
+    raw, unparsed = parse_email(data)
+    if unparsed:
+        raise WheelRefused(
+            f"METADATA has the field {min(unparsed)[:60]!r}, which no version of the metadata has, or not in this "
+            f"form; {_OTHER_BACKEND}"
+        )
+    if raw.get("metadata_version") in _BEFORE_LICENSE_FILES:
+        raw.pop("license_files", None)
+        raw["metadata_version"] = _WITH_LICENSE_FILES
     try:
-        parsed = Metadata.from_email(data, validate=True)
+        parsed = Metadata.from_raw(raw, validate=True)
     except ExceptionGroup as errors:
         first = errors.exceptions[0]
-        raise WheelRefused(f"METADATA is not valid: {first}; correct pyproject.toml") from None
+        by_backend = _NEWER_FIELD in str(first) or getattr(first, "field", "") == "metadata-version"
+        advice = _OTHER_BACKEND if by_backend else "correct pyproject.toml"
+        raise WheelRefused(f"METADATA is not valid: {first}; {advice}") from None
     if canonicalize_name(parsed.name) != name or parsed.version != version:
         raise WheelRefused(
             f"METADATA says {parsed.name} {parsed.version}, and the file's name says {name} {version}; build it again"

@@ -15,6 +15,7 @@ from ludus.hub.registry.catalog import VersionRecord
 from ludus.hub.registry.visibility import Sight
 from ludus.hub.results.store import no_run
 from ludus.protocol.errors import Conflict, Forbidden
+from ludus.protocol.matches import EntrantInfo
 from ludus.protocol.methods import Scope
 from ludus.protocol.people import HubScope
 from ludus.protocol.registry_errors import PackageNotFound
@@ -118,6 +119,20 @@ class Access:
         except PackageNotFound:
             return False
         return True
+
+    def check_offered(self, request: Request, info: RunInfo | EntrantInfo) -> None:
+        """Check that the hub still plays the wheel with which a run or an entrant was registered.
+
+        Raises:
+            Conflict: since then its version has been found to equal another one, which is played instead.
+        """
+        owner, _, name = info.package.partition("/")
+        offered = self.version(request, owner, name, info.version)
+        if offered.sha256 != info.sha256:
+            raise Conflict(
+                f"{info.package} {info.version} is the same version as {offered.version}, which the hub keeps in its "
+                "place; register again"
+            )
 
     def place(
         self, request: Request, package: str, version: str, play_address: PlayAddress, process: str

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
+from packaging.utils import canonicalize_version
 from sqlalchemy.exc import IntegrityError
 
 from ludus.hub.registry.catalog import VersionRecord
@@ -84,7 +85,7 @@ def _check_version(record: VersionRecord, upload: Submission) -> EnvironmentEntr
         near = did_you_mean(upload.environment, names)
         raise EnvironmentNotFound(f"{title} has no environment {upload.environment[:100]!r}{near}")
     ours, theirs = entry.version, upload.environment_version
-    if ours and theirs and ours != theirs:
+    if ours and theirs and canonicalize_version(ours) != canonicalize_version(theirs):
         raise DigestMismatch(
             f"these results are of version {theirs!r} of {entry.name}, and the wheel of {title} has version {ours!r}"
         )

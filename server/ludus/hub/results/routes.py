@@ -260,6 +260,7 @@ class ResultRoutes:
             principal = await run_in_threadpool(access.submitter, request)
             info = await run_in_threadpool(store.run, run)
             await run_in_threadpool(access.check_acting, request, principal, info)
+            await run_in_threadpool(access.check_offered, request, info)
             await run_in_threadpool(store.check_here, run)
             return await played.next_episode(principal, run, *place(request, info.package, info.version))
 

@@ -5,6 +5,9 @@ two system calls, and two packets that each wake the peer. Most answers have a `
 and leave the connection open. `WholeAnswers` holds the head of such an answer until its body comes, and writes both
 together. All other answers (streams, `HEAD`, connections that close, a peer that does not read) go to uvicorn, in the
 order in which they were sent.
+
+uvicorn has a fixed reason phrase for each status. An application that puts `REASON` into the head of an answer has its
+own in the status line.
 """
 
 from __future__ import annotations
@@ -13,6 +16,9 @@ from typing import Any, Final
 
 from starlette.types import Message
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+
+REASON: Final = "ludus.reason"
+"""The key of a reason phrase in an `http.response.start` message: bytes without control characters."""
 
 JOINED_BYTES: Final = 64 * 1024
 """The largest body that is copied behind its head; a larger one is written separately."""
@@ -55,6 +61,8 @@ class WholeAnswers:
                 return
             await self._send(start)  # type: ignore[arg-type]
         elif not cycle.response_started and message["type"] == "http.response.start":
+            if (reason := message.get(REASON)) is not None:
+                _replace_reason(cycle.transport, message["status"], reason)
             # When an application fails after its head, the server's 500 replaces the head that is held.
             self._length = _length_of(message)
             if self._length is not None:
@@ -81,6 +89,19 @@ class WholeAnswers:
         if head.count(b"\n") != breaks or head.count(b"\r") != breaks or b"\0" in head:
             return None
         return head
+
+
+def _replace_reason(transport: Any, status: int, reason: bytes) -> None:
+    """Let the next write to a transport, if it is a head with this status, have this reason phrase."""
+    write = transport.write
+
+    def replace(data: bytes) -> None:
+        transport.write = write
+        before, _, after = data.partition(b"\r\n")
+        start = b"HTTP/1.1 %d " % status
+        write(b"%b%b\r\n%b" % (start, reason, after) if before.startswith(start) else data)
+
+    transport.write = replace
 
 
 def _length_of(start: Message) -> int | None:

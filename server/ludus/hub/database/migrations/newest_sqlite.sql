@@ -68,7 +68,7 @@ signed TEXT,
 validation TEXT,
 uploaded_by VARCHAR(100) NOT NULL,
 uploaded_at DATETIME NOT NULL,
-yanked VARCHAR(500), changed_at DATETIME DEFAULT '1970-01-01 00:00:00.000000' NOT NULL,
+yanked VARCHAR(500), changed_at DATETIME DEFAULT '1970-01-01 00:00:00.000000' NOT NULL, identity VARCHAR(60),
 PRIMARY KEY (id),
 UNIQUE (package_id, version),
 FOREIGN KEY(package_id) REFERENCES packages (id),
@@ -591,6 +591,8 @@ CREATE INDEX ix_training_runs_public ON training_runs (public, id)
 
 CREATE INDEX ix_versions_changed_at ON versions (changed_at)
 
+CREATE UNIQUE INDEX ix_versions_identity ON versions (package_id, identity)
+
 CREATE INDEX ix_versions_sha256 ON versions (sha256)
 
-INSERT INTO alembic_version (version_num) VALUES ('0014')
+INSERT INTO alembic_version (version_num) VALUES ('0015')

@@ -177,6 +177,7 @@ class MatchRoutes:
         @routes.post("/entrants/{entrant}/next", tags=["Matches"], summary="Wait for an opponent, and start the match")
         async def begin(request: Request, entrant: str) -> NextMatch:
             principal, info = await self._player(request, entrant)
+            await run_in_threadpool(access.check_offered, request, info)
             await run_in_threadpool(self._store.check_here, entrant, take=True)
             params = await body_of(request, NextMatchParams)
             where = self._place(request, info.package, info.version)
