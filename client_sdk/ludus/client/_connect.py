@@ -64,9 +64,11 @@ def connect(
     options = {"timeout": timeout, "reconnect_seconds": reconnect_seconds}
     if wire == "ors":
         return Client(_traced(make(address, token, patience_seconds=patience_seconds, **options), tracing), address)
+    from ludus.client.transports.modules import ModuleWire
     from ludus.client.transports.patience import PatientWire
 
-    return Client(_traced(PatientWire(make(address, token, **options), patience_seconds), tracing), address)
+    patient = PatientWire(make(address, token, **options), patience_seconds)
+    return Client(_traced(ModuleWire(patient), tracing), address)
 
 
 def _traced(wire: Wire, tracing: Tracing | None) -> Wire:

@@ -89,6 +89,14 @@ class Episode:
         """
         return self._inner.play_url
 
+    def require_play_url(self) -> str:
+        """Return the URL of this episode's agent endpoint.
+
+        Raises:
+            Unsupported: the server does not offer agent endpoints.
+        """
+        return self._inner.require_play_url()
+
     @property
     def ended(self) -> bool:
         """Whether the last answer said that the episode has ended."""
@@ -123,6 +131,7 @@ class Episode:
 
         Raises:
             InvalidParams: as in `call`, and if the turn had already ended.
+            Unsupported: the server does not offer the module `turns`.
         """
         return self._portal.call(self._inner.call_in_turn(turn, tool, **arguments))
 

@@ -32,6 +32,7 @@ from pydantic import ValidationError
 
 from ludus.client._params import check_json, make, wrong
 from ludus.client._session import Session
+from ludus.client.transports.base import module_missing
 from ludus.protocol import errors
 from ludus.protocol.actions import Call
 from ludus.protocol.episodes import (
@@ -55,6 +56,7 @@ from ludus.protocol.episodes import (
     TurnMark,
 )
 from ludus.protocol.methods import CLOSE, FORK, GET_EPISODE, GRADE, REWARDS, SCORE_GROUP, STEP
+from ludus.protocol.modules import Module
 from ludus.protocol.text import replace_surrogates
 
 if TYPE_CHECKING:
@@ -125,6 +127,16 @@ class Episode:
             return None
         return self._play.url or self._session.url + self._play.path
 
+    def require_play_url(self) -> str:
+        """Return the URL of this episode's agent endpoint.
+
+        Raises:
+            Unsupported: the server does not offer agent endpoints.
+        """
+        if (url := self.play_url) is None:
+            raise module_missing(Module.PLAY, "the agent endpoint of an episode")
+        return url
+
     @property
     def ended(self) -> bool:
         """Whether the last answer said that the episode has ended."""
@@ -159,7 +171,12 @@ class Episode:
 
         Raises:
             InvalidParams: as in `call`, and if the turn had already ended.
+            Unsupported: the server does not offer the module `turns`.
         """
+        if not self.judges_turns:
+            offered = await self._wire.modules()
+            if offered is not None and Module.TURNS not in offered:
+                raise module_missing(Module.TURNS, "`turn`")
         return await self._call(tool, arguments, turn)
 
     async def _call(self, tool: str | Call, arguments: dict[str, Any], turn: TurnMark | None) -> StepResult:

@@ -138,9 +138,7 @@ class HarnessEpisode:
             self._stopped = "time_limit"
 
     def _task(self) -> HarnessTask:
-        url = self.episode.play_url
-        if url is None:
-            raise e.Unsupported("this server has no agent endpoints, so a harness cannot play its episodes")
+        url = self.episode.require_play_url()
         messages = tuple({"role": m.role, "content": text_of(m.content)} for m in self.episode.prompt)
         prompt = "\n\n".join(message["content"] for message in messages)
         base = self.gateway.base_url(self.session)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from ludus.client import Answer, EpisodeLimits, ServerAddress
+from ludus.client import Answer, ServerAddress
 from ludus.client._connect import TOKEN_VARIABLE
 from ludus.integrations.gymnasium_spaces import UnicodeText, actions_of
 from ludus.integrations.local_server import LocalServer
@@ -57,8 +57,8 @@ class LudusEnv(gymnasium.Env):  # type: ignore[misc]
         split: the split that tasks come from, unless `reset` names another; the first one when None.
         action: a declaration of a finite action space, such as `guess:number=1..100`; see `OneTool`. Any call when
             None.
-        max_chars: the most characters of an observation and of a text in an action. The server cuts observations that
-            are longer, with a remark.
+        max_chars: the most characters of an observation and of a text in an action. Observations that
+            are longer are cut, with a remark.
         token_variable: the environment variable that holds the trainer token of a server.
         python: the interpreter that serves a local target; this one when None.
         reconnect_seconds: how long a lost connection is tried again.
@@ -107,7 +107,7 @@ class LudusEnv(gymnasium.Env):  # type: ignore[misc]
                 ServerAddress(self._server.url if self._server else target, token_variable=token_variable),
                 environment,
                 adapter=ADAPTER,
-                limits=EpisodeLimits(observation_chars=max_chars),
+                observation_chars=max_chars,
                 reconnect_seconds=reconnect_seconds,
                 token="" if self._server else None,  # a server of its own has none
             )

@@ -38,9 +38,10 @@ from ludus.client._portal import portal
 from ludus.client.sync import run_sync
 from ludus.integrations.unscored import count
 from ludus.protocol.episodes import StepResult, TaskRow
-from ludus.protocol.errors import EpisodeFailed, InvalidParams, LudusError
+from ludus.protocol.errors import EpisodeFailed, InvalidParams, LudusError, Unsupported
 from ludus.protocol.items import parse_arguments, text_message
 from ludus.protocol.lifecycle import EndReason, is_terminated, is_truncated
+from ludus.protocol.modules import Module
 
 ENDLESS_TASKS: Final = 2**31
 """The number of tasks to draw from in an endless split of an environment that is not seedable."""
@@ -80,7 +81,8 @@ class SteppedEnvironment:
         server: the server's address.
         environment: the environment's name; it may be left out if the server has one only.
         adapter: the name under which unscored episodes are counted.
-        limits: limits of each episode, in addition to the environment's own.
+        observation_chars: the characters after which observations are cut, by the server if it offers the module
+            `limits`, and else here; no further limit than the environment's own when None.
         reconnect_seconds: how long a lost connection is tried again.
         token: the trainer token; that in the address's variable when None.
 
@@ -96,11 +98,13 @@ class SteppedEnvironment:
         environment: str | None = None,
         *,
         adapter: str,
-        limits: EpisodeLimits | None = None,
+        observation_chars: int | None = None,
         reconnect_seconds: float = 30.0,
         token: str | None = None,
     ) -> None:
-        self._adapter, self._limits = adapter, limits
+        self._adapter, self._observation_chars = adapter, observation_chars
+        self._cut_at: int | None = None
+        """The characters after which observations are cut here, on a server without the module `limits`."""
         client = connect(
             server.url,
             token=os.environ.get(server.token_variable) if token is None else token,
@@ -153,7 +157,16 @@ class SteppedEnvironment:
         return Started(prompt, episode.task, episode.seed, episode.tools)
 
     async def _start(self, split: str, task: str | None, index: int | None, seed: int | None) -> Driver:
-        episode = await self._remote.start(split=split, task=task, index=index, seed=seed, limits=self._limits)
+        remote, limits = self._remote, None
+        if self._observation_chars is not None and self._cut_at is None:
+            limits = EpisodeLimits(observation_chars=self._observation_chars)
+        try:
+            episode = await remote.start(split=split, task=task, index=index, seed=seed, limits=limits)
+        except Unsupported as error:
+            if limits is None or error.data.get("module") != Module.LIMITS:
+                raise
+            self._cut_at = self._observation_chars
+            episode = await remote.start(split=split, task=task, index=index, seed=seed)
         return Driver(episode)
 
     def call(self, tool: str, arguments: Mapping[str, Any] | str) -> Step:
@@ -200,7 +213,7 @@ class SteppedEnvironment:
                 _raise(count(outcome, self._adapter))
         outputs = [item for item in driver.items[before:] if isinstance(item, OutputItem)]
         return Step(
-            text="\n".join(text_of(item.content) for item in outputs),
+            text=_cut("\n".join(text_of(item.content) for item in outputs), self._cut_at),
             reward=self._reward(earned if turn.calls or not driver.episode.gradable else 0.0, outcome),
             end_reason=outcome.end_reason if outcome is not None else None,
             error=result.error.code if result is not None and result.error is not None else None,
@@ -252,6 +265,14 @@ class Started(NamedTuple):
     seed: int
     tools: tuple[ToolSpec, ...]
     """The episode's tools."""
+
+
+def _cut(text: str, chars: int | None) -> str:
+    """Return a text with at most that many characters, and a remark in place of the rest."""
+    if chars is None or len(text) <= chars:
+        return text
+    remark = f"\n[observation cut: it has {len(text)} characters]"
+    return text[: max(0, chars - len(remark))] + remark
 
 
 async def _closer(client: Client) -> Callable[[], None]:

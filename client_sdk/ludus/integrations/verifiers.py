@@ -98,7 +98,7 @@ class LudusEnv(vf.Env[LudusEnvConfig]):  # type: ignore[misc]
             async with address.drive() as driver:
                 playing = task.with_data(prompt=_row(address, driver.messages).prompt)
                 playing.driver = driver
-                server = SharedToolServer(driver.episode.play_url, local=False, external=True)
+                server = SharedToolServer(driver.episode.require_play_url(), local=False, external=True)
                 _leave_out(await agent.run(playing, tools={"ludus": server}))
         except LudusError as error:
             raise failure_of(error).as_error() from error

@@ -240,6 +240,8 @@ async def connect_mix(
         client, known = infos[server]
         info = _environment(source, known, server.url)
         find_split(info, source.split, 1)
+        if source.curriculum is not None:
+            await client.environment(info.name).report_outcomes(source.split, ())  # as `ludus train` checks it
         secrets = {name: _variable(source, variable) for name, variable in source.secrets.items()}
         opened.append(_Opened(source, server, client.environment(info.name), info, secrets))
     return TaskMix(mix, opened, seed=seed, lag=lag)

@@ -39,6 +39,7 @@ from ludus.protocol.episodes import (
 from ludus.protocol.identifiers import STEP_META_KEY, SUBMIT_TOOL
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, EpisodeStatus, advance
 from ludus.protocol.methods import CLOSE, GET_EPISODE, GRADE, STEP, Method
+from ludus.protocol.modules import Module
 from ludus.protocol.notices import EndNotice, read_end_notice
 
 P = TypeVar("P", bound=WireModel)
@@ -79,6 +80,10 @@ class AgentWire:
         self._steps = 0
         self._end: EndReason | None = None
         self._incident: str | None = None
+
+    async def modules(self) -> frozenset[Module] | None:
+        """Return None: the endpoint says nothing about its server."""
+        return None
 
     # ── the beginning ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -15,6 +15,7 @@ from ludus.protocol.backoff import Backoff
 
 if TYPE_CHECKING:
     from ludus.protocol.methods import Method
+    from ludus.protocol.modules import Module
 
 P = TypeVar("P", bound=WireModel)
 R = TypeVar("R", bound=WireModel)
@@ -70,6 +71,11 @@ class Wire(Protocol):
         """
         ...
 
+    async def modules(self) -> frozenset[Module] | None:
+        """Return the modules of the standard that the server offers; None where that is unknown, so that a request
+        must show it."""
+        ...
+
     async def close(self) -> None:
         """Close all connections. Waiting requests raise `ConnectionFailed`. Closing twice is no error."""
         ...
@@ -95,6 +101,10 @@ class WireAround:
         """The features of the wire."""
         return self._inner.capabilities
 
+    async def modules(self) -> frozenset[Module] | None:
+        """Return the modules that the server offers; None where that is unknown."""
+        return await self._inner.modules()
+
     async def close(self) -> None:
         """Close all connections."""
         await self._inner.close()
@@ -112,6 +122,20 @@ def require_loop(own: asyncio.AbstractEventLoop, url: str) -> None:
             "`connect(…)`, or share a `ServerAddress`, or use the blocking client (`ludus.client.sync`) from threads",
             url=url,
         )
+
+
+def module_missing(module: Module, what: str) -> errors.Unsupported:
+    """Return the error for a request that needs a module which the server does not offer.
+
+    Args:
+        module: the module.
+        what: the method or the field that belongs to it.
+    """
+    return errors.Unsupported(
+        f"this server does not offer the module `{module}` of the standard, to which {what} belongs; do without it, or "
+        "use a server that offers the module",
+        module=str(module),
+    )
 
 
 class Retries:

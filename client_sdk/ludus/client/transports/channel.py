@@ -14,11 +14,13 @@ How this works:
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ludus.client.transports._channel_connection import ChannelConnection
 from ludus.client.transports.base import WireCapabilities
+from ludus.client.transports.mcp import McpWire
 from ludus.protocol import errors
 from ludus.protocol._model import WireModel
 from ludus.protocol.identifiers import CHANNEL_PATH
@@ -27,12 +29,16 @@ from ludus.protocol.workers import worker_of
 
 if TYPE_CHECKING:
     from ludus.protocol.methods import Method
+    from ludus.protocol.modules import Module
 
 P = TypeVar("P", bound=WireModel)
 R = TypeVar("R", bound=WireModel)
 
 GONE: Final = 410
 """The HTTP status with which a gateway refuses the channel of a worker that died with its episodes."""
+
+_HTTP: Final = re.compile("^ws")
+"""The start of an address that names the channel's protocol in the place of HTTP."""
 
 _NOT_ROUTED: Final = frozenset({404, 405, 426})
 """The statuses with which a proxy refuses the path of a worker if it does not route such paths."""
@@ -59,6 +65,10 @@ class ChannelWire:
         self._timeout = timeout
         self._reconnect_seconds = reconnect_seconds
         self._general = ChannelConnection(self._url + CHANNEL_PATH, token, timeout, reconnect_seconds)
+        self._mcp = McpWire(
+            _HTTP.sub("http", self._url), token, timeout=timeout, reconnect_seconds=reconnect_seconds, connections=1
+        )
+        """For the settings, which the channel does not carry."""
         self._workers: dict[str, _WorkerConnection] = {}
         self._unanswered: Counter[str] = Counter()
         """Requests on the general connection about episodes of a worker, by worker."""
@@ -93,10 +103,14 @@ class ChannelWire:
         finally:
             self._unanswered[worker] -= 1
 
+    async def modules(self) -> frozenset[Module] | None:
+        """Return the modules that the server announces at its MCP endpoint; None if they cannot be read."""
+        return await self._mcp.modules()
+
     async def close(self) -> None:
         """Close all connections. Closing twice is no error."""
         self._routed = False  # so that nothing opens another one
-        await asyncio.gather(self._general.close(), *(one.close() for one in self._workers.values()))
+        await asyncio.gather(self._general.close(), self._mcp.close(), *(one.close() for one in self._workers.values()))
 
     def _of_worker(self, worker: str, path: str) -> ChannelConnection:
         connection = self._workers.get(worker)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
@@ -14,6 +15,7 @@ from ludus.protocol import errors
 from ludus.protocol._model import WireModel
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION
 from ludus.protocol.methods import METHODS, Method
+from ludus.protocol.modules import Module
 from ludus.protocol.negotiation import Settings
 from ludus.protocol.workers import EPISODE_HEADER, worker_of
 
@@ -54,6 +56,9 @@ class McpWire:
             url.rstrip("/") + CONTROL_PATH, token=token, extensions={EXTENSION_ID: {"version": EXTENSION_VERSION}},
             timeout=timeout, reconnect_seconds=reconnect_seconds, connections=connections,
         )  # fmt: skip
+        self._modules: frozenset[Module] | None = None
+        self._discovered = False
+        self._discovering = asyncio.Lock()
 
     async def request(self, method: Method[P, R], params: P, *, timeout: float | None = None) -> R:
         """Send a request and return its result; see `Wire.request`."""
@@ -72,17 +77,20 @@ class McpWire:
         except (ValidationError, AttributeError) as why:
             raise errors.ProtocolViolation(f"{doing(method.name)}: the answer is malformed: {why}") from None
 
-    async def settings(self) -> Settings | None:
-        """Return the extension's settings that the server announces; None if it announces none of this version's form.
-
-        Raises:
-            LudusError: the server cannot be reached, or refuses.
-        """
-        reply = await self._requests.ask(DISCOVER, {})
-        try:
-            return Settings.model_validate(reply["result"]["capabilities"]["extensions"][EXTENSION_ID])
-        except (KeyError, TypeError, ValidationError):
-            return None
+    async def modules(self) -> frozenset[Module] | None:
+        """Return the modules that the server announces; None if its settings cannot be read. They are read once."""
+        async with self._discovering:
+            if not self._discovered:
+                try:
+                    reply = await self._requests.ask(DISCOVER, {})
+                    settings = Settings.model_validate(reply["result"]["capabilities"]["extensions"][EXTENSION_ID])
+                    self._modules = settings.modules.offered
+                except errors.TransportError:
+                    return None  # the next request that needs them reads them again
+                except (errors.LudusError, KeyError, TypeError, ValidationError):
+                    pass
+                self._discovered = True
+        return self._modules
 
     async def close(self) -> None:
         """Close all connections. Closing twice is no error."""

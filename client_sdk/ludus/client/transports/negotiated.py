@@ -67,6 +67,10 @@ class NegotiatedWire:
                 raise
         return await self._mcp.request(method, params, timeout=timeout)
 
+    async def modules(self) -> frozenset[Module] | None:
+        """Return the modules that the server offers; None where that is unknown."""
+        return await self._mcp.modules()
+
     async def close(self) -> None:
         """Close all connections. Closing twice is no error."""
         await self._channel.close()
@@ -86,8 +90,5 @@ class NegotiatedWire:
 
     async def _is_not_offered(self) -> bool:
         """Return whether the server's settings can be read and do not name the channel."""
-        try:
-            settings = await self._mcp.settings()
-        except LudusError:
-            return False
-        return settings is not None and Module.CHANNEL not in settings.modules.offered
+        modules = await self._mcp.modules()
+        return modules is not None and Module.CHANNEL not in modules

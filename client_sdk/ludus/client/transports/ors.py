@@ -35,6 +35,7 @@ from ludus.protocol._model import WireModel
 from ludus.protocol.content import Message
 from ludus.protocol.identifiers import SUBMIT_TOOL
 from ludus.protocol.lifecycle import EndReason
+from ludus.protocol.modules import Module
 from ludus.protocol.rewards import Reward
 
 P = TypeVar("P", bound=WireModel)
@@ -125,6 +126,10 @@ class OrsWire:
             raise errors.DeadlineExceeded(f"{doing(method.name)}: no answer in time", method=method.name) from None
         except (ValidationError, KeyError, TypeError) as why:
             raise errors.ProtocolViolation(f"{doing(method.name)}: the answer is malformed: {why!r}") from None
+
+    async def modules(self) -> frozenset[Module] | None:
+        """Return None: ORS has no modules, and this wire itself refuses what ORS cannot carry."""
+        return None
 
     async def close(self) -> None:
         """Close all connections. Closing twice is no error."""

@@ -52,9 +52,7 @@ class EndpointClient:
         Raises:
             Unsupported: the server has no agent endpoints.
         """
-        url = episode.play_url
-        if url is None:
-            raise e.Unsupported("the server of this version has no agent endpoints")
+        url = episode.require_play_url()
         if url.startswith(self.address + "/play/") and "/e/" in self.address:
             return public + url.removeprefix(self.address)
         return url

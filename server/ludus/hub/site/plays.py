@@ -24,7 +24,7 @@ from ludus.client.agent_endpoint import open_agent_endpoint, with_rewards
 from ludus.client.agent_loop import Harness, run_episode
 from ludus.client.policies.base import Conversation, PolicyResult, Turn
 from ludus.protocol.actions import Answer, Call
-from ludus.protocol.errors import CapacityError, InternalError, LudusError, NotFound, Unsupported
+from ludus.protocol.errors import CapacityError, InternalError, LudusError, NotFound
 from ludus.protocol.trajectory import Trajectory
 
 _log = logging.getLogger("ludus.hub.site")
@@ -153,9 +153,7 @@ class Play:
             except TimeoutError:
                 raise InternalError(f"the environment did not start within {limits.start_seconds:g} s") from None
             async with episode:
-                if episode.play_url is None:
-                    raise Unsupported("this environment's server has no agent endpoints, at which a person could play")
-                async with open_agent_endpoint(episode.play_url, task=episode.task) as agent:
+                async with open_agent_endpoint(episode.require_play_url(), task=episode.task) as agent:
                     played = await run_episode(agent, _Person(self._ask), harness=harness, version=version)
                 info = await episode.close()
                 return with_rewards(played, info, (await episode.rewards()).entries)
