@@ -279,6 +279,7 @@ async def test_an_environment_that_breaks_leaves_the_episode_unscored(broken: st
         ({"args": '{"kind":"group"}'}, "compares the rollouts of a group"),
         ({"args": '{"sort":1}'}, "unexpected keyword argument 'sort'"),
         ({"agent": '{"max_turns":1}'}, "the option agent is for tasksets"),
+        ({"unsafe_shell": "true"}, "the option unsafe_shell is for tasksets"),
     ],
 )
 def test_what_cannot_be_loaded_says_why(broken: str, options: dict[str, str], message: str) -> None:
@@ -303,6 +304,101 @@ def test_a_taskset_needs_a_newer_verifiers_and_load_environment_an_older_one(tmp
     (tmp_path / "old.py").write_text("def load_environment():\n    return None\n", encoding="utf-8")
     with pytest.raises(AuthoringError, match=r"needs verifiers below 0\.4, and .* has verifiers 0\.4\.0"):
         environment_of(str(tmp_path / "old.py"), "verifiers")
+
+
+COMMANDS = """
+import verifiers.v1 as vf
+
+__all__ = ["Errands"]
+
+class Tools(vf.Toolset[vf.ToolsetConfig, vf.State]):
+    @vf.tool
+    async def look(self) -> str:
+        \"\"\"Look around.\"\"\"
+        return "nothing"
+
+class Errand(vf.Task[vf.TaskData]):
+    KIND
+
+class Errands(vf.Taskset[Errand, vf.TasksetConfig]):
+    def load(self):
+        yield Errand(vf.TaskData(prompt="Run the errand."), self.config.task)
+"""
+KINDS = {
+    "plain": "pass",
+    "reward": """
+    @vf.reward
+    async def checked(self, trace, runtime) -> float:
+        return float((await runtime.run(["sh", "-c", trace.last_reply], {})).exit_code == 0)
+""",
+    "metric": """
+    @vf.metric
+    async def measured(self, trace: vf.Trace, runtime: vf.Runtime = None) -> float:
+        return 0.0
+""",
+    "finalize": """
+    async def finalize(self, trace, runtime):
+        await runtime.run(["sh", "-c", trace.last_reply], {})
+""",
+    "colocated": """
+    @classmethod
+    def toolsets(cls, config):
+        return [Tools(vf.ToolsetConfig(colocated=True))]
+""",
+}
+HARNESS = """
+class Runner(vf.Harness[vf.HarnessConfig]):
+    NEEDS_CONTAINER = False
+
+    async def launch(self, ctx, trace, runtime, endpoint, secret, mcp_urls, data):
+        return await runtime.run(["id"], {})
+
+__all__.append("Runner")
+"""
+
+
+@pytest.fixture
+def errands(tmp_path: Path) -> Any:
+    """Return `errands(kind, **options)`: a taskset that runs commands in one way."""
+
+    def get(kind: str, **options: str) -> Any:
+        code = COMMANDS.replace("KIND", KINDS.get(kind, "pass").strip()) + (HARNESS if kind == "harness" else "")
+        (tmp_path / f"errands_{kind}.py").write_text(code, encoding="utf-8")
+        return environment_of(str(tmp_path / f"errands_{kind}.py"), "verifiers", **options)
+
+    return get
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "what"),
+    [
+        ("plain", {"agent": '{"harness":{"id":"bash"}}'}, "the harness 'bash'"),
+        ("plain", {"agent": '{"harness":{"id":"bash"},"runtime":{"type":"subprocess"}}'}, "the harness 'bash'"),
+        ("harness", {}, "the harness 'errands_harness'"),
+        ("reward", {}, "the reward 'checked'"),
+        ("metric", {}, "the metric 'measured'"),
+        ("finalize", {}, r"finalize\(\)"),
+        ("colocated", {}, r"a tool server in the agent's sandbox \(colocated\)"),
+    ],
+)
+def test_commands_that_verifiers_runs_in_a_sandbox_run_on_this_machine_only_with_unsafe_shell(
+    errands: Any, kind: str, options: dict[str, str], what: str
+) -> None:
+    with pytest.raises(AuthoringError, match=f"{what} of .* runs commands.*unsafe_shell=true"):
+        errands(kind, **options)
+    environment = errands(kind, **options, unsafe_shell="true")
+    assert "runs commands on this machine with the server's rights" in environment.described.not_promised["isolation"]
+    environment.process.close()
+
+
+def test_a_taskset_without_commands_and_one_with_a_sandbox_need_no_unsafe_shell(errands: Any) -> None:
+    environment = errands("plain")
+    assert "isolation" not in environment.described.not_promised
+    assert "here only a task's own tools are offered" in environment.described.not_promised["a shell"]
+    environment.process.close()
+    environment = errands("reward", agent='{"harness":{"id":"bash"},"runtime":{"type":"docker"}}')
+    assert not {"isolation", "a shell"} & set(environment.described.not_promised)
+    environment.process.close()
 
 
 def test_a_missing_package_and_a_wrong_option_say_what_to_do() -> None:

@@ -22,7 +22,10 @@ class VerifiersSettings(HostingSettings):
     """The arguments of `load_environment`, or the fields of a taskset's config, as JSON."""
     agent: Json[dict[str, Any]] | None = None
     """For a taskset: fields of the agent's config, as JSON, such as `{"max_turns":8}` or `{"harness":{"id":"bash"}}`;
-    by default a chat loop with the task's own tools, in a subprocess."""
+    by default a chat loop with the task's own tools, which runs no commands."""
+    unsafe_shell: bool = False
+    """For a taskset: whether commands of its harness, its rewards and its tools may run on this machine, with the
+    server's rights. verifiers runs them in a sandbox; without this option they need one, which `agent` names."""
     reply: Literal["auto", "always", "never"] = "auto"
     """Whether the agent has a tool to send messages that do not end the episode; `auto` gives it one where the
     environment answers messages."""

@@ -144,7 +144,10 @@ class OpenEnvAdapter(Adapter):
                 package=f"openenv {importlib.metadata.version('openenv')}",
                 seeded=self.seeded,
                 deterministic=bool(self.options.get("deterministic")),
-                broken={},
+                broken={
+                    "isolation": "OpenEnv publishes environments as containers; here the environment, and code that it "
+                    "runs for the agent, runs on this machine with the server's rights"
+                },
             )
         ]
 

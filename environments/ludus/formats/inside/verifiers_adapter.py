@@ -27,7 +27,7 @@ class VerifiersAdapter(Adapter):
     """An environment or a taskset: an installed module's id, or the path of a Python file or folder.
 
     Options: `args`, the arguments of `load_environment` or the fields of the taskset's config; `agent`, the fields of
-    the agent's config; `reply` and `failing_rewards`, as the settings say.
+    the agent's config; `unsafe_shell`, `reply` and `failing_rewards`, as the settings say.
     """
 
     def __init__(self, target: str, options: dict[str, Any]) -> None:
@@ -75,7 +75,7 @@ class VerifiersAdapter(Adapter):
                 version=version,
                 gradable=True,
                 seedable=False,
-                not_promised=_NOT_PROMISED,
+                not_promised={**_NOT_PROMISED, **self.loaded.not_promised},
             )
         ]
 

@@ -42,8 +42,9 @@ class LoadedEnvironment:
         arguments = options.get("args") or {}
         self.failing = options.get("failing_rewards", "zero")
         self.verifiers = need("verifiers")
-        if options.get("agent"):
-            raise NotUsable("the option agent is for tasksets; this is an environment of load_environment")
+        for option in ("agent", "unsafe_shell"):
+            if options.get(option):
+                raise NotUsable(f"the option {option} is for tasksets; this is an environment of load_environment")
         try:
             self.env = self.verifiers.load_environment(module, **arguments)
             self.rows = self._datasets()
@@ -52,6 +53,7 @@ class LoadedEnvironment:
         if getattr(self.env, "requires_group_rollouts", False):
             raise NotUsable(f"{module!r} compares the rollouts of a group with each other, which no episode can do")
         self.doc = type(self.env).__doc__ or ""
+        self.not_promised: dict[str, str] = {}
         self.weights = weights_of(self.env.rubric)
         for rubric in leaves(self.env.rubric):
             watch(rubric)

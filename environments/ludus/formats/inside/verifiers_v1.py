@@ -8,6 +8,7 @@ own, `ChatHarness` plays: the same loop as verifiers' harness `null`, but withou
 from __future__ import annotations
 
 import importlib
+import inspect
 import itertools
 import json
 import os
@@ -32,7 +33,9 @@ class LoadedTaskset:
         self.vf = need("verifiers.v1", "verifiers")
         self._loaders = importlib.import_module("verifiers.v1.utils.loaders")
         self._agents = importlib.import_module("verifiers.v1.configs.agent")
+        self._runtimes = importlib.import_module("verifiers.v1.runtimes")
         self.module = module
+        self.unsafe_shell = bool(options.get("unsafe_shell"))
         self.reply = options.get("reply", "auto")
         install_harness()
         self.config = self._config(options.get("args") or {}, options.get("agent") or {})
@@ -44,7 +47,7 @@ class LoadedTaskset:
             raise NotUsable(f"the taskset {module!r} cannot be loaded: {type(error).__name__}: {error}") from error
         if not self.endless and not self.tasks:
             raise NotUsable(f"the taskset {module!r} has no tasks")
-        self._check_container()
+        self.not_promised = self._check_commands()
         self.doc = type(self.env.taskset).__doc__ or ""
         self.splits = [("train", None if self.endless else len(self.tasks), "train")]
         self.tools: list[dict[str, Any]] = []
@@ -61,18 +64,56 @@ class LoadedTaskset:
         if len(roles) != 1:
             raise NotUsable(f"{self.module!r} has the agents {', '.join(roles)}; only one agent can be served")
         chosen = {"runtime": {"type": "subprocess"}, **({} if own else {"harness": {"id": HARNESS}}), **agent}
-        self.runtime = chosen["runtime"].get("type") if isinstance(chosen["runtime"], dict) else None
         try:
             return self._loaders.resolve_env_config({"taskset": {**arguments, "id": self.module}, roles[0]: chosen})
         except Exception as error:
             raise NotUsable(f"the options args or agent do not fit the taskset {self.module!r}: {error}") from error
 
-    def _check_container(self) -> None:
-        kind = type(self.env.taskset).task_type()
-        if kind.NEEDS_CONTAINER and self.runtime == "subprocess":
+    def _check_commands(self) -> dict[str, str]:
+        """Return what is not promised about commands, which verifiers runs in a sandbox by default.
+
+        Raises:
+            NotUsable: the taskset needs a container, or commands would run on this machine without `unsafe_shell`.
+        """
+        agents = self._agents.agent_config_fields(self.env.config)
+        if len(agents) != 1:
+            raise NotUsable(f"{self.module!r} has the agents {', '.join(agents)}; only one agent can be served")
+        ((role, agent),) = agents.items()
+        if not isinstance(agent.runtime, self._runtimes.SubprocessConfig):
+            return {}
+        if type(self.env.taskset).task_type().NEEDS_CONTAINER:
             raise NotUsable(
                 f'tasks of {self.module!r} need a container; choose one with #agent={{"runtime":{{"type":"docker"}}}}'
             )
+        running = self._running_commands(role)
+        if not running:
+            return {"a shell": "verifiers plays tasks with its harness bash; here only a task's own tools are offered"}
+        if not self.unsafe_shell:
+            raise NotUsable(
+                f"{running} of {self.module!r} runs commands, which verifiers runs in a sandbox, and here they would "
+                "run on this machine with the server's rights; name a sandbox of verifiers in the option agent, such "
+                'as {"runtime":{"type":"docker"}}, or allow them here with unsafe_shell=true'
+            )
+        return {"isolation": f"{running} runs commands on this machine with the server's rights (unsafe_shell=true)"}
+
+    def _running_commands(self, role: str) -> str:
+        """Return what may run an agent's commands in the runtime of a role; an empty text if nothing does."""
+        harness = self.env._harnesses[role]
+        if harness.EXECUTES_CODE:
+            return f"the harness {harness.config.id!r}"
+        task = self.task(0)
+        for kind in ("reward", "metric"):
+            for function in task.hooks(kind):
+                if "runtime" in inspect.signature(function).parameters:
+                    return f"the {kind} {function.__name__!r}"
+        for judge in task.plugged_judges():
+            if "runtime" in inspect.signature(judge.score).parameters:
+                return f"the judge {judge.reward_name!r}"
+        if type(task).finalize is not self.vf.Task.finalize:
+            return "finalize()"
+        if any(getattr(toolset.config, "colocated", False) for toolset in task.toolsets(task.config)):
+            return "a tool server in the agent's sandbox (colocated)"
+        return ""
 
     def task(self, index: int) -> Any:
         """Return a task."""
