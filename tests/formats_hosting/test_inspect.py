@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from peer_clients import python_of
 from ludus.client import RemoteEnvironment, connect
 from ludus.protocol import EndReason
 from ludus.protocol.errors import AuthoringError, LudusError
+from ludus.testing import play as environment_play
 
 pytestmark = [pytest.mark.suite("formats"), pytest.mark.timeout(900)]
 
@@ -177,6 +179,170 @@ async def test_a_scorer_that_asks_the_evaluated_model_is_unscored_and_the_reward
             assert graded.reward.components["many.right"].value == 1.0
     for one in (judged, several):
         one.process.close()  # type: ignore[attr-defined]
+
+
+ROLES = """
+from inspect_ai import Task, task
+from inspect_ai.dataset import Sample
+from inspect_ai.model import ChatMessageSystem, ChatMessageUser, ModelAPI, ModelOutput, get_model, modelapi
+from inspect_ai.scorer import Score, accuracy, includes, scorer
+from inspect_ai.solver import generate, self_critique, solver
+from inspect_ai.tool import tool
+
+@modelapi(name="scripted")
+class Scripted(ModelAPI):
+    async def generate(self, input, tools, tool_choice, config):
+        return ModelOutput.from_content("scripted", "I want my money back.")
+
+SAMPLES = [Sample(input="Your order number is secret-17. Ask for a refund.", target="sorry")]
+
+@tool
+def refund():
+    async def execute(order: str):
+        \'\'\'Refund an order.
+
+        Args:
+            order: its number.
+        \'\'\'
+        return "done"
+    return execute
+
+@solver
+def talk(desk_role, customer_role, rounds=2):
+    async def solve(state, generate):
+        desk = get_model(role=desk_role) if desk_role else get_model()
+        customer = get_model(role=customer_role) if customer_role else get_model()
+        said = [ChatMessageSystem(content="You are at the desk.")]
+        for _ in range(rounds):
+            try:  # as the customer simulation of tau2 does
+                output = await customer.generate(state.messages)
+                state.messages.append(output.message)
+                said.append(ChatMessageUser(content=output.completion))
+                output = await desk.generate(said, tools=[refund()])
+                said.append(output.message)
+                state.output = output
+                state.messages.append(ChatMessageUser(content=output.completion))
+            except Exception as error:
+                print(error)
+        return state
+    return solve
+
+@solver
+def once(role):
+    async def solve(state, generate):
+        output = await get_model(role=role).generate(state.messages)
+        state.messages.append(output.message)
+        output = await get_model(role=role).generate([*state.messages, ChatMessageUser(content="Are you sure?")])
+        state.output = output
+        return state
+    return solve
+
+@solver
+def ask_again():
+    async def solve(state, generate):
+        for _ in range(2):
+            state.output = await get_model().generate(state.messages)
+        return state
+    return solve
+
+@scorer(metrics=[accuracy()])
+def forgiving():
+    async def score(state, target):
+        try:
+            await get_model(role="grader").generate("Is it right?")
+        except Exception:
+            pass
+        return Score(value=0)
+    return score
+
+@task
+def customer_first():
+    return Task(dataset=SAMPLES, solver=talk(None, "customer"), scorer=includes())
+
+@task
+def two_roles():
+    return Task(dataset=SAMPLES, solver=talk("desk", "customer"), scorer=includes())
+
+@task
+def nameless():
+    return Task(dataset=SAMPLES, solver=talk(None, None), scorer=includes())
+
+@task
+def critique():
+    return Task(dataset=SAMPLES, solver=[generate(), self_critique()], scorer=includes())
+
+@task
+def graded():
+    return Task(dataset=SAMPLES, solver=generate(), scorer=forgiving())
+
+@task
+def one_role():
+    return Task(dataset=SAMPLES, solver=once("writer"), scorer=includes())
+
+@task
+def again():
+    return Task(dataset=SAMPLES, solver=ask_again(), scorer=includes())
+"""
+
+
+@pytest.fixture
+def roles(tmp_path: Path) -> str:
+    tmp_path.joinpath("roles.py").write_text(ROLES, encoding="utf-8")
+    return f"inspect:{tmp_path}/roles.py"
+
+
+@pytest.mark.parametrize(
+    ("task", "begins", "message"),
+    [
+        ("customer_first", False, r"the role 'customer', which no model plays.*model_roles={\"customer\":MODEL}"),
+        ("two_roles", False, r"the role 'customer', 'desk'.*model_roles={\"customer\":MODEL,\"desk\":MODEL}"),
+        ("nameless", True, "a conversation that does not continue the agent's.*model_roles"),
+        ("critique", True, "a conversation that does not continue the agent's.*model_roles"),
+        ("graded", True, "a scorer asks the model that is evaluated.*model_roles"),
+    ],
+)
+async def test_another_role_of_a_solver_is_never_the_agents_and_the_episode_is_unscored_with_the_option_named(
+    roles: str, task: str, begins: bool, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (environment,) = hosted(f"{roles}@{task}#{SLOW}", "agents")
+    async with environment_play(environment) as world:
+        if begins:
+            episode = await world.start(index=0)
+            with pytest.raises(LudusError):
+                await episode.answer("sorry")
+            reward = (await episode.remote.info()).reward
+            assert reward is None or reward.value is None
+        else:
+            with pytest.raises(LudusError):
+                await world.start(index=0)
+    assert re.search(message, caplog.text)
+    environment.process.close()  # type: ignore[attr-defined]
+
+
+async def test_a_role_with_a_model_of_its_own_leaves_the_agent_its_own_conversation(roles: str) -> None:
+    options = f'model_roles={{"customer":"scripted/model"}},{SLOW}'
+    (environment,) = hosted(f"{roles}@customer_first#{options}", "agents")
+    async with environment_play(environment) as world:
+        episode = await world.start(index=0)
+        assert [message.role for message in episode.remote.prompt] == ["system", "user"]
+        assert "secret-17" not in str(episode.remote.prompt)
+        assert "refund" in episode.tools
+        await episode.call("reply", text="Which order?")
+        await episode.call("reply", text="I am sorry.")
+        assert episode.reward == 1.0
+    environment.process.close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("task", ["one_role", "again"])
+async def test_a_single_role_and_a_question_that_is_asked_again_are_the_agents_own(roles: str, task: str) -> None:
+    (environment,) = hosted(f"{roles}@{task}#reply=always,{SLOW}", "agents")
+    async with environment_play(environment) as world:
+        episode = await world.start(index=0)
+        step = await episode.call("reply", text="well")
+        assert ("Are you sure?" in step.text) == (task == "one_role")
+        await episode.call("reply", text="I am sorry")
+        assert episode.reward == 1.0
+    environment.process.close()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

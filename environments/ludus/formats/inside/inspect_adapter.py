@@ -6,6 +6,7 @@ How this works:
   and the tools over and waits for the agent's action.
 - The messages of the first `generate` are the prompt. Those that are new at a later one are the outcome of the action
   before. When the evaluation ends, the action before it ends the episode, and the scores are its reward.
+- A request of another role, or of another conversation, is never the agent's: the episode fails (`inspect_roles.py`).
 - After the agent's final message the solver may want to go on. Its next `generate` then raises what Inspect raises at
   a limit, so that the scorers score what there is.
 """
@@ -26,6 +27,7 @@ from typing import Any
 
 from .adapter import Adapter, HostedEpisode, MissingPackage, NotUsable, description, need, split, tool
 from .inspect_messages import content_of, prompt_of, tool_of
+from .inspect_roles import Conversation, key_of, watch_roles
 from .values import result
 
 REPLY = "reply"
@@ -34,6 +36,12 @@ _LATE = (
     "inspect_ai.model._openai_responses", "numpy", "rich.markdown",
 )  # fmt: skip
 """Modules that Inspect imports when an evaluation starts."""
+
+
+_SCORER_ASKS = (
+    "a scorer asks the model that is evaluated, which is the agent itself; name another one with the option "
+    'model_roles={"grader":MODEL}, or in the scorer'
+)
 
 
 class InspectAdapter(Adapter):
@@ -48,6 +56,7 @@ class InspectAdapter(Adapter):
         for module in _LATE:  # so that not each episode imports them, in its own process
             with contextlib.suppress(ImportError):
                 importlib.import_module(module)
+        watch_roles()
         self.tasks = {task.name.rpartition("/")[2]: task for task in self._load()}
         for name, task in self.tasks.items():
             self._check(name, task)
@@ -120,6 +129,7 @@ class InspectEpisode(HostedEpisode):
         self.seen: set[Any] = set()
         self.final = False
         self.ended: dict[str, Any] | None = None
+        self.conversation = Conversation()
         self.folder = tempfile.mkdtemp(prefix="ludus-inspect-")
         self._reply: asyncio.Future[Any] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -160,27 +170,29 @@ class InspectEpisode(HostedEpisode):
         episode = self
 
         class AgentApi(self.model.ModelAPI):  # type: ignore[misc, name-defined]
-            """The agent as a model."""
+            """The agent as a model, by the role that a solver names."""
+
+            conversation = episode.conversation
+            role: str | None = None
 
             async def generate(self, input: Any, tools: Any, tool_choice: Any, config: Any) -> Any:
-                return await episode._generate(input, tools)
+                return await episode._generate(input, tools, self.role)
 
         self.model.modelapi(name="ludus")(AgentApi)
         return self.model.get_model("ludus/agent", memoize=False)
 
-    async def _generate(self, messages: Any, tools: Any) -> Any:
-        if _is_scoring():
-            raise RuntimeError(
-                "a scorer asks the model that is evaluated, which is the agent itself; name another one with the "
-                'option model_roles={"grader":MODEL}, or in the scorer'
-            )
+    async def _generate(self, messages: Any, tools: Any, role: str | None) -> Any:
+        assert self._loop is not None
+        while self._reply is not None:  # another solver of the same sample waits for the agent
+            await asyncio.wait([self._reply])
+        fault = _SCORER_ASKS if _is_scoring() else self.conversation.admit(role, list(messages))
+        if fault is not None:
+            self.requests.put({"error": fault})
+            await asyncio.Event().wait()  # a solver may catch what is raised here, go on and be scored
         if self.final:
             raise need("inspect_ai.util", "inspect-ai").LimitExceededError(
                 "custom", value=1, limit=1, message="The agent's final message ended the episode."
             )
-        assert self._loop is not None
-        while self._reply is not None:  # another solver of the same sample waits for the agent
-            await asyncio.wait([self._reply])
         reply = self._reply = self._loop.create_future()
         self.requests.put({"messages": list(messages), "tools": list(tools)})
         try:
@@ -215,13 +227,14 @@ class InspectEpisode(HostedEpisode):
 
     def _new(self, request: dict[str, Any]) -> list[Any]:
         """Return the messages that no earlier request had."""
-        found = [one for one in request["messages"] if (one.id or id(one)) not in self.seen]
-        self.seen.update(one.id or id(one) for one in request["messages"])
+        found = [one for one in request["messages"] if key_of(one) not in self.seen]
+        self.seen.update(key_of(one) for one in request["messages"])
         return [one for one in found if one.role != "assistant"]
 
     def _act(self, output: Any) -> dict[str, Any]:
         """Answer the request that waits, and return the next one or the end."""
         loop, reply = self._loop, self._reply
+        self.conversation.said = output.choices[0].message
         if self.ended is None and reply is not None:
             assert loop is not None
             loop.call_soon_threadsafe(lambda: None if reply.done() else reply.set_result(output))
