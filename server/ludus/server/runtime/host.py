@@ -78,7 +78,7 @@ class EpisodeHost(HostMethods):
     Use it as an async context manager; leaving it tears down every episode within a time limit.
 
     Args:
-        environments: the classes to publish, with their variants.
+        environments: the classes to publish, with their variants, or the catalog of another host.
         limits: what the server and its episodes may use.
         journal: where to write steps and ends; without one, only the episodes hold them.
         capabilities: signs play capabilities; without one there is no agent endpoint.
@@ -89,14 +89,16 @@ class EpisodeHost(HostMethods):
 
     def __init__(
         self,
-        environments: Sequence[type[Environment[Any]]],
+        environments: Sequence[type[Environment[Any]]] | Catalog,
         *,
         limits: ServerLimits | None = None,
         journal: Journal | None = None,
         capabilities: CapabilitySigner | None = None,
     ) -> None:
         self.limits = limits or ServerLimits()
-        self.catalog = Catalog(environments)
+        self.catalog = environments if isinstance(environments, Catalog) else Catalog(environments)
+        self.starts_classes = True
+        """Whether to run `startup` of the classes; another host of this process may have done so."""
         self.journal, self.signer = journal, capabilities
         self.ids = Ids()
         self.admit_secrets: Callable[[Mapping[str, str]], Mapping[str, str]] = dict
@@ -140,7 +142,8 @@ class EpisodeHost(HostMethods):
         try:
             if self.takes_over is None:
                 _open(self.journal, self.signer)
-            await self.startup.open(self.catalog.values())
+            if self.starts_classes:
+                await self.startup.open(self.catalog.values())
             await open_sandboxes(self.sandboxes, self.catalog.values())
             if self.journal is not None:
                 await self._recover(self.journal)

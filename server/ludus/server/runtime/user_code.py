@@ -12,6 +12,7 @@ import inspect
 import logging
 import re
 from collections.abc import Callable
+from contextvars import ContextVar
 from types import CoroutineType
 from typing import Any, Final
 
@@ -26,6 +27,10 @@ log = logging.getLogger("ludus.server.episodes")
 
 _OTHER_THREAD: Final = re.compile(r"(?:same|different|another|other) (?:OS )?thread", re.IGNORECASE)
 """What SQLite, greenlet and Playwright say of an object that belongs to another thread."""
+
+
+watched_causes: ContextVar[list[BaseException | str] | None] = ContextVar("watched_causes", default=None)
+"""Where `failure` also notes its causes, for code of the server that plays an episode itself."""
 
 
 class UserCodeError(Exception):
@@ -113,6 +118,8 @@ def failure(what: str, episode: str | None, environment: str, cause: BaseExcepti
     incident = new_incident()
     if isinstance(cause, UserCodeError):
         what, cause = cause.what or what, cause.cause
+    if (watched := watched_causes.get()) is not None:
+        watched.append(cause)
     outside = isinstance(cause, InfrastructureFailed | SandboxUnavailable)
     kind: type[EpisodeFailed] = InfrastructureFailed if outside else EnvironmentFailed
     why = cause if isinstance(cause, str) else f"it raised {type(cause).__name__}"

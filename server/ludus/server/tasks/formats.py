@@ -15,8 +15,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 from urllib.parse import quote, unquote
+from weakref import WeakSet
 
 from pydantic import BaseModel, ValidationError
 
@@ -31,6 +32,11 @@ _PREFIX: Final = re.compile(r"([a-z][a-z0-9-]*):(.*)", re.DOTALL)
 _PLAIN: Final = "/:@ ._-+*[]{}"
 """Characters of a value that are written as they are, in addition to letters and digits."""
 _OPTIONS: Final = re.compile(r"(.*)#([a-z][a-z0-9_-]*=[^#]*)", re.DOTALL)
+
+Check = Literal["none", "formats", "all"]
+"""Of which environments one episode is played before their server is announced."""
+
+_resolved: Final[WeakSet[type[Environment[Any]]]] = WeakSet()
 
 SettingsT = TypeVar("SettingsT", bound=BaseModel)
 
@@ -136,7 +142,13 @@ def resolve(source: FormatSource) -> list[type[Environment[Any]]]:
     found = list(resolver(source))
     if not found:
         raise AuthoringError(f"{source!s} names no environment")
+    _resolved.update(found)
     return found
+
+
+def is_of_format(environment: type[Environment[Any]]) -> bool:
+    """Return whether a format made an environment, or one that it is derived from."""
+    return any(base in _resolved for base in environment.__mro__)
 
 
 def with_options(specs: Sequence[str], options: Mapping[str, str]) -> list[str]:

@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ludus.protocol.distribution import installed_version
-from ludus.protocol.errors import InternalError, LudusError, MethodNotFound
+from ludus.protocol.errors import AuthoringError, InternalError, LudusError, MethodNotFound
 from ludus.protocol.incidents import new_incident
 from ludus.protocol.methods import Scope as TokenScope
 from ludus.protocol.modules import Module
@@ -26,6 +26,8 @@ from ludus.protocol.tracing import Tracing, from_environment
 from ludus.server.auth import CapabilitySigner, TokenStore
 from ludus.server.runtime.host import EpisodeHost
 from ludus.server.runtime.places import surveying
+from ludus.server.runtime.trial import try_environments
+from ludus.server.tasks.formats import Check
 from ludus.server.transports import TransportContext
 from ludus.server.web import openapi, telemetry
 from ludus.server.web.arrivals import Arrivals
@@ -137,7 +139,7 @@ def create_app(
         summary="Reinforcement-learning environments for language-model agents.",
         description=openapi.DESCRIPTION,
         version=installed_version(),
-        lifespan=_lifespan(host, traces),
+        lifespan=_lifespan(host, traces, settings.check),
         redirect_slashes=False,
         redoc_url=None,
         # Those of `ludus.server.web.openapi` depend on the token and the path prefix of a request.
@@ -176,13 +178,20 @@ def create_app(
     return LudusApp(api, context, guard, outermost)
 
 
-def _lifespan(host: EpisodeHost, traces: Tracing | None) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+def _lifespan(
+    host: EpisodeHost, traces: Tracing | None, check: Check
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             if traces is not None:
                 stack.push_async_callback(asyncio.to_thread, traces.flush)
             await stack.enter_async_context(host)
+            try:
+                await try_environments(host, check)
+            except AuthoringError as error:
+                host.startup.refusal = error
+                raise
             await stack.enter_async_context(surveying(host))
             lifespans = dict.fromkeys(getattr(route, "lifespan", nullcontext) for route in api.router.routes)
             for enter in lifespans:

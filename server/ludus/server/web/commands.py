@@ -168,6 +168,15 @@ UsageFile = Annotated[
 ]
 """The option for shared counts."""
 
+Checked = Annotated[
+    bool | None,
+    typer.Option(
+        "--check/--no-check",
+        help="Play an episode of each environment before it is announced; by default of those of FORMAT:TARGET.",
+    ),
+]
+"""The option for the trial of environments."""
+
 StartupSeconds = Annotated[float, typer.Option(help="Most seconds for what an environment does once at startup.")]
 """The option for the limit on class hooks."""
 
@@ -196,6 +205,7 @@ def serve(
     verifier: Annotated[str | None, typer.Option(help="For FORMAT:TARGET: what scores, as #verifier=…")] = None,
     python: Interpreter = None,
     options: FormatOptions = None,
+    check: Checked = None,
     journal: JournalName = None,
     journal_sync: JournalSync = "normal",
     workers: WorkerCount = None,
@@ -265,6 +275,7 @@ def serve(
     from ludus.server.web.serve import run
 
     given["environments"] = environments = with_options(environments, _format_options(given))
+    given["check"] = "formats" if check is None else "all" if check else "none"
     if reload:
         _serve_with_reload(given)
     if ray is not None and workers is None:
@@ -319,7 +330,25 @@ def _serve_with_workers(options: dict[str, Any]) -> NoReturn:
     if options["worker"] is not None:
         raise typer.BadParameter("--workers names its workers itself: leave out --worker")
     _refuse_stdio_options(options)
-    raise typer.Exit(run_workers(options["environments"], options["noise"] or (), _settings(options)))
+    settings = _settings(options)
+    if settings.check != "none" and settings.ray is None:  # with Ray, this machine may have no environment
+        asyncio.run(_try_apart(options["environments"], settings))
+    settings = settings.model_copy(update={"check": "none"})
+    raise typer.Exit(run_workers(options["environments"], options["noise"] or (), settings))
+
+
+async def _try_apart(specs: Sequence[str], settings: Any) -> None:
+    """Play an episode of environments that other processes are to serve."""
+    from ludus.server.runtime.host import EpisodeHost
+    from ludus.server.runtime.trial import try_environments
+    from ludus.server.tasks.formats import parse_source
+    from ludus.server.tasks.loading import load_environments
+
+    if settings.check == "formats":
+        specs = [spec for spec in specs if parse_source(spec) is not None]
+    if specs:
+        async with EpisodeHost(load_environments(specs), limits=settings.limits) as host:
+            await try_environments(host, settings.check)
 
 
 def _worker_counts(text: str | None) -> dict[str, Any]:
@@ -369,6 +398,7 @@ def _token_limits(texts: Sequence[str]) -> dict[str, Any]:
 
 def _serve_stdio(classes: Sequence[Any], settings: Any, which: dict[str, Any]) -> None:
     from ludus.server.runtime.host import EpisodeHost
+    from ludus.server.runtime.trial import try_environments
     from ludus.server.tasks.difficulty import load_difficulty_files
     from ludus.server.transports.mcp.stdio import serve_stdio
 
@@ -386,6 +416,7 @@ def _serve_stdio(classes: Sequence[Any], settings: Any, which: dict[str, Any]) -
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         async with EpisodeHost(classes, limits=settings.limits) as host:
             load_difficulty_files(host.catalog, settings.difficulty)
+            await try_environments(host, settings.check)
             serving = asyncio.create_task(serve_stdio(host, **which))
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -13,6 +13,7 @@ from ludus.protocol.workers import WORKER_PATTERN
 from ludus.server.auth.limits import DEFAULT_WRONG_TOKENS, TokenLimits
 from ludus.server.runtime.database_urls import is_database
 from ludus.server.runtime.limits import ServerLimits
+from ludus.server.tasks.formats import Check
 from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
 from ludus.server.web.logs import LogFormat, LogLevel
 from ludus.server.web.proxies import ProxyHeaders, ProxyRules, parse_network, parse_public_url, parse_root_path
@@ -99,6 +100,8 @@ class ServerSettings(BaseModel):
     """How long a worker may leave a health check unanswered before it is killed and replaced."""
     difficulty: tuple[Path, ...] = ()
     """Difficulty files (`ludus calibrate --difficulty`) that curricula begin with, at most one for each split."""
+    check: Check = "none"
+    """Of which environments one episode is played before requests are answered; one that fails refuses the start."""
     metrics_open: bool = False
     """Whether `/metrics` needs no token."""
     limits: ServerLimits = ServerLimits()
