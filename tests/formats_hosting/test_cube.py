@@ -116,6 +116,15 @@ async def test_faults_end_one_episode_unscored_and_no_other(of: Any) -> None:
         assert (ended.reward, ended.ended) == (1.0, True)
 
 
+async def test_an_action_that_raises_fails_the_episode_if_the_option_says_so(of: Any) -> None:
+    async with play(of(f"{FAULTS}:FaultsConfig#tool_errors=fail")) as world:
+        episode = await world.start(split="test", index=0)
+        with pytest.raises(LudusError):
+            await episode.do(what="raise")
+        await episode.refresh()
+        assert (episode.end_reason, episode.reward) == (EndReason.ENVIRONMENT_ERROR, None)
+
+
 async def test_terminal_bench_is_loaded_from_its_package_and_unscored_without_its_data(of: Any, tmp_path: Path) -> None:
     environment = of("cube:terminalbench2-cube#install=false,subset=easy")
     assert environment.name == "terminalbench2-cube"

@@ -204,6 +204,18 @@ async def test_what_an_environment_breaks_is_unscored_and_other_episodes_go_on(
         assert (await other.call("act", action="go")).text == "1"
 
 
+async def test_a_step_that_raises_is_shown_with_tool_errors_and_a_reward_that_is_nan_fails_the_episode() -> None:
+    with hosted("gymnasium", f"gymnasium:{FAULTY}:Faulty", tool_errors="show") as (environment,):
+        async with play(environment) as world:
+            episode = await world.start(split="train")
+            refused = await episode.act(action="raises")
+            assert (refused.error, "KeyError: 'the state is broken'" in refused.text) == ("refused", True)
+            assert (await episode.act(action="finish")).reward == 1.0
+            episode = await world.start(split="train")
+            with pytest.raises(EpisodeFailed):
+                await episode.act(action="nan")
+
+
 async def test_a_step_that_hangs_is_unscored_and_other_episodes_go_on(faulty: Any) -> None:
     faulty.limits = EpisodeLimits(tool_seconds=0.5)
     async with play(faulty) as world:

@@ -388,3 +388,11 @@ def recording_server() -> Iterator[tuple[str, list[Any]]]:
         finally:
             server.shutdown()
             thread.join()
+
+
+@pytest.mark.parametrize("spec", ["verifiers:x", "inspect:x.py", "bfcl:multi_turn_base", "reasoning-gym:leg_counting"])
+def test_packages_that_alone_decide_about_errors_of_tools_refuse_the_option(spec: str) -> None:
+    source = parse_source(f"{spec}#tool_errors=show")
+    assert source is not None
+    with pytest.raises(AuthoringError, match="leave out tool_errors: "):
+        resolve(source)

@@ -161,7 +161,7 @@ async def test_tools_of_an_mcp_environment_keep_their_names(golden: dict[str, An
 
 
 async def test_faults_of_hosted_code_end_one_episode_unscored_and_no_other(hosted: Any) -> None:
-    environment = hosted(f"{WORLD}:Faults")
+    environment = hosted(f"{WORLD}:Faults", tool_errors="fail")
     assert "accepts no seed" in environment.described.not_promised["seeds"]
     async with play(environment) as world:
         other = await world.start(index=1)
@@ -180,6 +180,43 @@ async def test_faults_of_hosted_code_end_one_episode_unscored_and_no_other(hoste
         assert (nan.text, nan.reward) == ('{"text": "nan", "number": null}', None)  # as the peer's server writes it
         ended = await other.step(what="end")
         assert (ended.ended, ended.reward, other.end_reason) == (True, 0.5, EndReason.COMPLETED)
+
+
+async def test_an_action_over_which_the_environment_raises_is_answered_as_by_the_peers_own_server(
+    golden: dict[str, Any], hosted: Any
+) -> None:
+    async with aiohttp.ClientSession() as http, http.ws_connect(golden["urls"]["faults"] + "/ws") as socket:
+        answers = []
+        for kind, data in (("reset", {}), ("step", {"what": "raise"}), ("step", {"what": "go"})):
+            await socket.send_json({"type": kind, "data": data})
+            answers.append(await socket.receive_json())
+    assert [answer["type"] for answer in answers] == ["observation", "error", "observation"]
+    for environment in (hosted(f"{WORLD}:Faults"), environment_of(golden["urls"]["faults"])):
+        async with play(environment) as world:
+            episode = await world.start()
+            refused = await episode.step(what="raise")
+            assert refused.error == "refused"
+            assert answers[1]["data"]["message"] in refused.text
+            assert json.loads((await episode.step(what="go")).text)["text"] == "step 2"
+            assert (await episode.step(what="end")).ended
+            assert (episode.reward, episode.end_reason) == (1.0, EndReason.COMPLETED)
+    async with play(environment_of(golden["urls"]["faults"], tool_errors="fail")) as world:
+        episode = await world.start()
+        with pytest.raises(EpisodeFailed):
+            await episode.step(what="raise")
+
+
+@pytest.mark.parametrize(("errors", "fails"), [("show", False), ("fail", True)])
+async def test_an_error_of_an_mcp_tool_is_shown_or_fails_the_episode(hosted: Any, errors: str, fails: bool) -> None:
+    async with play(hosted(TARGETS["parcels"], tool_errors=errors)) as world:
+        episode = await world.start()
+        try:
+            step = await episode.call("deliver", color="none", person="Ann")
+        except EpisodeFailed:
+            assert fails
+        else:
+            assert not fails
+            assert "The tool failed" in step.text
 
 
 async def test_an_action_that_makes_the_peers_server_end_the_session_does_not_leave_the_episode_unscored(

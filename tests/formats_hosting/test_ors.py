@@ -142,6 +142,19 @@ async def test_tools_of_toolsets_and_of_tasks_and_all_splits_are_published(golde
             assert (await special.extra()).reward == 0.125
 
 
+async def test_a_tool_that_raises_is_shown_if_the_option_says_so_and_the_session_goes_on(
+    golden: Recorded, hosted: Any
+) -> None:
+    running = environments_of(golden.urls["world"], tool_errors="show")[0]
+    for environment in (running, hosted(golden.package, f"{WORLD}:Faults", tool_errors="show")):
+        async with play(environment) as world:
+            episode = await world.start()
+            refused = await episode.do(what="raise")
+            assert refused.error == "refused"
+            assert "this step is broken" in refused.text
+            assert (await episode.do(what="go")).error is None
+
+
 async def test_faults_end_one_episode_unscored_and_no_other(golden: Recorded, hosted: Any) -> None:
     environment = hosted(golden.package, f"{WORLD}:Faults")
     environment.limits = EpisodeLimits(tool_seconds=5)

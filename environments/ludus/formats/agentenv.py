@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from ludus.formats.hosting import HostingSettings, host_environments
+from ludus.formats.hosting import HostingSettings, ToolErrors, host_environments
 from ludus.server import Environment
 from ludus.server.tasks.formats import FormatSource
 
@@ -26,6 +26,8 @@ class AgentEnvSettings(HostingSettings):
     """How long a turn of the agent may take; by default as its prompt says."""
     tool_seconds: float = Field(default=600.0, gt=0)
     """How long a tool of an environment may take."""
+    tool_errors: ToolErrors = "show"
+    """As for all formats; AgentEnv shows the agent a tool's error."""
     state: str | None = None
     """The folder of AgentEnv's local stores; by default a temporary one, which is removed at the end."""
 

@@ -22,9 +22,6 @@ class AviarySettings(HostingSettings):
     there is one split, `train`."""
     tasks: Json[list[str]] | None = Field(default=None, min_length=1)
     """The tasks of an environment class, as texts for its `from_task`, as JSON."""
-    tool_errors: Literal["fail", "show"] = "fail"
-    """What an exception in a tool does: it ends the episode as failed, or its text is shown to the agent, as Aviary's
-    `handle_tool_exc` does."""
     final_message: Literal["step", "none"] = "step"
     """Whether the agent's final message is a step without tool calls, or is not graded."""
 

@@ -13,6 +13,8 @@ from ludus.server.tasks.formats import FormatSource
 class BfclSettings(HostingSettings):
     """The options of `bfcl:`."""
 
+    decides_tool_errors = "the leaderboard shows the agent each error of a function, and scores what follows"
+
     instructions: bool = True
     """Whether a system message, which is not the leaderboard's, says how to answer the user and go on."""
 

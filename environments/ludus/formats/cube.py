@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, Json
 
-from ludus.formats.hosting import HostingSettings, host_environments
+from ludus.formats.hosting import HostingSettings, ToolErrors, host_environments
 from ludus.server import Environment
 from ludus.server.tasks.formats import FormatSource
 
@@ -24,6 +24,8 @@ class CubeSettings(HostingSettings):
     infra: str | None = None
     """Where containers of tasks are launched: `local`, or `module:NAME` of an `InfraConfig`; by default as the
     benchmark chooses."""
+    tool_errors: ToolErrors = "show"
+    """As for all formats; CUBE shows the agent what an action raised."""
     install: bool = True
     """Whether the benchmark's `install` runs at startup, as CUBE's own runners do; it may download data."""
 

@@ -16,6 +16,8 @@ from ludus.server.tasks.formats import FormatSource
 class InspectSettings(HostingSettings):
     """The options of `inspect:`."""
 
+    decides_tool_errors = "Inspect decides which errors of tools the agent reads; another exception ends its sample"
+
     task_args: Json[dict[str, Any]] | None = None
     """The arguments of the task, as JSON."""
     model_roles: Json[dict[str, str]] | None = None

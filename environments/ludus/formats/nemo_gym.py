@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, Json
 
-from ludus.formats.hosting import HostingSettings, environments_of, host_environments, names_server
+from ludus.formats.hosting import HostingSettings, ToolErrors, environments_of, host_environments, names_server
 from ludus.formats.nemo_gym_remote import NemoGymServer
 from ludus.server import Environment
 from ludus.server.tasks.formats import FormatSource
@@ -29,9 +29,8 @@ class NemoGymSettings(HostingSettings):
     """Files of rows by split, as JSON: `splits={"train":"train.jsonl"%2C"validation":"validation.jsonl"}`."""
     max_steps: int | None = Field(default=None, ge=1)
     """After so many calls an episode is cut short and verified; by default as the configuration says, or never."""
-    tool_errors: Literal["show", "fail"] = "show"
-    """What a tool does whose reply has the status 500 or more: the agent sees the reply, as with NeMo Gym's own agent,
-    or the episode fails, unscored."""
+    tool_errors: ToolErrors = "show"
+    """As for all formats; a tool's error is a reply with the status 500 or more, which NeMo Gym's own agent sees."""
     config: Json[dict[str, Any]] | None = None
     """Fields of the server's configuration, as JSON, for code."""
     servers: Json[dict[str, str]] | None = None

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field, Json
 
-from ludus.formats.hosting import HostingSettings, environments_of, host_environments, names_server
+from ludus.formats.hosting import HostingSettings, ToolErrors, environments_of, host_environments, names_server
 from ludus.formats.openenv_remote import OpenEnvServer
 from ludus.server import Environment
 from ludus.server.tasks.formats import FormatSource
@@ -34,6 +34,8 @@ class OpenEnvSettings(HostingSettings):
     """Whether the agent sees the metadata of observations; by default only the trainer does."""
     deterministic: bool = False
     """Whether the same task and the same actions always give the same episode, which OpenEnv does not require."""
+    tool_errors: ToolErrors = "show"
+    """As for all formats; OpenEnv's server answers an action over which the environment raised, and goes on."""
     timeout_seconds: float = Field(default=60.0, gt=0)
     """How long a running server may take for a reply; a reply that is late fails the episode."""
     wait_seconds: float = Field(default=60.0, ge=0)

@@ -36,8 +36,8 @@ class OpenEnvServer:
 
     Args:
         url: its address, `http://host:port`.
-        options: the options of the format: `reset`, `metadata`, `deterministic`, `timeout_seconds`, `wait_seconds`
-            and `token_variable`.
+        options: the options of the format: `reset`, `metadata`, `deterministic`, `tool_errors`, `timeout_seconds`,
+            `wait_seconds` and `token_variable`.
 
     Raises:
         AuthoringError: the variable with the token is not set.
@@ -151,7 +151,8 @@ class OpenEnvSession:
                 reply = await self._begin(wire.reset_message(parameters["task"], server.options.get("reset")))
                 return {"prompt": wire.prompt_of(server.facts, reply, shows_metadata), "tools": None}
             message = wire.step_message(server.facts, parameters["tool"], parameters["arguments"])
-            return wire.outcome_of(await self._exchange(message), shows_metadata)
+            shows_errors = server.options.get("tool_errors", "show") == "show"
+            return wire.outcome_of(await self._exchange(message), shows_metadata, shows_errors=shows_errors)
         except Refused as error:
             raise ToolError(str(error)) from None
         except wire.ServerError as error:

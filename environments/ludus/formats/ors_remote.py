@@ -41,6 +41,7 @@ class OrsServer:
         self.url = url.rstrip("/")
         self.options = options
         self.facts: dict[str, dict[str, Any]] = {}
+        self.shows_errors = options.get("tool_errors") == "show"
         self.wait_seconds = float(options["wait_seconds"])
         self.silence_seconds = float(options["silence_seconds"])
         self.secrets = {name: variable_of("ors", "secrets", name) for name in options["secrets"]}
@@ -119,7 +120,8 @@ class OrsSession:
                 raise InfrastructureFailed("the session with the ORS server broke off earlier")
             if name == "grade":
                 return await self.run(wire.grade(self._facts, self._sid, parameters["answer"]))
-            return await self.run(wire.call(self._facts, self._sid, parameters["tool"], parameters["arguments"]))
+            tool, arguments, shows = parameters["tool"], parameters["arguments"], self._server.shows_errors
+            return await self.run(wire.call(self._facts, self._sid, tool, arguments, shows_errors=shows))
         except Refused as error:
             raise ToolError(str(error)) from None
         except wire.ServerError as error:

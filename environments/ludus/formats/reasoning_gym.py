@@ -15,6 +15,8 @@ from ludus.server.tasks.formats import FormatSource
 class ReasoningGymSettings(HostingSettings):
     """The options of `reasoning-gym:`."""
 
+    decides_tool_errors = "the tasks have no tools"
+
     size: int = Field(default=500, ge=1, le=1_000_000_000)
     """The number of tasks of each split."""
     seed: int = Field(default=0, ge=0, le=1_000_000_000)

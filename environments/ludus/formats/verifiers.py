@@ -16,6 +16,8 @@ from ludus.server.tasks.formats import FormatSource
 class VerifiersSettings(HostingSettings):
     """The options of `verifiers:`."""
 
+    decides_tool_errors = "verifiers decides which errors of tools the agent reads; another exception ends its rollout"
+
     start_seconds: float = Field(default=300.0, gt=0)
     """How long verifiers may take to be imported and to load the environment; it takes many seconds."""
     args: Json[dict[str, Any]] | None = None

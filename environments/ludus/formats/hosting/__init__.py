@@ -4,7 +4,7 @@ from ludus.formats.hosting.description import Description, HostedSplit, HostedTo
 from ludus.formats.hosting.environment import HostedEnvironment, environments_of, host_environments
 from ludus.formats.hosting.errors import HostedCodeError
 from ludus.formats.hosting.remote import EpisodeSource, Session
-from ludus.formats.hosting.settings import HostingSettings, names_server
+from ludus.formats.hosting.settings import HostingSettings, ToolErrors, names_server
 
 __all__ = [
     "Description",
@@ -15,6 +15,7 @@ __all__ = [
     "HostedTool",
     "HostingSettings",
     "Session",
+    "ToolErrors",
     "environments_of",
     "host_environments",
     "names_server",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -12,6 +12,7 @@ from ludus.protocol.errors import AuthoringError
 from ludus.server.tasks.formats import FormatSource
 
 _OF_CODE = ("python", "in_process", "blocking", "isolation", "start_seconds")
+ToolErrors = Literal["show", "fail"]
 _OWN = frozenset({"python", "in_process", "blocking", "isolation", "start_seconds", "name"})
 
 
@@ -19,6 +20,9 @@ class HostingSettings(BaseModel):
     """How to run a hosted package. A format adds its own options in a subclass; those reach the adapter."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    decides_tool_errors: ClassVar[str | None] = None
+    """Why the hosted package alone decides about errors of tools, if it does; then there is no other choice."""
 
     python: str = Field(default=sys.executable, min_length=1)
     """The interpreter that has the package, such as `envs/gym/bin/python`; this one by default."""
@@ -33,11 +37,20 @@ class HostingSettings(BaseModel):
     """How long the package may take to be imported and to describe its environments."""
     name: str | None = Field(default=None, max_length=100)
     """The published name; by default the adapter's."""
+    tool_errors: ToolErrors = "fail"
+    """What an error that the hosted environment raises in a call of the agent does: with `show` the agent reads it and
+    the episode goes on, with `fail` the episode has failed and is unscored; by default as the package's own loop."""
 
     @model_validator(mode="after")
     def _check_blocking(self) -> Self:
         if not self.blocking and not self.in_process:
             raise ValueError("blocking=false is for in_process=true; an interpreter of its own never blocks the server")
+        return self
+
+    @model_validator(mode="after")
+    def _check_tool_errors(self) -> Self:
+        if self.decides_tool_errors is not None and "tool_errors" in self.model_fields_set:
+            raise ValueError(f"leave out tool_errors: {self.decides_tool_errors}")
         return self
 
     def for_adapter(self) -> dict[str, Any]:

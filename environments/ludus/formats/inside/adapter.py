@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 
@@ -39,6 +40,23 @@ def need(module: str, package: str | None = None) -> Any:
         missing = (error.name or module).partition(".")[0]
         own = missing == module.partition(".")[0]
         raise MissingPackage((package or missing) if own else missing, "" if own else f"{module} needs it") from None
+
+
+@contextlib.contextmanager
+def tool_errors(options: dict[str, Any]) -> Iterator[None]:
+    """Run a call of the agent in hosted code, whose exceptions the agent reads with the option `tool_errors=show`.
+
+    Raises:
+        Refused: the code raised, and the episode goes on.
+    """
+    try:
+        yield
+    except Refused:
+        raise
+    except Exception as error:
+        if options.get("tool_errors") != "show":
+            raise
+        raise Refused(f"{type(error).__name__}: {error}") from error
 
 
 class HostedEpisode:

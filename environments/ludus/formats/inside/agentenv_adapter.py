@@ -198,6 +198,8 @@ class AgentEnvEpisode(HostedEpisode):
                 return self._scored("The task has ended.", finished=True)
             return result(self.turn.prompt)
         found = self.loop.run(self.offered.call(tool, arguments))
+        if found.isError and self.adapter.options.get("tool_errors") == "fail":
+            raise RuntimeError(f"the tool {tool!r} failed: {[_block(one) for one in found.content]}")
         return result([_block(one) for one in found.content], metadata={"is_error": bool(found.isError)})
 
     def grade(self, answer: str) -> dict[str, Any]:

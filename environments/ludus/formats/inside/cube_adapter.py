@@ -150,6 +150,7 @@ class CubeEpisode(HostedEpisode):
 
     def __init__(self, adapter: CubeAdapter, task: Any) -> None:
         self.core = adapter.core
+        self.fails = adapter.options.get("tool_errors") == "fail"
         self.cube_task = task
         self.earned = 0.0
         try:
@@ -173,6 +174,8 @@ class CubeEpisode(HostedEpisode):
         self.last = found.obs
         metadata = {name: value for name, value in found.info.items() if name != "profiling"}
         if found.error is not None:
+            if self.fails:
+                raise RuntimeError(f"the action raised {found.error.error_type}: {found.error.exception_str}")
             metadata["error"] = f"{found.error.error_type}: {found.error.exception_str}"
         evaluated = found.done or self.cube_task.validate_per_step
         return result(

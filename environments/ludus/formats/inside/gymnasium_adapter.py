@@ -12,7 +12,7 @@ import sys
 import zlib
 from typing import Any, Callable, Optional
 
-from .adapter import Adapter, HostedEpisode, NotUsable, Refused, description, need, split, tool
+from .adapter import Adapter, HostedEpisode, NotUsable, Refused, description, need, split, tool, tool_errors
 from .values import UnusableValue, image, plain, result
 
 TEST_TASKS = 1000
@@ -119,6 +119,7 @@ class GymnasiumEpisode(HostedEpisode):
 
     def __init__(self, adapter: GymnasiumAdapter, seed: int) -> None:
         self.env = adapter.make()
+        self.options = adapter.options
         self.render = adapter.render
         observation, info = self.env.reset(seed=seed)
         text = (
@@ -131,7 +132,8 @@ class GymnasiumEpisode(HostedEpisode):
         action = value_of(self.env.action_space, arguments["action"])
         if not self.env.action_space.contains(action):
             raise Refused(f"the action {json.dumps(arguments['action'])} is not in {self.env.action_space}")
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        with tool_errors(self.options):
+            observation, reward, terminated, truncated, info = self.env.step(action)
         return result(
             self.shown(observation), reward=reward, finished=terminated, truncated=truncated, metadata={"info": info}
         )

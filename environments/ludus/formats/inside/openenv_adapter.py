@@ -38,6 +38,7 @@ class OpenEnvAdapter(Adapter):
         self.http = need("openenv.core.env_server.http_server", "openenv")
         self.reset = dict(options.get("reset") or {})
         self.shows_metadata = bool(options.get("metadata"))
+        self.shows_errors = options.get("tool_errors", "show") == "show"
         self.environment, self.application, self.module = self._find(target)
         self.seeded = None if self.environment is None else _accepts_seed(self.environment)
         self.process = os.getpid()
@@ -176,7 +177,7 @@ class OpenEnvEpisode(HostedEpisode):
         if self.adapter.environment is not None and self.adapter.facts["tools"] is None:
             self._check(arguments)
         reply = self._ask(wire.step_message(self.adapter.facts, tool, arguments))
-        return wire.outcome_of(reply, self.adapter.shows_metadata)
+        return wire.outcome_of(reply, self.adapter.shows_metadata, shows_errors=self.adapter.shows_errors)
 
     def _check(self, action: dict[str, Any]) -> None:
         """Refuse an action that the model refuses: the server would end the session over a custom validator's error."""

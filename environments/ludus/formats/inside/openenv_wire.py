@@ -31,6 +31,10 @@ class ServerError(Exception):
     """The server reported a failure of the environment, or replied with something else than the protocol has."""
 
 
+class ActionFailed(ServerError):
+    """The environment raised over an action; the session goes on."""
+
+
 class AtCapacity(ServerError):
     """The server has no free session, and has begun none."""
 
@@ -196,16 +200,25 @@ def prompt_of(facts: dict[str, Any], reply: str, show_metadata: bool) -> list[di
     return [{"role": "user", "content": [head, *content]}]
 
 
-def outcome_of(reply: str, show_metadata: bool) -> dict[str, Any]:
+def outcome_of(reply: str, show_metadata: bool, *, shows_errors: bool = False) -> dict[str, Any]:
     """Return the outcome of a step from its reply.
 
     Raises:
-        Refused: the server did not accept the action.
+        Refused: the server did not accept the action, or the environment raised over it and `shows_errors` lets the
+            agent read that.
         ServerError: the environment failed.
     """
     if '"SESSION_ERROR"' in reply and any(sign in reply for sign in _LOST_REFUSALS):
         return result("The action is not valid, and the environment's server ended the episode over it.", finished=True)
-    data = _observation(reply)
+    try:
+        data = _observation(reply)
+    except ActionFailed as error:
+        if not shows_errors:
+            raise
+        raise Refused(f"the action failed: {error}") from error
+    observation = data.get("observation")
+    if not shows_errors and isinstance(observation, dict) and "tool_name" in observation and observation.get("error"):
+        raise ActionFailed(f"the tool {observation['tool_name']!r} failed: {observation['error']}")
     content, metadata = _content(data, show_metadata)
     return result(content, reward=data.get("reward"), finished=bool(data.get("done")), metadata=metadata)
 
@@ -235,6 +248,8 @@ def _observation(text: str) -> dict[str, Any]:
         raise Refused(refusal(data.get("errors")))
     if data.get("code") == "CAPACITY_REACHED":
         raise AtCapacity(message)
+    if data.get("code") == "EXECUTION_ERROR":
+        raise ActionFailed(message)
     raise ServerError(f"{data.get('code')}: {message}")
 
 

@@ -80,6 +80,7 @@ class OrsEpisode(HostedEpisode):
 
     def __init__(self, adapter: OrsAdapter, facts: dict[str, Any], task: dict[str, Any]) -> None:
         self.facts = facts
+        self.shows_errors = adapter.options.get("tool_errors") == "show"
         self.app = adapter.app()
         begun = run(self.app, wire.begin(facts, task, adapter.secrets))
         self.sid: str = begun["sid"]
@@ -87,7 +88,8 @@ class OrsEpisode(HostedEpisode):
         self.tools = begun["tools"]
 
     def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = run(self.app, wire.call(self.facts, self.sid, tool, arguments))
+        plan = wire.call(self.facts, self.sid, tool, arguments, shows_errors=self.shows_errors)
+        found: dict[str, Any] = run(self.app, plan)
         return found
 
     def grade(self, answer: str) -> dict[str, Any]:

@@ -38,6 +38,10 @@ class ServerError(Exception):
     """The server reported a failure of the environment, or replied with something else than the standard has."""
 
 
+class ToolFailed(ServerError):
+    """A tool of the environment raised; the session goes on."""
+
+
 class Busy(Exception):
     """The server had no room for a session, for as long as was allowed."""
 
@@ -172,12 +176,13 @@ def begin(facts: dict[str, Any], task: dict[str, Any], secrets: dict[str, str], 
     return {"sid": sid, "prompt": prompt, "tools": tools}
 
 
-def call(facts: dict[str, Any], sid: str, tool: str, arguments: dict[str, Any]) -> Plan:
+def call(facts: dict[str, Any], sid: str, tool: str, arguments: dict[str, Any], *, shows_errors: bool = False) -> Plan:
     """Call a tool once; return its outcome.
 
     Raises:
-        Refused: the server did not accept the arguments.
-        ServerError: the tool raised.
+        Refused: the server did not accept the arguments, or the tool raised and `shows_errors` lets the agent read it.
+        ToolFailed: the tool raised.
+        ServerError: the reply is none of the protocol.
     """
     path = f"/{quote(facts['name'])}/call"
     status, content = yield Request(
@@ -185,7 +190,12 @@ def call(facts: dict[str, Any], sid: str, tool: str, arguments: dict[str, Any]) 
     )
     if status != 200:
         raise ServerError(f"the call of {tool!r} returned {status}: {_detail(content)}")
-    reply = _json(_result_of(content).encode())
+    try:
+        reply = _json(_result_of(content).encode())
+    except ToolFailed as error:
+        if not shows_errors:
+            raise
+        raise Refused(str(error)) from error
     if not isinstance(reply, dict) or "ok" not in reply:
         raise ServerError(f"the result of {tool!r} has not the form of ORS")
     if not reply["ok"]:
@@ -261,7 +271,7 @@ def _result_of(content: bytes) -> str:
     parts = []
     for event, data in events(content):
         if event == "error":
-            raise ServerError(data)
+            raise ToolFailed(data)
         if event in ("chunk", "end"):
             parts.append(data)
         if event == "end":

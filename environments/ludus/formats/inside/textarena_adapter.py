@@ -19,7 +19,7 @@ import threading
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Dict, Iterator, List, Tuple
 
-from .adapter import Adapter, HostedEpisode, MissingPackage, NotUsable, description, need, split, tool
+from .adapter import Adapter, HostedEpisode, MissingPackage, NotUsable, description, need, split, tool, tool_errors
 from .textarena_games import GAMES
 from .values import plain, result
 
@@ -151,6 +151,7 @@ class Game(HostedEpisode):
 
     def __init__(self, adapter: TextArenaAdapter, name: str, seed: int) -> None:
         self._me = adapter.player
+        self._options = adapter.options
         self._text = adapter.options.get("opponent_text")
         self._full = adapter.options.get("history") == "full"
         self._seed = seed
@@ -167,7 +168,8 @@ class Game(HostedEpisode):
     def call(self, tool: str, arguments: Dict[str, Any]) -> Dict[str, Any]:
         with self._own_random():
             if not self._ended:
-                done, _ = self._env.step(action=arguments["action"])
+                with tool_errors(self._options):
+                    done, _ = self._env.step(action=arguments["action"])
                 self._ended, observation = self._turn(done)
                 if not self._ended:
                     return result(self._new(observation))
