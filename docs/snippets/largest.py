@@ -7,13 +7,14 @@ class Numbers(Task):
     numbers: list[int]
 
 
+TASKS = [Numbers(id=f"{n:03}", numbers=[n // 100, n // 10 % 10, n % 10]) for n in range(1000)]
+
+
 class Largest(Environment[Numbers]):
     """Pick the largest of three numbers."""
 
-    splits = {
-        name: [Numbers(id=f"{n:03}", numbers=[n // 100, n // 10 % 10, n % 10]) for n in range(first, 1000, 5)]
-        for name, first in (("train", 0), ("test", 3))
-    }
+    # Every seventh task is held out. In every fifth one, the last digit would always be 0 or 5.
+    splits = {"train": [task for task in TASKS if int(task.id) % 7], "test": TASKS[::7]}
 
     def prompt(self) -> str:
         return "Which is the largest? " + " ".join(map(str, self.task.numbers))

@@ -41,8 +41,8 @@ def follow(folder: Path, *more: str, timeout: float) -> str:
 @pytest.mark.timeout(240)
 def test_the_commands_work_as_they_are_written(tmp_path: Path) -> None:
     printed = follow(tmp_path, *SMALL, timeout=200)
-    assert "games.jsonl: 200 of 200 episodes kept, 200 with a reward above 0" in printed
-    assert "warm-up: 3 batches of 200 episodes" in printed
+    assert "games.jsonl: 500 of 500 episodes kept, 500 with a reward above 0" in printed
+    assert "warm-up: 3 batches of 500 episodes" in printed
     run = tmp_path / "runs" / "largest"
     assert "tiny-model on largest, GRPO" in (run / "report.html").read_text(encoding="utf-8")
     assert (run / "tiny-model" / "tokenizer.json").exists()

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from ludus.protocol import Task
+from ludus.protocol.tasks import PRIVATE
 
 Features = frozenset[str]
 
@@ -53,3 +54,46 @@ def separability(first: Sequence[Features], second: Sequence[Features]) -> float
     scores = [[sum(weights.get(one, 0.0) for one in task) for task in kind[1::2]] for kind in kinds]
     pairs = [(a > b) + (a == b) / 2 for a in scores[0] for b in scores[1]]
     return sum(pairs) / len(pairs)
+
+
+def unseen(training: Sequence[Task], held_out: Sequence[Task], without: Collection[str] = ()) -> dict[str, float]:
+    """Return what at least a tenth of the held-out tasks ask for and training never shows, with their share.
+
+    It looks at the first and the last digit of every number in every field, by the number's position there, and at
+    private fields with few values. A split by the digits of a number shares no task with training and is found here.
+
+    Args:
+        training: tasks of the training split.
+        held_out: tasks of another split.
+        without: fields that are left out. The id always is.
+    """
+    seen = {feature for task in training for feature in _placed(task, without)}
+    known = _private_values(training)
+    few = {name for name, values in known.items() if 10 * len(values) <= len(training)}
+    counts: Counter[str] = Counter()
+    for task in held_out:
+        counts.update(feature for feature in _placed(task, without) if feature not in seen)
+        counts.update(
+            f"{name}: {value}" for name in few if (value := str(getattr(task, name, None))) not in known[name]
+        )
+    return {feature: count / len(held_out) for feature, count in counts.items() if 10 * count >= len(held_out)}
+
+
+def _placed(task: Task, without: Collection[str]) -> Features:
+    """Return the first and last digits of the numbers in a task's fields, with their positions."""
+    found: set[str] = set()
+    for name in type(task).model_fields:
+        if name != "id" and name not in without:
+            for place, number in enumerate(re.findall(r"\d+", str(getattr(task, name)))):
+                found.update((f"{name}[{place}]: {number[0]}…", f"{name}[{place}]: …{number[-1]}"))
+    return frozenset(found)
+
+
+def _private_values(tasks: Sequence[Task]) -> dict[str, set[str]]:
+    """Return the values of the tasks' private fields, by field."""
+    values: dict[str, set[str]] = {}
+    for task in tasks:
+        for name, field in type(task).model_fields.items():
+            if PRIVATE in field.metadata:
+                values.setdefault(name, set()).add(str(getattr(task, name)))
+    return values
