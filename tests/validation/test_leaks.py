@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.validation.leakage import fisher, leaks
+from ludus.checks.disclosure import fisher
+from ludus.validation.leakage import leaks
 
 KEYS = [("train", str(number)) for number in range(12)]
 

@@ -14,11 +14,11 @@ from ludus.cli._common import errors, is_local, shown
 from ludus.client import Harness, Policy, Summary, TrajectoryWriter
 from ludus.protocol import errors as e
 from ludus.protocol.episodes import EnvironmentInfo
-from ludus.validation.oracle import OraclePolicy
+from ludus.validation.oracle import DemonstratorPolicy, OraclePolicy
 
 Source = Annotated[
     str | None,
-    typer.Option("--source", help="The environment's class (module:Class or file.py:Class), for oracle."),
+    typer.Option("--source", help="The environment's class (module:Class or file.py:Class), for its oracle."),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="File for the trajectories (JSON lines).")]
 Resume = Annotated[bool, typer.Option("--resume", help="Play only what --out does not hold yet.")]
@@ -52,7 +52,7 @@ def check_policy(policy: Policy, environment: str) -> None:
     Raises:
         EnvironmentNotFound, AuthoringError: the oracle's environment cannot be imported here.
     """
-    if isinstance(policy, OraclePolicy):
+    if isinstance(policy, (OraclePolicy, DemonstratorPolicy)):
         policy.check(environment)
 
 

@@ -16,17 +16,13 @@ from ludus.cli._common import parse_pairs
 from ludus.client import Policy, RandomPolicy
 from ludus.client.loading import load_object
 from ludus.evaluation.config import DEFAULT_URLS, KEY_VARIABLES, Wire
-from ludus.validation.oracle import OraclePolicy
+from ludus.validation.oracle import DemonstratorPolicy, OraclePolicy
 
-PolicyName = Annotated[
-    str,
-    typer.Option(
-        "--policy",
-        "-p",
-        help="random, oracle, a model (openai, openai-responses, anthropic, google), module:callable or "
-        "file.py:callable.",
-    ),
-]
+POLICIES: Final = (
+    "random, oracle, demonstrator, a model (openai, openai-responses, anthropic, google), module:callable or "
+    "file.py:callable."
+)
+PolicyName = Annotated[str, typer.Option("--policy", "-p", help=POLICIES)]
 Model = Annotated[str | None, typer.Option("--model", "-m", help="Name of the model at its endpoint.")]
 BaseUrl = Annotated[
     str | None,
@@ -98,6 +94,8 @@ class PolicyChoice:
             yield RandomPolicy(self.seed)
         elif self.name == "oracle":
             yield OraclePolicy(self.source)
+        elif self.name == "demonstrator":
+            yield DemonstratorPolicy(self.source)
         elif self.name in _WIRES and self.endpoint:
             # Imported here, because aiohttp takes longer to import than all the rest.
             from ludus.client.policies.openai import OpenAIPolicy
@@ -119,8 +117,8 @@ class PolicyChoice:
             raise typer.BadParameter(f"{self.name} names no model; write {self.name}:NAME or {self.name}:NAME@URL")
         else:
             raise typer.BadParameter(
-                f"there is no policy {self.name!r}; choose random, oracle, {', '.join(_WIRES)}, module:callable or "
-                "file.py:callable"
+                f"there is no policy {self.name!r}; choose random, oracle, demonstrator, {', '.join(_WIRES)}, "
+                "module:callable or file.py:callable"
             )
 
 

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
+from ludus.checks.disclosure import Key, private_leaves
+from ludus.checks.imitation import Demonstrations
 from ludus.cli import _playing, _policies
 from ludus.cli._common import (
     TARGET_HELP,
@@ -32,6 +34,8 @@ from ludus.protocol.episodes import EnvironmentInfo
 from ludus.protocol.errors import EveryAttemptFailed, InvalidParams
 from ludus.protocol.heap import settle_heap
 from ludus.protocol.trajectory import Trajectory
+from ludus.validation.local_environments import LocalEnvironments
+from ludus.validation.oracle import DemonstratorPolicy, OraclePolicy
 
 COMMANDS: Final = {"demos": "Record episodes to learn from, or select them from files: demonstrations and pairs."}
 
@@ -70,7 +74,10 @@ def demos(
     split: Annotated[str | None, typer.Option("--split", "-s", help="Split; the first one by default.")] = None,
     n: Annotated[int, typer.Option("-n", help="How many tasks, at most.", min=1)] = 500,
     samples: Annotated[int, typer.Option("--samples", help="Episodes per task.", min=1)] = 1,
-    policy: _policies.PolicyName = "oracle",
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", "-p", help=f"{_policies.POLICIES} By default the demonstrator or else the oracle."),
+    ] = None,
     model: _policies.Model = None,
     base_url: _policies.BaseUrl = None,
     api_key: _policies.ApiKey = None,
@@ -110,11 +117,11 @@ def demos(
     max_turns: _playing.MaxTurns = 200,
     token: Token = None,
 ) -> None:
-    """Record episodes to learn from: those of the environment's oracle, or good ones of another policy or a person.
+    """Record episodes to learn from: those of the environment's demonstrator or oracle, or good ones of another policy.
 
     Unscored episodes, repetitions and splits that are not for training are left out, and each row names where it is
     from. Demonstrations must sometimes win: exits with 1 when no kept episode earned more than 0 or there is no pair,
-    and with 5 when no episode was scored.
+    and with 5 when no episode was scored. A note says when calls have values that nothing had shown before.
 
     [bold]ludus demos my_env.py:MyEnv --out games.jsonl[/bold]
     [bold]ludus demos my_env.py:MyEnv --policy random --samples 20 --reward 1 --form sft --out sft.parquet[/bold]
@@ -176,6 +183,8 @@ class _Work:
         self.options = options
         self.report = Report()
         self.wins = 0
+        self.demonstrations = Demonstrations()
+        self.local: LocalEnvironments | None = None
 
     def selection(self, info: EnvironmentInfo | None = None) -> Selection:
         """Return which episodes to keep."""
@@ -194,7 +203,7 @@ class _Work:
             with _playing.writer_of(self.path, self.options["overwrite"]) as writer:
                 for one in episodes:
                     if imitation.keeps(one):
-                        self.wins += (one.value or 0.0) > 0
+                        self._count(one)
                         writer.write(one)
             return
         with whole_file(self.path, self.kind) as write:
@@ -202,7 +211,7 @@ class _Work:
                 imitation = Imitation(chosen, self.report)
                 for one in episodes:
                     if (row := imitation.row(one)) is not None:
-                        self.wins += row["value"] > 0
+                        self._count(one)
                         write(row)
             else:
                 pairing = {name: self.options[name] for name in ("margin", "length_ratio", "same_seed")}
@@ -229,7 +238,7 @@ class _Work:
 
     async def _played(self, target: str, file: Path) -> tuple[EnvironmentInfo, EveryAttemptFailed | None]:
         given: dict[str, Any] = self.options | {"source": self.options["source"] or _playing.source_of_target(target)}
-        given |= {"turn_seconds": None, "episode_seconds": None}
+        given |= {"turn_seconds": None, "episode_seconds": None, "policy": given["policy"] or "oracle"}
         choice, harness = _policies.PolicyChoice.of(given), _playing.harness_of(given)
         async with AsyncExitStack() as stack:
             chosen = await stack.enter_async_context(choice.open())
@@ -237,6 +246,10 @@ class _Work:
             client = await stack.enter_async_context(client_of(target, given["token"], "auto"))
             info = find_environment(await client.environments(), given["environment"], target)
             _playing.check_policy(chosen, info.name)
+            if isinstance(chosen, OraclePolicy):
+                self.local = LocalEnvironments(*([given["source"]] if given["source"] else ()))
+                if self.options["policy"] is None and DemonstratorPolicy(self.local).defined(info.name):
+                    chosen = DemonstratorPolicy(self.local)
             split = given["split"] or info.splits[0].name
             _check_split(info, split, held_out=given["held_out"])
             writer: TrajectoryWriter = stack.enter_context(_playing.writer_of(file, given["overwrite"]))
@@ -249,12 +262,21 @@ class _Work:
             imitation = Imitation(self.selection(info), self.report)
 
             def keep(trajectory: Trajectory) -> bool:
-                kept = imitation.keeps(trajectory)
-                self.wins += kept and (trajectory.value or 0.0) > 0
+                if kept := imitation.keeps(trajectory):
+                    self._count(trajectory)
                 return kept
 
             played = await collect(stream, writer, keep if self.form == "trajectories" else None)
             return info, played.stopped
+
+    def _count(self, episode: Trajectory) -> None:
+        """Count an episode that is kept."""
+        self.wins += (episode.value or 0.0) > 0
+        self.demonstrations.add(episode)
+
+    def _private(self, environment: str, key: Key) -> list[tuple[str, str]]:
+        """Return the private values of a task, if the environment's class is known here."""
+        return [] if self.local is None else list(private_leaves(self.local.task(environment, *key)))
 
     def print(self) -> None:
         """Print what was kept and left out.
@@ -269,6 +291,8 @@ class _Work:
             line = f"{self.path}: {report.rows} of {report.episodes} episodes kept, {self.wins} with a reward above 0"
         console.print(shown(line), soft_wrap=True)
         print_report(report)
+        if (remark := self.demonstrations.remark(self._private)) is not None:
+            console.print(shown(f"note: {remark}"), soft_wrap=True)
         if self.wins:
             return
         advice = (

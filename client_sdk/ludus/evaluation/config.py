@@ -50,7 +50,7 @@ class ModelSpec(_Table):
 
     model: Name
     """`WIRE:NAME` or `WIRE:NAME@URL` with a wire of `openai`, `openai-responses`, `anthropic` and `google`; or
-    `random`, `oracle`, `module:callable`, `file.py:callable`."""
+    `random`, `oracle`, `demonstrator`, `module:callable`, `file.py:callable`."""
     name: Name | None = None
     """The name in the results; the model's name at its endpoint by default."""
     api_key_env: Name | None = None

@@ -379,7 +379,7 @@ def _limits(config: EvaluationConfig) -> Limits:
 
 
 def _model(spec: ModelSpec) -> Model:
-    kind = spec.wire or (spec.model if spec.model in ("random", "oracle") else "callable")
+    kind = spec.wire or (spec.model if spec.model in ("random", "oracle", "demonstrator") else "callable")
     return Model(
         name=spec.label,
         wire=kind,

@@ -12,35 +12,20 @@ warning, and it is accepted if the class lists its field in `discoverable_fields
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pydantic import BaseModel
-
+from ludus.checks.disclosure import SIGNIFICANCE, Key, contains, disclosed, is_long, leaves, private_leaves
 from ludus.client.policies.base import Conversation, PolicyResult
 from ludus.protocol.actions import Call
-from ludus.protocol.tasks import PRIVATE
 from ludus.protocol.trajectory import Trajectory
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
 from ludus.validation.target import ValidationTarget, evidence
 from ludus.validation.transcripts import prompt_of
 
 suite = Suite()
-
-LONG: Final = 8
-"""The number of characters from which a value does not appear in a text by chance."""
-
-SIGNIFICANCE: Final = 1e-3
-"""The significance level: short values are leaked if the probability of so many hits by chance is lower than this."""
-
-CHOICES: Final = 2
-"""A text with this many list items, or values of other tasks, offers choices."""
-
-Key = tuple[str, str]
-"""The name of a split and the id of a task."""
 
 _OBSERVATION: Final = "an observation"
 
@@ -82,7 +67,7 @@ async def error_policy(conversation: Conversation) -> PolicyResult:
 @suite.check("leakage", "No private field appears in what the policy reads", "semantic.no_solution_leakage",
              "runtime.oracle_containment")  # fmt: skip
 async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
-    long_secrets = {name: value for name, value in target.settings.secrets.items() if _is_long(value)}
+    long_secrets = {name: value for name, value in target.settings.secrets.items() if is_long(value)}
     if target.local is None and not long_secrets:
         raise NotApplicable(target.no_class_reason)
     plays = await _gather(target)
@@ -93,7 +78,7 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
         return
     private: dict[str, dict[Key, str]] = {}
     for row in target.tasks:
-        for path, value in _private(target.task(row)):
+        for path, value in private_leaves(target.task(row)):
             private.setdefault(path, {})[row.split, row.id] = value
     if not private and not long_secrets:
         raise NotApplicable("the tasks have no private fields")
@@ -145,7 +130,7 @@ def _secrets_shown(secrets: Mapping[str, str], plays: Mapping[Key, Sequence[Traj
 def _with_episode(plays: Mapping[Key, Sequence[Trajectory]], leak: Evidence, value: str, place: str) -> Evidence:
     """Return evidence of a leak with the episode that shows it; a leak in public fields needs no episode."""
     for play in plays[leak.split or "", leak.task or ""]:
-        if place != "the public fields" and _contains(value, dict(_read([play]).places())[place]):
+        if place != "the public fields" and contains(value, dict(_read([play]).places())[place]):
             return evidence(play, leak.detail)
     return leak
 
@@ -162,82 +147,15 @@ def leaks(
         place: the kind of text, in words.
         significance: the significance level of the test for short values.
     """
-    own = [key for key, value in values.items() if key in texts and _contains(value, texts[key])]
-    if not own:
-        return []
-    cross = total = 0
-    for key, value in values.items():
-        for other, text in texts.items():
-            if other != key and other in values and values[other] != value:
-                total += 1
-                cross += _contains(value, text)
-    found = [Evidence(f"{path} {short(values[key], 60)!r} in {place}: …{_excerpt(values[key], texts[key])}…", *key)
-             for key in own]  # fmt: skip
-    if total and cross / total > 0.5:
-        return []  # choices, or words of the rules, which the texts of most tasks contain
-    clear = [
-        one for key, one in zip(own, found, strict=True) if _is_long(values[key]) and not _is_choice(key, values, texts)
+    return [
+        Evidence(f"{path} {short(values[key], 60)!r} in {place}: …{_excerpt(values[key], texts[key])}…", *key)
+        for key in disclosed(values, texts, significance=significance)
     ]
-    if clear:
-        return clear
-    tried = sum(key in texts for key in values)
-    distinct = len(set(values.values()))
-    if distinct > 1 and fisher(len(own), tried, cross, total) < significance:
-        offered = sum(_is_choice(key, values, texts) for key in own)
-        return [] if offered > len(own) / 2 else found
-    return []
-
-
-def _is_choice(key: Key, values: Mapping[Key, str], texts: Mapping[Key, str]) -> bool:
-    """Return whether the text of a task offers choices: several list items or values, of which its own is one."""
-    value, text = values[key], texts[key]
-    for match in _LIST_LINE.finditer(text):
-        if _contains(value, match[0]):
-            marks = len(_LIST_LINE.findall(text))
-            return marks >= CHOICES
-    others = {other for other in values.values() if other != value and _contains(other, text)}
-    return len(others) >= CHOICES
-
-
-_LIST_LINE: Final = re.compile(r"^[ \t]*(?:[-*•]|\(?[A-Za-z0-9]{1,2}[.):])[ \t]+.*$", re.MULTILINE)
-
-
-def _contains(value: str, text: str) -> bool:
-    if value.lower() not in text.lower():  # far faster for tasks with thousands of private values
-        return False
-    return re.search(rf"(?<![\w.]){re.escape(value)}(?![\w]|\.\d)", text, re.IGNORECASE) is not None
 
 
 def _excerpt(value: str, text: str) -> str:
     place = text.lower().find(value.lower())
     return short(text[max(0, place - 20) : place + len(value) + 20], 100)
-
-
-def _is_long(value: str) -> bool:
-    return len(value) >= LONG
-
-
-def fisher(own: int, tried: int, cross: int, total: int) -> float:
-    """Return the p-value of Fisher's exact test, one-sided: the probability of at least `own` hits in `tried` texts.
-
-    Args:
-        own: the number of texts that contain the value of their own task.
-        tried: the number of pairs of a value and the text of its own task.
-        cross: the number of texts that contain the value of another task.
-        total: the number of pairs of a value and the text of another task.
-    """
-    if not total:
-        return 1.0
-    hits, everything = own + cross, tried + total
-    ways = math.comb(everything, hits)
-    return (
-        sum(
-            math.comb(tried, k) * math.comb(total, hits - k)
-            for k in range(own, min(tried, hits) + 1)
-            if hits - k <= total
-        )
-        / ways
-    )
 
 
 async def _gather(target: ValidationTarget) -> dict[Key, list[Trajectory]]:
@@ -266,7 +184,7 @@ def _read(plays: Sequence[Trajectory]) -> _Texts:
         json.dumps(list(plays[-1].tools), ensure_ascii=False),
         "\n".join(observations),
         "\n".join(errors),
-        "\n".join(text for _, text in _leaves("", plays[0].task.fields)),
+        "\n".join(text for _, text in leaves("", plays[0].task.fields)),
     )
 
 
@@ -274,39 +192,6 @@ def _without_own_words(text: str, said: str) -> str:
     """Return the text without the words that the policy has said itself."""
     own = set(re.findall(r"[\w.+*/()-]+", said))
     return re.sub(r"[\w.+*/()-]+", lambda match: "" if match[0] in own else match[0], text)
-
-
-def _private(task: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the texts and numbers in private fields with their paths, including those of models within the task."""
-    for name, known in sorted(type(task).model_fields.items()):
-        value = getattr(task, name)
-        if PRIVATE in known.metadata:
-            yield from _leaves(path + name, value)
-        else:
-            parts = [(f"[{at}]", part) for at, part in enumerate(value)] if isinstance(value, (list, tuple)) else None
-            for place, part in parts or [("", value)]:
-                if isinstance(part, BaseModel):
-                    yield from _private(part, f"{path}{name}{place}.")
-
-
-def _leaves(path: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield the texts and numbers in a value, each with its path."""
-    if isinstance(value, bool) or value is None:
-        return
-    if isinstance(value, str | int | float):
-        if text := str(value).strip():
-            yield path, text
-    elif isinstance(value, Mapping):
-        for name, part in value.items():
-            yield from _leaves(f"{path}.{name}", part)
-    elif isinstance(value, Iterable) and not isinstance(value, bytes):
-        # Sets have no order, but leaves of different tasks are compared by their paths, so the order must be fixed.
-        parts = sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value
-        for number, part in enumerate(parts):
-            yield from _leaves(f"{path}[{number}]", part)
-    elif hasattr(value, "__dict__"):
-        for name, part in vars(value).items():
-            yield from _leaves(f"{path}.{name}", part)
 
 
 @suite.check("reward-visible", "No observation shows the reward", "runtime.oracle_containment")

@@ -1,20 +1,20 @@
-"""The oracle policy, which plays an environment's own `oracle` through a client."""
+"""The policies that an environment brings itself: they play its `oracle` or its `demonstrator` through a client."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Final
+from typing import Any, Final
 
 from ludus.client.policies.base import Conversation, EpisodePolicy, PolicyResult
 from ludus.protocol.actions import Answer, Call
-from ludus.protocol.content import TextBlock
+from ludus.protocol.content import Message, TextBlock, text_of
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import Unsupported
 from ludus.validation.local_environments import LocalEnvironments
 
 
-class OraclePolicy:
-    """A policy that plays each task with the actions of the environment's `oracle(task)`.
+class _OwnPolicy:
+    """A policy that a method of the environment's class plays.
 
     The environment's class is imported into the policy's process; see `ludus.validation.local_environments`.
 
@@ -23,10 +23,9 @@ class OraclePolicy:
             the environment's name among the installed ones (entry-point group `ludus.environments`).
     """
 
-    sees_rewards = True
+    name: str
 
     def __init__(self, source: str | LocalEnvironments | None = None) -> None:
-        self.name = "oracle"
         if isinstance(source, LocalEnvironments):
             self._local = source
         else:
@@ -41,6 +40,30 @@ class OraclePolicy:
         """
         self._local.published(environment)
 
+    def defined(self, environment: str) -> bool:
+        """Return whether the environment's class has the method.
+
+        Raises:
+            EnvironmentNotFound, AuthoringError: as `check`.
+        """
+        from ludus.server import Environment
+
+        method = getattr(self._local.published(environment).cls, self.name)
+        return method.__func__ is not getattr(Environment, self.name).__func__
+
+    def _refused(self, cls: Any, environment: str, parameters: str) -> Unsupported:
+        return Unsupported(
+            f"environment {environment!r} has no {self.name}; define `{self.name}({parameters})` in "
+            f"{cls.__qualname__}, or choose another policy"
+        )
+
+
+class OraclePolicy(_OwnPolicy):
+    """A policy that plays each task with the actions of the environment's `oracle(task)`. See `_OwnPolicy`."""
+
+    name = "oracle"
+    sees_rewards = True
+
     def begin(self, conversation: Conversation) -> EpisodePolicy:
         """Return a policy that plays the oracle of the conversation's task.
 
@@ -54,10 +77,28 @@ class OraclePolicy:
         try:
             moves = cls.oracle(task)
         except NotImplementedError:
-            raise Unsupported(
-                f"environment {conversation.environment!r} has no oracle; define `oracle(cls, task)` in "
-                f"{cls.__qualname__}, or choose another policy"
-            ) from None
+            raise self._refused(cls, conversation.environment, "cls, task") from None
+        return Moves(moves)
+
+
+class DemonstratorPolicy(_OwnPolicy):
+    """A policy that plays the environment's `demonstrator(prompt)`, which knows nothing but what it reads."""
+
+    name = "demonstrator"
+
+    def begin(self, conversation: Conversation) -> EpisodePolicy:
+        """Return a policy that plays the demonstrator of the conversation's prompt.
+
+        Raises:
+            EnvironmentNotFound: no class for the environment is installed here.
+            Unsupported: the class has no demonstrator.
+        """
+        cls = self._local.published(conversation.environment).cls
+        prompt = "\n".join(text_of(item.content) for item in conversation.items if isinstance(item, Message))
+        try:
+            moves = cls.demonstrator(prompt)
+        except NotImplementedError:
+            raise self._refused(cls, conversation.environment, "cls, prompt") from None
         return Moves(moves)
 
 

@@ -232,7 +232,8 @@ class Model(_Part):
 
     name: Name
     wire: Name
-    """The provider's form (`openai`, `openai-responses`, `anthropic`, `google`), or `random`, `oracle`, `callable`."""
+    """The provider's form (`openai`, `openai-responses`, `anthropic`, `google`), or `random`, `oracle`,
+    `demonstrator`, `callable`."""
     model: Text
     """The name at the endpoint."""
     endpoint: Text | None

@@ -155,3 +155,15 @@ def test_a_server_ends_when_the_run_that_started_it_is_killed() -> None:
         run.kill()
         run.wait(30)
         block_until(lambda: not accepts(port))
+
+
+def test_demonstrations_that_cannot_be_imitated_are_counted(tmp_path: Path) -> None:
+    games = [game(number) for number in range(100, 140)]
+    for number, one in enumerate(games):
+        one["items"][0]["content"][0]["text"] = "Pick the one that I think of."
+        one["task"]["id"] = str(number)
+    remark = Demonstrations.read([write(tmp_path / "games.jsonl", *games)]).remark
+    assert remark is not None
+    assert "40 of 40 demonstrations call with values that nothing had shown before, such as pick(number=100)" in remark
+    assert "A model cannot learn these calls from what it reads" in remark
+    assert Demonstrations.read([write(tmp_path / "others.jsonl", *map(game, range(100, 140)))]).remark is None

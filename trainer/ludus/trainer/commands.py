@@ -139,6 +139,7 @@ def _train(
     from ludus.trainer.quickstart import Demonstrations, prepare, serving
 
     found = Demonstrations.read(tiny_from, mixed=mixed is not None) if tiny_from else None
+    remarks = [] if found is None or found.remark is None else [found.remark]
     with ExitStack() as stack:
         served = stack.enter_context(serving(*targets)) if targets else None
         tables = None if mixed is None else mix_tables(mixed, served)
@@ -153,7 +154,7 @@ def _train(
             return
         from ludus.trainer.train import run
 
-        run(config)
+        run(config, remarks)
 
 
 def _read_mix(path: Path, serve: str | None) -> MixFile:

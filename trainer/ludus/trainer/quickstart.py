@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ludus.checks import imitation
 from ludus.integrations.local_server import LocalServer
 from ludus.protocol.errors import AuthoringError, InfrastructureFailed
 from ludus.protocol.trajectory import Trajectory
@@ -51,6 +52,8 @@ class Demonstrations:
     """The environment of all episodes; None if a mix names the environments."""
     episodes: tuple[Trajectory, ...]
     """The scored episodes that have a turn of the policy."""
+    remark: str | None = None
+    """A message if the model cannot know what they call with."""
 
     @classmethod
     def read(cls, paths: Sequence[Path], *, mixed: bool = False) -> Demonstrations:
@@ -86,7 +89,11 @@ class Demonstrations:
                 "sometimes win, because GRPO learns only from differences: record some with the environment's oracle "
                 "or a better policy (`ludus demos`), or make the tasks easier"
             )
-        return cls(tuple(paths), None if mixed else names[0], scored)
+        seen = imitation.Demonstrations()
+        for one in scored:
+            seen.add(one)
+        remark = seen.remark()
+        return cls(tuple(paths), None if mixed else names[0], scored, remark and f"--tiny-from {named}: {remark}")
 
 
 def prepare(

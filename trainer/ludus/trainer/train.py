@@ -38,15 +38,20 @@ from ludus.trainer.warm_up import WarmUp
 from ludus.trainer.worker import Worker, WorkerGroup, worker_loop
 
 
-async def train(config: TrainConfig, parallel: Parallel) -> None:
+async def train(config: TrainConfig, parallel: Parallel, remarks: Sequence[str] = ()) -> None:
     """Run a configuration on the first rank until its last step, or until the task is solved.
+
+    Args:
+        config: the configuration.
+        parallel: the processes of the run.
+        remarks: messages about the run's input, which the log shows first.
 
     Raises:
         TrainerError: see `ludus.trainer.errors`. The progress is saved first, except after a `LearningError`; a note
             on the error says what was saved.
     """
     async with open_run(config, parallel) as run:
-        for remark in run.source.remarks:
+        for remark in (*remarks, *run.source.remarks):
             run.log.note(remark)
         try:
             await run.warm_up.run(run)
@@ -62,8 +67,8 @@ async def train(config: TrainConfig, parallel: Parallel) -> None:
             await run.save_at_exit(sys.exception())
 
 
-def run(config: TrainConfig) -> None:
-    """Run a configuration in this process: alone, or as one of torchrun's ranks.
+def run(config: TrainConfig, remarks: Sequence[str] = ()) -> None:
+    """Run a configuration in this process: alone, or as one of torchrun's ranks. The arguments are those of `train`.
 
     Raises:
         TrainerError: as `train`.
@@ -75,7 +80,7 @@ def run(config: TrainConfig) -> None:
     settle_heap((50_000, 10, 10))  # a cycle may hold a tensor, so the oldest objects are not left for long
     try:
         if parallel.first:
-            asyncio.run(train(config, parallel))
+            asyncio.run(train(config, parallel, remarks))
         else:
             worker_loop(Worker(config, parallel))
     finally:

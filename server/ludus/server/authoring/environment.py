@@ -270,6 +270,14 @@ class Environment(Generic[TaskT]):
         raise NotImplementedError
 
     @classmethod
+    def demonstrator(cls, prompt: str) -> Generator[Call | Answer, StepResult, None]:
+        """Return a policy to learn from: as `oracle`, but it gets the text of the prompt and no private field.
+
+        `ludus demos` prefers it to `oracle`, which may call with values that no model can know before it has looked.
+        """
+        raise NotImplementedError
+
+    @classmethod
     def exploits(cls, task: TaskT) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
         """Return known ways to cheat, by name, each a policy like `oracle` that does not solve the task.
 

@@ -56,7 +56,7 @@ class Stored(Trajectory):
     @property
     def model(self) -> str | None:
         """The policy's model; None if the policy is not a model."""
-        return self.policy if self.policy not in ("", "random", "oracle") else None
+        return self.policy if self.policy not in ("", "random", "oracle", "demonstrator") else None
 
     @cached_property
     def entries(self) -> list[Item | None]:
