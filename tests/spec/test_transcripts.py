@@ -19,7 +19,7 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 from transcripts import FOLDER, blocks, exchanges
 
-from ludus.conformance.play import find_leak
+from ludus.conformance.leaks import find_leak
 from ludus.protocol import METHODS
 from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL, EXTENSION_ID, EXTENSION_VERSION, METHOD_PREFIX
 

@@ -6,8 +6,9 @@ import json
 import math
 from typing import Any, Final
 
-from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal
+from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal, require
 from ludus.conformance.context import NO_TOOL, CheckContext, new_key, read
+from ludus.conformance.leaks import find_leak
 from ludus.conformance.probes import Reply
 from ludus.protocol import errors
 from ludus.protocol.identifiers import METHOD_PREFIX, RESERVED_TOOL_NAMES
@@ -59,6 +60,7 @@ async def pages(context: CheckContext) -> None:
 @suite.check("a task is the same by id, by index and in a list", "TASK-1")
 async def one_task(context: CheckContext) -> None:
     listed = (await context.must("tasks/list", **context.place, limit=3))["tasks"]
+    require(listed, "the split has no tasks")
     for row in listed:
         for choice in ({"task": row["id"]}, {"index": row["index"]}):
             got = await context.must("tasks/get", **context.place, **choice)
@@ -87,15 +89,25 @@ async def test_rows(context: CheckContext) -> None:
         raise NotApplicable("the token may not read the test split")
     if listed.result is None:
         raise ConformanceFailure(f"tasks/list of the test split failed with {listed.code}: {listed.message}")
-    started = await context.start(**place, index=0)
-    rows = [
-        *listed.result["tasks"],
-        (await context.must("tasks/get", **place, index=0))["task"],
-        started["task"],
-        (await context.info(started["episode"]))["task"],
+    started = await context.ask("episodes/start", **place, index=0, key=new_key())
+    if started.result is None:
+        raise ConformanceFailure(f"a start in the test split failed with {started.code}: {started.message}")
+    context.remember(started.result)
+    episode = started.result["episodes"][0]
+    replies = [
+        listed,
+        started,
+        await context.ask("tasks/get", **place, index=0),
+        await context.ask("episodes/get", episode=episode["episode"]),
     ]
+    rows = [*listed.result["tasks"], episode["task"]]
+    rows += [reply["task"] for reply in (replies[2].result or {}, (replies[3].result or {})["info"])]
     if context.offers(Module.SAMPLING):
-        rows += (await context.must("tasks/sample", **place, count=2))["tasks"]
+        replies.append(await context.ask("tasks/sample", **place, count=2))
+        rows += (replies[-1].result or {})["tasks"]
+    for reply in replies:
+        where = find_leak(reply.whole.get("_meta"), "`_meta`")
+        expect(where is None, f"{where} of a reply on a test split holds what only a task row may hold")
     for row in rows:
         expect(row["fields"] == {}, f"a row of a test split contains fields: {json.dumps(row['fields'])[:120]}")
 
@@ -147,7 +159,7 @@ async def unknown_methods(context: CheckContext) -> None:
 
 @suite.check("an error message names the input that caused it", "ERR-3")
 async def messages(context: CheckContext) -> None:
-    name = "absent-4711"
+    name, refused = "absent-4711", []
     for method, params in (
         ("splits/list", {"environment": name}),
         ("tasks/list", {"environment": context.name, "split": name}),
@@ -156,7 +168,9 @@ async def messages(context: CheckContext) -> None:
     ):
         reply = await context.ask(method, **params)
         if reply.code is not None:
+            refused.append(method)
             expect(name in reply.message, f"{method} for {name!r} is refused with {reply.message!r}, without the name")
+    require(refused, "the server refused nothing")
 
 
 @suite.check("unknown fields are refused, and the error names them", "MTH-2", "VER-1", negative=True)
@@ -293,4 +307,5 @@ def no_leak(context: CheckContext, wire: str) -> None:
     seen = context.probe.transcript
     if not seen.private:
         raise NotApplicable("no private text was given with --private")
+    require(wire in seen.wires, "no message came over this wire")
     expect(wire not in seen.leaks, f"a message contains a private text: …{seen.leaks.get(wire)}")

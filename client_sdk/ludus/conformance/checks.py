@@ -14,7 +14,7 @@ from ludus.protocol.text import truncate
 
 __all__ = [
     "CORE", "WIRE_MODULES", "Check", "ConformanceFailure", "NotApplicable", "Suite", "Verdict", "expect",
-    "expect_equal", "short",
+    "expect_equal", "require", "short",
 ]  # fmt: skip
 
 WIRE_MODULES: Final[Mapping[str, Module]] = MappingProxyType(
@@ -113,6 +113,17 @@ def expect(condition: object, message: str) -> None:
     """Raise `ConformanceFailure` with a message unless the condition is true."""
     if not condition:
         raise ConformanceFailure(message)
+
+
+def require(found: object, lack: str) -> None:
+    """Raise `NotApplicable` if a check found nothing to judge: it has seen no fault, but it has proved nothing.
+
+    Args:
+        found: what the check judged; nothing if it is false.
+        lack: why there is nothing.
+    """
+    if not found:
+        raise NotApplicable(lack)
 
 
 def expect_equal(found: object, wanted: object, what: str) -> None:

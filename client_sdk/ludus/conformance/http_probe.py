@@ -44,11 +44,15 @@ class Transcript:
         self.private = tuple(private)
         self.leaks: dict[str, str] = {}
         """By wire: the text before the first private text that was found."""
+        self.wires: set[str] = set()
+        """The wires over which a text came."""
         self.codes: dict[str, dict[int, str]] = {}
         """By wire: the error codes that were received, each with a message."""
 
     def text(self, wire: str, text: str) -> None:
         """Search the raw text of an answer for private texts."""
+        if text:
+            self.wires.add(wire)
         for private in self.private:
             for form in (private, json.dumps(private)[1:-1]):
                 place = text.find(form)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, Final
 
-from ludus.conformance.checks import ConformanceFailure, Suite, expect, expect_equal, short
+from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal, short
 from ludus.conformance.context import NO_TOOL, CheckContext, new_key
 from ludus.conformance.http_probe import bearer
-from ludus.conformance.play import find_leak
+from ludus.conformance.leaks import around, find_leak, find_private, hidden_of
 from ludus.conformance.probes import CLIENT, StockMcpClient, envelope
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION, METHOD_PREFIX
 from ludus.protocol.modules import Module
 from ludus.protocol.negotiation import Settings
 
 suite = Suite()
+_STEP_ARGUMENTS: Final = {"episode", "tool", "arguments"}
 _PLAY_PATH = re.compile(r"/play/[^/\s\"']+/mcp")
 
 
@@ -60,6 +61,16 @@ async def modules(context: CheckContext) -> None:
         raise ConformanceFailure(
             f"the settings lack what a module needs: {' '.join(str(error).split()[:30])}"
         ) from None
+
+
+@suite.check("every result says that it is complete", "NEG-8")
+async def result_types(context: CheckContext) -> None:
+    for method, reply in (
+        ("server/discover", await host(context).ask("server/discover")),
+        ("environments/list", await context.ask("environments/list")),
+        ("episodes/get", await context.ask("episodes/get", episode=(await context.start())["episode"])),
+    ):
+        expect_equal(reply.whole.get("resultType"), "complete", f"`resultType` of the result of {method}")
 
 
 @suite.check("initialize announces the same settings as experimental", "NEG-2", module=Module.INITIALIZE)
@@ -170,14 +181,15 @@ async def no_reward(context: CheckContext) -> None:
     listed = ((await client.ask("tools/list")).result or {}).get("tools", ())
     started = await context.start()
     calls = [context.some_call(started, index) for index in range(len(started["tools"]))] if started["tools"] else []
-    for tool in listed:
-        # The standard defines no tool that steps an episode for its host; if there is one, it takes these arguments.
-        if set(tool["inputSchema"].get("properties", {})) != {"episode", "tool", "arguments"}:
-            continue
+    # The standard defines no tool that steps an episode for its host; if there is one, it takes these arguments.
+    stepping = [one for one in listed if set(one["inputSchema"].get("properties", {})) == _STEP_ARGUMENTS]
+    if not stepping or not calls:
+        raise NotApplicable("the endpoint has no tool that calls an episode's tools")
+    for tool in stepping:
         for name, arguments in calls:
             given = {"episode": started["episode"], "tool": name, "arguments": arguments}
             reply = await client.call(tool["name"], given)
-            where = find_leak(reply.raw)
+            where = find_leak(reply.raw) or find_private(around(reply.whole), hidden_of(started), "the result")
             expect(where is None, f"the result of {tool['name']} shows at {where} what only trainers may see")
             expect("structuredContent" not in (reply.result or {}), f"{tool['name']} returns structuredContent")
 

@@ -10,7 +10,7 @@ import uuid
 from typing import Any, Final
 
 from ludus.conformance.catalog import no_leak
-from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal
+from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal, require
 from ludus.conformance.context import CheckContext, new_key
 from ludus.conformance.http_probe import bearer
 from ludus.conformance.ors_probes import OrsSession, open_session, request, result_of, some_call, stranger
@@ -99,21 +99,24 @@ async def session(context: CheckContext) -> None:
 @suite.check("a call's first event is its task_id, and its last event a complete output", "ORS-6", "ORS-7", "ORS-8")
 async def calls(context: CheckContext) -> None:
     one = await open_session(context)
+    outputs = 0
     for index in range(3):
         events = await one.call(*await some_call(context, one, index))
         expect_equal(events[0][0], "task_id", "the first event of a call")
         if events[-1][0] == "error":
-            return
+            break
         result = result_of(events)
         if not result.get("ok"):
             continue
         output = result["output"]
+        outputs += 1
         expect_equal(set(output), {"blocks", "metadata", "reward", "finished"}, "keys of an output")
         number = isinstance(output["reward"], int | float) and not isinstance(output["reward"], bool)
         expect(output["reward"] is None or number, f"a reward is {output['reward']!r}, expected a number or null")
         expect(isinstance(output["finished"], bool), f"finished is {output['finished']!r}, expected a boolean")
         if output["finished"]:
-            return
+            break
+    require(outputs, "no call succeeded")
 
 
 @suite.check("a result can be requested again by its task_id without another step", "ORS-10", negative=True)
@@ -254,7 +257,7 @@ async def extension(context: CheckContext) -> None:
     profile=True,
 )
 async def secrets(context: CheckContext) -> None:
-    secret = f"secret-{new_key()}"
+    secret, refused = f"secret-{new_key()}", 0
     one = stranger(context)
     context.at_end(one.delete)
     body = {"env_name": context.name, "split": context.target.split, "index": 0}
@@ -262,10 +265,12 @@ async def secrets(context: CheckContext) -> None:
         status, answer = await one.send("POST", "/create", {**body, **wrong})
         if status == 200:
             break
+        refused += 1
         expect(
             secret not in json.dumps(answer),
             f"the error of a refused create ({status}) contains a secret that it was given",
         )
+    require(refused, "the server refused no secrets")
 
 
 @suite.check("tasks, sessions and calls require a token", "ORS-2", module=Module.TOKENS, negative=True)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 from ludus.conformance.catalog import no_leak
-from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal
+from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal, require
 from ludus.conformance.context import CheckContext, new_key
 from ludus.conformance.http_probe import bearer
+from ludus.conformance.leaks import around, find_leak, find_private, hidden_of, numbers
 from ludus.conformance.probes import Reply, StockMcpClient
 from ludus.conformance.rights import knock, needed
 from ludus.protocol.identifiers import EXTENSION_ID, STEP_META_KEY, SUBMIT_TOOL
@@ -20,11 +21,6 @@ from ludus.protocol.methods import METHODS
 from ludus.protocol.modules import Module
 
 suite = Suite()
-_TELLING: Final = frozenset(
-    {"reward", "rewards", "score", "scores", "components", "metadata", "endReason", "end_reason", "finished", "task",
-     "seed", "total", "grade"}
-)  # fmt: skip
-"""Keys that a reply of the agent endpoint must not contain."""
 _CAPABILITY_CHARS: Final = 22
 """The number of base-64 characters that hold 128 bits."""
 _YEAR: Final = 365 * 86_400.0
@@ -51,33 +47,6 @@ async def start_session(
     if started.get("play") is None:
         raise NotApplicable("the server has no agent endpoint")
     return started, context.stock(started["play"]["path"], legacy=legacy)
-
-
-def find_leak(value: Any, path: str = "") -> str | None:
-    """Return the path of a key that reveals more than an agent may know; None if a reply has no such key."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            here = f"{path}.{key}"
-            if key in _TELLING or str(key).startswith("dev.ludus/"):
-                return here
-            if found := find_leak(inner, here):
-                return found
-    elif isinstance(value, list):
-        for position, inner in enumerate(value):
-            if found := find_leak(inner, f"{path}[{position}]"):
-                return found
-    return None
-
-
-def numbers(value: Any) -> Iterator[float]:
-    """Yield every number within a JSON value."""
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list):
-        for inner in value:
-            yield from numbers(inner)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield float(value)
 
 
 def text_of(result: Mapping[str, Any] | None) -> str:
@@ -148,15 +117,21 @@ async def legacy_client(context: CheckContext) -> None:
 @suite.check("a call is one step, and its result is only the step's observation", "PLAY-4", "PLAY-5", "PLAY-6")
 async def observation(context: CheckContext) -> None:
     started, agent = await start_session(context)
+    compared = 0
     for number in range(1, 4):
         call, key = context.some_call(started, number - 1), new_key()
-        shown = (await agent.call(*call, mark(number, key))).result
+        reply = await agent.call(*call, mark(number, key))
+        shown = reply.result
         if shown is None:
-            return
+            break
         expect("structuredContent" not in shown, "a tool result has structuredContent")
         step = (await context.step(started["episode"], number, call, key)).result
         if step is None:
-            return
+            break
+        told = {"the step's metadata": step.get("metadata"), "the step's reward": step.get("reward")}
+        where = find_private(around(reply.whole), {name: value for name, value in told.items() if value}, "the result")
+        expect(where is None, f"{where} contains what an agent must not see")
+        compared = number
         content = [_plain(block) for block in shown["content"]]
         wanted = [_plain(block) for block in step["content"]]
         expect_equal(content[: len(wanted)], wanted, f"content shown for step {number}, compared with the step's own")
@@ -167,7 +142,8 @@ async def observation(context: CheckContext) -> None:
         )
         expect_equal(bool(shown.get("isError")), step.get("error") is not None, f"isError of step {number}")
         if ended:
-            return
+            break
+    require(compared, "no call got a result that could be compared with its step")
 
 
 def _plain(block: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,16 +157,30 @@ async def no_reward(context: CheckContext) -> None:
     first = calls[0] if calls else ("none", {})
     calls += [("no such tool", {}), (first[0], {"no such argument": 1}), (SUBMIT_TOOL, {"answer": "x"}), first]
     replies = [(f"reply to {tool}", await agent.call(tool, arguments)) for tool, arguments in calls]
-    replies += [(method, await agent.ask(method)) for method in ("server/discover", "prompts/list")]
+    replies += [(method, await agent.ask(method)) for method in ("server/discover", "tools/list", "prompts/list")]
+    for listed in (replies[-1][1].result or {}).get("prompts", ()):
+        replies.append(("prompts/get", await agent.ask("prompts/get", name=listed["name"])))
     log = await context.must("episodes/rewards", episode=started["episode"])
     values = {float(entry["reward"]["value"]) for entry in log["entries"] if entry["reward"]["value"] is not None}
+    hidden = hidden_of(started)
     for what, reply in replies:
-        # `no_extension` checks the announced capabilities.
-        where = find_leak({key: value for key, value in (reply.result or {}).items() if key != "capabilities"}, what)
-        where = where or find_leak((reply.raw or {}).get("error"), what)
+        # `no_extension` checks the announced capabilities, and `tools` the schemas, which may name any argument.
+        result = {key: value for key, value in reply.whole.items() if key not in ("capabilities", "tools")}
+        where = find_leak(result, what) or find_leak((reply.raw or {}).get("error"), what)
+        where = where or find_private(around(reply.whole), hidden, what)
         expect(where is None, f"{where} contains what an agent must not see")
-        rewards = values & set(numbers((reply.raw or {}).get("result", {}).get("_meta")))
+        rewards = values & set(numbers(reply.whole.get("_meta")))
         expect(not rewards, f"`_meta` of the {what} contains {rewards}, which is a reward")
+
+
+@suite.check("every result says that it is complete", "NEG-8", "PLAY-1")
+async def result_types(context: CheckContext) -> None:
+    started, agent = await start_session(context)
+    replies = [(method, await agent.ask(method)) for method in ("server/discover", "tools/list", "prompts/list")]
+    replies.append(("tools/call", await agent.call(*context.some_call(started))))
+    for method, reply in replies:
+        if reply.result is not None:
+            expect_equal(reply.whole.get("resultType"), "complete", f"`resultType` of the result of {method}")
 
 
 @suite.check("wrong arguments are reported to the agent, and an unknown tool is MCP's -32602", "PLAY-4", "PLAY-11")
@@ -288,18 +278,21 @@ async def own_episode(context: CheckContext) -> None:
     )
 
 
-@suite.check("capabilities are unguessable and expire at their `expiresAt`", "CRED-8", "CRED-9", negative=True)
-async def expiry(context: CheckContext) -> None:
-    (one, agent), (two, _) = await start_session(context), await start_session(context)
-    found = [each["play"]["path"].split("/")[2] for each in (one, two)]
+@suite.check("capabilities are unguessable", "CRED-8", negative=True)
+async def unguessable(context: CheckContext) -> None:
+    found = [(await start_session(context))[0]["play"]["path"].split("/")[2] for _ in range(2)]
     differ = sum(a != b for a, b in zip(*found, strict=False))
     expect(len(found[0]) >= _CAPABILITY_CHARS, f"a capability has {len(found[0])} characters, too few for 128 bits")
     expect(differ >= _CAPABILITY_CHARS // 2, f"two capabilities differ in only {differ} characters")
-    left = one["play"]["expiresAt"] - time.time()
+
+
+@suite.check("a capability expires at its `expiresAt`", "CRED-9", negative=True)
+async def expiry(context: CheckContext) -> None:
+    started, agent = await start_session(context)
+    left = started["play"]["expiresAt"] - time.time()
     expect(left < _LONGEST, f"`expiresAt` is {left / _YEAR:.0f} years ahead; it is a Unix time in seconds")
     expect(left > -1, f"a new capability expired {-left:.0f} s ago")
-    if left > _PATIENCE:
-        return
+    require(left <= _PATIENCE, f"capabilities live longer than {_PATIENCE:g} s, so none was seen to expire")
     await asyncio.sleep(max(0.0, left) + 1.1)
     reply = await agent.ask("tools/list")
     expect(reply.result is None, "a capability opens the agent endpoint after its `expiresAt`")
@@ -323,6 +316,7 @@ async def earned(context: CheckContext) -> None:
         if step.result is not None and step.result.get("reward") is not None:
             wanted.append((number, step.result["reward"]))
     expect_equal(found, wanted, "the log of an episode that an agent played, compared with its steps")
+    require(wanted, "no call earned a reward")
 
 
 @suite.check("a call repeated under its key runs once", "PLAY-12", negative=True)

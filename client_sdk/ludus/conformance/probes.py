@@ -11,6 +11,8 @@ from ludus.conformance.checks import ConformanceFailure
 from ludus.conformance.http_probe import LEGACY, MODERN, HttpProbe, bearer
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION
 
+ENVELOPE: Final = ("resultType", "_meta")
+"""The fields that MCP adds to results, whatever the method."""
 CLIENT: Final = {"name": "ludus-conform", "version": EXTENSION_VERSION}
 
 
@@ -19,12 +21,19 @@ class Reply:
     """A JSON-RPC reply, or the HTTP answer that came instead of one."""
 
     result: dict[str, Any] | None
+    """The result without the fields that MCP adds to each one; checks of leaks and of the envelope read `raw`."""
     code: int | None
     message: str
     data: dict[str, Any]
     status: int | None = None
     """The HTTP status, on wires that have one."""
     raw: Any = field(default=None, repr=False)
+    """The whole reply as it came; None if there was none."""
+
+    @property
+    def whole(self) -> dict[str, Any]:
+        """Return the result with the fields that MCP adds; empty for an error."""
+        return dict((self.raw or {}).get("result") or {})
 
     @classmethod
     def of(cls, body: Any, status: int | None = None) -> Self:
@@ -36,8 +45,11 @@ class Reply:
         if not isinstance(body, dict) or ("result" in body) == ("error" in body):
             raise ConformanceFailure(f"the reply is neither a result nor an error: {str(body)[:200]} (HTTP {status})")
         if "result" in body:
-            result = {key: value for key, value in body["result"].items() if key not in ("resultType", "_meta")}
-            return cls(result, None, "", {}, status, body)
+            result = body["result"]
+            if not isinstance(result, dict):
+                raise ConformanceFailure(f"`result` is not an object: {str(result)[:200]}")
+            payload = {key: value for key, value in result.items() if key not in ENVELOPE}
+            return cls(payload, None, "", {}, status, body)
         error = body["error"]
         if not isinstance(error, dict):
             raise ConformanceFailure(f"`error` is not an object: {str(error)[:200]}")

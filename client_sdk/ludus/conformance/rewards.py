@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from ludus.conformance.checks import NotApplicable, Suite, expect, expect_equal
+from ludus.conformance.checks import NotApplicable, Suite, expect, expect_equal, require
 from ludus.conformance.context import NO_TOOL, CheckContext, new_key, read
 
 suite = Suite()
@@ -35,6 +35,7 @@ async def log(context: CheckContext) -> None:
     found = await context.must("episodes/rewards", episode=episode)
     entries = [(entry["step"], entry["reward"]) for entry in found["entries"] if entry["source"] == "step"]
     expect_equal(entries, earned, "the log, compared with the rewards of the steps")
+    require(earned, "no step earned a reward")
 
 
 @suite.check("the entry of a grade has the number of the last step before it", "REW-9")
@@ -49,6 +50,7 @@ async def grade_entry(context: CheckContext) -> None:
     log = await context.must("episodes/rewards", episode=started["episode"])
     found = [entry["step"] for entry in log["entries"] if entry["source"] == "grade"]
     expect(found in ([], [2]), f"the entry of a grade after two steps has the step {found}")
+    require(found, "the grade earned nothing")
 
 
 @suite.check("the total is the sum of the log", "REW-5", "REW-8")
@@ -65,6 +67,9 @@ async def total(context: CheckContext) -> None:
             and math.isclose(found["total"]["value"], math.fsum(values), rel_tol=1e-9, abs_tol=1e-9),
             f"the total is {found['total']['value']}, the sum of the log is {math.fsum(values)}",
         )
+        require(values, "neither the steps nor the grade earned a reward")
+    else:
+        raise NotApplicable(f"the episode is {found['status']}, so its total is not the sum of its log")
 
 
 @suite.check("the components of the total are the sums of the log's components", "REW-6")
@@ -72,7 +77,7 @@ async def components(context: CheckContext) -> None:
     episode, _ = await play(context)
     found = await context.must("episodes/rewards", episode=episode)
     if found["total"]["value"] is None:
-        return
+        raise NotApplicable("the total is unscored")
     sums: dict[str, float] = defaultdict(float)
     for entry in found["entries"]:
         for name, part in entry["reward"].get("components", {}).items():
@@ -84,6 +89,7 @@ async def components(context: CheckContext) -> None:
             math.isclose(components[name], value, abs_tol=1e-9),
             f"component {name!r} is {components[name]}, its sum is {value}",
         )
+    require(sums, "no reward has components")
 
 
 @suite.check("a client can skip entries that it has read", "REW-11")
@@ -94,6 +100,7 @@ async def after(context: CheckContext) -> None:
         rest = await context.must("episodes/rewards", episode=episode, after=count)
         expect_equal(rest["entries"], whole["entries"][count:], f"entries after the first {count}")
         expect_equal(rest["total"], whole["total"], f"the total after the first {count} entries")
+    require(whole["entries"], "no step earned a reward")
 
 
 @suite.check("a reward is a finite number, or is unscored with a reason", "REW-1", "REW-2", "MTH-1")
@@ -120,17 +127,17 @@ async def nothing_earned(context: CheckContext) -> None:
 
 @suite.check("an episode closed before its end keeps its rewards", "REW-8")
 async def closed(context: CheckContext) -> None:
-    started = await context.start()
-    await context.step(started["episode"], 1, context.some_call(started))
-    before = await context.must("episodes/rewards", episode=started["episode"])
+    episode, earned = await play(context)
+    before = await context.must("episodes/rewards", episode=episode)
     if before["endReason"] is not None:
-        return
-    info = (await context.must("episodes/close", episode=started["episode"]))["info"]
-    log = await context.ask("episodes/rewards", episode=started["episode"])
+        raise NotApplicable("the calls ended the episode")
+    info = (await context.must("episodes/close", episode=episode))["info"]
+    log = await context.ask("episodes/rewards", episode=episode)
     for reward in (info["reward"], (log.result or {}).get("total")):
         if reward is not None:
             expect_equal(reward["value"], before["total"]["value"], "the reward of an episode after its close")
             _well_formed(reward)
+    require(earned, "no step earned a reward")
 
 
 def _well_formed(reward: Mapping[str, Any]) -> None:

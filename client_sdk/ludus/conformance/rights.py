@@ -8,6 +8,7 @@ from typing import Any, Final
 from ludus.conformance.checks import ConformanceFailure, NotApplicable, Suite, expect, expect_equal
 from ludus.conformance.context import NO_TOOL, CheckContext, new_key
 from ludus.conformance.http_probe import Answer, bearer
+from ludus.conformance.leaks import find_leak
 from ludus.conformance.probes import envelope
 from ludus.protocol.identifiers import CONTROL_PATH
 from ludus.protocol.modules import Module
@@ -123,18 +124,25 @@ async def hidden_rewards(context: CheckContext) -> None:
     limited = context.through(token=needed(context.target.limited_token, "--limited-token"))
     started = await limited.start()
     episode = started["episode"]
+    replies = []
     for number in range(1, 5):
-        result = (await limited.step(episode, number, limited.some_call(started, number - 1))).result or {}
+        reply = await limited.step(episode, number, limited.some_call(started, number - 1))
+        replies.append(reply)
+        result = reply.result or {}
         expect(result.get("reward") is None and not result.get("metadata"), f"step {number} shows a reward or metadata")
         if result.get("endReason") is not None:
             break
-    expect((await limited.info(episode))["reward"] is None, "episodes/get shows the total")
-    answer = {"episode": episode, "answer": "x", "key": new_key()}
-    graded = (await limited.ask("episodes/grade", **answer)).result
-    if graded is not None:
-        expect(graded["reward"] is None and graded["info"]["reward"] is None, "episodes/grade shows the grade")
-    closed = await limited.must("episodes/close", episode=episode)
-    expect(closed["info"]["reward"] is None, "episodes/close shows the total")
+    state = await limited.ask("episodes/get", episode=episode)
+    expect((state.result or {})["info"]["reward"] is None, "episodes/get shows the total")
+    graded = await limited.ask("episodes/grade", episode=episode, answer="x", key=new_key())
+    if graded.result is not None:
+        shows = graded.result["reward"] is not None or graded.result["info"]["reward"] is not None
+        expect(not shows, "episodes/grade shows the grade")
+    closed = await limited.ask("episodes/close", episode=episode)
+    expect((closed.result or {})["info"]["reward"] is None, "episodes/close shows the total")
+    for reply in (*replies, state, graded, closed):
+        where = find_leak(reply.whole.get("_meta"), "`_meta`")
+        expect(where is None, f"{where} of a reply holds what this token may not read")
 
 
 @suite.check("a test split is closed to a token without its scope", "CRED-4", negative=True)
