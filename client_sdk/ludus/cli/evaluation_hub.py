@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,14 +16,15 @@ from ludus.cli._hub import DEFAULT, HubAddress, HubToken, connect_as
 from ludus.client import Harness, Policy, TrajectoryWriter
 from ludus.evaluation.config import ModelSpec, parse_config
 from ludus.evaluation.folder import read_results
-from ludus.evaluation.models import open_model
+from ludus.evaluation.models import open_model, probe_model
 from ludus.evaluation.played import CONCURRENCY, PlayedEpisode, play_run
 from ludus.evaluation.submission import described, submissions_of
 from ludus.protocol.distribution import installed_version
-from ludus.protocol.errors import InvalidParams
+from ludus.protocol.errors import InvalidParams, LudusError
 from ludus.protocol.evaluation import EvaluationResults
 from ludus.protocol.registry import VersionInfo
 from ludus.protocol.results import Declared, RunInfo, RunParams
+from ludus.protocol.trajectory import Trajectory
 from ludus.registry.client import RegistryClient
 from ludus.registry.results import ResultsClient
 
@@ -123,7 +123,8 @@ def play(
     """Play a run on a hub, which draws the tasks, starts the episodes and reads the rewards itself.
 
     The run is registered before it starts and counts on the board however it ends. What is not played until its
-    deadline counts with the lowest reward.
+    deadline counts with the lowest reward. So the model is called once before, and playing stops when episodes in a row
+    fail on your side.
 
     [bold]ludus eval play alice/words@1.0.0 --split test --model openai:gpt-5 --tasks 50[/bold]
     """
@@ -147,17 +148,17 @@ async def _play(
     package: str, spec: ModelSpec, harness: str | None, params: tuple[str | None, str, int, int], resume: str | None,
     limits: Harness, concurrency: int, writer: TrajectoryWriter | None, hub: str, token: str | None,
 ) -> RunInfo:  # fmt: skip
-    ends: Counter[str] = Counter()
-
     def report(played: PlayedEpisode) -> None:
-        ends[played.end or "started again"] += 1
-        errors.print(shown(f"episode {played.place}: {played.end or 'broke, and is started again'}", "dim"))
+        end = played.end or "broke, and is started again"
+        errors.print(shown(f"episode {played.place}: {end}{failure_text(played.trajectory)}", "dim"), soft_wrap=True)
 
     async with connect_as(ResultsClient, hub, token) as client, policy_of(spec) as policy:
         if resume is not None:
             started = await client.run(resume)
         else:
-            started = await _register(client, package, spec, harness, params)
+            info = await version_of(client, package)
+            await check_model(policy, spec, info, params[0])
+            started = await _register(client, info, spec, harness, params)
             again = f"after an interruption, go on with --resume {started.key}"
             many = f"{started.tasks} tasks × {started.samples}"
             errors.print(shown(f"registered: {hub.rstrip('/')}/runs/{started.key} ({many}, run {started.number} of "
@@ -185,11 +186,35 @@ async def policy_of(spec: ModelSpec) -> AsyncIterator[Policy]:
         yield policy
 
 
+async def check_model(policy: Policy, spec: ModelSpec, info: VersionInfo, env: str | None) -> None:
+    """Call the endpoint of a model once, before anything that counts is registered.
+
+    Raises:
+        InvalidParams: the version has several environments, and none is named.
+        LudusError: the endpoint fails.
+    """
+    name = environment_of(info, env)
+    tools = next((entry.tools for entry in info.manifest.environments if entry.name == name), ())
+    if spec.wire is None:
+        return
+    try:
+        await probe_model(policy, tools)
+    except LudusError:
+        errors.print(shown("nothing was registered, because a first call of the model failed:"), soft_wrap=True)
+        raise
+
+
+def failure_text(trajectory: Trajectory) -> str:
+    """Return what broke on this side in an episode, to be appended to its end; empty if nothing did."""
+    failure = trajectory.failure
+    return f", because of a failure on this side: {failure.error}: {failure.message}" if failure is not None else ""
+
+
 async def _register(
-    client: ResultsClient, package: str, spec: ModelSpec, harness: str | None, params: tuple[str | None, str, int, int]
-) -> RunInfo:
+    client: ResultsClient, info: VersionInfo, spec: ModelSpec, harness: str | None,
+    params: tuple[str | None, str, int, int],
+) -> RunInfo:  # fmt: skip
     env, split, tasks, samples = params
-    info = await version_of(client, package)
     request = RunParams(
         environment=environment_of(info, env), split=split, tasks=tasks, samples=samples,
         declared=declared_of(spec, harness),

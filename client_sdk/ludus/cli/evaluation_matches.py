@@ -10,11 +10,21 @@ from ludus.cli import _playing, _policies
 from ludus.cli._app import ExitCode
 from ludus.cli._common import Json, console, errors, parse_pairs, print_json, run, shown
 from ludus.cli._hub import DEFAULT, HubAddress, HubToken, connect_as
-from ludus.cli.evaluation_hub import Published, declared_of, environment_of, policy_of, spec_of, version_of
+from ludus.cli.evaluation_hub import (
+    Published,
+    check_model,
+    declared_of,
+    environment_of,
+    failure_text,
+    policy_of,
+    spec_of,
+    version_of,
+)
 from ludus.client import Harness, TrajectoryWriter
 from ludus.evaluation.config import ModelSpec
 from ludus.evaluation.matches import CONCURRENCY, PlayedMatch, play_matches
 from ludus.protocol.matches import MATCHES, EntrantInfo, EntrantParams
+from ludus.protocol.registry import VersionInfo
 from ludus.registry.matches import MatchesClient
 
 
@@ -85,7 +95,8 @@ async def _match(
         result = played.end.result or (
             "void, and given again" if played.end.state == "void" else "the other side plays"
         )
-        errors.print(shown(f"match {played.ticket.match} ({played.ticket.seat}): {result}", "dim"))
+        line = f"match {played.ticket.match} ({played.ticket.seat}): {result}{failure_text(played.trajectory)}"
+        errors.print(shown(line, "dim"), soft_wrap=True)
 
     def report_wait(left: int) -> None:
         errors.print(shown(f"no opponent yet, {left} matches left", "dim"))
@@ -94,7 +105,9 @@ async def _match(
         if resume is not None:
             entrant = await client.entrant(resume)
         else:
-            entrant = await _register(client, package, spec, harness, params)
+            info = await version_of(client, package)
+            await check_model(policy, spec, info, params[0])
+            entrant = await _register(client, info, spec, harness, params)
             where = f"registered for {entrant.registered} matches: {hub.rstrip('/')}/entrants/{entrant.key}"
             errors.print(shown(where), soft_wrap=True)
             errors.print(shown(f"after an interruption, go on with --resume {entrant.key}", "dim"), soft_wrap=True)
@@ -105,10 +118,9 @@ async def _match(
 
 
 async def _register(
-    client: MatchesClient, package: str, spec: ModelSpec, harness: str | None, params: tuple[str | None, str, int]
+    client: MatchesClient, info: VersionInfo, spec: ModelSpec, harness: str | None, params: tuple[str | None, str, int]
 ) -> EntrantInfo:
     env, split, matches = params
-    info = await version_of(client, package)
     request = EntrantParams(
         environment=environment_of(info, env), split=split, matches=matches, declared=declared_of(spec, harness)
     )

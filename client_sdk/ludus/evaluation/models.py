@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
-from ludus.client.policies.base import Policy
+from ludus.client.policies.base import CallIds, Conversation, Policy, StatefulPolicy, as_turn
 from ludus.evaluation.config import DEFAULT_URLS, KEY_VARIABLES, ModelSpec
+from ludus.protocol.episodes import TaskRow, ToolSpec
 from ludus.protocol.errors import InvalidParams
+from ludus.protocol.items import text_message
+
+PROBE: Final = "This is a test of the connection. Answer with the word ready."
+"""The prompt of the first call of a model."""
 
 
 @asynccontextmanager
@@ -48,6 +53,28 @@ async def open_model(spec: ModelSpec, variables: Mapping[str, str] | None = None
         policy.name = spec.label
         await policy.check()
         yield policy
+
+
+async def probe_model(policy: Policy, tools: Sequence[ToolSpec] = ()) -> None:
+    """Let a model take one short turn, so that an endpoint that fails does so before anything depends on it.
+
+    Args:
+        policy: the model.
+        tools: the tools that it will be offered.
+
+    Raises:
+        InvalidParams: the tools alone fill the model's context.
+        LudusError: the call fails, as a call in an episode would.
+    """
+    task = TaskRow(id="probe", split="probe", index=0, fields={})
+    conversation = Conversation(
+        environment="probe", task=task, seed=0, sample=0, turn=1, items=(text_message("user", PROBE),),
+        tools=tuple(tools), gradable=True,
+    )  # fmt: skip
+    choose = policy.begin(conversation) if isinstance(policy, StatefulPolicy) else policy
+    turn = as_turn(await choose(conversation), CallIds())
+    if turn.stopped is not None:
+        raise InvalidParams(f"the model cannot take a first turn with {len(tools)} tools: {turn.stopped}")
 
 
 def _key(spec: ModelSpec, variables: Mapping[str, str]) -> str:

@@ -13,14 +13,14 @@ from ludus.client.branches import first_error
 from ludus.protocol.episodes import TaskRow
 from ludus.protocol.errors import CapacityError, EveryAttemptFailed, LudusError
 from ludus.protocol.results import EndEpisodeParams, EpisodeTicket, RunInfo
-from ludus.protocol.trajectory import Trajectory
+from ludus.protocol.trajectory import Failure, Trajectory
 from ludus.registry.results import ResultsClient
 
 PAUSE_SECONDS: Final = 5.0
 """How long to wait before asking again while the hub has no room."""
 
 SAME_FAILURES: Final = 3
-"""After this many failures of the policy in a row, or as many as there are episodes at one time, playing stops."""
+"""After this many failures of the policy in a row, no further episode begins."""
 
 CONCURRENCY: Final = 4
 """The default number of episodes at one time."""
@@ -55,7 +55,7 @@ async def play_run(
         on_episode: called after each episode.
 
     Raises:
-        EveryAttemptFailed: the policy fails again and again; the run stays open.
+        EveryAttemptFailed: the policy fails again and again; the rest of the run stays open.
         RequestError: the hub refuses, or the policy is set up wrongly.
         TransportError: the hub cannot be reached. The run goes on until its deadline: call this again.
     """
@@ -63,6 +63,7 @@ async def play_run(
         await client.end_episode(run.key, ticket.place, EndEpisodeParams())
     stop = asyncio.Event()
     failures = 0
+    outages: list[Failure] = []
 
     async def work() -> None:
         nonlocal failures
@@ -78,12 +79,10 @@ async def play_run(
                 on_episode(played)
             failure = played.trajectory.failure
             failures = failures + 1 if failure is not None and played.end is not None else 0
-            if failure is not None and failures >= max(SAME_FAILURES, concurrency):
-                raise EveryAttemptFailed(
-                    f"stopped early, because {failures} episodes in a row failed on this side, and each of them counts "
-                    f"with the lowest reward: {failure.error}: {failure.message}. The run {run.key} is open until its "
-                    "deadline, and can be resumed"
-                )
+            if failure is not None and failures >= SAME_FAILURES:
+                # The episodes that have begun go on: one that is left behind counts with the lowest reward.
+                stop.set()
+                outages.append(failure)
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -91,7 +90,14 @@ async def play_run(
                 group.create_task(work())
     except BaseExceptionGroup as failed:
         raise first_error(failed) from None
-    return await client.run(run.key)
+    played = await client.run(run.key)
+    if outages and played.state == "open":
+        reason = f"{outages[0].error}: {outages[0].message}"
+        raise EveryAttemptFailed(
+            f"stopped early, because {SAME_FAILURES} episodes in a row or more failed on this side, and each of them "
+            f"counts with the lowest reward: {reason}. The run {run.key} is open until its deadline, and can be resumed"
+        )
+    return played
 
 
 async def _next(client: ResultsClient, run: str, stop: asyncio.Event) -> EpisodeTicket | None:

@@ -383,7 +383,10 @@ class Board(BoardKey):
     removed_runs: Whole = 0
     reward_range: Interval | None = None
     difficulty: tuple[Whole, ...] = ()
-    """The number of tasks by pass rate over all runs, in ten bins from 0 to 1."""
+    """The number of tasks by pass rate over all runs, in ten bins from 0 to 1.
+
+    Only episodes with a reward of their own count here, and only tasks that have such episodes.
+    """
 
 
 class BoardList(WireModel):

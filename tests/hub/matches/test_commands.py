@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from aiohttp import web
 from match_hub import Contender, board_of, meet, play, publish
 from results_hub import ResultsHub, ludus
+from verified_hub import ModelServer
 
 from ludus.evaluation.matches import play_matches
 from ludus.protocol.match_receipts import EntrantReceipt, verify_entrant
@@ -55,6 +57,22 @@ async def test_two_people_play_matches_with_one_command_each(hub: ResultsHub, pa
     assert not any('"reward":{' in line for line in lines)
     rows = (await board_of(hub, package))["rows"]
     assert [(row["declared"]["model"], row["wins"]) for row in rows] == [("alice-1", 2), ("bob-1", 0)]
+
+
+async def test_a_model_that_fails_at_once_is_not_registered_for_matches(hub: ResultsHub, package: str) -> None:
+    server = ModelServer(answer=lambda asked: web.json_response({"error": {"message": "no such model"}}, status=404))
+    await server.start()
+    try:
+        name = f"openai:m@{server.url}"
+        code, _, errors = await ludus(hub, "eval", "match", package, "--env", "auction", "--model", name)
+    finally:
+        await server.stop()
+    assert code != 0
+    assert "nothing was registered" in errors
+    assert "no such model" in errors
+    async with hub.client() as client:
+        found = await client.get(f"/api/v1/environments/{package}/versions/1.0.0/match-boards")
+    assert found.json()["boards"] == []
 
 
 @pytest.mark.suite("hub")

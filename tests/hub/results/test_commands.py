@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiohttp import web
 from results_hub import ResultsHub, board_of, ludus
+from verified_hub import Answer, ModelServer, right_turn
 
-from ludus.client import Conversation, PolicyResult
-from ludus.evaluation.played import play_run
+from ludus.client import Call, Conversation, OpenAIPolicy, PolicyResult
+from ludus.evaluation.models import probe_model
+from ludus.evaluation.played import SAME_FAILURES, PlayedEpisode, play_run
+from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import EveryAttemptFailed
 from ludus.protocol.results import Declared, RunParams
 from ludus.registry.results import ResultsClient
@@ -148,3 +156,135 @@ async def test_what_cannot_be_submitted_is_refused_in_words(
     assert (found, "the hub keeps" in said) == (2, True)
     found, _, said = await ludus(hub, "eval", "play", package, "--model", policy)
     assert (found, "name one with --env" in said) == (3, True)
+
+
+# ── outages of the model ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[ModelServer]:
+    """A model endpoint that opens the locks."""
+    server = ModelServer()
+    await server.start()
+    yield server
+    await server.stop()
+
+
+def failing_after(calls: int, status: int = 200) -> Answer:
+    """Answer a number of calls, and then fail: with a status, or as a proxy does that has lost its model."""
+    left = iter([True] * calls)
+
+    def answer(asked: dict[str, Any]) -> Any:
+        if "messages" not in asked:  # the check whether a server listens
+            return web.json_response({})
+        if not next(left, False):
+            if status != 200:
+                return web.json_response({"error": {"message": "the model is gone"}}, status=status)
+            choice = {"index": 0, "finish_reason": "the model is gone", "message": {"role": "assistant", "content": ""}}
+            return web.json_response({"choices": [choice]})
+        is_first = "lock" not in json.dumps(asked["messages"])
+        return {"role": "assistant", "content": "ready"} if is_first else right_turn(asked)
+
+    return answer
+
+
+def play_of(package: str, model: ModelServer, *options: str) -> tuple[str, ...]:
+    name = f"openai:m@{model.url}"
+    return ("eval", "play", package, "--env", "locks", "--split", "test", "--model", name, *options)
+
+
+async def boards_of(hub: ResultsHub, package: str) -> list[Any]:
+    async with hub.client() as client:
+        boards = (await client.get(f"/api/v1/environments/{package}/versions/1.0.0/boards")).json()["boards"]
+        assert isinstance(boards, list)
+        return boards
+
+
+@pytest.mark.parametrize("status", [200, 400, 401, 404, 501])
+async def test_a_model_that_fails_at_once_registers_no_run_and_says_why(
+    hub: ResultsHub, package: str, model: ModelServer, status: int
+) -> None:
+    model.answer = failing_after(0, status)
+    code, _, said = await ludus(hub, *play_of(package, model))
+    assert code != 0
+    assert "nothing was registered" in said
+    assert "the model is gone" in " ".join(said.split())
+    assert await boards_of(hub, package) == []
+
+
+async def test_the_first_call_offers_the_tools_of_the_environment(model: ModelServer) -> None:
+    model.answer = failing_after(1)
+    tools = (ToolSpec(name="turn", description="Turn.", input_schema={"type": "object", "properties": {}}),)
+    async with OpenAIPolicy("m", model.url, "key") as policy:
+        await probe_model(policy, tools)
+    (asked,) = model.asked
+    assert [tool["function"]["name"] for tool in asked["tools"]] == ["turn"]
+
+
+async def test_an_outage_stops_the_run_with_its_reason_and_makes_no_task_look_unsolved(
+    hub: ResultsHub, package: str, model: ModelServer
+) -> None:
+    model.answer = failing_after(1)
+    code, _, said = await ludus(hub, *play_of(package, model, "--tasks", "4", "--samples", "4", "-c", "2"))
+    words = " ".join(said.split())
+    assert code != 0
+    assert "because of a failure on this side" in words
+    assert "the model is gone" in words
+    key = re.findall(r"/runs/([A-Za-z0-9_-]{22})", said)[0]
+    counts = hub.store.counts(key)
+    assert SAME_FAILURES <= counts["ended"] <= SAME_FAILURES + 1
+    async with hub.client() as client:
+        assert (await client.get(f"/api/v1/runs/{key}")).json()["state"] == "open"
+        await client.post(f"/api/v1/runs/{key}/end")
+        board = (await client.get(f"/{package}/versions/1.0.0/board?environment=locks&split=test&level=played",
+                                  headers={"accept": "text/html"})).text  # fmt: skip
+        page = (await client.get(f"/{package}", headers={"accept": "text/html"})).text
+    assert "16 without reward" in board
+    assert "never solved" not in board
+    assert "never solved" not in page
+
+
+async def test_only_tasks_that_were_played_to_an_end_count_as_solved_or_not(
+    hub: ResultsHub, package: str, model: ModelServer
+) -> None:
+    model.answer = failing_after(3)  # the first call, and two episodes
+    code, shown, said = await ludus(hub, *play_of(package, model, "--tasks", "4", "-c", "1"))
+    assert code == 1, said
+    assert "2 completed" in shown
+    board = await board_of(hub, package)
+    assert (sum(board["difficulty"]), board["difficulty"][-1]) == (2, 2)
+    assert (board["rows"][0]["unscored"], board["rows"][0]["mean"]["value"]) == (2, 0.5)
+
+
+async def test_episodes_that_have_begun_are_played_on_when_others_fail(hub: ResultsHub, package: str) -> None:
+    many = 5
+    begun = asyncio.Barrier(many)
+
+    async def act(conversation: Conversation) -> PolicyResult:
+        place = int(conversation.task.id.rpartition("/")[2])
+        if conversation.turn == 1 and place < many:
+            await begun.wait()
+        if place == 0:
+            while failed < SAME_FAILURES:
+                await one_failed.wait()
+                one_failed.clear()
+            return Call("turn", {"number": 0})
+        raise RuntimeError("no model today")
+
+    failed, one_failed = 0, asyncio.Event()
+
+    def count(played: PlayedEpisode) -> None:
+        nonlocal failed
+        failed += played.trajectory.failure is not None
+        one_failed.set()
+
+    params = RunParams(environment="locks", split="train", tasks=4, samples=4, declared=Declared(model="m"))
+    async with ResultsClient(hub.url, hub.tokens["alice"]) as client:
+        run = await client.register(package, "1.0.0", params)
+        with pytest.raises(EveryAttemptFailed, match="no model today"):
+            await play_run(client, run, act, concurrency=many, on_episode=count)
+        assert (await client.open_episodes(run.key)).tickets == ()
+        await client.end_run(run.key)
+        rows = {row.place: row.end for row in (await client.rows(run.key)).episodes}
+    assert rows[0] == "completed"
+    assert list(rows.values()).count("not_begun") >= 16 - many - SAME_FAILURES

@@ -118,4 +118,5 @@ def _row(runs: Sequence[ResultRun]) -> BoardRow:
 
 
 def _read(text: str) -> list[TaskSums]:
-    return [TaskSums(*one) for one in json.loads(text)]
+    # A hub before wrote no number of ended episodes, and counted all of them.
+    return [TaskSums(*(one if len(one) > 4 else [*one, one[1]])) for one in json.loads(text)]

@@ -33,6 +33,9 @@ class TaskSums(NamedTuple):
     total: float
     """The sum of the counted values."""
     passes: int
+    ended: int
+    """The episodes with a reward of their own. The others say nothing about the task: something on the player's side or
+    on the hub's broke, or the player left."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +65,17 @@ def sums_of(rows: Iterable[RunEpisode], success_at: float) -> list[TaskSums]:
     """Return the sums of each task, in the order of the rows."""
     found: dict[str, TaskSums] = {}
     for row in rows:
-        before = found.get(row.task, TaskSums(row.task, 0, 0.0, 0))
+        before = found.get(row.task, TaskSums(row.task, 0, 0.0, 0, 0))
         found[row.task] = TaskSums(
-            row.task, before.episodes + 1, before.total + row.value, before.passes + is_success(row, success_at)
-        )
+            row.task, before.episodes + 1, before.total + row.value, before.passes + is_success(row, success_at),
+            before.ended + has_ended(row),
+        )  # fmt: skip
     return list(found.values())
+
+
+def has_ended(row: RunEpisode) -> bool:
+    """Return whether an episode has a reward of its own."""
+    return row.reward is not None and row.end in EARNED
 
 
 def is_success(row: RunEpisode, success_at: float) -> bool:
@@ -81,7 +90,8 @@ def added(many: Iterable[Sequence[TaskSums]]) -> list[TaskSums]:
         for one in sums:
             before = found.get(one.task)
             found[one.task] = one if before is None else TaskSums(
-                one.task, before.episodes + one.episodes, before.total + one.total, before.passes + one.passes
+                one.task, before.episodes + one.episodes, before.total + one.total, before.passes + one.passes,
+                before.ended + one.ended,
             )  # fmt: skip
     return list(found.values())
 
@@ -122,10 +132,14 @@ def run_figures(
 
 
 def difficulty(sums: Iterable[TaskSums]) -> tuple[int, ...]:
-    """Return the number of tasks by pass rate, in `BINS` bins from 0 to 1; the last one includes 1."""
+    """Return the number of tasks by pass rate, in `BINS` bins from 0 to 1; the last one includes 1.
+
+    Only episodes with a reward of their own count here, so an outage does not make a task look hard.
+    """
     bins = [0] * BINS
     for one in sums:
-        bins[min(BINS - 1, one.passes * BINS // one.episodes)] += 1
+        if one.ended:
+            bins[min(BINS - 1, one.passes * BINS // one.ended)] += 1
     return tuple(bins) if any(bins) else ()
 
 
