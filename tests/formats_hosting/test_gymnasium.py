@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import struct
 import subprocess
 import sys
@@ -28,6 +29,7 @@ pytestmark = pytest.mark.timeout(300)
 """The interpreters of peers take long to import their packages on a busy machine."""
 SMALL = f"{PROGRAMS / 'small_spaces.py'}"
 FAULTY = f"{PROGRAMS / 'faulty_gym.py'}"
+PIXELS = f"{PROGRAMS / 'pixel_gym.py'}"
 KINDS = (
     "discrete", "box", "whole", "binary", "multi", "text", "dict", "tuple", "choice", "sequence", "nested",
 )  # fmt: skip
@@ -130,6 +132,79 @@ def _shown(block: Any) -> str:
     return hashlib.sha256(pixels).hexdigest()
 
 
+def pixels_of(block: Any) -> tuple[int, list[int]]:
+    """Return the color type and the bytes of the pixels of an image block."""
+    assert isinstance(block, ImageBlock), block
+    file = base64.b64decode(block.data)
+    width, height, _, color = struct.unpack(">IIBB", file[16:26])
+    start = file.index(b"IDAT")
+    (length,) = struct.unpack(">I", file[start - 4 : start])
+    rows = zlib.decompress(file[start + 4 : start + 4 + length])
+    line = 1 + {0: 1, 2: 3, 6: 4}[color] * width
+    return color, [value for row in range(height) for value in rows[row * line + 1 : (row + 1) * line]]
+
+
+@pytest.mark.parametrize(
+    ("make", "color"),
+    [
+        ({}, 2),
+        ({"shape": [8, 8, 3]}, 2),
+        ({"shape": [40, 33]}, 0),
+        ({"shape": [40, 33, 1]}, 0),
+        ({"shape": [40, 33, 4]}, 6),
+        ({"part": True}, 2),
+    ],
+)
+async def test_an_array_of_pixels_is_an_image(make: dict[str, Any], color: int) -> None:
+    shape = make.get("shape", [36, 48, 3])
+    with hosted("gymnasium", f"gymnasium:{PIXELS}:Pixels", make=make) as (environment,):
+        async with play(environment) as world:
+            episode = await world.start(split="train")
+            count = math.prod(shape)
+            assert pixels_of(episode.remote.prompt[0].content[-1]) == (color, [value % 256 for value in range(count)])
+            step = await episode.act(action=1)
+            *texts, last = step.result.content
+            assert pixels_of(last) == (color, [(value + 1) % 256 for value in range(count)])
+            expected = ['{"screen": "[image 1]", "lives": 3}'] if make.get("part") else []
+            assert [block.text for block in texts] == expected
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "blocks"),
+    [
+        ({"high": 2, "shape": [40, 40]}, {}, ["text"]),
+        ({"part": True, "shape": [7, 7, 3]}, {}, ["text"]),
+        ({"shape": [4, 40, 40]}, {}, ["text"]),
+        ({}, {"observation": "text"}, ["text"]),
+        ({}, {"observation": "image"}, ["image"]),
+        ({"part": True}, {"observation": "image"}, ["image"]),
+        ({"part": True}, {"observation": "none"}, ["text"]),
+    ],
+)
+async def test_boards_and_symbols_stay_text_and_an_option_says_what_is_shown(
+    make: dict[str, Any], options: dict[str, str], blocks: list[str]
+) -> None:
+    with hosted("gymnasium", f"gymnasium:{PIXELS}:Pixels", make=make, **options) as (environment,):
+        async with play(environment) as world:
+            episode = await world.start(split="train")
+            step = await episode.act(action=1)
+            assert [block.type for block in step.result.content] == blocks
+            if options.get("observation") == "none":
+                assert step.text == "The observation is not shown."
+
+
+async def test_a_long_observation_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    make = {"shape": [84, 84, 3]}
+    with hosted("gymnasium", f"gymnasium:{PIXELS}:Pixels", make=make, observation="text") as (environment,):
+        async with play(environment) as world:
+            for _ in range(2):
+                episode = await world.start(split="train")
+                await episode.act(action=1)
+    (warning,) = [one.getMessage() for one in caplog.records if one.name == "ludus.formats"]
+    assert "'pixels' shows the agent" in warning
+    assert "observation=none and render=rgb_array" in warning
+
+
 async def test_the_command_line_serves_an_environment() -> None:
     spec = spec_of("gymnasium", "gymnasium:FrozenLake-v1", make={"is_slippery": False})
     async with serving([spec]) as server, connect(server.url) as client:
@@ -175,12 +250,13 @@ def faulty() -> Any:
         yield environment
 
 
-@pytest.mark.suite("formats", first=4)
+@pytest.mark.suite("formats", first=5)
 @pytest.mark.parametrize(
     ("what", "message"),
     [
         ("inf", "the reward is inf, and a reward must be finite"),
         ("nan", "the reward is nan, and a reward must be finite"),
+        ("none", "the reward is NoneType, not a number"),
         ("word", "the reward is str, not a number"),
         ("object", "the observation is a object, which has no JSON form"),
         ("four", "ValueError: not enough values to unpack (expected 5, got 4)"),
@@ -277,6 +353,7 @@ async def test_an_environment_that_is_registered_as_nondeterministic_promises_no
         ("FrozenLake-v1", {"make": {"wet": True}}, "unexpected keyword argument 'wet'"),
         ("Taxi-v4", {"render": "rgb_arra"}, "option render: 'rgb_arra' is not one of"),
         ("CartPole-v1", {"render": "ansi"}, "does not render 'ansi'; it renders: human, rgb_array"),
+        ("Taxi-v4", {"observation": "image"}, "hold no image (uint8 from 0 to 255): Discrete(500); leave out"),
         ("no_such_module:Class", {}, "needs the package 'no_such_module'"),
         ("no/such/file.py:Class", {}, "there is no file 'no/such/file.py'"),
         (f"{SMALL}:NoSuch", {}, "registers no environment 'NoSuch', and has no class of this name"),

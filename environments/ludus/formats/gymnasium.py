@@ -17,6 +17,9 @@ class GymnasiumSettings(HostingSettings):
 
     make: Json[dict[str, Any]] | None = None
     """The keyword arguments of `gymnasium.make`, as JSON: `make={"is_slippery":false}`."""
+    observation: Literal["auto", "text", "image", "none"] = "auto"
+    """How the agent sees observations: arrays that are images (uint8 from 0 to 255) as images and the rest as text, all
+    as text, only the images, or not at all."""
     render: Literal["none", "ansi", "rgb_array"] = "none"
     """What an observation shows in addition: nothing, the text or the image that the environment renders."""
 

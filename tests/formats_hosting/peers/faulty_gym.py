@@ -46,6 +46,9 @@ class Faulty(gymnasium.Env):
     def nan(self):
         return 0, float("nan")
 
+    def none(self):
+        return 0, None
+
     def word(self):
         return 0, "one"
 

@@ -229,6 +229,16 @@ def read_outcome(value: object) -> Result:
     )
 
 
+def text_length(shown: object) -> int:
+    """Return the number of characters in a text, in blocks or in messages."""
+    if isinstance(shown, str):
+        return len(shown)
+    if isinstance(shown, TextBlock):
+        return len(shown.text)
+    parts = shown.content if isinstance(shown, Message) else shown
+    return sum(map(text_length, parts)) if isinstance(parts, (list, tuple)) else 0
+
+
 def usable_names(names: Sequence[str]) -> dict[str, str]:
     """Return names that tools may have, by the names that a hosted package gives.
 

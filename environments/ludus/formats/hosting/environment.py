@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import weakref
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from ludus.formats.hosting.description import (
     read_outcome,
     read_solution,
     read_task,
+    text_length,
     usable_names,
 )
 from ludus.formats.hosting.local import LocalAdapter
@@ -30,6 +32,11 @@ from ludus.protocol.rewards import Reward
 from ludus.server import Answer, Call, Environment, Message, Result, Split, StepContext, StepResult
 from ludus.server.authoring.schema_tool import SchemaTool
 
+LONG_TEXT: Final = 20_000
+"""The most characters of one observation, or of a prompt, without a warning."""
+
+log = logging.getLogger("ludus.formats")
+
 _INSIDE: Final = Path(values.__file__).parent
 
 _RUNNING: Final[weakref.WeakSet[ForeignProcess]] = weakref.WeakSet()
@@ -41,6 +48,9 @@ class HostedEnvironment(Environment[HostedTask]):
 
     described: ClassVar[Description]
     """What the adapter said."""
+
+    warned_of_length: ClassVar[bool] = False
+    """Whether the log has a warning about an observation that is too long."""
 
     _prompt: str | list[Message] = ""
     _tools: Sequence[HostedTool] = ()
@@ -67,7 +77,24 @@ class HostedEnvironment(Environment[HostedTask]):
 
     def _open(self, opened: object) -> None:
         self._prompt, tools = read_opened(opened)
+        self._warn_of_length(self._prompt)
         self._tools = self.described.tools if tools is None else tools
+
+    def _result(self, outcome: object) -> Result:
+        """Return the outcome of a step."""
+        found = read_outcome(outcome)
+        self._warn_of_length(found.content)
+        return found
+
+    def _warn_of_length(self, shown: object) -> None:
+        cls = type(self)
+        if not cls.warned_of_length and (length := text_length(shown)) > LONG_TEXT:
+            cls.warned_of_length = True
+            log.warning(
+                "%r shows the agent %s characters at once, about %s tokens; most models cannot read more than %s. For "
+                "arrays, such as pixels, see the options of the format, such as observation=none and render=rgb_array",
+                self.described.published_name, f"{length:,}", f"{length // 3:,}", f"{LONG_TEXT:,}",
+            )  # fmt: skip
 
 
 class _ForeignEnvironment(HostedEnvironment):
@@ -101,7 +128,7 @@ class _ForeignEnvironment(HostedEnvironment):
         assert session is not None
 
         async def run(arguments: dict[str, Any], context: StepContext) -> Result:
-            return read_outcome(await session.call("call", tool=tool.name, arguments=arguments))
+            return self._result(await session.call("call", tool=tool.name, arguments=arguments))
 
         return _schema_tool(tool, name, run, offload=False)
 
@@ -135,7 +162,7 @@ class _LocalEnvironment(HostedEnvironment):
         call = episode.call
 
         def run(arguments: dict[str, Any], context: StepContext) -> Result:
-            return read_outcome(adapter.run(lambda: call(tool.name, arguments)))
+            return self._result(adapter.run(lambda: call(tool.name, arguments)))
 
         return _schema_tool(tool, name, run, offload=self.blocking)
 

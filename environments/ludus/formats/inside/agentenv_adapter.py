@@ -22,7 +22,7 @@ from typing import Any
 from .adapter import Adapter, HostedEpisode, NotUsable, description, need, split, tool
 from .forked import call as call_forked
 from .loops import LoopThread
-from .values import result
+from .values import number, result
 
 PACKAGE = "agentenv-framework"
 END_TURN = "end_turn"
@@ -219,7 +219,9 @@ class AgentEnvEpisode(HostedEpisode):
         components = {
             name: {"value": score, "weight": 1.0 if name == self.reward_step else 0.0} for name, score in scores.items()
         }
-        return result(text, reward=scores[self.reward_step], components=components, finished=finished)
+        return result(
+            text, reward=number(scores[self.reward_step], "the score"), components=components, finished=finished
+        )
 
     def close(self) -> None:
         try:

@@ -11,7 +11,7 @@ from typing import Any
 from .adapter import Adapter, HostedEpisode, NotUsable, description, need, split
 from .loops import LoopThread
 from .targets import load
-from .values import result
+from .values import number, result
 
 _KINDS = {"train": "train", "eval": "validation", "validation": "validation", "test": "test"}
 _ROLES = ("system", "user", "assistant")
@@ -165,7 +165,7 @@ class AviaryEpisode(HostedEpisode):
     def _step(self, action: Any) -> dict[str, Any]:
         messages, reward, done, truncated = self.loop.run(self.env.step(action))
         content = [block for message in messages for block in content_of(message)]
-        return result(content, reward=reward, finished=done, truncated=truncated)
+        return result(content, reward=number(reward, "the reward"), finished=done, truncated=truncated)
 
     def close(self) -> None:
         try:

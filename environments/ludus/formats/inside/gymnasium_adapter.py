@@ -7,13 +7,12 @@ import json
 import math
 import os
 import re
-import struct
 import sys
-import zlib
 from typing import Any, Callable, Optional
 
 from .adapter import Adapter, HostedEpisode, NotUsable, Refused, description, need, split, tool, tool_errors
-from .values import UnusableValue, image, plain, result
+from .gymnasium_images import has_images, png, without_images
+from .values import UnusableValue, image, number, plain, result
 
 TEST_TASKS = 1000
 TEST_SEEDS = 1_000_000_000
@@ -26,8 +25,8 @@ class GymnasiumAdapter(Adapter):
 
     A class is `module:Class` or `file.py:Class`; it may also be a function that returns an environment.
 
-    Options: `make`, the keyword arguments of `gymnasium.make` or of the class; `render`, what an observation shows in
-    addition.
+    Options: `make`, the keyword arguments of `gymnasium.make` or of the class; `observation`, how observations are
+    shown; `render`, what they show in addition; `tool_errors`.
     """
 
     def __init__(self, target: str, options: dict[str, Any]) -> None:
@@ -35,12 +34,18 @@ class GymnasiumAdapter(Adapter):
         self.gymnasium = need("gymnasium")
         self.arguments: dict[str, Any] = dict(options.get("make") or {})
         self.render = options.get("render", "none")
+        self.observation = options.get("observation", "auto")
         if self.render != "none":
             self.arguments["render_mode"] = self.render
         self.maker = self._maker()
         sample = self.make()
         try:
             self._require_render_mode(sample)
+            if self.observation == "image" and not has_images(sample.observation_space):
+                raise NotUsable(
+                    f"observations of {self.target} hold no image (uint8 from 0 to 255): {sample.observation_space}; "
+                    "leave out observation=image"
+                )
             self.observed = text_of(sample.observation_space)
             self.action = schema_of(sample.action_space)
             self.acted = text_of(sample.action_space)
@@ -121,6 +126,7 @@ class GymnasiumEpisode(HostedEpisode):
         self.env = adapter.make()
         self.options = adapter.options
         self.render = adapter.render
+        self.observation = adapter.observation
         observation, info = self.env.reset(seed=seed)
         text = (
             f"You act in the environment {adapter.target}. Call the tool `act` until the episode ends.\n"
@@ -135,13 +141,16 @@ class GymnasiumEpisode(HostedEpisode):
         with tool_errors(self.options):
             observation, reward, terminated, truncated, info = self.env.step(action)
         return result(
-            self.shown(observation), reward=reward, finished=terminated, truncated=truncated, metadata={"info": info}
+            self.shown(observation),
+            reward=number(reward, "the reward"),
+            finished=terminated,
+            truncated=truncated,
+            metadata={"info": info},
         )
 
     def shown(self, observation: Any) -> list[Any]:
         """Return an observation as content, with what the environment renders."""
-        found = plain(observation, "the observation")
-        content: list[Any] = [found if isinstance(found, str) else _encode(found)]
+        content = self._seen(observation)
         if self.render == "ansi":
             text = self.env.render()
             if not isinstance(text, str):
@@ -149,7 +158,20 @@ class GymnasiumEpisode(HostedEpisode):
             content.append(text)
         elif self.render == "rgb_array":
             content.append(image(png(self.env.render())))
-        return content
+        return content or ["The observation is not shown."]
+
+    def _seen(self, observation: Any) -> list[Any]:
+        """Return an observation as content, without what the environment renders."""
+        if self.observation == "none":
+            return []
+        images: list[Any] = []
+        if self.observation == "text":
+            found = plain(observation, "the observation")
+        else:
+            found, images = without_images(self.env.observation_space, observation)
+        if images and (found is None or self.observation == "image"):
+            return images
+        return [found if isinstance(found, str) else _encode(found), *images]
 
     def close(self) -> None:
         self.env.close()
@@ -247,25 +269,6 @@ def value_of(space: Any, given: Any) -> Any:
     except (TypeError, ValueError, KeyError, IndexError, OverflowError) as error:
         raise Refused(f"the action does not have the form of {space}: {error}") from None
     return given
-
-
-def png(pixels: Any) -> bytes:
-    """Return an image of the shape (height, width, 3) and type uint8 as a PNG file.
-
-    Raises:
-        UnusableValue: it has another shape or type.
-    """
-    shape, kind = getattr(pixels, "shape", None), str(getattr(pixels, "dtype", type(pixels).__name__))
-    if shape is None or len(shape) != 3 or shape[2] != 3 or kind != "uint8":
-        raise UnusableValue(f"the environment rendered {kind} of the shape {shape}, not uint8 of (height, width, 3)")
-    height, width, _ = shape
-    rows = b"".join(b"\0" + pixels[row].tobytes() for row in range(height))
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 def _number(space: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 from .adapter import Adapter, HostedEpisode, MissingPackage, NotUsable, description, need, split, tool, tool_errors
 from .textarena_games import GAMES
-from .values import plain, result
+from .values import number, plain, result
 
 TEST_TASKS = 1000
 TEST_SEEDS = 1_000_000_000
@@ -178,7 +178,12 @@ class Game(HostedEpisode):
             raise ValueError(f"the game ended without a reward of player {self._me}: {rewards!r}")
         facts = dict((game_info or {}).get(self._me) or {})
         text = str(facts.get("reason") or "")
-        return result(f"The game has ended. {text}".strip(), reward=rewards[self._me], finished=True, metadata=facts)
+        return result(
+            f"The game has ended. {text}".strip(),
+            reward=number(rewards[self._me], "the reward"),
+            finished=True,
+            metadata=facts,
+        )
 
     def _turn(self, done: bool) -> Tuple[bool, str]:
         """Let the opponents act until it is the agent's turn or the game ends."""

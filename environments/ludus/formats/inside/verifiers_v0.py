@@ -13,7 +13,7 @@ from copy import deepcopy
 from typing import Any
 
 from .adapter import HostedEpisode, NotUsable, need
-from .values import plain
+from .values import number, plain
 from .verifiers_rollout import Exchange, Overlong, RolloutEpisode, hosted_tool, reply_name, reply_tool
 
 _CAUSED_BY_AGENT = ("ToolParseError", "EmptyModelResponseError", "InvalidModelResponseError")
@@ -123,7 +123,8 @@ class LoadedEnvironment:
             str(name): {"value": value, "weight": self.weights.get(name, 0.0)} for name, value in metrics.items()
         }
         facts = {"stop_condition": stop, "failed_rewards": {name: _reason(one) for name, one in failures.items()}}
-        ended = {"reward": output.get("reward"), "components": components, "finished": not cut, "truncated": cut,
+        reward = number(output.get("reward"), "the reward")
+        ended = {"reward": reward, "components": components, "finished": not cut, "truncated": cut,
                  "metadata": facts}  # fmt: skip
         said = plain(list(output.get("completion") or []), "the completion")
         last = max((at for at, one in enumerate(said) if one.get("role") == "assistant"), default=len(said))

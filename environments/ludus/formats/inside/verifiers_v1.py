@@ -20,6 +20,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from .adapter import HostedEpisode, NotUsable, need
+from .values import number
 from .verifiers_rollout import Exchange, Overlong, RolloutEpisode
 
 HARNESS = "ludus_chat_harness"
@@ -164,7 +165,8 @@ def outcome(episode: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         name: {"value": one.score, "weight": one.weight} for name, one in trace.rewards.items() if one is not None
     }
     cut = bool(trace.is_truncated or trace.is_timeout)
-    ended = {"reward": trace.reward, "components": components, "finished": not cut, "truncated": cut,
+    reward = number(trace.reward, "the reward")
+    ended = {"reward": reward, "components": components, "finished": not cut, "truncated": cut,
              "metadata": {"stop_condition": trace.stop_condition}}  # fmt: skip
     return ended, []
 
