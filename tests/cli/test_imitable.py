@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from terminal import run_ludus_here
 from ludus.checks.imitation import Demonstrations, unread_values
 from ludus.client import read_trajectories
 from ludus.protocol.trajectory import Trajectory
+
+SNIPPET = Path(__file__).parents[2] / "docs" / "snippets" / "tickets.py"
 
 DESK = '''
 from random import Random
@@ -45,14 +48,6 @@ class Desk(Environment[Ticket]):
     @classmethod
     def oracle(cls, task):
         yield Call("assign", {"ticket": task.ticket})
-
-class Looking(Desk):
-    """The same desk, whose demonstrator looks first."""
-
-    @classmethod
-    def demonstrator(cls, prompt):
-        found = yield Call("search", {"customer": prompt.split()[-1].strip(".")})
-        yield Call("assign", {"ticket": int(found.content[0].text.split()[-1])})
 
 class Sums(Environment[Ticket]):
     """Compute a number that the task keeps to itself, and pick one of two."""
@@ -93,13 +88,14 @@ def test_calls_with_private_values_that_nothing_showed_are_counted(desk: Path) -
     assert "A model cannot learn these calls from what it reads: define `demonstrator(cls, prompt)`" in printed
 
 
-def test_a_demonstrator_is_preferred_to_the_oracle_and_named(desk: Path) -> None:
-    assert "note:" not in demos(desk, "Looking")
-    episodes = list(read_trajectories(desk.parent / "Looking.jsonl"))
+def test_the_demonstrator_of_the_docs_is_preferred_to_the_oracle_and_named(tmp_path: Path) -> None:
+    tickets = Path(shutil.copy(SNIPPET, tmp_path))
+    assert "note:" not in demos(tickets, "Desk")
+    episodes = list(read_trajectories(tmp_path / "Desk.jsonl"))
     assert {one.policy for one in episodes} == {"demonstrator"}
     assert {one.value for one in episodes} == {1.0}
     assert [item["name"] for item in episodes[0].items if item["type"] == "function_call"] == ["search", "assign"]
-    assert "60 of 60 demonstrations" in demos(desk, "Looking", "--policy", "oracle", "--overwrite", "--keep-duplicates")
+    assert "32 of 32 demonstrations" in demos(tickets, "Desk", "--policy", "oracle", "--overwrite")
 
 
 def test_a_missing_demonstrator_is_refused_by_name(desk: Path) -> None:

@@ -46,6 +46,7 @@ LIBRARIES = {"arithmetic.py", "treasure.py", "shaky.py", "nim.py", "garden.py"}
 OTHERS = {
     "backend_conformance.py",
     "terminal_session.py",
+    "tickets.py",
     "served_page.py",
     "mcp_inside.py",
     "browser_inside.py",
