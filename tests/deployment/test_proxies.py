@@ -20,6 +20,7 @@ from durable_server import Process
 from free_ports import free_port
 from proxy_processes import program_of, running_proxy
 from waiting import wait_until
+from yarl import URL
 
 from ludus.client import connect, text_of
 from ludus.server import Environment, Task, tool
@@ -94,7 +95,7 @@ def written_for(name: str, port: int, upstreams: dict[str, int], tls: tuple[Path
     else:
         text = text.replace("listen 443 ssl;", f"listen 127.0.0.1:{port} ssl;").replace("lab.example.org", "localhost")
         kept = "".join(f"{kind}_temp_path {folder};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-        text = text.replace("http {\n", f"http {{\naccess_log off; {kept}\n", 1)
+        text = text.replace("http {\n", f"http {{\naccess_log {folder}/access.log; {kept}\n", 1)
         block = re.compile(r"        location /rl/ \{.*?\n        \}\n", re.DOTALL)
     if name == "nginx with HTTP/1.0":
         text, count = re.subn(r"proxy_http_version 1\.1;", "proxy_http_version 1.0;", text)
@@ -158,7 +159,7 @@ def wires_of(proxy: Any) -> tuple[str, ...]:
 @pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize("known_by", ["its public URL", "forwarded headers"])
 async def test_every_wire_and_every_play_url_works_through_the_documented_proxy(
-    known_by: str, proxy: Any, serve: Any, certificate: Any
+    known_by: str, proxy: Any, serve: Any, certificate: Any, tmp_path: Path
 ) -> None:
     port = free_port()
     public = f"https://localhost:{port}/rl"
@@ -174,7 +175,33 @@ async def test_every_wire_and_every_play_url_works_through_the_documented_proxy(
             assert report[wire]["played"] == [episode, episode]
     assert report["host"]["play_url"].startswith(public + "/play/play_")
     assert report["host"]["played"] == episode
+    if proxy.__name__.startswith("nginx"):
+        folder = tmp_path / f"proxy-{port}"
+        requests = (folder / "access.log").read_text()
+        assert "POST /rl/mcp" in requests
+        assert "play" not in requests
+        assert "play_" not in (folder / "log").read_text()
     assert report["pages"] == {"document": "/rl/openapi.json", "servers": [{"url": "/rl"}]}
+
+
+@pytest.mark.parametrize(
+    "path", ["/play/play_secret/mcp", "/pl%61y/play_secret/mcp", "/./play//play_secret/x?a=play_secret"]
+)
+async def test_no_log_of_nginx_holds_a_play_url_when_the_server_is_away(
+    path: str, certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
+    port = free_port()
+    async with AsyncExitStack() as stack:
+        base = await stack.enter_async_context(_proxied("nginx", port, {"/rl": free_port()}, certificate, tmp_path))
+        context = ssl.create_default_context(cafile=str(certificate[0]))
+        session = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)))
+        for where in (path, "/health"):
+            async with session.post(URL(f"{base}/rl{where}", encoded=True)) as answer:
+                assert answer.status == 502
+    requests, problems = ((tmp_path / name).read_text() for name in ("access.log", "log"))
+    assert "/rl/health" in requests
+    assert "/rl/health" in problems, "the error log still has what is no credential"
+    assert "secret" not in requests + problems
 
 
 async def test_events_pass_the_proxy_before_the_tool_has_ended(proxy: Any, serve: Any, certificate: Any) -> None:

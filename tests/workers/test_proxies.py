@@ -56,7 +56,7 @@ def configuration(name: str, port: int, servers: dict[str, Any], folder: Path) -
         text = (SNIPPETS / "nginx-workers.conf").read_text(encoding="utf-8")
         text = text.replace("listen 80;", f"listen 127.0.0.1:{port};")
         kept = "".join(f"{kind}_temp_path {folder};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-        text = text.replace("http {\n", f"http {{\naccess_log off; {kept}\n", 1)
+        text = text.replace("http {\n", f"http {{\naccess_log {folder}/access.log; {kept}\n", 1)
     for place, worker in enumerate(WORKERS):
         text = text.replace(f"127.0.0.1:{8000 + place}", servers[worker].url.removeprefix("http://"))
     return text
@@ -79,7 +79,9 @@ async def proxy(request: pytest.FixtureRequest, servers: dict[str, Any], tmp_pat
         yield f"http://127.0.0.1:{port}"
 
 
-async def test_requests_reach_the_server_that_their_ids_name_on_every_wire(proxy: str, servers: dict[str, Any]) -> None:
+async def test_requests_reach_the_server_that_their_ids_name_on_every_wire(
+    proxy: str, servers: dict[str, Any], tmp_path: Path
+) -> None:
     headers = {"Accept": "application/json, text/event-stream", **BEARER}
     async with aiohttp.ClientSession(headers=headers) as session:
         for name, server in servers.items():
@@ -107,6 +109,10 @@ async def test_requests_reach_the_server_that_their_ids_name_on_every_wire(proxy
                 assert created.status == 200
             async with session.post(f"{server.url}/ping", headers=sid) as pinged:
                 assert pinged.status == 200, "the session is on the server that its id names"
+    if (tmp_path / "access.log").exists():  # that of nginx; Caddy writes none
+        requests = (tmp_path / "access.log").read_text()
+        assert "POST /mcp" in requests
+        assert "play_" not in requests + (tmp_path / "log").read_text()
 
 
 async def test_our_client_plays_through_the_proxy(proxy: str) -> None:
