@@ -41,10 +41,15 @@ def test_a_check_finds_nothing_in_what_looks_faulty(name: str) -> None:
 def test_what_only_observations_show_is_a_warning_with_the_episode_that_shows_it() -> None:
     (finding,) = verdict_of("Vaults", "leakage").findings
     assert finding.severity == "warning"
-    assert "discoverable_fields" in finding.message
+    assert '`discoverable_fields = ("codes",)`' in finding.message
     first = finding.evidence[0]
     assert (first.policy, first.seed is not None) == ("random", True)
     assert {"tool": "search", "arguments": {}} in (first.actions or ())
+
+
+def test_the_hint_of_leakage_names_the_private_fields_that_are_shown_and_those_that_are_declared() -> None:
+    (finding,) = verdict_of("Treasures", "leakage").findings
+    assert '`discoverable_fields = ("key", "route")`' in finding.message
 
 
 def test_a_secret_that_was_not_given_is_reported_with_the_option_that_gives_it() -> None:

@@ -106,12 +106,15 @@ def fisher(own: int, tried: int, cross: int, total: int) -> float:
     )
 
 
-def private_leaves(task: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the texts and numbers in private fields with their paths, including those of models within the task."""
+def private_leaves(task: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield the texts and numbers in private fields: the field, the path, the value.
+
+    Private fields of models within the task are included.
+    """
     for name, known in sorted(type(task).model_fields.items()):
         value = getattr(task, name)
         if PRIVATE in known.metadata:
-            yield from leaves(path + name, value)
+            yield from ((name, place, text) for place, text in leaves(path + name, value))
         else:
             parts = [(f"[{at}]", part) for at, part in enumerate(value)] if isinstance(value, (list, tuple)) else None
             for place, part in parts or [("", value)]:

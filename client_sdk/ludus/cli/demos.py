@@ -276,7 +276,9 @@ class _Work:
 
     def _private(self, environment: str, key: Key) -> list[tuple[str, str]]:
         """Return the private values of a task, if the environment's class is known here."""
-        return [] if self.local is None else list(private_leaves(self.local.task(environment, *key)))
+        if self.local is None:
+            return []
+        return [(path, value) for _, path, value in private_leaves(self.local.task(environment, *key))]
 
     def print(self) -> None:
         """Print what was kept and left out.

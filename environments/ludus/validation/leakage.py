@@ -77,9 +77,11 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
     if target.local is None:
         return
     private: dict[str, dict[Key, str]] = {}
+    field_of: dict[str, str] = {}
     for row in target.tasks:
-        for path, value in private_leaves(target.task(row)):
+        for field, path, value in private_leaves(target.task(row)):
             private.setdefault(path, {})[row.split, row.id] = value
+            field_of[path] = field
     if not private and not long_secrets:
         raise NotApplicable("the tasks have no private fields")
     sought = frozenset(target.local.cls.discoverable_fields)
@@ -88,6 +90,7 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
         yield error(f"`discoverable_fields` names fields that are not private: {', '.join(sorted(sought - names))}")
     found: list[Evidence] = []
     observed: list[Evidence] = []
+    to_declare = set(sought)
     for path, values in private.items():
         for place in ("the prompt", "the tools", _OBSERVATION, "an error", "the public fields"):
             texts_here = {key: dict(read.places())[place] for key, read in texts.items()}
@@ -97,6 +100,7 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
                 found += shown
             elif not sought & _names(path):
                 observed += shown
+                to_declare |= {field_of[path]} if shown else set()
     if found:
         yield error(
             "private fields are shown to the policy: keep them out of prompts, observations and messages until the "
@@ -104,9 +108,10 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
             found,
         )
     if observed:
+        declared = repr(tuple(sorted(to_declare))).replace("'", '"')
         yield warning(
             "observations show private fields: keep them out until the episode has ended; or, if finding them is the "
-            'task, declare it in the class (`discoverable_fields = ("answer",)`)',
+            f"task, declare it in the class (`discoverable_fields = {declared}`)",
             observed,
         )
 

@@ -11,6 +11,7 @@ from collections.abc import Generator
 from itertools import permutations
 from typing import Any, ClassVar
 
+from pydantic import BaseModel
 from sound import Sum, Sums, planting, sums
 
 from ludus.server import Answer, Call, Environment, EpisodeLimits, Noise, Private, Result, StepResult, Task, tool
@@ -137,6 +138,50 @@ class Vaults(Environment[Vault]):
     def oracle(cls, task: Any) -> Moves:
         yield Call("search")
         yield Answer(" ".join(task.codes))
+
+
+class Map(BaseModel):
+    name: str
+    route: Private[dict[str, str]]
+
+
+class Treasure(Task):
+    maps: list[Map]
+    key: Private[str]
+    owner: Private[str]
+
+
+class Treasures(Environment[Treasure]):
+    """Find the place of a treasure with a map and a key; one of both is declared."""
+
+    splits = {
+        split: [
+            Treasure(
+                id=f"{split}-{number}", maps=[Map(name="old", route={"first": f"cave-of-{split}-{number:04d}"})],
+                key=f"silver-{split}-{number:04d}", owner=f"captain-{split}-{number:04d}",
+            )
+            for number in range(12)
+        ]
+        for split in ("train", "test")
+    }  # fmt: skip
+    reward_range = (0.0, 1.0)
+    discoverable_fields = ("key",)
+
+    def prompt(self) -> str:
+        return "Read the map, take the key, and name the place and the key."
+
+    @tool
+    def read(self) -> str:
+        """Read the map."""
+        return f"{self.task.maps[0].route['first']} with {self.task.key}"
+
+    def grade(self, answer: str) -> Any:
+        return float(answer == f"{self.task.maps[0].route['first']} {self.task.key}")
+
+    @classmethod
+    def oracle(cls, task: Any) -> Moves:
+        yield Call("read")
+        yield Answer(f"{task.maps[0].route['first']} {task.key}")
 
 
 @sound("leakage")
