@@ -102,6 +102,24 @@ def test_help_works_in_a_base_install(python: Path, tmp_path: Path) -> None:
     assert "serve" in run([python.with_name("ludus"), "--help"], tmp_path).stdout
 
 
+def test_the_help_of_every_command_works_in_a_base_install(python: Path, tmp_path: Path) -> None:
+    program = "from ludus.cli._lazy import discover; print(*(name for one in discover() for name in one.commands))"
+    names = run([python, "-c", program], tmp_path).stdout.split()
+    assert {"serve", "train", "hub", "install", "publish"} <= {*names}
+    shown = {name: run([python.with_name("ludus"), name, "--help"], tmp_path).stdout for name in names}
+    assert all(f"Usage: ludus {name}" in text for name, text in shown.items())
+    for name, option in (("train", "--tiny-from"), ("install", "--locked"), ("publish", "--no-validate")):
+        assert option in shown[name], name
+    assert "pip install 'ludus-rl[server]'" in shown["serve"]
+
+
+def test_training_in_a_base_install_answers_with_the_command_that_installs_it(python: Path, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text("")
+    done = run([python.with_name("ludus"), "train", "run.toml"], tmp_path, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (ExitCode.MISSING, False)
+    assert "ludus-rl[trainer]" in done.stderr
+
+
 @pytest.mark.parametrize("arguments", [["serve", "guess_number"], ["token", "create"]])
 def test_a_missing_extra_answers_with_the_command_that_installs_it(
     python: Path, tmp_path: Path, arguments: list[str]

@@ -157,12 +157,22 @@ class LazyGroup(TyperGroup):
             raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the real command for the first argument, after importing its module."""
+        """Return the real command for the first argument, after importing its module.
+
+        Help is shown even if that needs a package that is missing: without options, and with how to install it.
+        """
         name, command, rest = super().resolve_command(ctx, args)
         plugin = self._plugins.pop(name, None) if name else None
         if plugin is None:
             return name, command, rest
-        loaded = plugin.load()
+        try:
+            loaded = plugin.load()
+        except MissingPackage as missing:
+            options = rest[: rest.index("--")] if "--" in rest else rest
+            if not {*ctx.help_option_names} & {*options}:
+                raise
+            command.help = f"{command.help}\n\nIts options are shown once it is installed: {missing}"
+            return name, command, rest
         if name not in loaded:
             importlib.invalidate_caches()
             raise MissingPackage(f"{plugin.entry.value} announces the command {name!r} and does not register it")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from ludus.protocol.text import printable
-from ludus.rendering.errors import RenderingError
 from ludus.trainer.errors import ConfigError, TrainerError
 
 if TYPE_CHECKING:
@@ -92,6 +91,8 @@ def train(
     [bold]ludus train run.toml --mix mix.toml[/bold]
     [bold]ludus train run.toml --hub https://hub.example.org[/bold]
     """
+    from ludus.rendering.errors import RenderingError  # here, because `--help` must work without the extra
+
     given = [*(arguments or ()), *(() if hub is None else (f"--logging.hub.url={hub}",))]
     try:
         _train(given, print_config, tiny_from or [], serve, mix)
