@@ -280,6 +280,38 @@ async def test_an_episode_in_a_folder_with_a_manifest_and_in_threads_is_played(h
 
 
 @pytest.mark.parametrize(
+    "manifest",
+    [None, "name: orchard_env\naction: Walk\nobservation: View\n", "name: orchard_env\napp: server.app:app\n"],
+    ids=["without a manifest", "without an app", "with an app that only works in the package"],
+)
+async def test_a_package_in_openenvs_own_layout_is_served_as_package_server_app(
+    hosted: Any, tmp_path: Path, manifest: str | None
+) -> None:
+    folder = tmp_path / "orchard_env"
+    (folder / "server").mkdir(parents=True)
+    if manifest is not None:
+        (folder / "openenv.yaml").write_text(manifest)
+    for place in (folder, folder / "server"):
+        (place / "__init__.py").write_text("")
+    (folder / "orchard.py").write_text((EXAMPLES / "orchard.py").read_text())
+    (folder / "server" / "app.py").write_text(
+        "from openenv.core.env_server.http_server import create_app\n"
+        "from ..orchard import Orchard, View, Walk\n"
+        "app = create_app(Orchard, Walk, View, env_name='orchard_env')\n"
+    )
+    async with play(hosted(str(folder))) as world:
+        episode = await world.start()
+        assert (await episode.step(direction="up")).reward == 0.0
+
+
+def test_a_manifest_that_is_broken_is_named(hosted: Any, tmp_path: Path) -> None:
+    for text, message in (("app: 7\n", "`app: 7` is not of the form module:name"), ("app: [", "cannot be read")):
+        (tmp_path / "openenv.yaml").write_text(text)
+        with pytest.raises(AuthoringError, match=message):
+            hosted(str(tmp_path))
+
+
+@pytest.mark.parametrize(
     ("target", "options", "message"),
     [
         ("missing.py:Thing", {}, "there is no file 'missing.py'"),
@@ -291,7 +323,7 @@ async def test_an_episode_in_a_folder_with_a_manifest_and_in_threads_is_played(h
         (f"{WORLD}:Untyped", {}, "name the model with the option action=NAME"),
         (f"{WORLD}:Dice", {"action": "Nothing"}, "has no 'Nothing'"),
         (f"{WORLD}:Dice", {"make": '{"size": 1}'}, "unexpected keyword argument 'size'"),
-        (f"{PEERS}", {}, "has no openenv.yaml"),
+        (f"{PEERS}", {}, "has neither an openenv.yaml with `app: module:name` nor server/app.py"),
     ],
 )
 def test_a_target_that_cannot_be_used_is_refused_with_the_reason(

@@ -2,7 +2,7 @@
 
 openenv:path/to/file.py:MyEnvironment      a class, in the interpreter that has openenv
 openenv:package.server.app:app             an application of create_app
-openenv:path/to/folder                     a folder with openenv.yaml
+openenv:path/to/folder                     a folder with openenv.yaml or server/app.py
 openenv:http://host:8000                   a running server
 """
 

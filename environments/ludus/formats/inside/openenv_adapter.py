@@ -19,12 +19,15 @@ from .targets import load
 
 EXAMPLE = "openenv:path/to/file.py:MyEnvironment, openenv:package.server.app:app, or openenv:path/to/folder"
 
+_APP = ("server", "app.py")
+"""Where OpenEnv's own template puts the application of a package."""
+
 _WEB = "openenv.core.env_server.web_interface"
 """Not imported, which openenv allows: it brings gradio, which takes longer to import than all the rest."""
 
 
 class OpenEnvAdapter(Adapter):
-    """An environment class, an application, or a folder with `openenv.yaml`.
+    """An environment class, an application, or a folder with `openenv.yaml` or `server/app.py`.
 
     Options: `make`, the keyword arguments of the class; `action` and `observation`, the names of its models; `reset`,
     further arguments of every reset; `metadata`, whether the agent sees the metadata of observations; `deterministic`,
@@ -48,9 +51,7 @@ class OpenEnvAdapter(Adapter):
         self.facts: dict[str, Any] = call_forked(self._probe)
 
     def _find(self, target: str) -> tuple[Any, Any, Any]:
-        if os.path.isdir(target):
-            target = _app_of(target)
-        found = load(target, EXAMPLE)
+        found = _load_folder(target) if os.path.isdir(target) else load(target, EXAMPLE)
         module = sys.modules.get(getattr(found, "__module__", ""))
         base = need("openenv.core.env_server.interfaces", "openenv").Environment
         if inspect.isclass(found) and issubclass(found, base):
@@ -196,20 +197,52 @@ class OpenEnvEpisode(HostedEpisode):
         self.app.close()
 
 
-def _app_of(folder: str) -> str:
-    """Return the application that a folder's `openenv.yaml` names, as a target."""
+def _load_folder(folder: str) -> Any:
+    """Return the application of a folder: the one that `openenv.yaml` names, or else `PACKAGE.server.app:app`.
+
+    Raises:
+        NotUsable: there is none, or it cannot be imported.
+    """
+    named = _named_app(folder)
+    if named is not None:
+        sys.path.insert(0, os.path.abspath(folder))
+        try:
+            return load(named, EXAMPLE)
+        except NotUsable:
+            if not os.path.isfile(os.path.join(folder, *_APP)):
+                raise
+            failure = sys.exc_info()[1]
+    elif os.path.isfile(os.path.join(folder, *_APP)):
+        failure = None
+    else:
+        raise NotUsable(
+            f"the folder {folder!r} has neither an openenv.yaml with `app: module:name` nor {'/'.join(_APP)}; name a "
+            f"class or an application: {EXAMPLE}"
+        )
+    parent, package = os.path.split(os.path.abspath(folder))
+    sys.path.insert(0, parent)
+    try:
+        return load(f"{package}.server.app:app", EXAMPLE)
+    except NotUsable:
+        if failure is not None:
+            raise failure from None
+        raise
+
+
+def _named_app(folder: str) -> str | None:
+    """Return the application that a folder's `openenv.yaml` names; None if there is no such file or entry."""
     path = os.path.join(folder, "openenv.yaml")
     if not os.path.isfile(path):
-        raise NotUsable(f"the folder {folder!r} has no openenv.yaml; name a class or an application: {EXAMPLE}")
+        return None
     yaml = need("yaml", "pyyaml")
-    with open(path, encoding="utf-8") as stream:
-        manifest = yaml.safe_load(stream)
+    with open(path, encoding="utf-8-sig") as stream:
+        try:
+            manifest = yaml.safe_load(stream)
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise NotUsable(f"{path} cannot be read: {error}") from None
     app = manifest.get("app") if isinstance(manifest, dict) else None
-    if not isinstance(app, str) or ":" not in app:
-        raise NotUsable(f"{path} has no `app: module:name`")
-    full = os.path.abspath(folder)
-    if full not in sys.path:
-        sys.path.insert(0, full)
+    if app is not None and (not isinstance(app, str) or ":" not in app):
+        raise NotUsable(f"{path}: `app: {app}` is not of the form module:name")
     return app
 
 
