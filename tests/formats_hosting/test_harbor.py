@@ -109,6 +109,37 @@ async def test_marks_for_searches_in_training_data_are_not_part_of_the_instructi
     assert set(task.model_dump()) == {"id", "instruction"}
 
 
+async def test_marks_of_editors_are_no_part_of_the_instruction_the_configuration_and_the_dockerfile(
+    tmp_path: Path,
+) -> None:
+    write_task(tmp_path, dockerfile="ENV A=one\u2028two")
+    (tmp_path / "instruction.md").write_text("<!-- a CANARY string -->\n\nWrite a file.\n")
+    for name in ("instruction.md", "task.toml", "environment/Dockerfile"):
+        file = tmp_path / name
+        file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    folder = read_folder(tmp_path, HarborSettings())
+    assert folder.instruction == "Write a file.\n"
+    assert folder.env["A"] == "one\u2028two"
+
+
+@pytest.mark.parametrize("name", ["instruction.md", "task.toml"])
+def test_a_file_in_another_encoding_is_refused_at_startup_with_its_name_and_the_byte(tmp_path: Path, name: str) -> None:
+    write_task(tmp_path)
+    file = tmp_path / name
+    place = len(file.read_bytes())
+    file.write_bytes(file.read_bytes() + "# \xe9t\xe9\n".encode("latin-1"))
+    with pytest.raises(AuthoringError, match=rf"{name} is not UTF-8 \(byte {place + 2}\)"):
+        environment_of(f"harbor:{tmp_path}")
+
+
+def test_a_dockerfile_in_another_encoding_is_left_to_an_engine(tmp_path: Path) -> None:
+    write_task(tmp_path)
+    (tmp_path / "environment" / "Dockerfile").write_bytes(b"FROM debian\nENV NAME=\xe9t\xe9\n")
+    with pytest.raises(NeedsEngine, match="not UTF-8"):
+        read_dockerfile(tmp_path / "environment")
+    environment_of(f"harbor:{tmp_path}#sandbox=docker")
+
+
 @pytest.mark.suite("formats", first=1)
 @pytest.mark.parametrize(("seconds", "arguments"), [(1, {}), (600, {"timeout_seconds": 1})])
 async def test_a_command_ends_at_the_options_limit_or_at_an_earlier_one_of_the_agent(

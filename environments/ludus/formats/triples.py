@@ -293,7 +293,7 @@ def read_triples(path: Path) -> list[tuple[str, str, str]]:
     """
     found: list[tuple[str, str, str]] = []
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             for number, row in enumerate(_rows(path, file), 1):
                 found.append(_fact(row, f"{path}:{number}"))
                 if len(found) > _MOST_FACTS:

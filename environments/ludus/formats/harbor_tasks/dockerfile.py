@@ -51,7 +51,11 @@ def read_dockerfile(folder: Path) -> PlainImage:
         raise NeedsEngine(".dockerignore")
     image = PlainImage()
     started = False
-    for line in _instructions((folder / "Dockerfile").read_text("utf-8", "replace")):
+    try:
+        text = (folder / "Dockerfile").read_text("utf-8-sig")
+    except UnicodeDecodeError:
+        raise NeedsEngine("a Dockerfile that is not UTF-8") from None
+    for line in _instructions(text):
         name, _, rest = line.partition(" ")
         name, rest = name.upper(), rest.strip()
         if name == "FROM":
@@ -76,8 +80,8 @@ def read_dockerfile(folder: Path) -> PlainImage:
 
 
 def _instructions(text: str) -> Iterator[str]:
-    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
-    for line in _CONTINUED.sub(" ", "\n".join(lines)).splitlines():
+    lines = [line for line in text.split("\n") if not line.lstrip().startswith("#")]  # as Docker, not at U+2028
+    for line in _CONTINUED.sub(" ", "\n".join(lines)).split("\n"):
         if line.strip():
             yield line.strip()
 

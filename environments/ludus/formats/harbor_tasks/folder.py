@@ -92,7 +92,7 @@ class HarborFolder:
     @cached_property
     def instruction(self) -> str:
         """The instruction, without the lines at its beginning that mark it for searches in training data."""
-        lines = (self.path / "instruction.md").read_text("utf-8").split("\n")
+        lines = _read_text(self.path / "instruction.md").split("\n")
         start = 0
         while start < len(lines) and _CANARY.fullmatch(lines[start].strip()):
             start += 1
@@ -221,15 +221,32 @@ def read_folder(path: Path, settings: HarborSettings) -> HarborFolder:
     for needed in ("instruction.md", "tests/test.sh"):
         if not (path / needed).is_file():
             raise AuthoringError(f"harbor: {path} has no {needed}")
+    _read_text(path / "instruction.md")
     _choose_sandbox(folder)
     return folder
+
+
+def _read_text(file: Path) -> str:
+    """Return a text in UTF-8, without the mark at its beginning that some editors write.
+
+    Raises:
+        AuthoringError: it cannot be read, or is in another encoding.
+    """
+    try:
+        return file.read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise AuthoringError(
+            f"harbor: {file} is not UTF-8 (byte {error.start}); save it in UTF-8, so that the agent reads all of it"
+        ) from None
+    except OSError as error:
+        raise AuthoringError(f"harbor: {file} cannot be read: {error.strerror}") from None
 
 
 def _read_config(path: Path) -> TaskConfig:
     file = path / "task.toml"
     try:
-        return TaskConfig.model_validate(tomllib.loads(file.read_text("utf-8")))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        return TaskConfig.model_validate(tomllib.loads(_read_text(file)))
+    except tomllib.TOMLDecodeError as error:
         raise AuthoringError(f"harbor: {file} cannot be read: {error}") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
@@ -287,17 +304,17 @@ def _build_folder(folder: HarborFolder) -> str:
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     image = folder.config.environment.docker_image
     if image is not None:
-        text = f"FROM {image}\n"
+        text = f"FROM {image}\n".encode()
     else:
         shutil.copytree(folder.path / "environment", place, symlinks=True, dirs_exist_ok=True)
-        text = (place / "Dockerfile").read_text("utf-8")
+        text = (place / "Dockerfile").read_bytes()
     moved = " ".join(folder.directories)
-    (place / "Dockerfile").write_text(
-        f"{text}\nUSER 0\nRUN mkdir {SEED} && env > {SEED}/.env && pwd > {SEED}/.workdir && cd / && "
+    added = (
+        f"\nUSER 0\nRUN mkdir {SEED} && env > {SEED}/.env && pwd > {SEED}/.workdir && cd / && "
         f"for d in {moved}; do if [ -d $d ]; then cp -a $d {SEED}$d && rm -rf $d; else mkdir {SEED}$d; fi; "
-        f"ln -s /box$d $d; done; chmod -R a+rX {SEED}\nWORKDIR /\n",
-        "utf-8",
+        f"ln -s /box$d $d; done; chmod -R a+rX {SEED}\nWORKDIR /\n"
     )
+    (place / "Dockerfile").write_bytes(text + added.encode())
     return str(place)
 
 

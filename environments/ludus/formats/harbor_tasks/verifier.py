@@ -51,7 +51,7 @@ async def prepare(box: Sandbox, folder: HarborFolder) -> dict[str, str]:
         raise RuntimeError(f"the image's files could not be copied: {copied.ending} {copied.stderr[:300]!r}")
     text = (await box.read(".env")).decode("utf-8", "replace")
     variables: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):
         name, separator, value = line.partition("=")
         if separator:
             variables[name] = value

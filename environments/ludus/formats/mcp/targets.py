@@ -112,7 +112,7 @@ def _plain(target: str, name: str = "") -> ServerSpec:
 
 def _read_file(path: Path) -> tuple[ServerSpec, ...]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise AuthoringError(f"mcp: the file of servers {path} cannot be read: {error}") from None
     try:
