@@ -39,17 +39,21 @@ class User:
 
     def ludus(self, *arguments: str | Path, code: int = 0, **variables: str) -> str:
         """Run a command, check its exit code, and return what it prints; without success, its message."""
+        done = self.run(*arguments, **variables)
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stdout if code == 0 else done.stderr
+
+    def run(self, *arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run a command."""
         settings = {
             "LUDUS_CONFIG_DIR": str(self.folder / "config"), "LUDUS_HUB": self.hub, "PIP_NO_CACHE_DIR": "1",
             "UV_NO_CACHE": "1", "COLUMNS": "200",
         }  # fmt: skip
-        done = subprocess.run(
+        return subprocess.run(
             [sys.executable, "-m", "ludus.cli", *map(str, arguments)], cwd=self.folder, stdin=subprocess.DEVNULL,
             capture_output=True, text=True, timeout=60, env={**os.environ, **settings, **variables},
         )  # fmt: skip
-        assert done.returncode == code, done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
-        return done.stdout if code == 0 else done.stderr
 
 
 @pytest.fixture
@@ -118,6 +122,27 @@ def test_an_environment_is_published_found_and_installed(user: User, python: Pat
     assert f"Installed {package} 1.0.0" in user.ludus(*INSTALL, python, package, "--installer", "pip")
     assert installed(python, distribution) == "1.0.0"
     assert owner in user.ludus("keys", "list")
+
+
+@pytest.mark.parametrize("installer", ["pip", "uv"])
+def test_an_installation_prints_its_own_lines_and_those_of_the_installer_only_if_it_fails(
+    user: User, plain_hub: HubProcess, python: Path, installer: str
+) -> None:
+    good, bad = f"alice/{new_name()}", f"alice/{new_name()}"
+    with plain_hub.client() as client:
+        digest = published(client, release(good))["sha256"]
+        parts = WheelParts(bad.replace("/", "-"))
+        parts.metadata = f"Metadata-Version: 2.1\nName: {parts.name}\nVersion: 1.0.0\nRequires-Python: >=99\n"
+        published(client, release(bad, parts=parts))
+    done = user.run("install", "--no-deps", "--python", python, good, "--installer", installer)
+    assert (done.returncode, done.stdout) == (0, f"Installed {good} 1.0.0 (sha256 {digest})\n")
+    lines = [line for line in done.stderr.splitlines() if "trusting the key" not in line]
+    assert lines == [f"installing {good} 1.0.0"]
+    done = user.run("install", "--no-deps", "--python", python, bad, "--installer", installer)
+    assert done.returncode != 0
+    assert "Installed" not in done.stdout
+    assert "99" in done.stderr, "the installer says that this Python is too old"
+    assert f"{installer} could not install {bad} 1.0.0" in done.stderr
 
 
 @slow

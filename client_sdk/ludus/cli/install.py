@@ -95,6 +95,8 @@ def install_command(
                     before, chosen.packages, hub, token, variables, index=index, from_index=from_index or (),
                     python=python, dependencies=dependencies,
                 )  # fmt: skip
+            for one in chosen.packages:
+                errors.print(shown(f"installing {one.id} {one.version}", "dim"), soft_wrap=True)
             if chosen.dependencies is not None and dependencies:
                 await install_lock(
                     chosen, installer=installer, python=python, offline=offline, variables=variables,  # type: ignore[arg-type]

@@ -21,6 +21,7 @@ from ludus.protocol.errors import Conflict, InvalidParams
 from ludus.protocol.registry import VersionInfo
 from ludus.protocol.registry_errors import DigestMismatch, InstallFailed, SignatureRefused
 from ludus.protocol.signing import check_contents
+from ludus.protocol.text import printable
 from ludus.registry.client import RegistryClient
 from ludus.registry.keys import Pins
 from ludus.registry.lock import LockedPackage
@@ -178,7 +179,7 @@ async def install(
         variables: environment variables of the installer, besides those of this process.
 
     Raises:
-        InstallFailed: the installer failed; what it says is on standard error.
+        InstallFailed: the installer failed; its output is on standard error.
     """
     command = [*installer_command(choose_uv(installer), python or sys.executable), *options]
     command += [package.requirement for package in packages]
@@ -187,7 +188,7 @@ async def install(
 
 
 async def run_installer(command: Sequence[str], names: str, environment: Mapping[str, str]) -> None:
-    """Run pip or uv; what it says goes to standard error.
+    """Run pip or uv; what it prints goes to standard error if it fails, and nowhere otherwise.
 
     Args:
         command: the program with its arguments.
@@ -197,16 +198,23 @@ async def run_installer(command: Sequence[str], names: str, environment: Mapping
     Raises:
         InstallFailed: it failed, or took longer than `INSTALL_SECONDS`.
     """
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.DEVNULL, stdout=sys.stderr, env=environment
-    )
-    try:
-        code = await asyncio.wait_for(process.wait(), INSTALL_SECONDS)
-    except TimeoutError:
-        raise InstallFailed(f"{command[0]} did not end within {INSTALL_SECONDS:g} s") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    program = "uv" if Path(command[0]).name == "uv" else "pip"
+    with tempfile.TemporaryFile() as output:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, env=environment
+        )
+        try:
+            code: int | None = await asyncio.wait_for(process.wait(), INSTALL_SECONDS)
+        except TimeoutError:
+            code = None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if code != 0:
+            output.seek(0)
+            sys.stderr.write(printable(output.read().decode("utf-8", "replace")))
+    if code is None:
+        raise InstallFailed(f"{program} did not install {names} within {INSTALL_SECONDS:g} s; its output is above")
     if code:
-        raise InstallFailed(f"{Path(command[0]).name} could not install {names} (exit code {code}); see its message")
+        raise InstallFailed(f"{program} could not install {names} (exit code {code}); its output is above")

@@ -129,7 +129,7 @@ async def install_lock(
         variables: environment variables of the installer, besides those of this process.
 
     Raises:
-        InstallFailed: the installer failed, or a file is not the locked one; what it says is on standard error.
+        InstallFailed: the installer failed, or a file is not the locked one; its output is on standard error.
     """
     assert lock.index is not None, "a lock without dependencies is installed with `install`"
     uv = choose_uv(installer)
