@@ -86,6 +86,13 @@ def test_a_folder_that_holds_something_is_left_alone(ludus: Ludus, tmp_path: Pat
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
+def test_the_next_steps_install_pytest_before_they_run_it(ludus: Ludus, tmp_path: Path) -> None:
+    steps = ludus("init", "word-play").stdout.partition("Next:")[2]
+    assert steps.index('pip install -e ".[dev]"') < steps.index("python -m pytest")
+    extras = tomllib.loads((tmp_path / "word-play" / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert any(requirement.startswith("pytest") for requirement in extras["dev"])
+
+
 def test_the_wheel_that_the_image_needs_is_named_with_its_source(ludus: Ludus) -> None:
     """These tests run from a checkout, which pip recorded as the source of the installation."""
     said = ludus("init", "word-play").stdout

@@ -46,7 +46,8 @@ def init(
         typer.echo(f"  {path}")
     words = _words(folder.name)
     typer.echo(
-        f"Next:\n  cd {folder}\n  pytest\n  ludus play {words['module']}.py:{words['cls']}\n"
+        f'Next:\n  cd {folder}\n  pip install -e ".[dev]"    # pytest among others\n  python -m pytest\n'
+        f"  ludus play {words['module']}.py:{words['cls']}\n"
         f"  ludus run {words['module']}.py:{words['cls']} --policy oracle"
     )
     if source := install_source():
