@@ -169,7 +169,7 @@ class LazyGroup(TyperGroup):
             loaded = plugin.load()
         except MissingPackage as missing:
             options = rest[: rest.index("--")] if "--" in rest else rest
-            if not {*ctx.help_option_names} & {*options}:
+            if command is None or not {*ctx.help_option_names} & {*options}:
                 raise
             command.help = f"{command.help}\n\nIts options are shown once it is installed: {missing}"
             return name, command, rest
