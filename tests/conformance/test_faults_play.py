@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from planting import CheckPlanted, Faults, Planted, Rewriting, as_json, assert_caught, on_result, under
 from starlette.types import ASGIApp
-from worlds import SECRET_ANSWER
+from worlds import SECRET_ANSWER, Tallying
 
 from ludus.protocol.errors import CapabilityRefused
 from ludus.protocol.identifiers import EXTENSION_ID, METHOD_PREFIX, STEP_META_KEY
@@ -54,6 +54,31 @@ def the_reward_is_told_in_words(app: LudusApp) -> ASGIApp:
 @faults.caught_by("play/observation", "play/no_reward")
 def structured_content_holds_metadata(app: LudusApp) -> ASGIApp:
     return _play(app, "tools/call", lambda params, result: {**result, "structuredContent": {"metadata": {"n": 1}}})
+
+
+@faults.caught_by("play/observation", environment=Tallying)
+def structured_content_says_more_than_the_text(app: LudusApp) -> ASGIApp:
+    def change(params: Any, result: Any) -> Any:
+        return {**result, "structuredContent": {**result.get("structuredContent", {}), "hint": 3}}
+
+    return _play(app, "tools/call", change)
+
+
+@faults.caught_by("play/observation", environment=Tallying)
+def structured_content_has_no_announced_schema(app: LudusApp) -> ASGIApp:
+    def change(params: Any, result: Any) -> Any:
+        tools = [{key: value for key, value in tool.items() if key != "outputSchema"} for tool in result["tools"]]
+        return {**result, "tools": tools}
+
+    return _play(app, "tools/list", change)
+
+
+@faults.caught_by("play/observation", environment=Tallying)
+def announced_structured_content_is_missing(app: LudusApp) -> ASGIApp:
+    def change(params: Any, result: Any) -> Any:
+        return {key: value for key, value in result.items() if key != "structuredContent"}
+
+    return _play(app, "tools/call", change)
 
 
 @faults.caught_by("play/private")

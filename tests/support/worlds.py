@@ -127,6 +127,25 @@ class Noisy(Playground):
     noise = Noise(rate=1.0, kinds={"tool_error": 1.0, "lost_answer": 1.0, "truncation": 1.0}, seed=4)
 
 
+class Tallying(Environment[Riddle]):
+    """Its only tool returns an ordinary value, which MCP clients get as structured content."""
+
+    splits = {"train": [riddle(index) for index in range(3)]}
+    seedable = False
+
+    def setup(self) -> None:
+        self.count = 0
+
+    def prompt(self) -> str:
+        return self.task.question
+
+    @tool(inline=True)
+    def count_up(self) -> dict[str, int]:
+        """Count."""
+        self.count += 1
+        return {"count": self.count}
+
+
 class Crash(Exception):
     """What bad code raises."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import time
 from collections.abc import Mapping
@@ -114,9 +115,13 @@ async def legacy_client(context: CheckContext) -> None:
     expect_equal(await context.count_steps(started["episode"]), 1, "steps after one call")
 
 
-@suite.check("a call is one step, and its result is only the step's observation", "PLAY-4", "PLAY-5", "PLAY-6")
+@suite.check(
+    "a call is one step, and its result is only the step's observation", "PLAY-4", "PLAY-5", "PLAY-6", "PLAY-18"
+)
 async def observation(context: CheckContext) -> None:
     started, agent = await start_session(context)
+    listed = ((await agent.ask("tools/list")).result or {}).get("tools", ())
+    described = {tool["name"] for tool in listed if tool.get("outputSchema") is not None}
     compared = 0
     for number in range(1, 4):
         call, key = context.some_call(started, number - 1), new_key()
@@ -124,7 +129,10 @@ async def observation(context: CheckContext) -> None:
         shown = reply.result
         if shown is None:
             break
-        expect("structuredContent" not in shown, "a tool result has structuredContent")
+        expect(
+            "structuredContent" not in shown or call[0] in described,
+            "a tool result has structuredContent, and the tool was listed without an outputSchema",
+        )
         step = (await context.step(started["episode"], number, call, key)).result
         if step is None:
             break
@@ -140,10 +148,34 @@ async def observation(context: CheckContext) -> None:
             ended or len(content) == len(wanted),
             f"step {number} shows more than its observation: {content[len(wanted) :]}",
         )
-        expect_equal(bool(shown.get("isError")), step.get("error") is not None, f"isError of step {number}")
+        failed = step.get("error") is not None
+        if call[0] in described and not failed:
+            failed = not _check_structured(shown, wanted, number)
+        expect("structuredContent" not in shown or not failed, f"step {number} failed and has structuredContent")
+        expect_equal(bool(shown.get("isError")), failed, f"isError of step {number}")
         if ended:
             break
     require(compared, "no call got a result that could be compared with its step")
+
+
+def _check_structured(shown: Mapping[str, Any], content: list[dict[str, Any]], number: int) -> bool:
+    """Return whether the result of a tool with an output schema has structured content, which repeats its text.
+
+    Raises:
+        ConformanceFailure: the structured content holds something else than the text.
+    """
+    if "structuredContent" not in shown:
+        return False
+    texts = [block.get("text") for block in content]
+    try:
+        value = json.loads(texts[0] or "") if len(texts) == 1 else None
+    except ValueError:
+        value = None
+    structured = json.dumps(shown["structuredContent"], sort_keys=True)
+    allowed = [json.dumps(form, sort_keys=True) for form in (value, {"result": value})]
+    same = len(texts) == 1 and structured in allowed and (value is not None or texts == ["null"])
+    expect(same, f"structuredContent of step {number} is not the JSON of its text: {structured[:200]}")
+    return True
 
 
 def _plain(block: Mapping[str, Any]) -> dict[str, Any]:

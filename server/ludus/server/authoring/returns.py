@@ -22,6 +22,7 @@ from pydantic_core import SchemaError
 from ludus.protocol.content import ImageBlock, TextBlock
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.rewards import Reward
+from ludus.server.authoring.output_schema import OutputSchema, output_schema
 from ludus.server.authoring.results import Result
 
 _OBSERVATIONS: Final = (str, TextBlock, ImageBlock, Result)
@@ -55,6 +56,28 @@ def returns_values(hints: Mapping[str, Any]) -> bool:
                 "list, a dict, a dataclass, a pydantic model, None"
             )
     return True
+
+
+def output_of(hints: Mapping[str, Any]) -> OutputSchema | None:
+    """Return the output schema of a tool that `returns_values`; None if some of its results are observations.
+
+    Args:
+        hints: the annotations of its function.
+    """
+    hint = _awaited(hints.get("return", Any))
+    return None if _may_observe(hint) else output_schema(hint)
+
+
+def _may_observe(hint: Any) -> bool:
+    """Return whether an annotation allows text or a block, or a list of them, as a value or as one alternative."""
+    if hasattr(hint, "__value__") or hasattr(hint, "__supertype__"):  # an alias or a new type, of whatever kind
+        return True
+    if get_origin(hint) is Annotated:
+        return _may_observe(get_args(hint)[0])
+    inner = get_args(hint) if get_origin(hint) in (Union, types.UnionType, *_LISTS) else ()
+    if get_origin(hint) in _LISTS:  # a list within a list is shown as JSON
+        inner = tuple(part for part in inner if part is not Ellipsis and get_origin(part) not in _LISTS)
+    return _is_observation(hint) or any(map(_may_observe, inner))
 
 
 def _awaited(hint: Any) -> Any:

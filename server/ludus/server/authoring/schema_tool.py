@@ -77,6 +77,7 @@ class SchemaTool(ToolBase):
         self.offload = False
         self.context = "context"
         self.values = False
+        self.output = None
         self.spec = ToolSpec(name=name, description=replace_surrogates(description), input_schema=own)
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:

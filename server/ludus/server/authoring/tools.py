@@ -15,7 +15,6 @@ from weakref import WeakKeyDictionary
 import docstring_parser
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
-from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError
 
 from ludus.protocol.bounds import first_errors, short
@@ -24,7 +23,8 @@ from ludus.protocol.errors import AuthoringError
 from ludus.protocol.identifiers import RESERVED_TOOL_NAMES
 from ludus.protocol.text import json_problem, replace_surrogates
 from ludus.server.authoring.finite import allows_non_finite, find_non_finite, may_hold_floats
-from ludus.server.authoring.returns import returns_values
+from ludus.server.authoring.output_schema import OutputSchema, PlainSchema, finite_schema
+from ludus.server.authoring.returns import output_of, returns_values
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK: Final = "__ludus_tool__"
@@ -129,10 +129,14 @@ class ToolBase(ABC):
         offload: whether it runs in a thread.
         context: the parameter that takes the `StepContext`; None if there is none.
         values: whether it may return ordinary values, which the agent sees as JSON.
+        output: the schema of these values for MCP clients; None if its results may be anything else.
         spec: the tool as an agent sees it.
     """
 
-    __slots__ = ("attribute", "concurrent", "context", "ends", "function", "name", "offload", "owner", "spec", "values")
+    __slots__ = (
+        "attribute", "concurrent", "context", "ends", "function", "name", "offload", "output", "owner", "spec",
+        "values",
+    )  # fmt: skip
 
     name: str
     attribute: str
@@ -143,6 +147,7 @@ class ToolBase(ABC):
     offload: bool
     context: str | None
     values: bool
+    output: OutputSchema | None
     spec: ToolSpec
 
     @abstractmethod
@@ -185,6 +190,7 @@ class Tool(ToolBase):
         parameters = _parameters(function, bound=bound)
         hints = _hints(function)
         self.values = returns_values(hints)
+        self.output = output_of(hints) if self.values else None
         self.context = next((name for name in parameters if hints.get(name) is StepContext), None)
         visible = {name: p for name, p in parameters.items() if name != self.context}
         self._whole: str | None = None
@@ -200,7 +206,7 @@ class Tool(ToolBase):
         )
         """Parameters whose values may contain floats, which must be finite."""
         self._takes_any_number = len(self._searched) < sum(may_hold_floats(hints[name]) for name in visible)
-        schema = replace_surrogates(_without_non_finite(schema_of(self._model, self.name)))
+        schema = replace_surrogates(finite_schema(schema_of(self._model, self.name)))
         self.spec = ToolSpec(name=self.name, description=replace_surrogates(description), input_schema=schema)
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -324,13 +330,6 @@ def explain(error: ValidationError, validate: Callable[[Any], object], given: An
     return "; ".join(lines)
 
 
-class _PlainSchema(GenerateJsonSchema):
-    """A JSON Schema generator that leaves out the titles that pydantic derives from names."""
-
-    def field_title_should_be_set(self, schema: Any) -> bool:
-        return False
-
-
 def schema_of(model: type[BaseModel], name: str) -> dict[str, Any]:
     """Return the JSON Schema of a tool's arguments.
 
@@ -338,7 +337,7 @@ def schema_of(model: type[BaseModel], name: str) -> dict[str, Any]:
         AuthoringError: JSON Schema cannot express a parameter's type.
     """
     try:
-        schema = model.model_json_schema(by_alias=True, schema_generator=_PlainSchema)
+        schema = model.model_json_schema(by_alias=True, schema_generator=PlainSchema)
     except PydanticUserError as error:
         raise AuthoringError(f"tool {name!r}: a parameter's type has no JSON Schema ({error.message})") from None
     schema.pop("title", None)
@@ -370,14 +369,6 @@ def _are_plain(given: Mapping[str, Any]) -> bool:
         if not name.isascii():
             return False
     return True
-
-
-def _without_non_finite(schema: Any) -> Any:
-    """Return a schema without limits and defaults that are not finite, which JSON cannot express."""
-    if isinstance(schema, dict):
-        items = schema.items()
-        return {k: _without_non_finite(v) for k, v in items if not (isinstance(v, float) and not isfinite(v))}
-    return [_without_non_finite(item) for item in schema] if isinstance(schema, list) else schema
 
 
 def check_name(name: str) -> None:

@@ -158,15 +158,16 @@ class EpisodeServer(McpServer):
             )
         except LudusError as error:
             return refused(error, ran_here=self._ran_here(ctx))
-        return observation(result, params.name)
+        return observation(result, params.name, self._host.output_of(self._episode_of(ctx), params.name))
 
     async def _list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         """Handle `tools/list`: this episode's tools."""
+        episode = self._episode_of(ctx)
         try:
-            view = await self._host.view(self._episode_of(ctx))
+            view = await self._host.view(episode)
         except EpisodeNotFound:
             return types.ListToolsResult(tools=[])
-        return types.ListToolsResult(tools=tool_list(view.tools))
+        return types.ListToolsResult(tools=tool_list(view.tools, lambda tool: self._host.output_of(episode, tool)))
 
     async def _list_prompts(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
         """Handle `prompts/list`: the only prompt."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
 from mcp import MCPError
@@ -12,6 +12,9 @@ from ludus.protocol.content import Content, Message, TextBlock
 from ludus.protocol.episodes import StepResult, ToolSpec
 from ludus.protocol.errors import EpisodeEnded, EpisodeFailed, EpisodeNotFound, LudusError, to_wire
 from ludus.protocol.notices import NOT_CALLED, end_notice, failure_notice
+
+if TYPE_CHECKING:
+    from ludus.server.authoring.output_schema import OutputSchema
 
 UNKNOWN_EPISODE: Final = (
     "This server does not know this episode: it was started on another server, or this one has been restarted or has "
@@ -58,10 +61,17 @@ def text_result(text: str, *, is_error: bool = False) -> dict[str, Any]:
     return tool_result([{"type": "text", "text": text}], is_error=is_error)
 
 
-def observation(result: StepResult, tool: str) -> dict[str, Any]:
+def observation(result: StepResult, tool: str, output: OutputSchema | None = None) -> dict[str, Any]:
     """Return a step's outcome as the agent may see it: the observation, and whether the episode has ended.
 
-    Rewards, components, metadata and step numbers are left out.
+    Rewards, components, metadata and step numbers are left out. The structured content of a tool with an output schema
+    is read from its text, so that it shows nothing more. A text that is no such JSON, because it was cut for example,
+    is marked as an error: clients refuse any other result without structured content.
+
+    Args:
+        result: the step's result.
+        tool: the name that the agent called.
+        output: the tool's output schema, if it was listed with one.
 
     Raises:
         MCPError: -32602, there is no such tool (MCP's own form for that).
@@ -74,7 +84,14 @@ def observation(result: StepResult, tool: str) -> dict[str, Any]:
         content.append({"type": "text", "text": error.message})
     if result.end_reason is not None:
         content.append({"type": "text", "text": end_notice(result.end_reason)})
-    return tool_result(content, is_error=error is not None)
+    if output is None or error is not None:
+        return tool_result(content, is_error=error is not None)
+    structured = None
+    if len(result.content) == 1 and isinstance(only := result.content[0], TextBlock):
+        structured = output.structured(only.text)
+    if structured is None:
+        return tool_result(content, is_error=True)
+    return {**tool_result(content), "structuredContent": structured}
 
 
 def refused(error: LudusError, *, ran_here: bool = False) -> dict[str, Any]:
@@ -98,9 +115,21 @@ def refused(error: LudusError, *, ran_here: bool = False) -> dict[str, Any]:
     raise mcp_error(error) from None
 
 
-def tool_list(tools: Sequence[ToolSpec]) -> list[types.Tool]:
-    """Return tools as MCP lists them."""
-    return [types.Tool(name=tool.name, description=tool.description, input_schema=tool.input_schema) for tool in tools]
+def tool_list(tools: Sequence[ToolSpec], output_of: Callable[[str], OutputSchema | None]) -> list[types.Tool]:
+    """Return tools as MCP lists them.
+
+    Args:
+        tools: the tools.
+        output_of: returns the output schema of a tool by its name.
+    """
+    return [_listed(tool, output_of(tool.name)) for tool in tools]
+
+
+def _listed(tool: ToolSpec, output: OutputSchema | None) -> types.Tool:
+    listed = types.Tool(name=tool.name, description=tool.description, input_schema=tool.input_schema)
+    if output is not None:
+        listed.output_schema = dict(output.schema)
+    return listed
 
 
 def prompt_messages(prompt: Sequence[Message]) -> list[types.PromptMessage]:
