@@ -15,7 +15,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from ludus.cli.init import scaffold
+from ludus.cli.init import SHOWN_TEXTS, leftovers, scaffold
 
 Ludus = Callable[..., CompletedProcess[str]]
 
@@ -97,3 +97,27 @@ def test_the_wheel_that_the_image_needs_is_named_with_its_source(ludus: Ludus) -
     """These tests run from a checkout, which pip recorded as the source of the installation."""
     said = ludus("init", "word-play").stdout
     assert f"pip wheel --no-deps --wheel-dir wheels {Path(__file__).parents[2]}" in said
+
+
+def test_what_a_hub_would_show_of_the_templates_is_found_until_it_is_replaced(tmp_path: Path) -> None:
+    folder = tmp_path / "word-play"
+    scaffold(folder, "ada")
+    found = leftovers(folder)
+    assert {Path(line.partition(":")[0]).name for line in found} == {
+        "pyproject.toml", "ludus.toml", "README.md", "word_play.py",
+    }  # fmt: skip
+    assert len(found) == sum(map(len, SHOWN_TEXTS.values()))
+    for line in found:
+        path, number = line.split(":")[:2]
+        lines = Path(path).read_text().splitlines()
+        lines[int(number) - 1] = ""
+        Path(path).write_text("\n".join(lines))
+    assert leftovers(folder) == []
+
+
+def test_a_file_of_its_own_name_is_read_as_the_card(tmp_path: Path) -> None:
+    folder = tmp_path / "word-play"
+    scaffold(folder, "ada")
+    (folder / "README.md").rename(folder / "CARD.md")
+    assert any("CARD.md:" in line for line in leftovers(folder, "CARD.md"))
+    assert not any("README.md:" in line for line in leftovers(folder))

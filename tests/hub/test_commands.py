@@ -124,11 +124,72 @@ def test_an_environment_is_published_found_and_installed(user: User, python: Pat
     assert owner in user.ludus("keys", "list")
 
 
+@pytest.mark.parametrize(
+    ("published_as", "version", "says"),
+    [
+        ("1.0.0", 'version = "1.0.0"', "has {package} 1.0.0 already: local published it on"),
+        ("1.0.0", 'version = "1.0"', "1.0.0 already, which 1.0 is another spelling of: local published it on"),
+    ],
+)
+def test_publish_asks_whether_the_version_exists_before_it_builds(
+    user: User, plain_hub: HubProcess, published_as: str, version: str, says: str
+) -> None:
+    package = f"{new_name('owner')}/{new_name()}"
+    with plain_hub.client() as client:
+        published(client, release(package, published_as))
+    folder = project(user.folder / "coins", package)
+    pyproject = folder / "pyproject.toml"
+    text = pyproject.read_text().replace('version = "1.0.0"', version)
+    pyproject.write_text(text.replace('build-backend = "hatchling.build"', 'build-backend = "no.backend"'))
+    message = user.ludus("publish", folder, "--no-isolation", code=3)
+    assert says.format(package=package) in message
+    assert "raise the version in pyproject.toml" in message
+    assert "building" not in message
+
+
+def test_publish_asks_before_it_validates_where_only_the_wheel_has_the_version(
+    user: User, plain_hub: HubProcess
+) -> None:
+    package = f"{new_name('owner')}/{new_name()}"
+    with plain_hub.client() as client:
+        published(client, release(package))
+    folder = project(user.folder / "coins", package)
+    pyproject, module = folder / "pyproject.toml", package.replace("/", "_")
+    (folder / f"{module}.py").write_text(f'__version__ = "1.0.0"\n{MODULE}')
+    text = pyproject.read_text().replace('version = "1.0.0"', 'dynamic = ["version"]')
+    pyproject.write_text(f'{text}\n[tool.hatch.version]\npath = "{module}.py"\n')
+    message = user.ludus("publish", folder, "--no-isolation", code=3)
+    assert f"has {package} 1.0.0 already" in message
+    assert ("building" in message, "reading" in message, "validate" in message) == (True, False, False)
+
+
+def test_the_same_wheel_is_published_again_without_an_error(user: User) -> None:
+    package = f"{new_name('owner')}/{new_name()}"
+    folder = project(user.folder / "coins", package)
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(user.folder), str(folder)]
+    subprocess.run(build, check=True, capture_output=True, timeout=60)
+    (wheel,) = user.folder.glob("*.whl")
+    for _ in range(2):
+        assert f"Published {package} 1.0.0" in user.ludus("publish", folder, "--wheel", wheel, "--no-validate")
+
+
+def test_publish_warns_of_what_ludus_init_has_written(user: User) -> None:
+    name = new_name("words")
+    user.ludus("init", name, "--owner", new_name("owner"))
+    done = user.run("publish", name, "--no-isolation", "--no-validate")
+    assert done.returncode == 0, done.stderr
+    for file in ("pyproject.toml", "ludus.toml", "README.md", f"{name}.py"):
+        assert f"{name}/{file}:" in done.stderr
+    assert done.stderr.count("the hub will show what `ludus init` wrote here") == 6
+    assert "ludus init" not in done.stdout
+
+
 @pytest.mark.parametrize("installer", ["pip", "uv"])
 def test_an_installation_prints_its_own_lines_and_those_of_the_installer_only_if_it_fails(
     user: User, plain_hub: HubProcess, python: Path, installer: str
 ) -> None:
-    good, bad = f"alice/{new_name()}", f"alice/{new_name()}"
+    owner = new_name("owner")
+    good, bad = f"{owner}/{new_name()}", f"{owner}/{new_name()}"
     with plain_hub.client() as client:
         digest = published(client, release(good))["sha256"]
         parts = WheelParts(bad.replace("/", "-"))

@@ -28,6 +28,21 @@ _TAKEN: Final = frozenset(
 """Class names that the templates already use."""
 
 
+SHOWN_TEXTS: Final = {
+    "pyproject": ('description = "$title, an environment for Ludus."',),
+    "ludus": ('tags = ["words"]',),
+    "readme": (
+        "An environment for Ludus (the distribution `ludus-rl`).",
+        "| `wheels/` | wheels for the image that no package index has |",
+    ),
+    "environment": (
+        '"""$title: an environment to start from. Replace the task, the tools and the rewards with your own."""',
+        '"""Find the word whose letters were scrambled."""',
+    ),
+}
+"""Lines of the templates that a hub shows and that say nothing about the author's environment, by template."""
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command("init", help=COMMANDS["init"])(init)
@@ -90,6 +105,30 @@ def scaffold(folder: Path, owner: str | None = None) -> list[Path]:
         path.write_text(Template(text).substitute(words), encoding="utf-8")
         written.append(path)
     return written
+
+
+def leftovers(folder: Path, card: str = "README.md") -> list[str]:
+    """Return a line for each text of the templates that a hub would show of a package.
+
+    Args:
+        folder: the package.
+        card: the name of the file that its page shows.
+    """
+    code = sorted({*folder.glob("*.py"), *folder.glob("*/*.py"), *folder.glob("src/*/*.py")})
+    paths = {
+        "pyproject": [folder / "pyproject.toml"], "ludus": [folder / "ludus.toml"], "readme": [folder / card],
+        "environment": code,
+    }  # fmt: skip
+    found = []
+    for template, texts in SHOWN_TEXTS.items():
+        forms = [re.compile(re.sub(r"\\\$[a-z]+", ".+", re.escape(text))) for text in texts]
+        for path in paths[template]:
+            if not path.is_file():
+                continue
+            for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+                if any(form.fullmatch(line.strip()) for form in forms):
+                    found.append(f"{path}:{number}: the hub will show what `ludus init` wrote here: {line.strip()}")
+    return found
 
 
 def class_name(name: str) -> tuple[str, str]:

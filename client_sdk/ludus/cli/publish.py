@@ -10,8 +10,10 @@ import typer
 
 from ludus.cli._common import Json, console, errors, print_json, run, shown
 from ludus.cli._hub import DEFAULT, HubAddress, HubToken, connect
+from ludus.cli.init import leftovers
 from ludus.protocol.registry import VersionInfo
-from ludus.registry.publishing import prepare
+from ludus.registry.project import read_project
+from ludus.registry.publishing import check_new, prepare
 
 COMMANDS: Final = {"publish": "Publish environments on a hub."}
 
@@ -41,6 +43,8 @@ def publish(
 ) -> None:
     """Build the wheel, run `ludus validate`, sign, and upload. Nothing is uploaded when a check fails.
 
+    Before that, the hub is asked whether it has the version.
+
     [bold]ludus publish[/bold]
     [bold]ludus publish my_env --hub https://hub.example.org[/bold]
     """
@@ -48,10 +52,15 @@ def publish(
     def report(line: str) -> None:
         errors.print(shown(line, "dim"), soft_wrap=True)
 
+    def check(package: str, version: str, sha256: str | None) -> None:
+        run(check_new(connect(hub, token), package, version, sha256))
+
+    for line in leftovers(folder, read_project(folder).card):
+        errors.print(shown(line, "yellow"), soft_wrap=True)
     with tempfile.TemporaryDirectory(prefix="ludus-publish-") as work:
         prepared = prepare(
             folder, Path(work), wheel=wheel, isolated=isolation,
-            validation=(validate_option or ()) if validation else None, report=report,
+            validation=(validate_option or ()) if validation else None, report=report, on_version=check,
         )  # fmt: skip
 
         async def go() -> VersionInfo:

@@ -100,6 +100,18 @@ def read_project(folder: Path) -> ProjectFile:
         raise ManifestRefused(f"{path}: {place}: {why}") from None
 
 
+def read_version(folder: Path, project: ProjectFile) -> str | None:
+    """Return the version that a folder's files say; None if only its wheel will have one."""
+    if project.version is not None:
+        return project.version
+    try:
+        fields = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+        version = fields["project"]["version"]
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError):
+        return None  # the build backend says what is wrong, or finds the version elsewhere
+    return version if isinstance(version, str) else None
+
+
 def read_card(folder: Path, project: ProjectFile) -> str:
     """Return the card; empty if it is the default file and that does not exist.
 

@@ -11,11 +11,12 @@ from typing import Final
 from pydantic import ValidationError
 
 from ludus.protocol.registry import DESCRIPTION_LENGTH, Manifest, Signed, Statement, ValidationSummary
-from ludus.protocol.registry_errors import ManifestRefused, PublishFailed
+from ludus.protocol.registry_errors import ManifestRefused, PackageNotFound, PublishFailed, VersionConflict
 from ludus.protocol.signing import digest_of, sign, text_digest
+from ludus.registry.client import RegistryClient
 from ludus.registry.inspection import UnpackedWheel, check_claims, describe, findings, validate
 from ludus.registry.keys import publisher_key
-from ludus.registry.project import ProjectFile, build_wheel, provenance, read_card, read_project
+from ludus.registry.project import ProjectFile, build_wheel, provenance, read_card, read_project, read_version
 
 VALIDATE_SECONDS: Final = 3600.0
 """How long `ludus validate` may take."""
@@ -41,6 +42,7 @@ def prepare(
     isolated: bool = True,
     validation: Sequence[str] | None = (),
     report: Callable[[str], None] = lambda line: None,
+    on_version: Callable[[str, str, str | None], None] = lambda package, version, sha256: None,
 ) -> Prepared:
     """Build, describe, validate and sign a folder's package.
 
@@ -51,6 +53,8 @@ def prepare(
         isolated: see `build_wheel`.
         validation: further options of `ludus validate`; None leaves it out.
         report: called with a line for each stage.
+        on_version: called once with the package, its version and the SHA-256 digest of its wheel; without a digest,
+            and before the wheel is built, if pyproject.toml says the version. What it raises ends the preparation.
 
     Raises:
         ManifestRefused: `ludus.toml` is not valid, or contradicts the code.
@@ -60,11 +64,16 @@ def prepare(
     card = read_card(folder, project)
     built, unpacked_folder = work / "dist", work / "unpacked"
     built.mkdir()
+    version = read_version(folder, project) if wheel is None else None
+    if version is not None:
+        on_version(project.id, version, None)
     if wheel is None:
         report(f"building the wheel of {project.id}")
         wheel = build_wheel(folder, built, isolated=isolated)
     unpacked = UnpackedWheel(wheel, unpacked_folder)
     check_distribution(project, unpacked)
+    if version is None:
+        on_version(project.id, str(unpacked.metadata["Version"]), hashlib.sha256(wheel.read_bytes()).hexdigest())
     report(f"reading {', '.join(sorted(unpacked.sources))}")
     entries = check_claims(describe(unpacked), project.environments)
     manifest = make_manifest(project, unpacked, folder).model_copy(update={"environments": tuple(entries)})
@@ -81,6 +90,32 @@ def prepare(
         size=len(data), manifest_sha256=digest_of(manifest), card_sha256=text_digest(card),
     )  # fmt: skip
     return Prepared(wheel, manifest, card, sign(statement, publisher_key(create=True)), summary, project.private)
+
+
+async def check_new(client: RegistryClient, package: str, version: str, sha256: str | None = None) -> None:
+    """Check that a hub does not have a version, or that it has exactly this wheel.
+
+    Args:
+        client: the hub.
+        package: `owner/name`.
+        version: the version that is to be published.
+        sha256: the digest of the wheel, if it was built already.
+
+    Raises:
+        VersionConflict: the hub has the version, in this spelling or in another one.
+    """
+    async with client:
+        try:
+            found = await client.version(package, version)
+        except PackageNotFound:
+            return
+    if sha256 == found.sha256:
+        return
+    spelling = "" if found.version == version else f", which {version} is another spelling of"
+    raise VersionConflict(
+        f"{client.hub} has {package} {found.version} already{spelling}: {found.uploaded_by} published it on "
+        f"{found.uploaded_at:%Y-%m-%d}. A version never changes: raise the version in pyproject.toml"
+    )
 
 
 def check_distribution(project: ProjectFile, unpacked: UnpackedWheel) -> None:
