@@ -37,6 +37,12 @@ from ludus.protocol.trajectory import Trajectory
 from ludus.validation.local_environments import LocalEnvironments
 from ludus.validation.oracle import DemonstratorPolicy, OraclePolicy
 
+DemoPolicy = Annotated[
+    str | None,
+    typer.Option("--policy", "-p", help=f"{_policies.POLICIES} By default the demonstrator or else the oracle."),
+]
+"""The option for who plays."""
+
 COMMANDS: Final = {"demos": "Record episodes to learn from, or select them from files: demonstrations and pairs."}
 
 Form = Literal["trajectories", "sft", "pairs"]
@@ -74,10 +80,7 @@ def demos(
     split: Annotated[str | None, typer.Option("--split", "-s", help="Split; the first one by default.")] = None,
     n: Annotated[int, typer.Option("-n", help="How many tasks, at most.", min=1)] = 500,
     samples: Annotated[int, typer.Option("--samples", help="Episodes per task.", min=1)] = 1,
-    policy: Annotated[
-        str | None,
-        typer.Option("--policy", "-p", help=f"{_policies.POLICIES} By default the demonstrator or else the oracle."),
-    ] = None,
+    policy: DemoPolicy = None,
     model: _policies.Model = None,
     base_url: _policies.BaseUrl = None,
     api_key: _policies.ApiKey = None,

@@ -284,9 +284,8 @@ def serve(
         _serve_with_workers(given)
     classes = all_with_noise(load_environments(environments), noise or ())
     settings = _settings(given)
-    which = {name: given[name] for name in _STDIO_OPTIONS}
     if stdio:
-        _serve_stdio(classes, settings, which)
+        _serve_stdio(classes, settings, {name: given[name] for name in _STDIO_OPTIONS})
         return
     _refuse_stdio_options(given)
     raise typer.Exit(run(classes, settings))
