@@ -95,7 +95,7 @@ def test_the_demonstrator_of_the_docs_is_preferred_to_the_oracle_and_named(tmp_p
     assert {one.policy for one in episodes} == {"demonstrator"}
     assert {one.value for one in episodes} == {1.0}
     assert [item["name"] for item in episodes[0].items if item["type"] == "function_call"] == ["search", "assign"]
-    assert "32 of 32 demonstrations" in demos(tickets, "Desk", "--policy", "oracle", "--overwrite")
+    assert "60 of 60 demonstrations" in demos(tickets, "Desk", "--policy", "oracle", "--overwrite")
 
 
 def test_a_missing_demonstrator_is_refused_by_name(desk: Path) -> None:

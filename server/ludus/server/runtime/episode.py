@@ -29,6 +29,7 @@ from ludus.sandbox import EpisodeSandboxes
 from ludus.server.auth.principal import Principal
 from ludus.server.auth.quotas import Account
 from ludus.server.authoring.environment import Toolset
+from ludus.server.authoring.output_schema import OutputSchema
 from ludus.server.authoring.tools import Tool, ToolBase
 from ludus.server.rewards.attempt import Attempt, TakenStep, TakenTurn
 from ludus.server.runtime.clock import Clock
@@ -477,6 +478,17 @@ class EpisodeStore:
             return self._find_closed(episode)
         found.used = self._loop.time()
         return found
+
+    def output_of(self, episode: str, tool: str) -> OutputSchema | None:
+        """Return the output schema of a tool of an episode; None if it has none, or there is no such tool or episode.
+
+        With noise there is none: it would show which observations were changed.
+        """
+        found = self._living.get(episode)
+        if found is None and episode in self._closed:
+            found = self._closed[episode][1]
+        known = None if found is None else found.tools.get(tool)
+        return None if found is None or known is None or found.published.cls.noise is not None else known.output
 
     def _find_closed(self, episode: str) -> Episode:
         closed = self._closed.get(episode)

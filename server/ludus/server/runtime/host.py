@@ -27,7 +27,6 @@ from ludus.server.auth import CapabilitySigner
 from ludus.server.auth.principal import Principal
 from ludus.server.auth.quotas import Account
 from ludus.server.authoring.environment import Environment
-from ludus.server.authoring.output_schema import OutputSchema
 from ludus.server.runtime.episode import Episode, EpisodeStore, EpisodeView, StepRecord
 from ludus.server.runtime.forks import Forks
 from ludus.server.runtime.group_scores import GroupScores
@@ -348,17 +347,6 @@ class EpisodeHost(HostMethods):
         found = self.store.find(episode)
         await found.recovered()
         return found.view()
-
-    def output_of(self, episode: str, tool: str) -> OutputSchema | None:
-        """Return the output schema of a tool of an episode; None if it has none, or there is no such tool or episode.
-
-        With noise there is none: it would show which observations were changed.
-        """
-        if episode not in self.store:
-            return None
-        found = self.store.find(episode)
-        known = found.tools.get(tool)
-        return None if known is None or found.published.cls.noise is not None else known.output
 
     async def _find(self, episode: str, principal: Principal) -> Episode:
         """Return an episode that the principal may see, once it has its state."""

@@ -17,6 +17,7 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import mcp_types as types
@@ -147,10 +148,10 @@ class EpisodeServer(McpServer):
 
     async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
         """Handle `tools/call`: one step."""
-        mark = _step_mark(ctx)
+        mark, episode = _step_mark(ctx), self._episode_of(ctx)
         try:
             result = await self._host.play(
-                self._episode_of(ctx),
+                episode,
                 params.name,
                 params.arguments or {},
                 key=mark.key if mark else f"{_PROCESS}/{next(_calls)}",
@@ -158,7 +159,7 @@ class EpisodeServer(McpServer):
             )
         except LudusError as error:
             return refused(error, ran_here=self._ran_here(ctx))
-        return observation(result, params.name, self._host.output_of(self._episode_of(ctx), params.name))
+        return observation(result, params.name, self._host.store.output_of(episode, params.name))
 
     async def _list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         """Handle `tools/list`: this episode's tools."""
@@ -167,7 +168,8 @@ class EpisodeServer(McpServer):
             view = await self._host.view(episode)
         except EpisodeNotFound:
             return types.ListToolsResult(tools=[])
-        return types.ListToolsResult(tools=tool_list(view.tools, lambda tool: self._host.output_of(episode, tool)))
+        output_of = partial(self._host.store.output_of, episode)
+        return types.ListToolsResult(tools=tool_list(view.tools, output_of))
 
     async def _list_prompts(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
         """Handle `prompts/list`: the only prompt."""
