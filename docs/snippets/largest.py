@@ -13,8 +13,11 @@ TASKS = [Numbers(id=f"{n:03}", numbers=[n // 100, n // 10 % 10, n % 10]) for n i
 class Largest(Environment[Numbers]):
     """Pick the largest of three numbers."""
 
-    # Every seventh task is held out. In every fifth one, the last digit would always be 0 or 5.
-    splits = {"train": [task for task in TASKS if int(task.id) % 7], "test": TASKS[::7]}
+    # Held out are tasks whose digits, in any order, make a multiple of 7. Of 5, all of them would have a 0 or a 5.
+    splits = {
+        "train": [task for task in TASKS if int("".join(sorted(task.id))) % 7],
+        "test": [task for task in TASKS if not int("".join(sorted(task.id))) % 7],
+    }
 
     def prompt(self) -> str:
         return "Which is the largest? " + " ".join(map(str, self.task.numbers))

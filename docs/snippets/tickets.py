@@ -13,8 +13,8 @@ class Desk(Environment[Ticket]):
     """Assign the ticket of a customer."""
 
     splits = {
-        "train": [Ticket(id=f"{n}", customer=f"c{n}", ticket=600 + 7 * n) for n in range(400) if n % 7],
-        "test": [Ticket(id=f"{n}", customer=f"c{n}", ticket=600 + 7 * n) for n in range(0, 400, 7)],
+        "train": [Ticket(id=f"{n}", customer=f"c{n}", ticket=500 + n) for n in range(100, 170) if n % 7],
+        "test": [Ticket(id=f"{n}", customer=f"c{n}", ticket=500 + n) for n in range(105, 170, 7)],
     }
 
     def prompt(self) -> str:

@@ -24,6 +24,7 @@ from ludus.protocol import (
     StepResult,
     Task,
     TextBlock,
+    text_of,
 )
 from ludus.protocol.distribution import missing_extra
 from ludus.protocol.errors import InfrastructureFailed
@@ -208,6 +209,7 @@ __all__ = [
     "tool",
     "values_equal",
     "with_noise",
+    "text_of",
 ]
 
 _MCP: Final = frozenset({"McpServer", "connect_mcp"})

@@ -199,3 +199,18 @@ async def test_a_loss_that_is_not_a_number_stops_the_run_with_the_last_checkpoin
     assert checkpoint.exists()
     await run(config.model_copy(update={"steps": 4}))
     assert [line["step"] for line in metrics_of(config.output)] == [1, 2, 3, 4]
+
+
+async def test_a_warm_up_ends_when_the_policy_earns_enough_also_after_a_resume(
+    serve: Serve, tiny: Path, tmp_path: Path
+) -> None:
+    server = await serve(Even)
+    sft = {"own_groups": 2, "steps": 100, "batch": 2, "learning_rate": 1e-3}
+    for until, batches in ((0.0, 20), (2.0, 100)):
+        config = run_config(tmp_path / f"until-{until}", tiny, server.url, steps=1, sft={**sft, "until": until})
+        await run(config)
+        text = (config.output / "metrics.jsonl").read_text()
+        assert f"warm-up: {batches} batches" in text
+        assert ("after batch 20 the policy's own episodes earn" in text) is (batches == 20)
+        await run(config.model_copy(update={"steps": 2}))
+        assert (config.output / "metrics.jsonl").read_text().count("batches of") == 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from ludus.protocol.text import printable
-from ludus.trainer.errors import ConfigError, TrainerError
+from ludus.trainer.errors import ConfigError, DidNotLearn, TrainerError
 
 if TYPE_CHECKING:
     from ludus.client.mix import MixFile
@@ -103,7 +103,8 @@ def train(
             error.add_note("model.chat_template sets another template, rollouts.tool_calls the format of tool calls")
         # Under torchrun every rank finds the same error in the configuration; only the first one prints it.
         if not isinstance(error, ConfigError) or os.environ.get("RANK", "0") == "0":
-            for text in (f"ludus: {error}", *getattr(error, "__notes__", ())):
+            lines = [f"ludus: {error}", *getattr(error, "__notes__", ())]
+            for text in reversed(lines) if isinstance(error, DidNotLearn) else lines:
                 typer.echo(printable(text), err=True)
         raise typer.Exit(getattr(error, "exit_code", 1)) from None
     except KeyboardInterrupt:  # before the run's handler was installed, or a second Ctrl-C

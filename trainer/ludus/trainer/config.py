@@ -397,6 +397,11 @@ class TrainConfig(Section):
     """The run's folder: metrics, checkpoints, report, final model."""
     steps: Count = 100
     """Optimizer batches to learn from. 0 does the warm-up only."""
+    max_idle_steps: Count = 10
+    """The run stops after this many steps in a row in which all episodes earned the same. Unless that is the most
+    there is, it did not learn: the last line and the exit code say so. 0 goes on."""
+    plateau: Count = 0
+    """The run ends when the rewards have reached no new height for this many steps; 0 goes on to the last step."""
     seed: Count = 0
     """The seed of everything random: initial order, tasks, episodes and sampling."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

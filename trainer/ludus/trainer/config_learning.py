@@ -147,7 +147,10 @@ class SftConfig(Section):
     held_out: bool = False
     """Allow episodes of splits that are not for training, such as test."""
     steps: Positive = 100
-    """Optimizer steps."""
+    """Optimizer steps, at most."""
+    until: float | None = None
+    """End the warm-up when the policy's own episodes, played after every 20 steps, have at least this mean reward; None
+    takes all `steps`."""
     batch: Positive = 32
     """Episodes in each step."""
     learning_rate: Rate = 1e-5

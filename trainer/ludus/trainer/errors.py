@@ -4,6 +4,7 @@
     ├── ConfigError            the configuration cannot be used: unknown field, missing split, impossible combination
     ├── ModelError             a model or its tokenizer cannot be loaded
     ├── RolloutError           no usable episodes: every environment failed, or every group was constant
+    │   └── DidNotLearn        every episode earned the same, so the run learned nothing
     ├── EngineError            the inference engine refused, died or took too long
     │   └── CanaryError        engine and learner give different probabilities to the same tokens
     ├── LearningError          the loss or the gradient is not finite
@@ -38,6 +39,10 @@ class ModelError(TrainerError):
 
 class RolloutError(TrainerError):
     """No episodes to learn from are available."""
+
+
+class DidNotLearn(RolloutError):
+    """Every episode earned the same, so the run learned nothing. The last line of the message says so."""
 
 
 class EngineError(TrainerError):

@@ -29,9 +29,11 @@ from ludus.trainer.trajectory_files import read_latest
 
 LEARNED_FROM: Final = 200
 """The number of episodes whose text the tokenizer learns."""
+ENOUGH: Final = 0.2
+"""The warm-up ends when the policy earns this share of the best demonstration, because GRPO learns from there on."""
 PRESET: Final = (
-    "--steps=40", "--device=cpu",
-    "--sft.steps=50", "--sft.batch=32", "--sft.learning_rate=2e-3",
+    "--steps=200", "--plateau=30", "--device=cpu",
+    "--sft.steps=1000", "--sft.batch=32", "--sft.learning_rate=2e-3",
     "--rollouts.groups=32", "--rollouts.group_size=8", "--rollouts.staleness=0",
     "--rollouts.drop_zero_variance=false", "--rollouts.concurrency=128",
     "--engine.torch.slots=128", "--engine.torch.cache_tokens=131072",
@@ -115,6 +117,7 @@ def prepare(
     path = ", ".join(map(str, found.paths))
     own = [] if found.environment is None else [f"--environments.0.name={found.environment}"]
     own += [] if file else [*PRESET, f"--output=runs/{found.paths[0].stem}"]
+    own += [] if file else [f"--sft.until={ENOUGH * max(one.value or 0.0 for one in found.episodes)}"]
     own.append(f"--sft.demonstrations={json.dumps([str(one) for one in found.paths])}")
     config = read_config(file, [*own, *overrides], mixed)
     folder = config.output / "tiny-model"

@@ -26,6 +26,7 @@ from ludus.trainer.learning.idle import IdleSteps
 from ludus.trainer.learning.model import load_model, model_folder
 from ludus.trainer.learning.parallel import Parallel
 from ludus.trainer.logs import RunLog
+from ludus.trainer.outcome import Progress, recorded
 from ludus.trainer.rollouts.collector import Collector
 from ludus.trainer.rollouts.episodes import Player
 from ludus.trainer.rollouts.harness import HarnessPlayer, open_harness
@@ -50,7 +51,7 @@ async def train(config: TrainConfig, parallel: Parallel, remarks: Sequence[str] 
         TrainerError: see `ludus.trainer.errors`. The progress is saved first, except after a `LearningError`; a note
             on the error says what was saved.
     """
-    async with open_run(config, parallel) as run:
+    async with open_run(config, parallel, remarks) as run:
         for remark in (*remarks, *run.source.remarks):
             run.log.note(remark)
         try:
@@ -101,6 +102,7 @@ class Run:
     stop: StopRequest
     warm_up: WarmUp
     idle: IdleSteps
+    progress: Progress
     canary: Canary
     harness: HarnessPlayer | None = None
     """The program that plays the episodes; None for the trainer's own loop."""
@@ -110,13 +112,15 @@ class Run:
     """The number of batches learned from, which is the version of the learner's weights."""
     evaluated: int = -1
     """The step of the last evaluation."""
+    ended: bool = False
+    """Whether the run has ended before its last step."""
     saved: tuple[int, int] | None = None
     """The progress at the last checkpoint."""
     sampled: int = 0
     """The number of tokens that the collector had sampled by the last step."""
 
     @property
-    def progress(self) -> tuple[int, int]:
+    def batches(self) -> tuple[int, int]:
         """The numbers of batches learned from, in the warm-up and after it."""
         return self.warm_up.steps, self.step
 
@@ -130,11 +134,26 @@ class Run:
                 await self.one_step()
             except TaskSolved as solved:
                 self.log.note(f"{solved}. The run ends after step {self.step} of {config.steps}")
+                self.ended = True
                 break
             if self.due(config.checkpoints.every):
                 await self.save()
             if self.evaluation_due():
                 await self.evaluate()
+            if (reason := self.reason_to_end()) is not None:
+                self.log.note(f"{reason}. The run ends after step {self.step} of {config.steps}")
+                self.ended = True
+                break
+
+    def reason_to_end(self) -> str | None:
+        """Return why the run ends before its last step; None if it goes on."""
+        if self.step == self.config.steps:
+            return None
+        if self.progress.stalled:
+            return f"the last {self.config.max_idle_steps} steps had nothing to learn from"
+        if self.progress.flat:
+            return f"the rewards have reached no new height for {self.config.plateau} steps"
+        return None
 
     async def one_step(self) -> None:
         """Learn from the next batch, and give the engine the new weights."""
@@ -151,6 +170,7 @@ class Run:
         metrics |= {"time/wait": waited, "time/step": seconds, "throughput/sampled_tokens": sampled / seconds}
         self.log.rollouts(self.step, groups)
         self.log.metrics(self.step, metrics)
+        self.progress.step(groups, metrics, solved=all(map(self.source.solved, groups)))
         for remark in self.source.mixer.news():
             self.log.note(remark)
 
@@ -237,16 +257,17 @@ class Run:
             self.evaluated = self.step
             self.log.rollouts(self.step, groups, held_out=True)
             self.log.metrics(self.step, {**metrics, "time/evaluation": time.perf_counter() - clock})
+            self.progress.evaluation(metrics)
 
     async def save(self) -> None:
         """Write a checkpoint of the last completed batch, unless there is one."""
-        if self.saved != self.progress:
+        if self.saved != self.batches:
             collected = self.collector.state(self.step)
             canary = [self.config.engine.kind, self.config.model.dtype, self.canary.measured]
             state = {"step": self.step, "collector": collected, "warm_up": asdict(self.warm_up), "canary": canary}
             warming = self.warm_up.unfinished(self.config)
             await self.workers.command(Worker.save, self.warm_up.steps if warming else self.step, state, warming)
-            self.saved = self.progress
+            self.saved = self.batches
             if self.matches is not None and self.source.opponents is not None:
                 folder = self.config.output / "checkpoints"
                 await self.matches.frozen.prune(self.source.opponents.members, folder)
@@ -263,7 +284,7 @@ class Run:
         await self.workers.drain_weights()
         if isinstance(error, LearningError) or not self.workers.can_save:
             outcome = "nothing more is saved; the newest checkpoint is as it was"
-        elif self.progress == (0, 0) and not isinstance(error, Interrupted):
+        elif self.batches == (0, 0) and not isinstance(error, Interrupted):
             outcome = "nothing had been learned yet, so nothing is saved"
         else:
             try:
@@ -278,7 +299,11 @@ class Run:
             self.log.note(f"{str(error) or type(error).__name__}: {outcome}")
 
     async def finish(self) -> None:
-        """Save, run the last evaluation, and export the policy in Hugging Face format."""
+        """Save, run the last evaluation, and export the policy in Hugging Face format.
+
+        Raises:
+            DidNotLearn: all episodes earned the same.
+        """
         await self.save()
         await self.evaluate()
         if self.config.checkpoints.export:
@@ -287,6 +312,10 @@ class Run:
             self.log.note(f"the trained policy is in {folder}")
         if (remark := self.idle.summary()) is not None:
             self.log.note(remark)
+        if not self.ended and (remark := self.progress.still_rising()) is not None:
+            self.log.note(remark)
+        if (failure := self.progress.failure()) is not None:
+            raise failure
 
     def due(self, every: int) -> bool:
         """Return whether an action that is done every `every` steps is due now; 0 means never."""
@@ -294,20 +323,22 @@ class Run:
 
 
 @asynccontextmanager
-async def open_run(config: TrainConfig, parallel: Parallel) -> AsyncIterator[Run]:
+async def open_run(config: TrainConfig, parallel: Parallel, remarks: Sequence[str] = ()) -> AsyncIterator[Run]:
     """Open and check the parts of a run, the cheapest checks first: environments, model, engine."""
     async with AsyncExitStack() as stack:
         stop = stack.enter_context(stop_requests())
         try:
             async with stop.interruptible():
-                run = await _open(config, parallel, stack, stop)
+                run = await _open(config, parallel, stack, stop, remarks)
         except Interrupted as error:
             error.add_note("the run had not begun yet, so there was nothing to save")
             raise
         yield run
 
 
-async def _open(config: TrainConfig, parallel: Parallel, stack: AsyncExitStack, stop: StopRequest) -> Run:
+async def _open(
+    config: TrainConfig, parallel: Parallel, stack: AsyncExitStack, stop: StopRequest, remarks: Sequence[str]
+) -> Run:
     source = await stack.enter_async_context(open_source(config))
     worker = await asyncio.to_thread(Worker, config, parallel)
     workers = WorkerGroup(worker)
@@ -331,12 +362,13 @@ async def _open(config: TrainConfig, parallel: Parallel, stack: AsyncExitStack, 
     canary = Canary(
         engine, config.engine.canary, dtype=config.model.dtype, ids=renderer.encode(TEXT), measured=measured
     )
+    progress = Progress(config, remarks, () if resumed is None else recorded(config.output / "metrics.jsonl"))
     run = Run(
-        config, workers, engine, renderer, source, log, collector, stop, warm_up, IdleSteps(config), canary, harness,
-        matches, step,
+        config, workers, engine, renderer, source, log, collector, stop, warm_up, IdleSteps(config), progress, canary,
+        harness, matches, step,
     )  # fmt: skip
     run.evaluated = log.evaluated
-    run.saved = None if resumed is None else run.progress
+    run.saved = None if resumed is None else run.batches
     return run
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any, Final, Protocol
 
 from ludus.rendering import Renderer
@@ -14,10 +15,14 @@ from ludus.trainer.errors import TrainerError
 from ludus.trainer.learning.dpo import preference_pairs
 from ludus.trainer.learning.sft import EpisodeSamples, demonstrations, own_episodes, sft_batches
 from ludus.trainer.logs import RunLog
-from ludus.trainer.samples import RolloutGroup, Sample
+from ludus.trainer.samples import RolloutGroup, Sample, scored_rewards
 from ludus.trainer.stopping import StopRequest
 from ludus.trainer.worker import Worker, WorkerGroup
 
+TRIED_EVERY: Final = 20
+"""The number of batches between two trials of the policy, if `sft.until` ends the warm-up."""
+TRIED_GROUPS: Final = 8
+"""The number of groups of episodes in a trial."""
 PROGRESS_SECONDS: Final = 5.0
 """The time between two notes on the progress."""
 
@@ -46,6 +51,8 @@ class WarmUp:
 
     sft_steps: int = 0
     """The number of batches of `sft` learned from."""
+    imitated: bool = False
+    """Whether `sft` has ended before its last batch, because the policy's own episodes earned enough."""
     dpo_steps: int = 0
     """The number of batches of `dpo` learned from."""
     reference: list[float] | None = None
@@ -58,7 +65,7 @@ class WarmUp:
 
     def unfinished(self, config: TrainConfig) -> bool:
         """Return whether batches are left to learn from."""
-        return (config.sft is not None and self.sft_steps < config.sft.steps) or (
+        return (config.sft is not None and self.sft_steps < config.sft.steps and not self.imitated) or (
             config.dpo is not None and self.dpo_steps < config.dpo.steps
         )
 
@@ -69,7 +76,7 @@ class WarmUp:
             TrainerError: as for a run.
         """
         config = host.config
-        if config.sft is not None and self.sft_steps < config.sft.steps:
+        if config.sft is not None and self.sft_steps < config.sft.steps and not self.imitated:
             await self._learn_demonstrations(host, config.sft)
         if config.dpo is not None and self.dpo_steps < config.dpo.steps:
             await self._learn_preferences(host, config.dpo)
@@ -90,10 +97,25 @@ class WarmUp:
             if time.monotonic() - shown >= PROGRESS_SECONDS:
                 shown = time.monotonic()
                 host.log.note(f"warm-up: batch {self.sft_steps} of {sft.steps}, loss {losses[-1]:.3f} nats per token")
+            if await self._imitates(host, sft):
+                break
         host.log.note(
             f"warm-up: {len(losses)} batches of {len(episodes)} episodes, "
             f"loss {losses[0]:.3f} → {losses[-1]:.3f} nats per token"
         )
+
+    async def _imitates(self, host: Host, sft: SftConfig) -> bool:
+        """Return whether the policy's own episodes earn as much as `sft.until`, which is tried every few batches."""
+        if sft.until is None or self.sft_steps % TRIED_EVERY or self.sft_steps == sft.steps:
+            return False
+        rewards = [one for group in await host.own_groups(TRIED_GROUPS) for one in scored_rewards(group.rollouts)]
+        if not rewards or (mean := fmean(rewards)) < sft.until:
+            return False
+        host.log.note(
+            f"warm-up: after batch {self.sft_steps} the policy's own episodes earn {mean:.3f}, which is enough"
+        )
+        self.imitated = True
+        return True
 
     async def _own_episodes(self, host: Host, sft: SftConfig) -> list[EpisodeSamples]:
         """Return the policy's own good episodes. A resumed warm-up reads them from a file: its policy has changed."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ludus.protocol.episodes import TaskRow
 from ludus.trainer.chains.results import chain_metrics
 from ludus.trainer.config import TrainConfig
-from ludus.trainer.errors import RolloutError, unwrap_exception_group
+from ludus.trainer.errors import DidNotLearn, RolloutError, unwrap_exception_group
 from ludus.trainer.learning.batch import informative
 from ludus.trainer.rollouts.buffer import StalenessWindow
 from ludus.trainer.rollouts.continuations import ContinuationPlan
@@ -227,7 +227,10 @@ class Collector:
             return
         constant = [group for group in self._in_a_row if group.least_scored >= self._minimum]
         if 2 * len(constant) <= limit or not all(map(self._source.solved, constant)):
-            raise RolloutError(no_signal_message(self._in_a_row, self._minimum))
+            message = no_signal_message(self._in_a_row, self._minimum)
+            if self._window.batches or 2 * len(constant) <= limit:
+                raise RolloutError(message)
+            raise DidNotLearn(f"{message}\ndid not learn: no group has had different rewards yet")
         if not all(self._source.at_last_stage(group.environment) for group in constant):
             self._in_a_row.clear()  # a later stage follows
         elif self._source.cover_mix(constant):
