@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,49 @@ async def test_a_run_ends_when_its_rewards_no_longer_rise(serve: Serve, tiny: Pa
     await run(run_config(tmp_path, tiny, server.url, steps=60, plateau=3, optimizer=still))
     assert 8 <= len(metrics_of(tmp_path)) < 60
     assert any("have reached no new height for 3 steps" in one for one in notes_of(tmp_path))
+
+
+SECRET = '''
+from random import Random
+from ludus.server import Call, Environment, Private, Result, Split, Task, tool
+
+class Number(Task):
+    number: Private[int]
+
+class Secret(Environment[Number]):
+    """Say the number that nobody shows."""
+    splits = {name: Split.lazy(lambda i: Number(id=f"{i}", number=Random(f"{name}{i}").randrange(10**9)), 20)
+              for name in ("train", "test")}
+
+    def prompt(self):
+        return "Which number?"
+
+    @tool
+    def say(self, number: int) -> Result:
+        """Say a number."""
+        return Result("Done.", reward=float(number == self.task.number), finished=True)
+
+    @classmethod
+    def oracle(cls, task):
+        yield Call("say", {"number": task.number})
+'''
+
+
+def test_the_last_line_and_the_exit_code_of_the_command_say_that_it_did_not_learn(tmp_path: Path) -> None:
+    (tmp_path / "secret.py").write_text(SECRET, encoding="utf-8")
+    small = ("--sft.steps=2", "--steps=9", "--max_idle_steps=3", "--rollouts.groups=2", "--rollouts.group_size=2",
+             "--evaluation.tasks=2", "--checkpoints.export=false")  # fmt: skip
+    train = ("train", "--tiny-from", "g.jsonl", "--serve", "secret.py:Secret", "--output=run", *small)
+    for command, code in ((("demos", "secret.py:Secret", "--out", "g.jsonl"), 0), (train, 1)):
+        done = subprocess.run(
+            [Path(sys.executable).with_name("ludus"), *command], cwd=tmp_path, capture_output=True, text=True,
+            timeout=170,
+        )  # fmt: skip
+        assert done.returncode == code, done.stdout + done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ludus: did not learn: all 12 episodes of the last 3 steps earned 0 (")
+    assert "--tiny-from g.jsonl: 20 of 20 demonstrations call with values that nothing had shown before" in last
+    assert "A model cannot learn these calls from what it reads" in last
 
 
 # ---- rules
