@@ -58,6 +58,37 @@ class Judged(Environment[Task]):
         return "Write 7 into the file `count`, and say it."
 
 
+class Saved(Environment[Task]):
+    """A file that snapshots hold, and that the agent can remove."""
+
+    splits = {"train": [Task(id="count")]}
+    sandbox_settings = SandboxSettings()
+    forkable = True
+    durable = "snapshot"
+    snapshot_every = 1
+
+    async def setup(self) -> None:
+        await self.sandbox.write("count", b"7")
+
+    def prompt(self) -> str:
+        return "Say 7."
+
+    @tool
+    async def remove(self) -> str:
+        """Remove the file."""
+        return (await self.sandbox.run(["rm", "count"])).text
+
+    async def snapshot(self) -> bytes:
+        content: bytes = await self.sandbox.read("count")
+        return content
+
+    async def restore(self, state: bytes) -> None:
+        await self.sandbox.write("count", state)
+
+    def grade(self, answer: str) -> float:
+        return float(answer == "7")
+
+
 @pytest.fixture
 def episode() -> Any:
     with play(Files) as served:
@@ -91,3 +122,12 @@ def test_a_file_that_is_missing_makes_the_check_that_reads_it_0() -> None:
         episode.answer("7")
         assert episode.reward == 0.5
         assert episode.components == {"counted": 0.0, "exact": 1.0}
+
+
+def test_a_file_that_a_snapshot_lacks_leaves_the_episode_scored(caplog: pytest.LogCaptureFixture) -> None:
+    with play(Saved) as served:
+        episode = served.start(index=0)
+        assert episode.remove().error is None
+        assert "has no snapshot after step 1" in caplog.text
+        episode.answer("7")
+        assert episode.reward == 1.0

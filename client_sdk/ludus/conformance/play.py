@@ -136,8 +136,9 @@ async def observation(context: CheckContext) -> None:
         step = (await context.step(started["episode"], number, call, key)).result
         if step is None:
             break
-        told = {"the step's metadata": step.get("metadata"), "the step's reward": step.get("reward")}
-        where = find_private(around(reply.whole), {name: value for name, value in told.items() if value}, "the result")
+        hidden = {"the step's metadata": step.get("metadata"), "the step's reward": step.get("reward")}
+        hidden = {name: value for name, value in hidden.items() if value}
+        where = find_private(around(reply.whole), hidden, "the result")
         expect(where is None, f"{where} contains what an agent must not see")
         compared = number
         content = [_plain(block) for block in shown["content"]]

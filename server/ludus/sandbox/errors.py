@@ -65,4 +65,4 @@ class SandboxInputClosed(LudusError):
 
 CAUSED_INSIDE: Final = (SandboxFileError, SandboxLimitReached, SandboxPortClosed, SandboxInputClosed)
 """The errors that what runs in a sandbox can cause, such as the agent's commands. So they are the agent's: a tool that
-raises one has refused the call, and a grade or a check of a rubric that raises one is 0."""
+raises one has refused the call, a grade or a check of a rubric that raises one is 0, and a snapshot is left out."""

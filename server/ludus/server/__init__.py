@@ -206,10 +206,10 @@ __all__ = [
     "metric",
     "reward",
     "stated_answers",
+    "text_of",
     "tool",
     "values_equal",
     "with_noise",
-    "text_of",
 ]
 
 _MCP: Final = frozenset({"McpServer", "connect_mcp"})

@@ -229,13 +229,13 @@ def read_outcome(value: object) -> Result:
     )
 
 
-def text_length(shown: object) -> int:
+def text_length(content: object) -> int:
     """Return the number of characters in a text, in blocks or in messages."""
-    if isinstance(shown, str):
-        return len(shown)
-    if isinstance(shown, TextBlock):
-        return len(shown.text)
-    parts = shown.content if isinstance(shown, Message) else shown
+    if isinstance(content, str):
+        return len(content)
+    if isinstance(content, TextBlock):
+        return len(content.text)
+    parts = content.content if isinstance(content, Message) else content
     return sum(map(text_length, parts)) if isinstance(parts, (list, tuple)) else 0
 
 

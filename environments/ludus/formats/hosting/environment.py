@@ -82,13 +82,13 @@ class HostedEnvironment(Environment[HostedTask]):
 
     def _result(self, outcome: object) -> Result:
         """Return the outcome of a step."""
-        found = read_outcome(outcome)
-        self._warn_of_length(found.content)
-        return found
+        result = read_outcome(outcome)
+        self._warn_of_length(result.content)
+        return result
 
-    def _warn_of_length(self, shown: object) -> None:
+    def _warn_of_length(self, content: object) -> None:
         cls = type(self)
-        if not cls.warned_of_length and (length := text_length(shown)) > LONG_TEXT:
+        if not cls.warned_of_length and (length := text_length(content)) > LONG_TEXT:
             cls.warned_of_length = True
             log.warning(
                 "%r shows the agent %s characters at once, about %s tokens; most models cannot read more than %s. For "

@@ -234,7 +234,7 @@ class InspectEpisode(HostedEpisode):
     def _act(self, output: Any) -> dict[str, Any]:
         """Answer the request that waits, and return the next one or the end."""
         loop, reply = self._loop, self._reply
-        self.conversation.said = output.choices[0].message
+        self.conversation.last_reply = output.choices[0].message
         if self.ended is None and reply is not None:
             assert loop is not None
             loop.call_soon_threadsafe(lambda: None if reply.done() else reply.set_result(output))

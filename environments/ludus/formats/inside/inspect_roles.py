@@ -13,7 +13,7 @@ from typing import Any
 
 from .adapter import need
 
-_ONE = "The agent plays one conversation, so name a model for each other one with the option model_roles"
+_ONE_CONVERSATION = "The agent plays one conversation, so name a model for each other one with the option model_roles"
 
 
 def watch_roles() -> None:
@@ -47,12 +47,12 @@ class Conversation:
 
     Attributes:
         resolved: the roles that `get_model` gave to the agent; None is the evaluated model itself.
-        said: the agent's last message.
+        last_reply: the agent's last message.
     """
 
     def __init__(self) -> None:
         self.resolved: set[str | None] = set()
-        self.said: Any = None
+        self.last_reply: Any = None
         self._role: str | None = None
         self._has_begun = False
         self._seen: set[Any] = set()
@@ -74,7 +74,7 @@ class Conversation:
         elif not self._continues(messages):
             return (
                 "the solver asks the evaluated model in a conversation that does not continue the agent's, so it plays "
-                f'another role there. {_ONE}, as in {{"ROLE":MODEL}}, if the solver names its role'
+                f'another role there. {_ONE_CONVERSATION}, as in {{"ROLE":MODEL}}, if the solver names its role'
             )
         self._seen.update(key_of(message) for message in messages)
         return None
@@ -83,11 +83,11 @@ class Conversation:
         example = ",".join(f'"{role}":MODEL' for role in roles)
         return (
             f"the solver asks for the role {', '.join(map(repr, roles))}, which no model plays, so that Inspect would "
-            f"ask the agent. {_ONE}={{{example}}}"
+            f"ask the agent. {_ONE_CONVERSATION}={{{example}}}"
         )
 
     def _continues(self, messages: list[Any]) -> bool:
-        if any(_is_same(message, self.said) for message in messages):
+        if any(_is_same(message, self.last_reply) for message in messages):
             return True
         return all(key_of(message) in self._seen for message in messages)  # the same question, asked once more
 
@@ -97,10 +97,10 @@ def key_of(message: Any) -> Any:
     return message.id or id(message)
 
 
-def _is_same(message: Any, said: Any) -> bool:
-    if said is None or message.role != "assistant":
+def _is_same(message: Any, reply: Any) -> bool:
+    if reply is None or message.role != "assistant":
         return False
-    return (message.id is not None and message.id == said.id) or _words(message) == _words(said)
+    return (message.id is not None and message.id == reply.id) or _words(message) == _words(reply)
 
 
 def _words(message: Any) -> tuple[str, list[tuple[str, Any]]]:

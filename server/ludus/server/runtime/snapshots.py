@@ -30,6 +30,7 @@ from zlib import crc32
 
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import LudusError, Unsupported
+from ludus.sandbox.errors import CAUSED_INSIDE
 from ludus.sandbox.model import Snapshot
 from ludus.sandbox.stale import OWNER, remove_left_behind
 from ludus.server.runtime import user_code
@@ -215,7 +216,13 @@ def saving(call: Call, snapshots: Snapshots, every: int) -> Call:
         if due and record.outcome is None and episode.active == [record]:
             record.alone = True
             waiting = sum(1 for one in episode.queue or () if one.tool is not None)
-            record.saved = await snapshots.take(episode, episode.asked - waiting)
+            try:
+                record.saved = await snapshots.take(episode, episode.asked - waiting)
+            except user_code.UserCodeError as error:
+                if not isinstance(error.cause, CAUSED_INSIDE):
+                    raise
+                # The agent has removed what the author saves, for example. The snapshot before this one stays.
+                log.warning("episode %s has no snapshot after step %d: %s", episode.id, record.number, error.cause)
         return result
 
     return save
