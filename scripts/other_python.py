@@ -18,6 +18,7 @@ EXTRAS: Final = "all,datasets,postgres,s3"
 TEST_TOOLS: Final = (
     "pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "httpx", "hypothesis", "types-jsonschema",
     "tokenizers", "transformers", "jinja2", "numpy", "safetensors", "ruff", "twine", "uv",
+    "hatchling",
 )  # fmt: skip
 NEED_TORCH: Final = (
     "tests/trainer", "tests/gateway", "tests/rendering", "tests/rollout_service", "tests/integrations",
