@@ -23,16 +23,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ludus.hub import api
 from ludus.hub.discovery.paths import any_page_may_read
+from ludus.hub.endpoints.answers import SANDBOXED
+from ludus.hub.endpoints.hosts import path_of_host
 from ludus.hub.error_answers import error_response
 from ludus.hub.hub import Hub
 from ludus.hub.index import simple, upload
 from ludus.hub.metrics import HubMetrics, Observer
+from ludus.hub.peers import PREFIX
 from ludus.hub.people import api as people_api
 from ludus.hub.people import device_api, organizations_api
 from ludus.hub.people.authenticator import read_tokens
 from ludus.hub.settings import HubSettings
 from ludus.protocol.distribution import installed_version
 from ludus.protocol.errors import (
+    Forbidden,
     InternalError,
     InvalidParams,
     LudusError,
@@ -48,6 +52,8 @@ PARTS: Final = (
     "ludus.hub.training", "ludus.hub.site",
 )  # fmt: skip
 """Modules that add to the application, in this order."""
+
+_DEFAULTS: Final = ((b"cache-control", b"no-store"), tuple(part.encode() for part in SANDBOXED))
 
 _log = logging.getLogger("ludus.hub")
 
@@ -166,7 +172,8 @@ class HubGuard:
     """ASGI middleware that checks hosts, origins and the sizes of bodies. See `ludus.server.web.guard`.
 
     Bodies are counted as they arrive and not kept, because uploads go to the disk. Answers that do not say who may keep
-    them may be kept by no cache, because most of them depend on who asks.
+    them may be kept by no cache, because most of them depend on who asks. Answers without a policy of their own, which
+    only pages of the site have, get one that lets nothing in them run: some are other people's.
     """
 
     def __init__(self, app: ASGIApp, hub: Hub) -> None:
@@ -175,6 +182,7 @@ class HubGuard:
         self._origins = hub.settings.origins
         self._most = hub.settings.limits.body_bytes
         self._public = not hub.settings.on_loopback
+        self._domain = hub.settings.endpoints.domain
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or refuse it."""
@@ -185,7 +193,7 @@ class HubGuard:
         origin = headers.get(b"origin")
         if self._public and scope["type"] == "http" and any_page_may_read(scope["method"], scope["path"]):
             origin = None  # the specification asks for it; on loopback it would show a page what runs on this machine
-        error = self._origins.refusal(headers.get(b"host"), origin)
+        error = self._origins.refusal(headers.get(b"host"), origin) or self._misuse(scope, headers)
         length = headers.get(b"content-length", b"0")
         if error is None and (b"%00" in scope.get("raw_path", b"") or b"%00" in scope["query_string"]):
             error = InvalidParams("the address holds a null character; no name has one")
@@ -208,11 +216,24 @@ class HubGuard:
         async def saying(message: Message) -> None:
             if message["type"] == "http.response.start":
                 kept = [*message.get("headers", ())]
-                if not any(name.lower() == b"cache-control" for name, _ in kept):
-                    message = {**message, "headers": [*kept, (b"cache-control", b"no-store")]}
+                names = {name.lower() for name, _ in kept}
+                kept += [field for field in _DEFAULTS if field[0] not in names]
+                message = {**message, "headers": kept}
             await send(message)
 
         await self._app(scope, counting, saying)
+
+    def _misuse(self, scope: Scope, headers: dict[bytes, bytes]) -> LudusError | None:
+        """Return the error for a request that a page of another site makes a browser send to an endpoint.
+
+        Such a request for an image or a frame has no `Origin`, and would start the endpoint.
+        """
+        elsewhere = headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site") and b"origin" not in headers
+        if not elsewhere or (self._public and any_page_may_read(scope["method"], scope["path"])):
+            return None
+        if scope["path"].startswith(("/e/", PREFIX)) or path_of_host(headers.get(b"host"), self._domain) is not None:
+            return Forbidden("pages of other sites may not use the endpoints of this hub")
+        return None
 
     def _too_large(self) -> PayloadTooLarge:
         return PayloadTooLarge(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Annotated, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -118,6 +119,25 @@ class HubSettings(BaseModel):
             raise ValueError("the database must be postgresql://USER@HOST/DATABASE or sqlite:///FILE")
         return self
 
+    @model_validator(mode="after")
+    def _endpoints_apart(self) -> Self:
+        domain = self.endpoints.domain
+        if domain == "localhost":
+            return self
+        names = [host.partition(":")[0].lower() for host in self.allow_hosts if not host.startswith("*.")]
+        if self.public_url is not None:
+            names.append(urlsplit(self.public_url).hostname or "")
+        if not names and not self.on_loopback:
+            raise ValueError(f"endpoints.domain {domain!r} needs public_url, to be told apart from the hub's own name")
+        for name in names:
+            if f".{domain}".endswith(f".{name}") or f".{name}".endswith(f".{domain}"):
+                raise ValueError(
+                    f"endpoints.domain {domain!r} and the hub's own name {name!r} lie one below the other; what "
+                    "untrusted code answers below that domain would belong to the site of the hub: choose a domain "
+                    "apart from it, best one that you register for endpoints"
+                )
+        return self
+
     def open_blobs(self) -> BlobStore:
         """Return the store of wheels.
 
@@ -134,6 +154,11 @@ class HubSettings(BaseModel):
     @property
     def origins(self) -> Origins:
         """The `Host` and `Origin` headers to accept."""
+        pages = (self.public_url.rstrip("/"),) if self.public_url else ()
         if not self.on_loopback and not self.allow_hosts:
-            return Origins(hosts=None, pages=(self.public_url.rstrip("/"),) if self.public_url else ())
-        return Origins(hosts=(*LOOPBACK_HOSTS, f"*.{self.endpoints.domain}", *self.allow_hosts))
+            return Origins(hosts=None, pages=pages)
+        below = f".{self.endpoints.domain}"
+        hosts = (*LOOPBACK_HOSTS, f"*{below}", *self.allow_hosts)
+        # Other programs of this machine, and endpoints, answer under these names, too.
+        page_hosts = tuple(host for host in self.allow_hosts if not host.partition(":")[0].endswith(below))
+        return Origins(hosts=hosts, pages=pages, page_hosts=page_hosts)

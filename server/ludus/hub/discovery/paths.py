@@ -25,4 +25,4 @@ def any_page_may_read(method: str, path: str) -> bool:
         return False
     if path in (AI_CATALOG, CARD_ALIAS) or path == REGISTRY or path.startswith(f"{REGISTRY}/"):
         return True
-    return path.startswith("/e/") and path.endswith(CARD)
+    return path.endswith(CARD) and path.startswith("/e/") and path.count("/") == 5

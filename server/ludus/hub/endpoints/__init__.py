@@ -3,6 +3,7 @@
 proxy.py          the routes: who may use an endpoint, and which gateway gets a request
 hosts.py          host names of endpoints, for clients that ignore a path
 exchanges.py      HTTP requests, passed on unread; upgrades.py: channels
+answers.py        what an answer of a process may say under the hub's address
 gateways.py       which process gets a request: that of its episode, or the newest version's
 runner.py         the hub as a client of its endpoints
 passes.py         how a process learns who sends a request

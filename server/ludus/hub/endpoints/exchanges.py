@@ -6,7 +6,8 @@ How this works:
   gateway finds the process in the same way. It only has an ASGI server between itself and the client.
 * Each request has a connection of its own to the process, which ends as the client's connection does, as far as that is
   known: so the process can tell whether its reply was lost (`ludus.server.web.delivery`). The body is passed on as it
-  arrives, and the answer is read by a parser (`_AnswerReader`) that makes ASGI messages of it; neither is looked into.
+  arrives, and the answer is read by a parser (`AnswerReader`) that makes ASGI messages of it; no body is looked into.
+* The process is not trusted: of its answer, only what `answers.py` allows leaves the hub.
 * A side that is slower than the other pauses it: `_HIGH_WATER` bytes of an answer may wait.
 * A client that leaves resets the connection to the process, which then knows that its reply was lost. A process that
   dies before its answer gives the error of the transport; in the middle of an answer, the client's connection breaks.
@@ -22,12 +23,14 @@ from typing import TYPE_CHECKING, Any, Final
 import httptools
 from starlette.types import Message, Receive, Scope, Send
 
+from ludus.hub.endpoints.answers import AnswerRefused, checked_type, passed_headers
 from ludus.hub.endpoints.gateways import server_of
 from ludus.hub.endpoints.neighbors import PeerWorker
 from ludus.hub.endpoints.passes import pass_of
 from ludus.protocol.errors import EpisodeFailed, LudusError, ShuttingDown
 from ludus.protocol.tracing import TRACE_FIELDS, active
 from ludus.server.web.delivery import watch
+from ludus.server.web.http_protocol import HEAD_BYTES, HEAD_FIELDS
 from ludus.server.workers import upstream
 from ludus.server.workers.connection import body_too_large, error_answer
 from ludus.server.workers.pool import lost
@@ -45,15 +48,10 @@ PRIVATE_HEADERS: Final = frozenset({b"authorization", b"x-api-key", b"cookie", b
 """Headers of clients that no process of an endpoint gets, because they are credentials of the hub."""
 
 _HIGH_WATER: Final = 256 * 1024
-_OWN_HEADERS: Final = frozenset(
-    {
-        b"connection", b"keep-alive", b"transfer-encoding", b"date", b"server", b"x-content-type-options",
-        b"referrer-policy", b"set-cookie",
-    }
-)  # fmt: skip
-"""Headers of answers that belong to one connection, or that the hub writes itself. An endpoint may not set cookies for
-the hub's address."""
-
+_TOO_LARGE: Final = (
+    f"the head of the answer of the endpoint's process is larger than {HEAD_BYTES} bytes or has more than "
+    f"{HEAD_FIELDS} fields"
+)
 
 _TRACE_FIELDS: Final = frozenset(name.encode() for name in TRACE_FIELDS)
 
@@ -146,8 +144,13 @@ class HttpExchange:
         self, request: Request, status: int, body: bytes, headers: dict[str, str] | None = None,
         content_type: str = "application/json",
     ) -> None:  # fmt: skip
-        """Answer the request without a worker."""
-        fields = {"content-type": content_type, "content-length": str(len(body)), **(headers or {})}
+        """Answer the request without a worker.
+
+        Raises:
+            AnswerRefused: the content type is not passed on.
+        """
+        kind = checked_type(content_type.encode("latin-1")).decode("latin-1")  # that of a page is the process's own
+        fields = {"content-type": kind, "content-length": str(len(body)), **(headers or {})}
         encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields.items()]
         self._answered = {"type": "http.response.start", "status": status, "headers": encoded, "body": body}
 
@@ -208,7 +211,7 @@ class HttpExchange:
         try:
             uplink = await upstream.connect(self._endpoint.pool, worker, about_episodes=about_episodes)
             delivery = watch(self._scope)
-            reader = _AnswerReader(uplink, to_head=self._request.method == b"HEAD")
+            reader = AnswerReader(uplink, to_head=self._request.method == b"HEAD")
             sending = asyncio.ensure_future(self._send_body(uplink))
             try:
                 whole = await self._pass_back(uplink, reader, sending, delivery)
@@ -248,7 +251,7 @@ class HttpExchange:
         raise ClientGone
 
     async def _pass_back(
-        self, uplink: upstream.Uplink, reader: _AnswerReader, sending: asyncio.Future[None], delivery: Delivery
+        self, uplink: upstream.Uplink, reader: AnswerReader, sending: asyncio.Future[None], delivery: Delivery
     ) -> bool:
         """Pass the answer on, and return whether it was whole.
 
@@ -281,8 +284,8 @@ def _traced(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]
     return kept + [(name.encode(), value.encode()) for name, value in tracing.carrier().items()]
 
 
-class _AnswerReader:
-    """Makes ASGI messages of an answer.
+class AnswerReader:
+    """Makes ASGI messages of an answer, of which only what `answers.py` allows is passed on.
 
     Args:
         uplink: the connection on which it arrives.
@@ -294,13 +297,19 @@ class _AnswerReader:
         self._to_head = to_head
         self._parser = httptools.HttpResponseParser(self)
         self._headers: list[tuple[bytes, bytes]] = []
+        self._head_bytes = 0
+        self._untyped: Message | None = None
+        """The start of an answer without a content type, which must turn out to have no body."""
+        self._parts: list[bytes] = []
+        """The parts of the body in the data that is being parsed, which become one message."""
         self._messages: deque[Message] = deque()
         self._waiting = 0
         self._changed = asyncio.Event()
+        self._refusal: AnswerRefused | None = None
         self._ended = False
         self._lengths = False
         self.began = False
-        """Whether any of the answer has arrived."""
+        """Whether the head of the answer has arrived."""
         uplink.sink, uplink.on_lost = self._feed, self._lost
 
     @property
@@ -309,7 +318,13 @@ class _AnswerReader:
         return self._ended and not self._messages
 
     def take(self) -> Message | None:
-        """Return the next message, if one has arrived."""
+        """Return the next message, if one has arrived.
+
+        Raises:
+            AnswerRefused: the answer is not passed on. None of it was taken before.
+        """
+        if self._refusal is not None:
+            raise self._refusal
         if not self._messages:
             return None
         message = self._messages.popleft()
@@ -322,7 +337,7 @@ class _AnswerReader:
     async def wait(self) -> None:
         """Wait until there is another message, or the connection has ended."""
         self._changed.clear()
-        if not self._messages and not self._uplink.closed:
+        if not self._messages and self._refusal is None and not self._uplink.closed:
             await self._changed.wait()
 
     def _feed(self, data: bytes) -> None:
@@ -331,42 +346,74 @@ class _AnswerReader:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
             self._uplink.reset()
+        self._flush()
+        if not self.began:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES:
+                self._refuse(_TOO_LARGE)
         self._changed.set()
         if before <= _HIGH_WATER < self._waiting and not self._uplink.closed:
             self._uplink.transport.pause_reading()
+
+    def _refuse(self, reason: str) -> None:
+        if self._refusal is None:
+            self._refusal = AnswerRefused(reason)
+        self._uplink.reset()
 
     def _lost(self) -> None:
         if self.began and not self._lengths and not self._ended:  # the end of the connection is that of the answer
             self._end()
         self._changed.set()
 
+    def _flush(self) -> None:
+        if self._parts:
+            body = b"".join(self._parts)
+            self._parts.clear()
+            self._waiting += len(body)
+            self._messages.append({"type": "http.response.body", "body": body, "more_body": True})
+
     def _end(self) -> None:
         self._ended = True
+        if self._untyped is not None:
+            self._messages.append(self._untyped)
+        self._flush()
         self._messages.append({"type": "http.response.body", "body": b"", "more_body": False})
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header that is passed on."""
-        name = name.lower()
-        self._lengths = self._lengths or name in (b"content-length", b"transfer-encoding")
-        if name not in _OWN_HEADERS:
+        """Keep a header of the head. Trailers are ignored."""
+        if not self.began:
+            self._lengths = self._lengths or name.lower() in (b"content-length", b"transfer-encoding")
             self._headers.append((name, value))
+            if len(self._headers) > HEAD_FIELDS:
+                self._refuse(_TOO_LARGE)
 
     def on_headers_complete(self) -> None:
         """Begin the answer, unless it is an interim one."""
         status = self._parser.get_status_code()
-        if status >= 200:
+        if status >= 200 and self._refusal is None:
             self.began = True
-            self._messages.append({"type": "http.response.start", "status": status, "headers": self._headers})
+            try:
+                headers = passed_headers(self._headers)
+            except AnswerRefused as error:
+                self._refuse(error.message)
+                return
+            start: Message = {"type": "http.response.start", "status": status, "headers": headers}
+            if self._to_head or any(name == b"content-type" for name, _ in headers):
+                self._messages.append(start)
+            else:
+                self._untyped = start
             if self._to_head:
                 self._end()
         self._headers = []
 
     def on_body(self, body: bytes) -> None:
         """Keep a part of the body."""
-        self._waiting += len(body)
-        self._messages.append({"type": "http.response.body", "body": body, "more_body": True})
+        if self._untyped is not None:
+            self._refuse("the endpoint's process answered with a body without a content type")
+        else:
+            self._parts.append(body)
 
     def on_message_complete(self) -> None:
         """Note that the answer is complete, unless it is an interim one."""
-        if self._parser.get_status_code() >= 200 and not self._ended:
+        if self._parser.get_status_code() >= 200 and not self._ended and self._refusal is None:
             self._end()

@@ -9,18 +9,25 @@ those of a process's own channel on unread. The hub itself has no WebSockets, so
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import httptools
+
+from ludus.hub.endpoints.answers import SANDBOXED, AnswerRefused, passed_headers, passed_upgrade
 from ludus.hub.endpoints.exchanges import PRIVATE_HEADERS
 from ludus.hub.endpoints.neighbors import PeerWorker
 from ludus.hub.endpoints.passes import pass_of
-from ludus.protocol.errors import Forbidden, InternalError, LudusError, NotFound, Unauthenticated
+from ludus.protocol.errors import Forbidden, InternalError, InvalidRequest, LudusError, NotFound, Unauthenticated
 from ludus.protocol.identifiers import CHANNEL_PATH, CONTROL_PATH
 from ludus.server.web.guard import error_body, refusal_headers
+from ludus.server.web.serve import HEADERS
+from ludus.server.workers import upstream
 from ludus.server.workers.connection import ClientConnection
+from ludus.server.workers.routing import Place
 
 if TYPE_CHECKING:
     from ludus.hub.endpoints.proxy import Upgrade
@@ -35,6 +42,7 @@ CHECK_SECONDS: Final = 5.0
 """How often the token of an open channel is checked again."""
 
 _REASONS: Final = {401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 421: "Misdirected Request"}
+_REFUSALS: Final = (400, 600)
 
 FindGateway = Callable[[bytes, "Headers"], Awaitable["Upgrade"]]
 """Returns where an upgrade goes, by its path with its query and its headers.
@@ -94,6 +102,30 @@ class EndpointConnection(ClientConnection):
         if isinstance(worker, PeerWorker):
             return worker.head(b"GET", _target(self._head), self.sent_headers, upgrade=True)
         return super().head_for(request, worker, lasting=lasting)
+
+    async def _answer(self, request: Request) -> None:
+        if not request.upgrade:  # answers to other requests leave through `HttpExchange` only
+            request.keep_alive = False
+            self._answer_error(request, InvalidRequest("this is no upgrade to a WebSocket"), Place.CHANNEL, None)
+            return
+        await super()._answer(request)
+
+    def passed_switch(self, head: bytes) -> bytes:
+        """Return the head of a process's switch to a WebSocket with the headers that the hub passes on."""
+        return _head(101, "Switching Protocols", passed_upgrade(_headers(head)))
+
+    def passed_refusal(self, answer: bytes) -> bytes:
+        """Return a process's refusal of an upgrade as the hub passes it on, or the hub's own."""
+        whole = upstream.WholeAnswer()
+        try:
+            with contextlib.suppress(httptools.HttpParserError):
+                whole.feed(answer)
+            if not (whole.ends_with_connection() and _REFUSALS[0] <= whole.status < _REFUSALS[1]):
+                raise AnswerRefused("the endpoint's process has neither taken nor refused the upgrade")
+            headers = passed_headers(whole.headers.items())
+        except AnswerRefused as error:
+            return _refusal(error)
+        return _refused(whole.status, [field for field in headers if field[0] != b"content-length"], bytes(whole.body))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
@@ -167,14 +199,28 @@ def channels_of(find: FindGateway) -> type[asyncio.Protocol]:
             self._transport.resume_reading()
 
         def _refuse(self, error: LudusError) -> None:
-            body, status = error_body("/channel", error), error.http_status
-            fields = {"content-type": "application/json", "connection": "close", **refusal_headers(error)}
-            lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-            head = f"HTTP/1.1 {status} {_REASONS.get(status, 'Refused')}\r\n{lines}content-length: {len(body)}\r\n\r\n"
-            self._transport.write(head.encode("latin-1") + body)
+            self._transport.write(_refusal(error))
             self._transport.close()
 
     return Channels
+
+
+def _refusal(error: LudusError) -> bytes:
+    """Return the answer that refuses an upgrade with an error."""
+    fields = {"content-type": "application/json", **refusal_headers(error)}
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields.items()]
+    return _refused(error.http_status, headers, error_body(CHANNEL_PATH, error))
+
+
+def _refused(status: int, headers: Headers, body: bytes) -> bytes:
+    own = [(name.encode(), value.encode()) for name, value in (*HEADERS, ("connection", "close"), SANDBOXED)]
+    fields = [*headers, *own, (b"content-length", str(len(body)).encode())]
+    return _head(status, _REASONS.get(status, "Refused"), fields) + body
+
+
+def _head(status: int, reason: str, headers: Headers) -> bytes:
+    lines = b"".join(b"%b: %b\r\n" % field for field in headers)
+    return f"HTTP/1.1 {status} {reason}\r\n".encode() + lines + b"\r\n"
 
 
 async def _check_again(find: FindGateway, head: bytes, sender: Principal) -> None:

@@ -143,4 +143,6 @@ def _html(title: str, links: str) -> Response:
         f'<meta name="pypi:repository-version" content="{API_VERSION}"><title>{escape(title)}</title></head>\n'
         f"<body>\n{links}\n</body></html>\n"
     )
-    return Response(page, media_type="text/html; charset=utf-8", headers={"vary": "accept"})
+    # Nothing in it runs, and its links to wheels work.
+    headers = {"vary": "accept", "content-security-policy": "default-src 'none'; sandbox allow-downloads"}
+    return Response(page, media_type="text/html; charset=utf-8", headers=headers)

@@ -45,16 +45,19 @@ _SMALL_BODY: Final = 64 * 1024
 class Origins:
     """The `Host` and `Origin` headers that are accepted. `origin in origins` checks one origin.
 
-    Pages under one of `hosts` may always use the server. If every host is accepted, only `pages` may use it, because a
-    host name then proves nothing.
+    Pages under one of `hosts` may always use the server, unless `page_hosts` names fewer. If every host is accepted,
+    only `pages` may use it, because a host name then proves nothing.
 
     Attributes:
         hosts: `name` (any port), `name:port`, or `*.domain`; None accepts every host.
         pages: additional origins whose pages may use this server, such as `https://lab.example`.
+        page_hosts: the hosts whose pages may use this server, besides pages of the very address that a request is for;
+            None for all of `hosts`.
     """
 
     hosts: tuple[str, ...] | None = LOOPBACK_HOSTS
     pages: tuple[str, ...] = ()
+    page_hosts: tuple[str, ...] | None = None
     _verdicts: dict[tuple[bytes | None, bytes | None], LudusError | None] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -71,10 +74,7 @@ class Origins:
 
     def accepts_host(self, host: str) -> bool:
         """Return whether `host` is one of this server's names."""
-        if self.hosts is None:
-            return True
-        name, port = _split_host(host)
-        return name is not None and any(_matches(pattern, name, port) for pattern in self.hosts)
+        return self.hosts is None or _is_one_of(self.hosts, host)
 
     def __contains__(self, origin: str) -> bool:
         if origin in self.pages:
@@ -84,14 +84,17 @@ class Origins:
         except ValueError:
             return False
         web = parts.scheme in ("http", "https") and not (parts.path or parts.query or parts.fragment)
-        return web and self.hosts is not None and self.accepts_host(parts.netloc)
+        if not web or self.hosts is None:
+            return False
+        return _is_one_of(self.hosts if self.page_hosts is None else self.page_hosts, parts.netloc)
 
     def _judge(self, host: bytes | None, origin: bytes | None) -> LudusError | None:
         name = (host or b"").decode("latin-1")
         if not self.accepts_host(name):
             return _Misdirected(f"this server does not answer to the host {name[:80]!r}; allow it with --allow-host")
         page = None if origin is None else origin.decode("latin-1")
-        if page is not None and page not in self:
+        own = self.hosts is not None and page in (f"http://{name}", f"https://{name}")
+        if page is not None and page not in self and not own:
             return Forbidden(f"pages of {page[:80]!r} may not use this server; allow them with --allow-origin")
         return None
 
@@ -111,6 +114,11 @@ def _split_host(host: str) -> tuple[str | None, int | None]:
     if parts.username is not None or parts.path or parts.query or parts.fragment:
         return None, None
     return (parts.hostname or "").rstrip(".") or None, port
+
+
+def _is_one_of(patterns: tuple[str, ...], host: str) -> bool:
+    name, port = _split_host(host)
+    return name is not None and any(_matches(pattern, name, port) for pattern in patterns)
 
 
 def _matches(pattern: str, name: str, port: int | None) -> bool:

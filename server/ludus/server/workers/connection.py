@@ -52,6 +52,9 @@ log = logging.getLogger("ludus.gateway")
 GONE: Final = 410
 """The status for the channel of a worker that died with its episodes."""
 
+UPGRADE_ANSWER_BYTES: Final = 256 * 1024
+"""The most bytes of an answer to an upgrade."""
+
 _REASONS: Final = {
     200: "OK", 400: "Bad Request", 404: "Not Found", 408: "Request Timeout", 410: "Gone", 413: "Content Too Large",
     429: "Too Many Requests", 431: "Request Header Fields Too Large", 500: "Internal Server Error",
@@ -406,16 +409,27 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         uplink.sink, uplink.on_lost = read, event.set
         uplink.transport.write(self.head_for(request, uplink.worker))
         while b"\r\n\r\n" not in received or not received.startswith(_SWITCHING):
+            if len(received) > UPGRADE_ANSWER_BYTES:
+                uplink.reset()
+                raise ClientLeft
             if uplink.closed:
-                self.transport.write(bytes(received))
                 if not received:
                     raise ClientLeft
+                self.transport.write(self.passed_refusal(bytes(received)))
                 return None
             await event.wait()
             event.clear()
         end = received.index(b"\r\n\r\n") + 4
-        self.transport.write(bytes(received[:end]))
+        self.transport.write(self.passed_switch(bytes(received[:end])))
         return bytes(received[end:])
+
+    def passed_switch(self, head: bytes) -> bytes:
+        """Return the head of a worker's switch to a WebSocket as the client gets it."""
+        return head
+
+    def passed_refusal(self, answer: bytes) -> bytes:
+        """Return a worker's whole refusal of an upgrade as the client gets it."""
+        return answer
 
     def _join(self, uplink: upstream.Uplink, head: bytes) -> None:
         """Make a tunnel of the connections of client and worker."""

@@ -23,7 +23,8 @@ GATEWAY_HEADER: Final = b"ludus-gateway"
 """The header by which the gateway proves to a worker that it is the gateway, and names the client's address."""
 
 CONNECT_SECONDS: Final = 10.0
-HEAD_BYTES: Final = 64 * 1024
+REPLY_BYTES: Final = 32 * 1024 * 1024
+"""The most bytes of a whole answer that is read for the gateway itself."""
 
 _RESET: Final = struct.pack("ii", 1, 0)
 _FIRST_PAUSE: Final = 0.02
@@ -180,13 +181,16 @@ class Reply(NamedTuple):
     body: bytes
 
 
-class _WholeAnswer(Answer):
-    def __init__(self, *, to_head: bool) -> None:
+class WholeAnswer(Answer):
+    """Keeps an answer, with its headers and its body."""
+
+    def __init__(self, *, to_head: bool = False) -> None:
         super().__init__(to_head=to_head)
         self.headers: dict[bytes, bytes] = {}
         self.body = bytearray()
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header."""
         super().on_header(name, value)
         self.headers[name.lower()] = value
 
@@ -199,10 +203,11 @@ async def ask(worker: Worker, method: bytes, target: bytes, headers: Headers, bo
     """Send one request to a worker over a connection of its own, and return the whole answer.
 
     Raises:
-        OSError: the worker cannot be reached, or ended the connection.
+        OSError: the worker cannot be reached, ended the connection, or answered with more than `REPLY_BYTES`.
     """
     uplink = await _open(worker)
-    answer = _WholeAnswer(to_head=method == b"HEAD")
+    answer = WholeAnswer(to_head=method == b"HEAD")
+    arrived = 0
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def settle() -> None:
@@ -210,11 +215,13 @@ async def ask(worker: Worker, method: bytes, target: bytes, headers: Headers, bo
             done.set_result(None)
 
     def read(data: bytes) -> None:
+        nonlocal arrived
+        arrived += len(data)
         try:
             answer.feed(data)
         except httptools.HttpParserError:
             settle()
-        if answer.complete:
+        if answer.complete or arrived > REPLY_BYTES:
             settle()
 
     uplink.sink, uplink.on_lost = read, settle
@@ -225,6 +232,8 @@ async def ask(worker: Worker, method: bytes, target: bytes, headers: Headers, bo
         if uplink.closed:
             settle()
         await done
+        if arrived > REPLY_BYTES:
+            raise OSError(f"worker {worker.name} answered with more than {REPLY_BYTES} bytes")
         if not answer.ends_with_connection():
             raise ConnectionResetError(f"worker {worker.name} ended the connection")
         return Reply(answer.status, answer.headers, bytes(answer.body))
