@@ -128,7 +128,7 @@ class HubSettings(BaseModel):
         if self.public_url is not None:
             names.append(urlsplit(self.public_url).hostname or "")
         if not names and not self.on_loopback:
-            raise ValueError(f"endpoints.domain {domain!r} needs public_url, to be told apart from the hub's own name")
+            raise ValueError(f"endpoints.domain {domain!r} needs public_url, to be kept apart from the hub's own name")
         for name in names:
             if f".{domain}".endswith(f".{name}") or f".{name}".endswith(f".{domain}"):
                 raise ValueError(

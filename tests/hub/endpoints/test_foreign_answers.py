@@ -220,6 +220,25 @@ async def upgraded(hub: Any, sent: bytes, query: str = "") -> bytes:
     return got
 
 
+async def test_pages_of_a_process_that_cannot_be_read_get_a_typed_error(
+    hostile: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    bodies = ("", "no JSON", "[1]", "null", '"ready"', "[" * 30_000, '{"status":[]}', "\udcff")
+    async with httpx.AsyncClient(base_url=hostile.address("hostile"), timeout=60) as client:
+        for body in bodies:
+            content = body.encode("utf-8", "surrogateescape")
+            sent = f"HTTP/1.1 200 OK\r\n{JSON}\r\ncontent-length: {len(content)}\r\n\r\n".encode() + content
+            got = await client.get(f"/ready?{raw_path(sent)}")
+            assert (got.status_code, got.headers["content-type"]) in ((502, JSON[14:]), (503, JSON[14:])), body[:20]
+            metrics = await client.get(f"/metrics?{raw_path(sent)}")
+            assert metrics.status_code in (200, 502), body[:20]
+        page = await client.get(f"/health?{raw_path(answer('content-type: text/html', body='<script>'))}")
+        assert (page.status_code, page.headers["content-type"]) == (502, JSON[14:])
+        endless = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n"
+        assert (await client.get(f"/metrics?{raw_path(endless, 'endless')}")).status_code == 503
+    assert [record for record in caplog.records if record.exc_info] == []
+
+
 async def test_every_answer_of_a_hub_says_that_nothing_in_it_may_run_unless_it_is_a_page_of_the_site(hub: Any) -> None:
     paths = (
         "/health", "/metrics", "/index/simple/", "/api/openapi.json", "/api/v1/packages", "/nothing/here/at/all",

@@ -7,7 +7,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from ludus.protocol.errors import ShuttingDown
+from pydantic_core import from_json
+
+from ludus.protocol.errors import ServerError, ShuttingDown
 from ludus.server.workers.counts import gateway_metrics
 from ludus.server.workers.upstream import GATEWAY_HEADER, Reply, ask
 
@@ -22,6 +24,12 @@ _ANSWERED: Final = frozenset({200, 503})
 _SAMPLE: Final = re.compile(r"([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})? (.+)")
 
 
+class PageUnreadable(ServerError):
+    """A worker has answered a request for a page with what is no such page."""
+
+    http_status = 502
+
+
 class Pages:
     """Answers `/health`, `/ready` and `/metrics`."""
 
@@ -29,7 +37,11 @@ class Pages:
         self._gateway = gateway
 
     async def answer(self, client: Client, request: Request, path: str) -> None:
-        """Answer a request for one of the pages."""
+        """Answer a request for one of the pages.
+
+        Raises:
+            PageUnreadable: a worker's page is not one; at a hub, workers are other people's.
+        """
         replies = await self._ask_all(client, request)
         refusal = next((reply for reply in replies.values() if reply.status not in _ANSWERED), None)
         if refusal is not None or path == "/health":
@@ -38,10 +50,10 @@ class Pages:
             headers = {"www-authenticate": "Bearer"} if first.status == 401 else {}
             client.answer(request, first.status, first.body, headers, kind)
         elif path == "/ready":
-            status, body = _merge_readiness(list(replies.values()))
+            status, body = _merge_readiness(replies)
             client.answer(request, status, body)
         else:
-            text = merge_metrics({name: reply.body.decode() for name, reply in replies.items()})
+            text = merge_metrics({name: _text(name, reply) for name, reply in replies.items()})
             text += gateway_metrics(self._gateway.counts, self._gateway.pool.workers.values())
             kind = next(iter(replies.values())).headers.get(b"content-type", b"text/plain").decode("latin-1")
             client.answer(request, 200, text.encode(), {}, kind)
@@ -69,8 +81,25 @@ class Pages:
         return found
 
 
-def _merge_readiness(replies: list[Reply]) -> tuple[int, bytes]:
-    found = [json.loads(reply.body) for reply in replies]
+def _text(worker: str, reply: Reply) -> str:
+    try:
+        return reply.body.decode()
+    except UnicodeDecodeError:
+        raise PageUnreadable(f"the page of worker {worker} is not UTF-8") from None
+
+
+def _readiness(worker: str, reply: Reply) -> dict[str, Any]:
+    try:
+        readiness = from_json(reply.body, allow_inf_nan=False)
+    except ValueError:
+        readiness = None
+    if not isinstance(readiness, dict):
+        raise PageUnreadable(f"worker {worker} has answered to /ready with no JSON object")
+    return readiness
+
+
+def _merge_readiness(replies: dict[str, Reply]) -> tuple[int, bytes]:
+    found = [_readiness(worker, reply) for worker, reply in replies.items()]
     statuses = [one.get("status") for one in found]
     status = next((one for one in ("ready", "full") if one in statuses), "stopping")
     merged: dict[str, Any] = {"status": status}
