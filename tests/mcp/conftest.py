@@ -178,21 +178,29 @@ PLAYERS = {
     "mcp-2.3-legacy": ("mcp2", "mcp2_client.py", "legacy"),
     "mcp-2.3-pinned": ("mcp2", "mcp2_client.py", "2026-07-28"),
     "fastmcp": ("fastmcp", "fastmcp_client.py"),
+    "typescript-1": ("node", "1", "legacy"),
+    "typescript-2-auto": ("node", "2", "auto"),
+    "typescript-2-legacy": ("node", "2", "legacy"),
+    "typescript-2-pinned": ("node", "2", "2026-07-28"),
 }
-"""By name: the peer's environment, our script, and how it learns which era."""
+"""By name: the peer's environment, our script, and how it learns which era; for Node the version of the SDK first."""
 
 
 @pytest.fixture(params=sorted(PLAYERS))
 async def player(
-    request: pytest.FixtureRequest, peer: Callable[[str], Path]
+    request: pytest.FixtureRequest, peer: Callable[[str], Path], node: Callable[[str], tuple[Path, Path]]
 ) -> AsyncIterator[Callable[..., Awaitable[Player]]]:
     """`player = await player("http", url)`, or `("stdio", command, …)`; once for each peer."""
-    name, script, *mode = PLAYERS[request.param]
-    python = peer(name)
+    name, *rest = PLAYERS[request.param]
+    if name == "node":
+        binary, _ = node("client/dist/index.mjs")
+        command: list[str | Path] = [binary, HERE / "peers" / "typescript_client.mjs", NODE_MODULES, *rest]
+    else:
+        command = [peer(name), HERE / "peers" / rest[0], *rest[1:]]
     async with AsyncExitStack() as stack:
 
         async def start(*where: str) -> Player:
-            return await stack.enter_async_context(_player(python, HERE / "peers" / script, *mode, *where))
+            return await stack.enter_async_context(_player(*command, *where))
 
         yield start
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -142,6 +144,35 @@ async def test_a_stock_client_gets_valid_structured_content_for_ordinary_values_
             assert (result.is_error, result.structured_content) == (True, None)
         last = await agent.call_tool("last", {})
         assert (last.structured_content, len(last.content)) == ({"result": 9}, 2)
+
+
+@pytest.mark.suite("peers")
+@pytest.mark.requirement("PLAY-5", "PLAY-18")
+@pytest.mark.parametrize("over", ["http", "stdio"])
+async def test_a_peer_gets_structured_content_that_it_accepts_over_http_and_stdio(
+    over: str, player: Any, serve: Any, start_episode: Any
+) -> None:
+    if over == "http":
+        server = await serve(Tray)
+        episode = await start_episode(server, "tray", index=0)
+        peer = await player("http", server.url + episode.play.path)
+    else:
+        ludus = str(Path(sys.executable).with_name("ludus"))
+        peer = await player("stdio", ludus, "serve", f"{__file__}:Tray", "--stdio", "--index", "0", "--play-only")
+    for name, structured in STRUCTURED.items():
+        result = await peer.call(name, {})
+        assert "failure" not in result, result
+        assert result["structuredContent"] == structured
+        [block] = result["content"]
+        assert structured in (json.loads(block["text"]), {"result": json.loads(block["text"])})
+    for name in ("text", "earn"):
+        assert not (await peer.call(name, {})).get("structuredContent")
+    for name in ("long", "refuse", "wrong"):
+        result = await peer.call(name, {})
+        assert result["isError"] is True, result
+        assert not result.get("structuredContent")
+    last = await peer.call("last", {})
+    assert last["structuredContent"] == {"result": 9}
 
 
 @MODES
