@@ -62,6 +62,18 @@ def test_versions_that_pip_keeps_apart_are_all_kept(client: httpx.Client, packag
     assert set(versions_of(client, package)) == {PUBLISHED, *DIFFERENT}
 
 
+def test_a_signed_version_with_an_epoch_is_published_listed_downloaded_and_newest(client: httpx.Client) -> None:
+    name = f"alice/{new_name()}"
+    for version in ("2.0", "1!1.0"):
+        published(client, release(name, version))
+    project = client.get(f"/index/simple/{name.replace('/', '-')}/", headers=JSON).json()
+    assert set(project["versions"]) == {"2.0", "1!1.0"}
+    file = next(file for file in project["files"] if "1!1.0" in file["filename"])
+    assert client.get(file["url"]).status_code == 200
+    assert client.get(f"/api/v1/environments/{name}").json()["version"] == "1!1.0"
+    assert client.get(f"/{name}/versions/1!1", headers={"accept": "text/html"}).status_code == 200
+
+
 def test_of_all_spellings_uploaded_at_once_exactly_one_is_kept(client: httpx.Client) -> None:
     name = f"alice/{new_name()}"
     spellings = [PUBLISHED, *OTHER_SPELLINGS, "1.0.0.0.0", "1.0.0.0.0.0"]

@@ -134,7 +134,7 @@ class Statement(WireModel):
     kind: Literal["ludus-package-1"] = "ludus-package-1"
     id: PackageId
     version: VersionText
-    filename: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+\.whl$", max_length=255)]
+    filename: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._!-]+\.whl$", max_length=255)]
     sha256: Digest
     """The digest of the wheel."""
     size: Whole
