@@ -27,6 +27,7 @@ from ludus.protocol.errors import (
 )
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.methods import START
+from ludus.sandbox.errors import SandboxFileError
 from ludus.server import ServerLimits
 
 NEW = WorldChoice()
@@ -465,6 +466,39 @@ async def test_a_world_that_grows_too_large_keeps_its_last_version(serve: Any) -
         info = await sell(shop, "b" * 2000, world, index=1)
         assert (info.end_reason, info.world.committed) == (EndReason.SUBMITTED, None)
         assert (await seen(shop, world)).endswith(": a")
+
+
+class Fragile(Shop):
+    """Saves a file of the sandbox that the agent may remove, or fails by itself."""
+
+    def save_world(self) -> bytes:
+        if "a removed file" in self.world.sold:
+            raise SandboxFileError("there is no file ledger.csv")
+        if "a fault of the author" in self.world.sold:
+            raise ValueError("no ledger")
+        return super().save_world()
+
+    def load_world(self, saved: bytes) -> Any:
+        return super().load_world(saved)
+
+
+async def test_an_episode_that_leaves_what_cannot_be_saved_is_scored_and_the_world_stays(
+    serve: Any,
+) -> None:
+    server = await serve(Fragile)
+    async with connect(server.url) as client:
+        shop: Any = client.environment("fragile")
+        world = (await sell(shop, "a", NEW)).world.id
+        async with shop.episode(index=1, seed=1, world=world) as episode:
+            await episode.call("sell", goods="a removed file")
+            step = await episode.grade("a removed file")
+            info = await episode.info()
+        assert (step.reward.value is not None, info.end_reason, info.world.committed) == (True, EndReason.SUBMITTED, None)
+        assert (await seen(shop, world)).endswith(": a")
+        async with shop.episode(index=1, seed=1, world=world) as episode:
+            await episode.call("sell", goods="a fault of the author")
+            with pytest.raises(EpisodeFailed):
+                await episode.grade("a fault of the author")
 
 
 @pytest.mark.requirement("WORLD-10")

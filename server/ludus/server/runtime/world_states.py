@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import time
 from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
 from ludus.protocol.episodes import StepResult
+from ludus.sandbox.errors import CAUSED_INSIDE
 from ludus.server.runtime import user_code
 from ludus.server.runtime.episode import Call, Episode, StepRecord
 from ludus.server.runtime.snapshots import Snapshots
 from ludus.server.runtime.threads import Workers
 from ludus.server.runtime.world_versions import Version
 from ludus.server.runtime.worlds import COMMITTING
+
+log = logging.getLogger("ludus.server.runtime.worlds")
 
 
 class WorldStates:
@@ -82,7 +86,16 @@ class WorldStates:
             result = await call(episode, record)
             ends = result.end_reason in COMMITTING and record.past is None and record.outcome is None
             if ends and episode.stay is not None:
-                record.left = await self.take(episode)
+                try:
+                    record.left = await self.take(episode)
+                except user_code.UserCodeError as error:
+                    if not isinstance(error.cause, CAUSED_INSIDE):
+                        raise
+                    # The agent has removed what the author saves, for example. Unscored, it would choose so.
+                    log.warning(
+                        "world %s has no new version: what episode %s left cannot be saved: %s",
+                        episode.stay.world.id, episode.id, error.cause,
+                    )  # fmt: skip
             return result
 
         return leave
