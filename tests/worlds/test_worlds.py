@@ -493,7 +493,11 @@ async def test_an_episode_that_leaves_what_cannot_be_saved_is_scored_and_the_wor
             await episode.call("sell", goods="a removed file")
             step = await episode.grade("a removed file")
             info = await episode.info()
-        assert (step.reward.value is not None, info.end_reason, info.world.committed) == (True, EndReason.SUBMITTED, None)
+        assert (step.reward.value is not None, info.end_reason, info.world.committed) == (
+            True,
+            EndReason.SUBMITTED,
+            None,
+        )
         assert (await seen(shop, world)).endswith(": a")
         async with shop.episode(index=1, seed=1, world=world) as episode:
             await episode.call("sell", goods="a fault of the author")
