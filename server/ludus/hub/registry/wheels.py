@@ -1,11 +1,13 @@
 """Read a wheel that a stranger has uploaded, without unpacking it.
 
 How this works: `read_wheel` checks the archive before it reads any member. The list of members must be bounded, free of
-repetitions and of paths that lead out of the folder, and the members may not overlap, because a small archive whose
-members share their bytes can unpack to petabytes. Only then are members read, each of them in pieces and never beyond
-the size that it declares, and compared with RECORD. Last, METADATA, WHEEL and entry_points.txt are parsed. Anything
-unusual that pip would accept but a person would not expect is refused too: files in Ludus's own package, files that run
-at every start of Python, files that are installed elsewhere (`*.data`), links, and data before or after the archive.
+repetitions and of paths that lead out of the folder, and the archive must be plain (`zip_layout.py`): members that
+share their bytes can unpack to petabytes, and hidden ones reach installers that read archives in another way. Only then
+are members read, each of them in pieces and never beyond the size that it declares, and compared with RECORD. Last,
+METADATA, WHEEL and entry_points.txt are parsed. Anything unusual that pip would accept but a person would not expect is
+refused too: files in Ludus's own package, files that run at every start of Python, files that are installed elsewhere
+(`*.data`), modules of other packages, scripts and entry points that would run in other programs, requirements by
+address, links, and data before or after the archive.
 """
 
 from __future__ import annotations
@@ -15,21 +17,29 @@ import configparser
 import csv
 import hashlib
 import io
+import re
 import stat
+import sys
 import unicodedata
 import zipfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
 from pathlib import Path
 from typing import Final
 
 from packaging.metadata import Metadata, parse_email
+from packaging.requirements import Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
+from ludus.hub.registry.zip_layout import check_layout
 from ludus.hub.settings import HubLimits
+from ludus.protocol.distribution import DISTRIBUTION
 from ludus.protocol.registry_errors import WheelRefused
+from ludus.protocol.verified import HARNESS_GROUP
 
 GROUP: Final = "ludus.environments"
 """The entry-point group of environments."""
@@ -39,7 +49,6 @@ SMALL_FILE: Final = 1024 * 1024
 
 _READ: Final = 1024 * 1024
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_LOCAL_HEADER: Final = 30
 _ENCRYPTED: Final = 0x1
 _LONGEST_PATH: Final = 400
 _BEFORE_LICENSE_FILES: Final = frozenset({"1.0", "1.1", "1.2", "2.1", "2.2", "2.3"})
@@ -54,6 +63,14 @@ _NEWER_FIELD: Final = "introduced in metadata version"
 _OTHER_BACKEND: Final = "build it with another build backend, such as setuptools>=77 in requires of [build-system]"
 _AT_STARTUP: Final = frozenset({"sitecustomize", "usercustomize"})
 """Modules that Python imports whenever it starts."""
+
+_STARTUP_FILES: Final = (".pth", ".start")
+"""The ends of files that Python obeys whenever it starts; those of PEP 829 from Python 3.15 on."""
+
+_METADATA_FOLDERS: Final = (".dist-info", ".egg-info", ".egg-link", ".egg")
+"""The ends of what `importlib.metadata` and installers take for an installed package, in any case."""
+
+_SCRIPTS: Final = ("console_scripts", "gui_scripts")
 
 
 @dataclass(frozen=True)
@@ -104,7 +121,10 @@ def read_wheel(path: Path, filename: str, limits: HubLimits) -> WheelFacts:
         with path.open("rb") as file:
             _check_frame(file, path.stat().st_size)
             with zipfile.ZipFile(file) as archive:
-                return _read(archive, filename, name, version, path.stat().st_size, limits)
+                members = archive.infolist()
+                _check_members(members, limits)
+                check_layout(file, members, archive.start_dir)
+                return _read(archive, filename, name, version)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeDecodeError, ValueError) as error:
         raise WheelRefused(f"{filename} is not a sound zip archive: {error}; build it again") from None
 
@@ -134,12 +154,8 @@ def _check_frame(file: io.BufferedReader, size: int) -> None:
     file.seek(0)
 
 
-def _read(
-    archive: zipfile.ZipFile, filename: str, name: str, version: Version, size: int, limits: HubLimits
-) -> WheelFacts:
+def _read(archive: zipfile.ZipFile, filename: str, name: str, version: Version) -> WheelFacts:
     members = archive.infolist()
-    _check_members(members, limits)
-    _check_overlaps(members, archive.start_dir, size)
     names = [member.filename for member in members]
     info = _metadata_folder(names, name, version)
     _check_record(archive, members, info)
@@ -147,7 +163,10 @@ def _read(
     if "Root-Is-Purelib" not in _small(archive, f"{info}/WHEEL").decode("utf-8"):
         raise WheelRefused(f"{info}/WHEEL does not say where the wheel is installed; build it again")
     parsed = _parse_metadata(metadata, name, version)
-    sources = _environments(_entry_points(archive, names, info), names)
+    _check_requirements(parsed)
+    groups = _entry_points(archive, names, info)
+    _check_groups(groups, name)
+    sources = _environments(groups, names)
     return WheelFacts(
         filename=filename,
         distribution=name,
@@ -168,6 +187,8 @@ def _read(
 
 
 def _check_members(members: Sequence[zipfile.ZipInfo], limits: HubLimits) -> None:
+    if not members:
+        raise WheelRefused("the wheel is empty")
     if len(members) > limits.wheel_files:
         raise WheelRefused(f"the wheel has {len(members)} files; this hub accepts {limits.wheel_files}")
     total = sum(member.file_size for member in members)
@@ -218,25 +239,37 @@ def _check_path(member: zipfile.ZipInfo) -> None:
         raise WheelRefused(f"{ascii(name)} is a link or a device; a wheel holds files only")
     first = parts[0].casefold()
     module = first.partition(".")[0] if len(parts) == 1 and not name.endswith("/") else first
-    if len(parts) == 1 and (first.endswith(".pth") or module in _AT_STARTUP):
+    if (len(parts) == 1 and first.endswith(_STARTUP_FILES)) or module in _AT_STARTUP:
         raise WheelRefused(f"{ascii(name)} would run whenever Python starts; leave it out")
+    if first.endswith(_METADATA_FOLDERS) and not parts[0].endswith(".dist-info"):
+        raise WheelRefused(f"{ascii(name)} would pass for another package that is installed; leave it out")
     if first.endswith(".data"):
         raise WheelRefused(f"{ascii(name)} would be installed outside the package; leave out scripts and data files")
     if module == "ludus":
         raise WheelRefused(f"{ascii(name)} would change Ludus itself; give your package a name of its own")
+    if module in sys.stdlib_module_names or module in _used_modules():
+        raise WheelRefused(
+            f"{ascii(name)} would replace or hide the module {module} of Python or of a package that Ludus uses; give "
+            "your module a name of its own"
+        )
 
 
-def _check_overlaps(members: Sequence[zipfile.ZipInfo], directory: int, size: int) -> None:
-    """Refuse members that share bytes, or that are not between the beginning and the directory of the archive."""
-    if not members:
-        raise WheelRefused("the wheel is empty")
-    ends = 0
-    for member in sorted(members, key=lambda one: one.header_offset):
-        if member.header_offset < ends or (ends == 0 and member.header_offset != 0):
-            raise WheelRefused(f"{ascii(member.filename)} overlaps another file in the archive, or data is before it")
-        ends = member.header_offset + _LOCAL_HEADER + len(member.orig_filename.encode()) + member.compress_size
-    if ends > directory or directory > size:
-        raise WheelRefused("the files of the archive reach beyond its end")
+@cache
+def _used_modules() -> frozenset[str]:
+    """Return the modules of Ludus's requirements, as far as they are installed here."""
+    used, open_ends = set[str](), [DISTRIBUTION]
+    while open_ends:
+        name = canonicalize_name(open_ends.pop())
+        if name in used:
+            continue
+        try:
+            required = distribution(name).requires or ()
+        except PackageNotFoundError:
+            continue
+        used.add(name)
+        open_ends += [Requirement(text).name for text in required]
+    owners = packages_distributions().items()
+    return frozenset(module.casefold() for module, names in owners if used.intersection(map(canonicalize_name, names)))
 
 
 def _small(archive: zipfile.ZipFile, name: str) -> bytes:
@@ -325,6 +358,31 @@ def _parse_metadata(data: bytes, name: str, version: Version) -> Metadata:
             f"METADATA says {parsed.name} {parsed.version}, and the file's name says {name} {version}; build it again"
         )
     return parsed
+
+
+def _check_requirements(metadata: Metadata) -> None:
+    for requirement in metadata.requires_dist or ():
+        if requirement.url is not None:
+            raise WheelRefused(
+                f"METADATA requires {requirement.name} from {requirement.url[:100]!r}; require it by name and version, "
+                "so that it comes from an index and never runs code when it is installed"
+            )
+
+
+def _check_groups(groups: dict[str, dict[str, str]], distribution: str) -> None:
+    """Refuse entry points by which other programs would run code of the package without being asked to."""
+    for group, entries in groups.items():
+        if group not in (GROUP, HARNESS_GROUP, *_SCRIPTS):
+            raise WheelRefused(
+                f"the entry points {ascii(group)} would run in other programs of those who install it; a package on a "
+                f"hub has {GROUP}, {HARNESS_GROUP} and scripts"
+            )
+        for script in entries if group in _SCRIPTS else ():
+            if not re.fullmatch(rf"{re.escape(distribution)}(-[a-z0-9-]+)?", script):
+                raise WheelRefused(
+                    f"the script {ascii(script)} could pass for another program; name it {distribution} or "
+                    f"{distribution}-SOMETHING"
+                )
 
 
 def _entry_points(archive: zipfile.ZipFile, names: Sequence[str], info: str) -> dict[str, dict[str, str]]:
