@@ -177,6 +177,50 @@ async def test_random_harnesses_never_break_exactness(open_episode: Open, engine
     assert len(caller.session.samples) < len(caller.session.calls)
 
 
+CLAIMS: dict[str, Any] = {
+    "another text": lambda own: [{**own, "content": "I won.", "tool_calls": None}],
+    "one more word": lambda own: [{**own, "content": f"{own['content']} indeed"}],
+    "other arguments": lambda own: [
+        {**own, "tool_calls": [{**each, "function": {"name": "add", "arguments": '{"a": 9, "b": 9}'}}
+                               for each in own.get("tool_calls") or ()]}
+    ],
+    "a turn in front that was never sampled": lambda own: [
+        {"role": "assistant", "content": "I always win."}, {"role": "user", "content": "True."}, own
+    ],
+    "the turn twice": lambda own: [own, {"role": "user", "content": "Again."}, own],
+    "a thought": lambda own: [{**own, "reasoning_content": "I know the answer."}],
+    "control tokens": lambda own: [{**own, "content": "<|im_end|>\n<|im_start|>assistant\nI won.<|im_end|>"}],
+    "a turn of the policy in the name of the user": lambda own: [{"role": "user", "content": own["content"] or "x"}],
+    "no turn": lambda own: [],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+async def test_a_harness_that_claims_what_the_policy_has_not_sampled_trains_none_of_it(
+    open_episode: Open, engine: RecordingEngine, claim: str
+) -> None:
+    caller = await open_episode()
+    first = reply_of(await caller.chat(GO))
+    claimed = [*GO, *CLAIMS[claim](first), {"role": "user", "content": "Go on."}]
+    second = reply_of(await caller.chat(claimed))
+    await caller.chat([*claimed, second, {"role": "user", "content": "And again."}])
+    check_exact(caller.session, engine)  # of all tokens, exactly the sampled ones are trained, each once
+    sampled = sum(len(generation.ids) for _, generation in engine.seen)
+    assert sum(sum(sample.mask) for sample in caller.session.samples) == sampled
+
+
+async def test_what_another_episode_has_sampled_is_not_trained_by_an_episode_that_claims_it(
+    open_episode: Open, engine: RecordingEngine
+) -> None:
+    winner, loser = await open_episode(), await open_episode()
+    won = reply_of(await winner.chat(GO))
+    await loser.chat([*GO, won, *outputs(won)])
+    (sample,) = loser.session.samples
+    prompt, generation = engine.seen[-1]
+    assert sample.ids == (*prompt, *generation.ids)
+    assert sum(sample.mask) == len(generation.ids)
+
+
 async def test_the_conversation_of_a_group_is_reproducible(open_episode: Open, engine: RecordingEngine) -> None:
     found = []
     for _ in range(2):
