@@ -246,6 +246,32 @@ async def test_what_differs_without_meaning_is_ignored_and_not_written(tmp_path:
     await provider.aclose()
 
 
+POISON = {
+    "Range": "bytes=0-0", "If-None-Match": "*", "If-Modified-Since": "Thu, 01 Jan 2099 00:00:00 GMT", "If-Range": '"x"',
+    "X-HTTP-Method-Override": "DELETE", "X-Method-Override": "DELETE", "X-Original-URL": "/admin",
+    "X-Rewrite-URL": "/admin", "X-Forwarded-Host": "evil.example", "X-Forwarded-Prefix": "/evil",
+    "Forwarded": "host=evil.example", "X-Host": "evil.example",
+}  # fmt: skip
+
+
+async def test_an_agent_records_no_answer_to_another_request_than_the_file_names(tmp_path: Path) -> None:
+    provider = await opened("bubblewrap")
+    path = tmp_path / "web.cassette"
+    program = f"print(fetch(sys.argv[1] + '/a', None, **{POISON!r}, **{{'X-Own': 'kept'}})[0])"
+    async with web() as (url, seen):
+        box = await provider.create(settings("bubblewrap", url, path, mode="record"))
+        result = await python(box, program, url)
+        assert result.text == "200\n", result.stderr[-600:]
+        sent = {line.partition(":")[0].lower() for line in seen[0].split("\r\n")[1:]}
+        assert "x-own" in sent
+        assert not sent & {name.lower() for name in POISON}
+        compared = settings("bubblewrap", url, tmp_path / "other.cassette", mode="record", headers=("range",))
+        box = await provider.create(compared)
+        assert (await python(box, program, url)).text == "200\n"
+        assert "range: bytes=0-0" in seen[1].lower()
+    await provider.aclose()
+
+
 async def test_the_answer_of_a_server_that_is_out_of_order_is_not_recorded(tmp_path: Path) -> None:
     provider = await opened("bubblewrap")
     path = tmp_path / "web.cassette"

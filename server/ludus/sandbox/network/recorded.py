@@ -35,6 +35,19 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 _TLS_SECONDS: Final = 10.0
 _CLOSE_SECONDS: Final = 1.0
 _HEAD_BYTES: Final = 64 * 1024
+_NOT_SENT: Final = frozenset(
+    {
+        b"accept-encoding", b"content-length", b"range", b"forwarded", b"x-host", b"x-http-method",
+        b"x-method-override", b"x-http-method-override", b"x-original-url", b"x-original-host", b"x-rewrite-url",
+    }
+)  # fmt: skip
+"""Headers that make a host answer something else at the same address: parts, other methods, other addresses.
+
+The answer would be recorded as that of the address, for all later episodes: an agent that plays while a file is
+recorded could poison the file, as caches are poisoned. `Cassette.headers` compares, and so sends, those that a service
+needs.
+"""
+
 _NOT_KEPT: Final = frozenset({b"content-length", b"alt-svc", b"strict-transport-security"})
 _OUT_OF_ORDER: Final = 500
 
@@ -197,9 +210,8 @@ class _Live:
 
     async def _exchange(self, origin: Peer) -> HttpAnswer:
         host = str(self.asked.wanted).removesuffix(":443" if self.asked.secure else ":80")
-        dropped = (b"accept-encoding", b"content-length")
         headers = [(b"host", host.encode()), (b"accept-encoding", b"identity")]
-        headers += [pair for pair in end_to_end(self.request.headers) if pair[0] not in dropped]
+        headers += [pair for pair in end_to_end(self.request.headers) if not self._is_dropped(pair[0])]
         if self.body or self.request.method in (b"POST", b"PUT", b"PATCH"):
             headers.append((b"content-length", str(len(self.body)).encode()))
         headers.append((b"connection", b"close"))
@@ -222,6 +234,12 @@ class _Live:
         if not isinstance(event, h11.EndOfMessage):
             raise Refused(502, f"{self.asked.wanted} ended the connection before the end of its answer")
         return HttpAnswer(head.status_code, head.reason.decode("latin-1"), self._kept(head), bytes(body))
+
+    def _is_dropped(self, name: bytes) -> bool:
+        """Return whether a header is not sent, because a request that asks for something else is not kept as such."""
+        if name.decode("latin-1") in self.asked.tape.settings.headers:
+            return False
+        return name in _NOT_SENT or name.startswith((b"if-", b"x-forwarded-"))
 
     def _kept(self, head: h11.Response) -> tuple[tuple[str, str], ...]:
         """Return the headers to record; the values of cookies are set aside for this answer only."""
