@@ -247,7 +247,7 @@ def _namespaces(root: bool, user: int) -> list[str]:
     wanted = [
         "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
         "--hostname", "sandbox", "--as-pid-1", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
-        "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP",
+        "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP", "--cap-add", "CAP_NET_ADMIN",
     ]  # fmt: skip
     if not root:
         return ["--unshare-user", "--uid", str(user), "--gid", str(user), *wanted]

@@ -223,7 +223,7 @@ async def upgraded(hub: Any, sent: bytes, query: str = "") -> bytes:
 async def test_pages_of_a_process_that_cannot_be_read_get_a_typed_error(
     hostile: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bodies = ("", "no JSON", "[1]", "null", '"ready"', "[" * 30_000, '{"status":[]}', "\udcff")
+    bodies = ("", "no JSON", "[1]", "null", '"ready"', "[" * 2_000, '{"status":[]}', "\udcff")
     async with httpx.AsyncClient(base_url=hostile.address("hostile"), timeout=60) as client:
         for body in bodies:
             content = body.encode("utf-8", "surrogateescape")
