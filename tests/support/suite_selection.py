@@ -2,7 +2,8 @@
 
 `scripts/suites.py` names them in the variable `LUDUS_SUITES`, separated by commas, and in `LUDUS_SUITE_PART` which part
 of their tests it wants: `2/6 by test`, or `2/6 by file` where the tests of a file belong together. The hash of an id
-decides the part, so a test that is added or removed moves no other one to a part that has just been run.
+decides the part, so a test that is added or removed moves no other one to a part that has just been run. The suite
+`attacks` has no marker: it is the tests that SECURITY.md names.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
+from promises import holds_a_promise
 
 
 def selected_suites() -> frozenset[str]:
@@ -28,11 +30,16 @@ def selected(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     suites alone.
     """
     if suites := selected_suites():
-        marked = [item for item in items if any(marker.args[0] in suites for marker in item.iter_markers("suite"))]
+        marked = [item for item in items if _is_of(item, suites)]
         part = os.environ.pop("LUDUS_SUITE_PART", "1/1 by file")  # runs of pytest inside of tests are whole
         return [item for item in marked if in_part(item.nodeid, part)]
     seen: Counter[str] = Counter()
     return [item for item in items if _in_every_run(item, seen)]
+
+
+def _is_of(item: pytest.Item, suites: frozenset[str]) -> bool:
+    named = "attacks" in suites and holds_a_promise(item.nodeid)
+    return named or any(marker.args[0] in suites for marker in item.iter_markers("suite"))
 
 
 def in_part(test: str, part: str) -> bool:
