@@ -67,6 +67,21 @@ async def oracle_max(target: ValidationTarget) -> AsyncIterator[Problem]:
         )
 
 
+@suite.check("demonstrator", "The demonstrator earns the best reward without private fields", "semantic.oracle_max")
+async def demonstrator(target: ValidationTarget) -> AsyncIterator[Problem]:
+    plays = await target.played("demonstrator")
+    broken = [evidence(play, str(play.failure)) for play in plays if play.failure is not None]
+    below = [
+        evidence(play, f"earned {play.value:g} of {target.top:g} ({play.outcome})")
+        for play in plays
+        if play.value is not None and play.value < target.top - target.tolerance
+    ]
+    if broken:
+        yield error("episodes of the demonstrator fail: it must read every prompt of the environment", broken)
+    if below:
+        yield warning("the demonstrator earns less than the best reward, and models learn from what it does", below)
+
+
 @suite.check("right-messages", "Right answers in the form that the prompt asks for earn the best reward",
              "semantic.oracle_max")  # fmt: skip
 async def right_messages(target: ValidationTarget) -> AsyncIterator[Problem]:

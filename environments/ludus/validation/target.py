@@ -18,7 +18,7 @@ from ludus.validation.causes import Found
 from ludus.validation.checks import Evidence, NotApplicable, short
 from ludus.validation.last_report import LastReport
 from ludus.validation.local_environments import LocalEnvironments
-from ludus.validation.oracle import OraclePolicy
+from ludus.validation.oracle import DemonstratorPolicy, OraclePolicy
 from ludus.validation.policies import NoOp, empty
 from ludus.validation.server_process import ServerProcess
 from ludus.validation.settings import ORACLE_TURNS, Settings
@@ -78,6 +78,7 @@ class ValidationTarget:
     no_class_reason: str = "this needs the environment's code; name it with --source"
     """The reason why `local` is None."""
     oracle: OraclePolicy | None = None
+    demonstrator: DemonstratorPolicy | None = None
     process: ServerProcess | None = None
     second: Second | None = None
     """Another process that serves the same environment; None for a server at an address."""
@@ -198,10 +199,11 @@ class ValidationTarget:
         """Return the episodes of a built-in policy on the sampled tasks, which are played only once.
 
         Args:
-            name: `oracle`, `random`, `no-op` or `empty`.
+            name: `oracle`, `demonstrator`, `random`, `no-op` or `empty`.
 
         Raises:
-            NotApplicable: the oracle is requested, but the environment's code is not available or has no oracle.
+            NotApplicable: the oracle or the demonstrator is requested, but the environment's code is not available or
+                has none.
         """
         async with self._locks.setdefault(name, asyncio.Lock()):
             if name not in self.plays:
@@ -226,18 +228,23 @@ class ValidationTarget:
                 return NoOp()
             case "empty":
                 return empty
-        if self.oracle is None:
+        own = self.demonstrator if name == "demonstrator" else self.oracle
+        if own is None:
             raise NotApplicable(self.no_class_reason)
-        if not self.has_oracle:
-            raise NotApplicable("the class has no oracle")
-        return self.oracle
+        if not self._defines(name):
+            raise NotApplicable(f"the class has no {name}")
+        return own
 
     @property
     def has_oracle(self) -> bool:
         """Return whether the class defines its own oracle."""
+        return self._defines("oracle")
+
+    def _defines(self, name: str) -> bool:
         from ludus.server import Environment  # the extra `server` is installed, since the class was loaded
 
-        return self.local.cls.oracle.__func__ is not Environment.oracle.__func__  # type: ignore[attr-defined]
+        assert self.local is not None
+        return getattr(self.local.cls, name).__func__ is not getattr(Environment, name).__func__
 
     async def play(
         self,
@@ -248,7 +255,8 @@ class ValidationTarget:
         concurrency: int | None = None,
     ) -> list[Trajectory]:
         """Play a policy on some tasks, by default the sampled ones, and return the episodes."""
-        turns = max(self.settings.turns, ORACLE_TURNS) if policy is self.oracle else self.settings.turns
+        own = policy in (self.oracle, self.demonstrator)
+        turns = max(self.settings.turns, ORACLE_TURNS) if own else self.settings.turns
         harness = Harness(max_turns=turns, episode_seconds=self.settings.episode_seconds)
         chosen = self.tasks if tasks is None else tasks
         found: list[Trajectory] = []
@@ -371,6 +379,7 @@ async def create_target(
     )
     if local is not None and _same_tasks(local, target.tasks):
         target.local, target.oracle = local, oracle
+        target.demonstrator = DemonstratorPolicy(local_environments)
     elif local is not None:
         target.no_class_reason = (
             "the local code makes other tasks than the server (another version, or see `task-stability`)"

@@ -57,6 +57,15 @@ class StrictVerifier(Sums):
         return float(answer == self.task.answer and int(answer) % 2 == 1)
 
 
+@fault("demonstrator")
+class ForgetfulDemonstrator(Sums):
+    """Let the demonstrator add one number only."""
+
+    @classmethod
+    def demonstrator(cls, prompt: str) -> Generator[Call | Answer, StepResult, None]:
+        yield Answer(prompt.split()[0])
+
+
 @fault("right-messages")
 class OneForm(Sums):
     """Take one of two forms in which the author calls an answer right."""
