@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from cutting import CuttingProxy
-from hosting import TOKEN, hosts_in, sandboxd
+from hosting import TOKEN, hosts_in, network_namespace, sandboxd
 from sandboxing import MIB, TIGHT, command_runs, leftovers, opened, remains, settings_of
 from waiting import wait_until
 
@@ -94,6 +94,37 @@ async def test_streams_and_files_arrive_whole_over_connections_that_are_cut_in_t
         assert await box.read("file") == data
         assert proxy.cuts > 10
         proxy._mean = None
+
+
+@pytest.mark.suite("sandbox")
+async def test_a_network_that_falls_silent_loses_no_command_and_runs_none_twice(tmp_path: Path) -> None:
+    """Unlike a proxy that cuts, it sends no end of the connection to either side."""
+
+    async def set_link(state: str) -> None:
+        changing = await asyncio.create_subprocess_exec("ip", "link", "set", f"ltest{os.getpid() % 65536}a", state)
+        assert await changing.wait() == 0
+
+    with (
+        network_namespace() as (prefix, address),
+        sandboxd(tmp_path, "--host", address, "--grace-seconds", "60", prefix=prefix) as host,
+    ):
+        provider = Sandboxd([host.url], token=TOKEN, timing=QUICK)
+        await provider.open()
+        box = await provider.create(settings_of("sandboxd", TIGHT.but(seconds=300, spawned_seconds=300)))
+        for number in range(3):
+            program = f"echo {number} >> log; until [ -e go{number} ]; do sleep 0.2; done; wc -l < log"
+            running = asyncio.create_task(box.run(["sh", "-c", program]))
+            begun = await box.spawn(["sh", "-c", f"until grep -qx {number} log; do sleep 0.1; done"])
+            assert (await begun.wait()).ok
+            await set_link("down")
+            release = asyncio.create_task(box.spawn(["touch", f"go{number}"]))
+            await wait_until(lambda: provider._hosts[0].usable is None)
+            assert not release.done()
+            await set_link("up")
+            assert (await (await release).wait()).ok
+            assert (await running).text == f"{number + 1}\n"
+        assert await box.read("log") == b"0\n1\n2\n"
+        await provider.aclose()
 
 
 async def test_what_a_port_sends_arrives_whole_over_connections_that_are_cut() -> None:
