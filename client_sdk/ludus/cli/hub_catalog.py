@@ -59,6 +59,7 @@ def search(
 
 def _print_summary(package: PackageSummary) -> None:
     marks = [*(("private",) if package.private else ()), *(() if package.signed else ("unsigned",))]
+    marks += ["blocked"] if package.blocked else []
     marks += ["yanked"] if package.yanked else []
     console.print(shown(f"{package.id} {package.version}{''.join(f'  [{m}]' for m in marks)}", "bold"), soft_wrap=True)
     tasks = "" if package.tasks is None else f" · {package.tasks} tasks"
@@ -107,7 +108,8 @@ def _describe(found: VersionInfo) -> list[str]:
         "repository": source.repository or "", "ludus validate": f"{passed} (on the publisher's machine)",
         "published": f"{found.uploaded_at:%Y-%m-%d %H:%M} UTC by {found.uploaded_by}",
         "signed with": found.signature.key if found.signature else "nothing: this version is unsigned",
-        "sha256": found.sha256, "yanked": found.yanked or "", "visibility": "private" if found.private else "public",
+        "sha256": found.sha256, "yanked": found.yanked or "", "blocked": found.blocked or "",
+        "visibility": "private" if found.private else "public",
     }  # fmt: skip
     lines += [f"{name}: {value}" for name, value in facts.items() if value]
     return [*lines, f"install: ludus install {found.id}@{found.version}"]
@@ -127,6 +129,7 @@ def versions(package: PackageName, hub: HubAddress = DEFAULT, token: HubToken = 
     for row in found.versions:
         marks = ["latest"] if row.version == found.latest else []
         marks += [] if row.signed else ["unsigned"]
+        marks += [f"blocked: {row.blocked}"] if row.blocked is not None else []
         marks += [f"yanked: {row.yanked}"] if row.yanked is not None else []
         line = f"{row.version}  {row.uploaded_at:%Y-%m-%d}  {row.sha256[:12]}  {row.uploaded_by}"
         console.print(shown(f"{line}  {'; '.join(marks)}".rstrip()), soft_wrap=True)

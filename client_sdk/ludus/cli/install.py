@@ -10,7 +10,7 @@ import typer
 from ludus.cli._common import console, errors, run, shown
 from ludus.cli._hub import DEFAULT, HubAddress, HubToken, connect
 from ludus.registry.credentials import for_installers, saved_token
-from ludus.registry.installing import Verified, install, verify
+from ludus.registry.installing import Verified, check_blocks, install, verify
 from ludus.registry.keys import Pins
 from ludus.registry.lock import LOCK_FILE, Lock, LockedPackage, read_lock, write_lock
 from ludus.registry.resolving import DEFAULT_INDEX, check_index, install_lock, resolve
@@ -86,6 +86,8 @@ def install_command(
         before = read_lock(lock_file) if locked or (lock and lock_file.exists()) else Lock()
         if locked:
             chosen = before
+            if not offline:
+                await check_blocks(chosen.packages)
         else:
             verified = await _verify_all(packages or [], hub, token, allow_unsigned)
             chosen = Lock(packages=[one.package for one in verified])

@@ -14,7 +14,7 @@ import aiohttp
 from pydantic import ValidationError
 
 from ludus.protocol._model import WireModel
-from ludus.protocol.errors import ConnectionFailed, DeadlineExceeded, InvalidParams, ProtocolViolation
+from ludus.protocol.errors import ConnectionFailed, DeadlineExceeded, InvalidParams, NotFound, ProtocolViolation
 from ludus.protocol.people import (
     Access,
     AccountInfo,
@@ -28,6 +28,8 @@ from ludus.protocol.people import (
     TokenList,
 )
 from ludus.protocol.registry import (
+    BlockInfo,
+    BlockList,
     KeyList,
     Manifest,
     OwnerList,
@@ -190,6 +192,25 @@ class RegistryClient:
         if reason is None:
             return await self._call("DELETE", where, VersionInfo)
         return await self._call("POST", where, VersionInfo, json={"reason": reason})
+
+    async def blocks(self) -> BlockList:
+        """Return all blocked wheels, for an administrator."""
+        return await self._call("GET", "/blocks", BlockList)
+
+    async def find_block(self, sha256: str) -> BlockInfo | None:
+        """Return the block of a wheel; None if it is not blocked."""
+        try:
+            return await self._call("GET", f"/blocks/{sha256}", BlockInfo)
+        except NotFound:  # a hub of an earlier version has no such address, either
+            return None
+
+    async def block(self, sha256: str, reason: str) -> BlockInfo:
+        """Block a wheel, as an administrator."""
+        return await self._call("PUT", f"/blocks/{sha256}", BlockInfo, json={"reason": reason})
+
+    async def unblock(self, sha256: str) -> BlockInfo:
+        """Undo a block, and return what it was."""
+        return await self._call("DELETE", f"/blocks/{sha256}", BlockInfo)
 
     async def add_owner(self, package: str, other: str) -> OwnerList:
         """Let another principal publish versions of a package."""

@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 from ludus.protocol.errors import Conflict, InvalidParams
 from ludus.protocol.registry import VersionInfo
-from ludus.protocol.registry_errors import DigestMismatch, InstallFailed, SignatureRefused
+from ludus.protocol.registry_errors import DigestMismatch, InstallFailed, SignatureRefused, VersionBlocked
 from ludus.protocol.signing import check_contents
 from ludus.protocol.text import printable
 from ludus.registry.client import RegistryClient
@@ -74,10 +74,13 @@ async def verify(client: RegistryClient, request: str, pins: Pins, *, allow_unsi
         SignatureRefused: it is not signed, or its signature is wrong or about something else.
         KeyChanged: its publisher's key is not the pinned one.
         DigestMismatch: the wheel that the hub sends is another one.
+        VersionBlocked: an administrator of the hub has blocked it.
         Conflict: all versions are yanked, and none was named.
     """
     package, version = parse_request(request)
     info = await client.version(package, version)
+    if info.blocked is not None:
+        raise VersionBlocked.of(f"{package} {info.version}", info.blocked)
     if info.yanked is not None and version is None:
         raise Conflict(
             f"all versions of {package} are yanked ({info.yanked}); name one to install it: {package}@{info.version}"
@@ -95,6 +98,30 @@ async def verify(client: RegistryClient, request: str, pins: Pins, *, allow_unsi
     if info.signature is not None:
         pinned = pins.check(client.hub, package.partition("/")[0], info.signature.key)
     return Verified(info, locked, pinned)
+
+
+async def check_blocks(packages: Sequence[LockedPackage], token: str | None = None) -> None:
+    """Ask the hubs of locked packages whether an administrator has blocked one, which a cache may still hold.
+
+    Args:
+        packages: what is to be installed.
+        token: the token for the hubs.
+
+    Raises:
+        VersionBlocked: one is blocked.
+        ConnectionFailed: a hub cannot be reached.
+    """
+    by_hub: dict[str, list[LockedPackage]] = {}
+    for package in packages:
+        address, files, _ = package.url.partition("/files/")
+        if files:
+            by_hub.setdefault(address, []).append(package)
+    for address, own in by_hub.items():
+        async with RegistryClient(address, token) as client:
+            for package in own:
+                block = await client.find_block(package.sha256)
+                if block is not None:
+                    raise VersionBlocked.of(f"{package.id} {package.version}", block.reason)
 
 
 def check_version(info: VersionInfo, package: str, version: str | None) -> None:

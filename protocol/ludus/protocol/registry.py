@@ -46,6 +46,11 @@ PublicKey = Annotated[str, StringConstraints(pattern=r"^ed25519:[A-Za-z0-9+/]{43
 Tag = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$", max_length=40)]
 """A tag, such as `word-game`."""
 
+Reason = Annotated[
+    str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True, pattern=r"^[^\x00-\x1f\x7f]+$")
+]
+"""Why a version was yanked or blocked: one line that others see."""
+
 Durability = Literal["replay", "snapshot", "none"]
 """How episodes survive the death of their server."""
 
@@ -174,6 +179,8 @@ class VersionSummary(WireModel):
     uploaded_by: str
     yanked: str | None = None
     """Why the version was yanked; null if it was not."""
+    blocked: str | None = None
+    """Why an administrator has blocked its wheel, so that nothing installs or runs it; null if it is not blocked."""
 
 
 class VersionInfo(VersionSummary):
@@ -212,6 +219,8 @@ class PackageSummary(WireModel):
     signed: bool = False
     yanked: bool = False
     """Whether all versions are yanked."""
+    blocked: bool = False
+    """Whether all versions are blocked."""
     passed: bool | None = None
     """Whether `ludus validate` passed on the publisher's machine; null if it did not run."""
     private: bool = False
@@ -240,9 +249,31 @@ class VersionList(WireModel):
 class YankParams(WireModel):
     """Why a version should no longer be chosen."""
 
-    reason: Annotated[
-        str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True, pattern=r"^[^\x00-\x1f\x7f]+$")
-    ]
+    reason: Reason
+
+
+class BlockParams(WireModel):
+    """Why a wheel must not be installed or run any more."""
+
+    reason: Reason
+
+
+class BlockInfo(WireModel):
+    """A wheel that an administrator has blocked on a hub, whatever name and version it has."""
+
+    sha256: Digest
+    reason: str
+    at: datetime
+    by: str = ""
+    """Who has blocked it; empty for the operator's command line, and for readers who are no administrators."""
+    versions: tuple[str, ...] = ()
+    """The versions with this wheel, as `owner/name@version`; none for readers who are no administrators."""
+
+
+class BlockList(WireModel):
+    """All blocked wheels of a hub, the one that was blocked last first."""
+
+    blocks: tuple[BlockInfo, ...]
 
 
 class OwnerList(WireModel):

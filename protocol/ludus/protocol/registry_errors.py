@@ -9,6 +9,7 @@
     ├── SignatureRefused      a signature that is missing or wrong, or of a key that the owner does not have
     │   └── KeyChanged        raised by clients only: a publisher's key is not the one that was pinned
     ├── PackageNotFound       (NotFound) no such package, or no such version
+    ├── VersionBlocked        (Forbidden) an administrator has blocked the version's wheel; the message has the reason
     └── VersionConflict       (Conflict) the version exists with other content
     ServerError
     └── HubUnavailable        the hub's database, disk or object store cannot be used now
@@ -86,6 +87,15 @@ class PackageNotFound(NotFound):
     """No such package, or no such version of it."""
 
 
+class VersionBlocked(Forbidden):
+    """An administrator of the hub has blocked the version's wheel, so nothing installs or runs it."""
+
+    @classmethod
+    def of(cls, title: str, reason: str) -> VersionBlocked:
+        """Return the error for what was blocked, such as `ada/maze 1.0.0` or a file's name, with the reason."""
+        return cls(f"{title} is blocked on this hub: {reason}", reason=reason)
+
+
 class VersionConflict(Conflict):
     """The version exists with other content."""
 
@@ -116,8 +126,8 @@ KINDS: Final[Mapping[str, type[LudusError]]] = {
     kind.__name__: kind
     for kind in (
         NameRefused, ManifestRefused, WheelRefused, UploadRefused, DigestMismatch, SignatureRefused, PackageNotFound,
-        VersionConflict, RunElsewhere, HubUnavailable, BlobMissing, Forbidden, InvalidParams, PayloadTooLarge,
-        Unauthenticated, CapacityError,
+        VersionBlocked, VersionConflict, RunElsewhere, HubUnavailable, BlobMissing, Forbidden, InvalidParams,
+        PayloadTooLarge, Unauthenticated, CapacityError,
     )
 }  # fmt: skip
 """The classes that a hub may send, by name."""

@@ -22,6 +22,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ludus.hub import api
+from ludus.hub.blocking import api as blocking_api
 from ludus.hub.discovery.paths import any_page_may_read
 from ludus.hub.endpoints.answers import SANDBOXED
 from ludus.hub.endpoints.hosts import path_of_host
@@ -93,6 +94,7 @@ def create_hub(settings: HubSettings | None = None, tokens: TokenStore | None = 
     app.include_router(people_api.router(hub))
     app.include_router(device_api.router(hub))
     app.include_router(organizations_api.router(hub))
+    app.include_router(blocking_api.router(hub))
     app.include_router(simple.router(hub))
     app.include_router(upload.router(hub))
     _add_operation(app, hub)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 import typer.core
 
+from ludus.hub.blocking.commands import block, list_blocks, unblock
 from ludus.hub.operation.commands import backup, check, restore
 from ludus.hub.options import DATA, BlobsUrl, Data, DatabaseUrl
 from ludus.server.auth.tokens import TOKEN_FILE_VARIABLE
@@ -72,6 +73,9 @@ hub_group.command("backup")(backup)
 hub_group.command("restore")(restore)
 hub_group.command("check")(check)
 hub_group.command("verify")(verify)
+hub_group.command("block")(block)
+hub_group.command("unblock")(unblock)
+hub_group.command("blocks")(list_blocks)
 
 
 @hub_group.command("run")

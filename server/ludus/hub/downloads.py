@@ -11,11 +11,17 @@ from starlette.types import Receive, Scope, Send
 
 from ludus.hub.blobs import BlobStore
 
-FOREVER: Final = {"cache-control": "public, max-age=31536000, immutable"}
-"""The headers of files, which never change under their address."""
+SHARED: Final = {"cache-control": "public, no-cache"}
+"""The headers of files, which never change under their address. Caches keep them, and ask before each use whether they
+are still served: a block holds for what a client, a proxy or a mirror has in its cache, too."""
 
 PRIVATE: Final = {"cache-control": "private, no-store"}
 """The headers of files of private packages, which no cache between may give to others."""
+
+
+def etag_of(digest: str) -> str:
+    """Return the entity tag of a file."""
+    return f'"{digest}"'
 
 
 class BlobResponse(FileResponse):
@@ -34,7 +40,8 @@ class BlobResponse(FileResponse):
 
     def __init__(self, blobs: BlobStore, digest: str, kind: str, headers: Mapping[str, str]) -> None:
         self._held = ExitStack()
-        super().__init__(self._held.enter_context(blobs.local(digest)), media_type=kind, headers=headers)
+        path = self._held.enter_context(blobs.local(digest))
+        super().__init__(path, media_type=kind, headers={**headers, "etag": etag_of(digest)})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""

@@ -18,13 +18,16 @@ REASON_LENGTH: Final = 500
 """The most characters of a message in the status line; proxies accept a few thousand bytes."""
 
 _UPLOADS: Final = "/index/upload"
+_DOWNLOADS: Final = "/files/"
+_PROBLEM: Final = b"application/problem+json"
 _UNSAFE: Final = re.compile(r"[^\x21-\x7e]+")
 
 
 class ErrorResponse(JSONResponse):
     """An error as an answer.
 
-    twine shows the reason phrase of the status line only, so the answer to an upload has the message there, too.
+    twine and pip show the reason phrase of the status line only, so the answer to an upload and to the download of a
+    wheel has the message there, too. uv shows the detail of a problem (RFC 9457).
 
     Args:
         error: the error.
@@ -39,13 +42,19 @@ class ErrorResponse(JSONResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer."""
+        is_download = scope["path"].startswith(_DOWNLOADS)
 
         async def with_reason(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message = {**message, REASON: self._reason}
+                if is_download:
+                    headers = [field for field in message["headers"] if field[0] != b"content-type"]
+                    message["headers"] = [*headers, (b"content-type", _PROBLEM)]
             await send(message)
 
-        await super().__call__(scope, receive, with_reason if scope["path"].startswith(_UPLOADS) else send)
+        await super().__call__(
+            scope, receive, with_reason if is_download or scope["path"].startswith(_UPLOADS) else send
+        )
 
 
 def error_response(error: LudusError) -> Response:

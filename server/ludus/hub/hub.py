@@ -10,6 +10,8 @@ from typing import Final
 from fastapi import Request
 from sqlalchemy import text
 
+from ludus.hub.blocking.store import Blocks
+from ludus.hub.blocking.watch import BlockWatch
 from ludus.hub.database.engine import Database, open_engine, sqlite_url
 from ludus.hub.database.migrate import migrate
 from ludus.hub.endpoints.runner import Runner
@@ -50,6 +52,8 @@ class Hub:
         database: the database.
         blobs: the wheels.
         publisher: publishes and yanks versions.
+        blocks: the blocked wheels.
+        block_watch: what this process knows of them.
         ownership: changes maintainers, readers and keys.
         people: accounts, their tokens and sessions, and the audit log.
         authenticator: finds the viewer of a request by its token.
@@ -70,6 +74,8 @@ class Hub:
         self.blobs = settings.open_blobs()
         self.blobs.sweep()
         self.publisher = Publisher(self.database, self.blobs, settings.limits)
+        self.blocks = Blocks(self.database)
+        self.block_watch = BlockWatch(self.blocks)
         self.ownership = Ownership(self.database)
         self.people = People(self.database, self.blobs, settings, tokens)
         self.authenticator = self.people.authenticator
@@ -81,7 +87,7 @@ class Hub:
         self.requests: dict[tuple[str, str], Times] = {}
         self._at_start: list[Callable[[], Awaitable[None]]] = []
         self._at_listening: list[Callable[[str], Awaitable[None]]] = []
-        self._at_end: list[Callable[[], Awaitable[None]]] = []
+        self._at_end: list[Callable[[], Awaitable[None]]] = [self.block_watch.close]
 
     def viewer(self, request: Request, *, of_page: bool = False) -> Viewer:
         """Return who reads something: the holder of the request's token, or the person who has signed in.
@@ -143,6 +149,7 @@ class Hub:
             uploaded_at=record.uploaded_at,
             uploaded_by=record.uploaded_by,
             yanked=record.yanked,
+            blocked=record.blocked,
             distribution=record.distribution,
             url=self.file_url(request, record.sha256, record.filename),
             requires_python=record.requires_python,
@@ -168,6 +175,7 @@ class Hub:
 
     async def begin(self) -> None:
         """Begin what runs besides requests."""
+        await self.block_watch.begin()
         for begin in self._at_start:
             await begin()
 

@@ -12,6 +12,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from ludus.hub.blocking.store import Blocks
+from ludus.hub.blocking.watch import BlockWatch
 from ludus.hub.database.engine import Database, open_engine, sqlite_url
 from ludus.hub.endpoints import environments, pool
 from ludus.hub.endpoints.environments import Environments
@@ -279,9 +281,11 @@ async def test_a_folder_that_cannot_be_used_is_tried_again_at_the_next_request(
     monkeypatch.setattr(pool, "find_provider", lambda name: next(left))
     (tmp_path / "environments").write_text("not a folder")
     peers = Peers(Database(open_engine(sqlite_url(tmp_path / "hub.sqlite"))))
+    blocks = BlockWatch(Blocks(peers._database))
     endpoints = Endpoints(
-        lambda *_: pytest.fail("nothing is looked up"), tmp_path / "environments", EndpointSettings(), None, peers
-    )
+        lambda *_: pytest.fail("nothing is looked up"), tmp_path / "environments", EndpointSettings(), None, peers,
+        blocks,
+    )  # fmt: skip
     with pytest.raises(OSError, match="environments"):
         await endpoints._open()
     assert providers[0].aclose.await_count == 1

@@ -131,7 +131,7 @@ class _WorkerConnection(ChannelConnection):
     def _refusal(self, status: int, pause: float | None, reason: str) -> errors.LudusError:
         if status == GONE:
             return errors.InfrastructureFailed(
-                "the worker process that had this episode died, and the episode with it; start another one",
+                reason or "the worker process that had this episode died, and the episode with it; start another one",
                 endReason="infrastructure_error",
             )
         if status in _NOT_ROUTED:

@@ -173,6 +173,19 @@ class Version(Table):
     """When it was published, yanked, or became or ceased to be the latest."""
 
 
+class BlockedWheel(Table):
+    """A wheel that an administrator has blocked, by its digest and so under every name and version."""
+
+    __tablename__ = "blocked_wheels"
+
+    sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    """Not marked as a blob: the wheel may be none of this hub's."""
+    reason: Mapped[str] = mapped_column(String(500))
+    blocked_by: Mapped[str] = mapped_column(String(100))
+    """Who has blocked it; empty for the operator's command line."""
+    blocked_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+
 # ── people ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -60,15 +60,18 @@ class Documents:
         return {"$schema": SERVER_SCHEMA, **self._server(listed, address), "_meta": facts}
 
     def server_response(self, listed: ListedVersion) -> dict[str, Any]:
-        """Return a version as the registry API lists it; a yanked one is deprecated, for the reason of the yank."""
-        status = {"status": "active"} if listed.yanked is None else {
-            "status": "deprecated", "statusMessage": listed.yanked,
-        }  # fmt: skip
+        """Return a version as the registry API lists it. A yanked one is deprecated, and a blocked one deleted."""
+        status, reason = "active", listed.yanked
+        if listed.blocked is not None:
+            status, reason = "deleted", listed.blocked
+        elif reason is not None:
+            status = "deprecated"
         official = {
-            **status,
+            "status": status,
+            **({"statusMessage": reason} if reason is not None else {}),
             "publishedAt": _time(listed.published_at),
             "updatedAt": _time(listed.changed_at),
-            "statusChangedAt": _time(listed.published_at if listed.yanked is None else listed.changed_at),
+            "statusChangedAt": _time(listed.published_at if reason is None else listed.changed_at),
             "isLatest": listed.latest,
         }
         return {"server": self.server_json(listed), "_meta": {OFFICIAL: official}}

@@ -15,7 +15,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Row, Select, and_, func, or_, select
 
 from ludus.hub.database.engine import Database
-from ludus.hub.database.tables import Package, Version, version_identity
+from ludus.hub.database.tables import BlockedWheel, Package, Version, version_identity
 from ludus.hub.database.times import aware
 from ludus.hub.discovery.names import Needle
 from ludus.hub.registry.catalog import LATEST, find_package
@@ -46,6 +46,7 @@ class ListedVersion:
         latest: whether it is the one that is meant where none is named.
         manifest: what the package says about itself.
         yanked: why it was yanked; None if it was not.
+        blocked: why its wheel is blocked; None if it is not.
         published_at, changed_at: when it was published, and when anything about it changed last.
     """
 
@@ -54,6 +55,7 @@ class ListedVersion:
     latest: bool
     manifest: Manifest
     yanked: str | None
+    blocked: str | None
     published_at: datetime
     changed_at: datetime
 
@@ -138,11 +140,12 @@ class Listing:
         return _listed(row)
 
     def catalog(self) -> list[CatalogRow]:
-        """Return the packages for the AI catalog, those updated last first; not those whose versions are all yanked."""
+        """Return the packages for the AI catalog, those updated last first; not those all yanked or blocked."""
         query = (
             select(Package.owner, Package.name, Version.version, Version.uploaded_at)
             .join(Version, and_(Version.package_id == Package.id, Version.version == Package.latest))
             .where(Version.signed.is_not(None), Version.yanked.is_(None), PUBLIC.visible())
+            .where(Version.sha256.not_in(select(BlockedWheel.sha256)))
             .order_by(Package.updated_at.desc(), Package.id.desc())
             .limit(CATALOG_ENTRIES)
         )
@@ -161,9 +164,10 @@ def _versions() -> Select[*tuple[Any, ...]]:
     return (
         select(
             Package.owner, Package.name, Package.distribution, Package.latest, Version.id, Version.version,
-            Version.manifest, Version.yanked, Version.uploaded_at, Version.changed_at,
+            Version.manifest, Version.yanked, Version.uploaded_at, Version.changed_at, BlockedWheel.reason,
         )
         .join(Version, Version.package_id == Package.id)
+        .outerjoin(BlockedWheel, BlockedWheel.sha256 == Version.sha256)
         .where(Version.signed.is_not(None), Version.identity.is_not(None), PUBLIC.visible())
     )  # fmt: skip
 
@@ -217,6 +221,7 @@ def _listed(row: Row[*tuple[Any, ...]]) -> ListedVersion:
         latest=row.version == row.latest,
         manifest=Manifest.model_validate_json(row.manifest),
         yanked=row.yanked,
+        blocked=row.reason,
         published_at=aware(row.uploaded_at),
         changed_at=aware(row.changed_at),
     )

@@ -221,6 +221,9 @@ class HttpExchange:
             if whole:
                 self._endpoint.settle(uplink, delivery)
             elif not reader.began:
+                refusal = server.refusal(about_episodes=about_episodes) if server is not None else None
+                if refusal is not None:
+                    raise refusal
                 if about_episodes and await worker.died():
                     raise lost()
                 raise ShuttingDown("the endpoint's process ended before it answered; try again", retryAfter=1.0)

@@ -84,6 +84,8 @@ class EndpointPool(Pool):
             await self.neighbors.reach(worker)
             return
         server = self.servers[worker.name]
+        if (refusal := server.refusal(about_episodes=about_episodes)) is not None:
+            raise refusal
         if about_episodes and server.has_lost_episodes(worker):
             raise lost()
         await server.ensure()

@@ -33,10 +33,13 @@ def mount_endpoints(app: FastAPI, hub: Hub) -> None:
     def find(owner: str, name: str, version: str | None) -> Release:
         return release_of(everything.version(owner, name, version))
 
-    endpoints = Endpoints(find, hub.settings.data / FOLDER, hub.settings.endpoints, hub.blobs.local, hub.peers)
+    endpoints = Endpoints(
+        find, hub.settings.data / FOLDER, hub.settings.endpoints, hub.blobs.local, hub.peers, hub.block_watch
+    )
     domain = hub.settings.endpoints.domain
     routes = EndpointRoutes(endpoints, Guards(hub), hub.settings.origins, domain)
     app.state.endpoints, app.state.channels = endpoints, routes.find_channel
     app.router.routes.append(Mount("/e", app=routes))
     app.add_middleware(EndpointHosts, domain=domain)
+    hub.block_watch.on_change.append(endpoints.apply_blocks)
     hub.at_end(endpoints.close)

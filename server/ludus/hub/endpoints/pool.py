@@ -21,13 +21,14 @@ from ludus.hub.endpoints.processes import UNSAFE
 from ludus.hub.endpoints.servers import ReleaseServer, stop_all
 from ludus.hub.endpoints.span_relay import SpanRelay
 from ludus.protocol.errors import CapacityError, LudusError
-from ludus.protocol.registry_errors import PackageNotFound
+from ludus.protocol.registry_errors import PackageNotFound, VersionBlocked
 from ludus.sandbox import find_provider
 from ludus.sandbox.errors import SandboxUnavailable
 from ludus.sandbox.stale import remove_left_behind
 from ludus.server.web.settings import ServerSettings
 
 if TYPE_CHECKING:
+    from ludus.hub.blocking.watch import BlockWatch
     from ludus.hub.endpoints.releases import Address, FindRelease, Release
     from ludus.hub.endpoints.settings import EndpointSettings
     from ludus.hub.peers import Peers
@@ -96,13 +97,16 @@ class Endpoints:
         settings: the settings.
         wheels: see `Environments`.
         peers: the processes of the hub.
+        blocks: the wheels that do not run.
     """
 
     def __init__(
-        self, find: FindRelease, folder: Path, settings: EndpointSettings, wheels: Wheels | None, peers: Peers
-    ) -> None:
+        self, find: FindRelease, folder: Path, settings: EndpointSettings, wheels: Wheels | None, peers: Peers,
+        blocks: BlockWatch,
+    ) -> None:  # fmt: skip
         self.neighbors = Neighbors(peers)
         self._wheels = wheels
+        self._blocks = blocks
         self.settings = settings
         self._find = find
         self._folder = folder
@@ -121,10 +125,15 @@ class Endpoints:
 
         Raises:
             PackageNotFound: the registry has no such package or version.
+            VersionBlocked: its wheel is blocked, and no episode of it ran here.
             EndpointRefused: it may not run here.
             SandboxUnavailable: this machine has no sandbox to run it in.
         """
+        await self._blocks.look()
         release = await self._release(address.owner, address.name, address.version)
+        blocked = self._blocks.reasons.get(release.sha256)
+        if blocked is not None and self.server(release.owner, release.name, release.version) is None:
+            raise VersionBlocked.of(release.title, blocked)
         await self.neighbors.peers.look()
         await self._open()
         endpoint = self._endpoints.get(release.id)
@@ -145,6 +154,17 @@ class Endpoints:
     def servers(self) -> list[ReleaseServer]:
         """Return the servers of all releases that anything has asked for."""
         return [server for endpoint in self._endpoints.values() for server in endpoint.servers.values()]
+
+    async def apply_blocks(self) -> None:
+        """Kill the servers of blocked releases, and let those run again that are blocked no more."""
+        ending: list[ReleaseServer] = []
+        for server in self.servers():
+            before, server.blocked = server.blocked, self._blocks.reasons.get(server.release.sha256)
+            if server.blocked is not None and before is None:
+                log.warning("ending the endpoint %s, which is blocked: %s", server.release.title, server.blocked)
+                server.kill_now()
+                ending.append(server)
+        await stop_all(ending)
 
     async def close(self) -> None:
         """Stop everything, and close all connections."""
@@ -177,6 +197,7 @@ class Endpoints:
                 release, self.settings, self._environments, self._provider, endpoint.secret, self._admit,
                 self._has_room_for_replica, self._starting, self._relay, self.neighbors.peers.own,
             )  # fmt: skip
+            server.blocked = self._blocks.reasons.get(release.sha256)
             if endpoint.newest is not None:
                 endpoint.newest.releases.add(server)
         return server

@@ -313,6 +313,11 @@ class EndpointLauncher:
             if isinstance(done[0], EndpointProcess):
                 await done[0].kill()
 
+    def kill_now(self) -> None:
+        """Kill every process that it has started, without waiting for their ends."""
+        for process in self._processes:
+            process.kill_now()
+
     async def close(self) -> None:
         """End every process that it has started, and wait until nothing of them is left."""
         await self.drop_spare()

@@ -24,7 +24,8 @@ from ludus.hub.endpoints.processes import EndpointLauncher, GivenUp
 from ludus.hub.endpoints.replicas import Replicas
 from ludus.hub.endpoints.resources import grant
 from ludus.protocol.backoff import Backoff
-from ludus.protocol.errors import LudusError, ShuttingDown
+from ludus.protocol.errors import InfrastructureFailed, LudusError, ShuttingDown
+from ludus.protocol.registry_errors import VersionBlocked
 from ludus.server.web.settings import ServerSettings
 from ludus.server.workers.orders import Order
 from ludus.server.workers.pool import State, Worker
@@ -66,6 +67,7 @@ class ReleaseServer:
         ring: what its processes have written.
         in_use: how many requests it has.
         used_at: when it was last used, on the event loop's clock.
+        blocked: why its wheel is blocked, so that it does not run; None if it is not.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class ReleaseServer:
         self.replicas = Replicas(release.title, self.worker, settings, self._serve_replica, lambda: admit_replica(self))
         self.ring = LogRing(settings.limits.log_bytes)
         self.in_use = 0
+        self.blocked: str | None = None
         self.used_at = asyncio.get_running_loop().time()
         self._settings = settings
         self._environments = environments
@@ -149,12 +152,15 @@ class ReleaseServer:
         """Start it if it does not run, and wait until it serves.
 
         Raises:
+            VersionBlocked: its wheel is blocked.
             EndpointRefused: it may not run here.
             InstallRefused: it cannot be installed.
             EndpointFailed: it does not start.
             CapacityError: too many other endpoints run.
             ShuttingDown: it takes longer than a request may wait.
         """
+        if (refusal := self.refusal(about_episodes=False)) is not None:
+            raise refusal
         loop = asyncio.get_running_loop()
         self.used_at = loop.time()
         limits = self._settings.limits
@@ -222,7 +228,29 @@ class ReleaseServer:
         self.worker.become(State.STARTING)
         self._running = asyncio.get_running_loop().create_task(self._run())
 
+    def kill_now(self) -> None:
+        """Kill all of its processes without waiting for their ends."""
+        for launcher in self._launchers.values():
+            launcher.kill_now()
+
+    def refusal(self, *, about_episodes: bool) -> LudusError | None:
+        """Return the error for a request if its wheel is blocked: that of a lost episode, or of a version.
+
+        Args:
+            about_episodes: whether the request is about an episode that ran here.
+        """
+        if self.blocked is None:
+            return None
+        if about_episodes:
+            return InfrastructureFailed(
+                f"the administrator of this hub has blocked {self.release.title}, which ended the episode: "
+                f"{self.blocked}", endReason="infrastructure_error",
+            )  # fmt: skip
+        return VersionBlocked.of(self.release.title, self.blocked)
+
     def _check(self) -> None:
+        if (refusal := self.refusal(about_episodes=False)) is not None:
+            raise refusal
         if not self.release.signed:
             raise EndpointRefused(
                 f"{self.release.title} was uploaded without a signature, so it does not run here: publish it with "

@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 
 from ludus.hub.database.tables import Version
 from ludus.hub.database.times import aware
-from ludus.hub.downloads import FOREVER, PRIVATE, BlobResponse
+from ludus.hub.downloads import PRIVATE, SHARED, BlobResponse, etag_of
 from ludus.hub.hub import Hub
 
 JSON_TYPE: Final = "application/vnd.pypi.simple.v1+json"
@@ -29,6 +29,9 @@ HTML_TYPE: Final = "application/vnd.pypi.simple.v1+html"
 
 API_VERSION: Final = "1.1"
 """The version of the API in PEP 700."""
+
+QUARANTINED: Final = {"status": "quarantined", "reason": "all versions are blocked by an administrator of this hub"}
+"""The status of a project all of whose versions are blocked (PEP 792)."""
 
 
 def router(hub: Hub) -> APIRouter:
@@ -56,12 +59,15 @@ def router(hub: Hub) -> APIRouter:
         summary="Download a wheel, or its METADATA",
         response_class=FileResponse,  # FastAPI reads the status of its description from the signature
     )
-    def file(request: Request, sha256: str, filename: str) -> BlobResponse:
+    def file(request: Request, sha256: str, filename: str) -> Response:
         wheel = filename.removesuffix(".metadata")
         row, private = hub.catalog(request).file(sha256, wheel)
         digest = row.metadata_sha256 if wheel != filename else row.sha256
         kind = "text/plain; charset=utf-8" if wheel != filename else "application/octet-stream"
-        return BlobResponse(hub.blobs, digest, kind, PRIVATE if private else FOREVER)
+        headers = PRIVATE if private else SHARED
+        if etag_of(digest) in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers={**headers, "etag": etag_of(digest)})
+        return BlobResponse(hub.blobs, digest, kind, headers)
 
     for route in [route for route in routes.routes if isinstance(route, APIRoute)]:
         routes.add_api_route(route.path, route.endpoint, methods=["HEAD"], include_in_schema=False)
@@ -81,9 +87,10 @@ def _project(request: Request, hub: Hub, project: str, owner: str | None) -> Res
         return RedirectResponse(f"../{normal}/", status_code=301)
     rows = hub.catalog(request).files(normal, owner)
     if _wants_json(request):
+        status = {} if rows else {"project-status": QUARANTINED}
         return _json(
             {
-                "meta": {"api-version": API_VERSION},
+                "meta": {"api-version": API_VERSION, **status},
                 "name": normal,
                 "versions": [row.version for row in rows],
                 "files": [_json_file(request, hub, row) for row in rows],

@@ -18,6 +18,7 @@ from ludus.hub.blobs import BlobStore
 from ludus.hub.database.engine import Database
 from ludus.hub.database.search import latest, matching, query_words
 from ludus.hub.database.tables import (
+    BlockedWheel,
     Maintainer,
     Owner,
     Package,
@@ -30,6 +31,7 @@ from ludus.hub.database.tables import (
 from ludus.hub.database.times import aware
 from ludus.hub.registry.rights import Right, has_right, owners_with
 from ludus.hub.registry.visibility import PUBLIC, Sight
+from ludus.protocol.errors import Conflict
 from ludus.protocol.messages import did_you_mean
 from ludus.protocol.people import HubScope
 from ludus.protocol.registry import (
@@ -41,7 +43,7 @@ from ludus.protocol.registry import (
     ValidationSummary,
     VersionSummary,
 )
-from ludus.protocol.registry_errors import PackageNotFound
+from ludus.protocol.registry_errors import PackageNotFound, VersionBlocked
 
 LATEST = "latest"
 """The word for the version that is meant where none is named."""
@@ -65,6 +67,7 @@ class VersionRecord:
         signature: the signed statement; None for an upload without a signature.
         validation: the outcome of `ludus validate` on the publisher's machine, if it was sent.
         yanked: why the version was yanked; None if it was not.
+        blocked: why the wheel is blocked; None if it is not.
         private: whether the package is private.
         retired: whether the account of the package's owner was deleted.
         uploaded_at: when it was published.
@@ -86,6 +89,7 @@ class VersionRecord:
     signature: Signed | None
     validation: ValidationSummary | None
     yanked: str | None
+    blocked: str | None
     private: bool
     retired: bool
     uploaded_at: datetime
@@ -106,6 +110,18 @@ class VersionRecord:
     def environments(self) -> tuple[EnvironmentEntry, ...]:
         """Its environments."""
         return self.manifest.environments
+
+    def check_offered(self) -> None:
+        """Check that results of the version may begin.
+
+        Raises:
+            VersionBlocked: its wheel is blocked.
+            Conflict: it is yanked.
+        """
+        if self.blocked is not None:
+            raise VersionBlocked.of(f"{self.id} {self.version}", self.blocked)
+        if self.yanked is not None:
+            raise Conflict(f"{self.id} {self.version} is yanked: {self.yanked}; take another version")
 
     @property
     def specs(self) -> tuple[str, ...]:
@@ -166,7 +182,8 @@ class Registry:
             wanted = package.latest if version in (None, LATEST) else str(version)
             row = find_version(session, package, wanted)
             retired = session.execute(select(Owner.retired_at).where(Owner.id == package.owner_id)).scalar_one()
-            return self._record(package, row, retired=retired is not None)
+            blocked = blocked_reasons(session, [row.sha256]).get(row.sha256)
+            return self._record(package, row, blocked=blocked, retired=retired is not None)
 
     def versions(self, owner: str, name: str) -> list[VersionSummary]:
         """Return all versions of a package, the newest first.
@@ -177,8 +194,9 @@ class Registry:
         with self._database.reading() as session:
             package = find_package(session, self._sight, owner, name)
             rows = session.scalars(offered_versions().where(Version.package_id == package.id)).all()
+            blocked = blocked_reasons(session, [row.sha256 for row in rows])
         ordered = sorted(rows, key=lambda row: ParsedVersion(row.version), reverse=True)
-        return [summary_of_version(row) for row in ordered]
+        return [summary_of_version(row, blocked.get(row.sha256)) for row in ordered]
 
     def owners(self, owner: str, name: str) -> tuple[str, ...]:
         """Return who may publish versions of a package: its owner, then the others by name.
@@ -251,7 +269,7 @@ class Registry:
             return list(session.scalars(query))
 
     def files(self, distribution: str, owner: str | None = None) -> list[Version]:
-        """Return the versions of a distribution, the oldest first.
+        """Return the versions of a distribution that are not blocked, the oldest first.
 
         Raises:
             PackageNotFound: the index of this owner, or of all, has no such distribution.
@@ -262,25 +280,31 @@ class Registry:
             query = query.where(Package.owner == owner)
         with self._database.reading() as session:
             rows = list(session.scalars(query))
+            blocked = blocked_reasons(session, [row.sha256 for row in rows])
         if not rows:
             raise PackageNotFound(f"this index has no distribution {distribution[:100]!r}")
-        return sorted(rows, key=lambda row: ParsedVersion(row.version))
+        offered = [row for row in rows if row.sha256 not in blocked]
+        return sorted(offered, key=lambda row: ParsedVersion(row.version))
 
     def file(self, sha256: str, filename: str) -> tuple[Version, bool]:
         """Return the version with this wheel, and whether its package is private.
 
         Raises:
             PackageNotFound: no version has such a wheel.
+            VersionBlocked: an administrator has blocked it.
         """
         query = select(Version, Package.private).join(Package, Package.id == Version.package_id)
         query = query.where(Version.sha256 == sha256, Version.filename == filename, self._sight.visible())
         with self._database.reading() as session:
             row = session.execute(query).first()
+            blocked = blocked_reasons(session, [sha256])
         if row is None:
             raise PackageNotFound("no version has a file of this name and digest")
+        if sha256 in blocked:
+            raise VersionBlocked.of(filename, blocked[sha256])
         return row[0], row[1]
 
-    def _record(self, package: Package, row: Version, *, retired: bool) -> VersionRecord:
+    def _record(self, package: Package, row: Version, *, blocked: str | None, retired: bool) -> VersionRecord:
         return VersionRecord(
             id=f"{package.owner}/{package.name}",
             version=row.version,
@@ -295,6 +319,7 @@ class Registry:
             signature=Signed.model_validate_json(row.signed) if row.signed else None,
             validation=ValidationSummary.model_validate_json(row.validation) if row.validation else None,
             yanked=row.yanked,
+            blocked=blocked,
             private=package.private,
             retired=retired,
             uploaded_at=aware(row.uploaded_at),
@@ -345,9 +370,15 @@ def offered_versions() -> Select[Version]:
     return select(Version).where(Version.identity.is_not(None))
 
 
-def summary_of_version(row: Version) -> VersionSummary:
+def blocked_reasons(session: Session, digests: Sequence[str]) -> dict[str, str]:
+    """Return the reasons of blocks by digests, for those of some wheels that are blocked."""
+    query = select(BlockedWheel.sha256, BlockedWheel.reason).where(BlockedWheel.sha256.in_(digests))
+    return {sha256: reason for sha256, reason in session.execute(query)}
+
+
+def summary_of_version(row: Version, blocked: str | None) -> VersionSummary:
     """Return a version as one line of a list."""
     return VersionSummary(
         version=row.version, filename=row.filename, sha256=row.sha256, size=row.size, signed=row.signed is not None,
-        uploaded_at=aware(row.uploaded_at), uploaded_by=row.uploaded_by, yanked=row.yanked,
+        uploaded_at=aware(row.uploaded_at), uploaded_by=row.uploaded_by, yanked=row.yanked, blocked=blocked,
     )  # fmt: skip

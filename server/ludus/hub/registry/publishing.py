@@ -25,7 +25,7 @@ from ludus.hub.database.search import durability_tag, index_package, owner_tag
 from ludus.hub.database.tables import Package, PackageTag, Version, version_identity
 from ludus.hub.database.times import aware
 from ludus.hub.people.viewers import Viewer
-from ludus.hub.registry.catalog import find_package, find_version, offered_versions
+from ludus.hub.registry.catalog import blocked_reasons, find_package, find_version, offered_versions
 from ludus.hub.registry.names import distribution_name, id_of_distribution, split_id
 from ludus.hub.registry.owners import authorize, check_key, ensure_owner, ensure_package
 from ludus.hub.registry.rights import publisher_name
@@ -42,7 +42,7 @@ from ludus.protocol.registry import (
     Signed,
     ValidationSummary,
 )
-from ludus.protocol.registry_errors import ManifestRefused, SignatureRefused, VersionConflict
+from ludus.protocol.registry_errors import ManifestRefused, SignatureRefused, VersionBlocked, VersionConflict
 from ludus.protocol.signing import check_contents
 
 ATTEMPTS: Final = 5
@@ -95,6 +95,7 @@ class Publisher:
             WheelRefused: the file is not a sound wheel.
             ManifestRefused: the manifest contradicts the wheel.
             SignatureRefused: the signature is wrong, or the key is not one of the owner's.
+            VersionBlocked: an administrator has blocked this wheel.
             VersionConflict: the version exists with other content.
             Conflict: the upload is private, and the package is public.
         """
@@ -149,6 +150,9 @@ class Publisher:
         manifest = upload.manifest
         now = datetime.now(UTC)
         owner = ensure_owner(session, manifest.owner, now)
+        blocked = blocked_reasons(session, [upload.wheel.sha256])
+        if upload.wheel.sha256 in blocked:
+            raise VersionBlocked.of(f"the wheel with the sha256 {upload.wheel.sha256}", blocked[upload.wheel.sha256])
         # The owner is locked now. So an organization is not deleted between this check and the commit.
         authorize(session, viewer, manifest.owner, manifest.name)
         package = ensure_package(session, owner, manifest.name, facts.distribution, now)
@@ -187,7 +191,7 @@ class Publisher:
             )
         )
         session.flush()
-        _refresh(session, package, now)
+        refresh_latest(session, package, now)
         return package.private
 
     def yank(self, viewer: Viewer, owner: str, name: str, version: str, reason: str | None) -> None:
@@ -205,7 +209,7 @@ class Publisher:
             if row.yanked != reason:
                 row.yanked, row.changed_at = reason, now
             session.flush()
-            _refresh(session, package, now)
+            refresh_latest(session, package, now)
 
 
 def check_manifest(manifest: Manifest, facts: WheelFacts) -> None:
@@ -278,16 +282,17 @@ def _check_same(existing: Version, upload: Upload) -> None:
         )
 
 
-def _refresh(session: Session, package: Package, now: datetime) -> None:
-    """Choose the latest version again, and update what the catalog shows of the package."""
+def refresh_latest(session: Session, package: Package, now: datetime) -> None:
+    """Choose the latest version of a locked package again, and update what the catalog shows of the package."""
     rows = session.scalars(offered_versions().where(Version.package_id == package.id)).all()
-    latest = max(rows, key=_preference)
+    blocked = blocked_reasons(session, [row.sha256 for row in rows])
+    latest = max(rows, key=lambda row: (row.sha256 not in blocked, *_preference(row)))
     if package.latest != latest.version:
         for row in rows:
             if row.version in (package.latest, latest.version):
                 row.changed_at = now
     manifest = Manifest.model_validate_json(latest.manifest)
-    summary = _summary(manifest, latest, private=package.private)
+    summary = _summary(manifest, latest, private=package.private, blocked=latest.sha256 in blocked)
     package.latest = latest.version
     package.summary = summary.model_dump_json(by_alias=True)
     package.updated_at = max(row.uploaded_at for row in rows if row.uploaded_at is not None)
@@ -315,7 +320,7 @@ def _preference(row: Version) -> tuple[bool, bool, ParsedVersion]:
     return row.yanked is None, not version.is_prerelease, version
 
 
-def _summary(manifest: Manifest, row: Version, *, private: bool) -> PackageSummary:
+def _summary(manifest: Manifest, row: Version, *, private: bool, blocked: bool) -> PackageSummary:
     counts = [split.count for entry in manifest.environments for split in entry.splits]
     known = [count for count in counts if count is not None]
     passed = ValidationSummary.model_validate_json(row.validation).passed if row.validation else None
@@ -330,6 +335,7 @@ def _summary(manifest: Manifest, row: Version, *, private: bool) -> PackageSumma
         tasks=sum(known) if counts and len(known) == len(counts) else None,
         signed=row.signed is not None,
         yanked=row.yanked is not None,
+        blocked=blocked,
         passed=passed,
         private=private,
         updated_at=aware(row.uploaded_at),

@@ -72,6 +72,7 @@ def mount_results(app: FastAPI, hub: Hub) -> None:
     personal_matches = PersonalMatches(hub.database)
     hub.people.data.add("matches", personal_matches.export, personal_matches.delete)
     hub.at_start(matches.begin)
+    hub.block_watch.on_change += [played.sweep, matches.sweep]
     hub.at_end(matches.close)
 
 

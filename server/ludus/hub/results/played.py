@@ -128,14 +128,14 @@ class PlayedRuns:
             attach: see `NewRun`.
 
         Raises:
+            VersionBlocked: the version is blocked.
             Conflict: the version is yanked.
             CapacityError: the account or the hub has too many runs.
             InvalidParams: the run would have too many episodes, or the split has too few tasks.
             EnvironmentNotFound, SplitNotFound: there is no such environment or split.
             LudusError: the endpoint cannot be used.
         """
-        if record.yanked is not None:
-            raise e.Conflict(f"{record.id} {record.version} is yanked: {record.yanked}; play another version")
+        record.check_offered()
         if params.tasks * params.samples > self._limits.run_episodes:
             raise e.InvalidParams(f"a run has at most {self._limits.run_episodes} episodes; ask for fewer")
         await _call(self._store.may_open, principal.name)

@@ -33,6 +33,7 @@ def submit(
     """Keep an upload, and return its run, and whether it is new: the same upload again is answered like the first.
 
     Raises:
+        VersionBlocked: the version is blocked.
         Conflict: the version is yanked, or another account has uploaded exactly this.
         DigestMismatch: it is about another wheel than that of the version.
         EnvironmentNotFound, SplitNotFound: the version has no such environment or split.
@@ -73,8 +74,7 @@ def _same(before: RunInfo, principal: Principal) -> RunInfo:
 
 def _check_version(record: VersionRecord, upload: Submission) -> EnvironmentEntry:
     title = f"{record.id} {record.version}"
-    if record.yanked is not None:
-        raise Conflict(f"{title} is yanked: {record.yanked}; evaluate another version")
+    record.check_offered()
     if upload.sha256 != record.sha256:
         raise DigestMismatch(
             f"these results are about a wheel with sha256 {upload.sha256}, and that of {title} has {record.sha256}"

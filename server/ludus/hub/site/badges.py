@@ -61,6 +61,8 @@ class Badges:
 
 def state_of(record: VersionRecord) -> tuple[str, str]:
     """Return the text on the badge of a version, and its color."""
+    if record.blocked is not None:
+        return f"{record.version} · blocked", _BAD
     if record.yanked is not None:
         return f"{record.version} · yanked", _BAD
     if not record.signed:

@@ -10,12 +10,17 @@ from typing import Final
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from ludus.hub.database.tables import BlockedWheel, Package, Version, version_identity
 from ludus.hub.database.training_tables import TrainingRun
 from ludus.hub.people.audit import note
+from ludus.hub.people.viewers import Viewer
+from ludus.hub.registry.visibility import Sight
 from ludus.hub.training.limits import TrainingLimits
 from ludus.protocol.errors import CapacityError, InvalidParams, PayloadTooLarge
+from ludus.protocol.registry_errors import VersionBlocked
 from ludus.protocol.secrets import find_secret
-from ludus.protocol.training import CONFIG_BYTES, OpenTraining
+from ludus.protocol.text import truncate
+from ludus.protocol.training import CONFIG_BYTES, OpenTraining, TrainingEnvironment
 
 LARGEST_DEPTH: Final = 20
 """The deepest nesting of a configuration."""
@@ -40,6 +45,37 @@ def check_config(sent: OpenTraining) -> str:
     if found is not None:
         raise InvalidParams(f"config.{found} looks like a secret; remove it from the configuration and send it again")
     return text
+
+
+def check_environments(session: Session, viewer: Viewer, sent: OpenTraining) -> None:
+    """Check that a run trains on no version whose wheel is blocked.
+
+    Raises:
+        VersionBlocked: it does.
+    """
+    named = [(one.package, one.version) for one in sent.environments if one.package and one.version]
+    for package, version in named:
+        owner, _, name = package.partition("/")
+        query = (
+            select(BlockedWheel.reason)
+            .join(Version, Version.sha256 == BlockedWheel.sha256)
+            .join(Package, Package.id == Version.package_id)
+            .where(Package.owner == owner, Package.name == name, Version.identity == version_identity(version))
+        )
+        reason = session.scalars(query.where(Sight(viewer).visible())).first()
+        if reason is not None:
+            raise VersionBlocked.of(f"{package} {version}", reason)
+
+
+def end_blocked(session: Session, package: str, version: str, reason: str, now: datetime) -> None:
+    """End the running training runs of a version whose wheel is blocked."""
+    running = select(TrainingRun).where(TrainingRun.state == "running", TrainingRun.environments.contains(package))
+    for run in session.scalars(running.with_for_update()):
+        named = [TrainingEnvironment.model_validate(one) for one in json.loads(run.environments)]
+        same = [one for one in named if one.package == package and one.version is not None]
+        if any(version_identity(one.version or "") == version_identity(version) for one in same):
+            run.state, run.ended_at = "failed", now
+            run.reason = truncate(f"{package} {version} is blocked on this hub: {reason}", 500)
 
 
 def open_run(

@@ -26,7 +26,7 @@ from ludus.hub.training.access import no_run, own_of, require_owner, visible_to
 from ludus.hub.training.columns import pack, points_of, values_of
 from ludus.hub.training.curves import Curves, limits_of_attempts
 from ludus.hub.training.limits import TrainingLimits
-from ludus.hub.training.opening import check_config, open_run
+from ludus.hub.training.opening import check_config, check_environments, open_run
 from ludus.protocol.errors import CapacityError, Conflict
 from ludus.protocol.training import (
     METRICS,
@@ -81,6 +81,7 @@ class TrainingStore:
 
         Raises:
             PayloadTooLarge, InvalidParams: the configuration is too large, or has a secret.
+            VersionBlocked: it trains on a version whose wheel is blocked.
             CapacityError: the account has too many runs, or this one was continued too often.
         """
         config = check_config(sent)
@@ -95,6 +96,7 @@ class TrainingStore:
     def _open(self, viewer: Viewer, sent: OpenTraining, config: str, address: str) -> tuple[TrainingInfo, bool]:
         now = datetime.now(UTC)
         with self._database.writing() as session:
+            check_environments(session, viewer, sent)
             run, is_new = open_run(session, self._limits, viewer.name, sent, config, now, address)
             return self._info(run, now), is_new
 

@@ -26,7 +26,7 @@ from ludus.hub.endpoints.places import ENVIRONMENT, PYTHON, shown_packages
 from ludus.hub.endpoints.releases import release_of
 from ludus.protocol.distribution import installed_version
 from ludus.protocol.errors import Conflict, InvalidParams
-from ludus.protocol.registry_errors import PackageNotFound
+from ludus.protocol.registry_errors import PackageNotFound, VersionBlocked
 from ludus.protocol.verified import HARNESS_GROUP, OWN_HARNESS
 
 if TYPE_CHECKING:
@@ -80,12 +80,15 @@ class Harnesses:
         Raises:
             InvalidParams: the name has another form, or the wheel has no such harness.
             PackageNotFound: there is no such package or version.
+            VersionBlocked: its wheel is blocked.
             Conflict: it is private, yanked or not signed, so that not all could read what ran.
         """
         if name == OWN_HARNESS:
             return Harness(f"{OWN_HARNESS} {installed_version()}", own_digest())
         title, _, entry = name.partition("#")
         record = _record(catalog, title)
+        if record.blocked is not None:
+            raise VersionBlocked.of(title, record.blocked)
         if record.private:
             raise Conflict(f"{title} is private; a verified run shows its harness to all")
         if record.yanked is not None or record.signature is None:
@@ -123,6 +126,8 @@ class Harnesses:
             record = await asyncio.to_thread(_record, everything, title)
         except PackageNotFound as error:
             raise HarnessGone(error.message) from None
+        if record.blocked is not None:
+            raise HarnessGone(f"{title} is blocked: {record.blocked}")
         if record.sha256 != harness.sha256:
             raise HarnessGone(f"{title} is not the wheel that was registered")
         async with environments.using(release_of(record)) as folder:

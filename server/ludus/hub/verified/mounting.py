@@ -44,4 +44,5 @@ def mount_verified(app: FastAPI, hub: Hub) -> None:
     hub.at_start(played.begin)
     hub.at_listening(runs.begin)
     hub.at_end(played.close)
+    hub.block_watch.on_change += [runs.apply_blocks, played.sweep]
     hub.at_end(runs.close)

@@ -116,6 +116,7 @@ class VerifiedRuns:
         limits = self._settings
         if not limits.enabled:
             raise e.Unsupported("this hub has no verified runs; its operator turns them on with `ludus hub --verified`")
+        record.check_offered()
         if params.tasks * params.samples > limits.run_episodes:
             raise e.InvalidParams(f"a verified run has at most {limits.run_episodes} episodes; ask for fewer")
         most = min(params.most_tokens or limits.run_tokens, limits.run_tokens)
@@ -187,6 +188,13 @@ class VerifiedRuns:
                 self._drive_soon(key)
             elif key in self._driving:  # this process was away for too long, and another one plays it now
                 await self._stop(key)
+
+    async def apply_blocks(self) -> None:
+        """Stop the harnesses of runs that were ended because a wheel is blocked."""
+        for key in list(self._driving):
+            if (await asyncio.to_thread(self._results.run, key)).state == "ended":
+                await self._stop(key)
+        await asyncio.to_thread(self._store.forget_keys)
 
     async def _look_forever(self) -> None:
         while True:

@@ -375,7 +375,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
             try:
                 uplink = await self.uplink_to(worker)
             except EpisodeFailed as error:
-                self.answer(request, GONE, error_body(request.path, error))
+                self.answer(request, GONE, error_body(request.path, error), refusal_headers(error))
                 return
         elif place is Place.CHANNEL:
             worker = gateway.pool.any()

@@ -533,6 +533,14 @@ PRIMARY KEY (file_id, number),
 FOREIGN KEY(file_id) REFERENCES kept_rollouts (id)
 )
 
+CREATE TABLE blocked_wheels (
+sha256 VARCHAR(64) NOT NULL,
+reason VARCHAR(500) NOT NULL,
+blocked_by VARCHAR(100) NOT NULL,
+blocked_at DATETIME NOT NULL,
+PRIMARY KEY (sha256)
+)
+
 CREATE INDEX ix_access_tokens_account_id ON access_tokens (account_id)
 
 CREATE INDEX ix_account_identities_account_id ON account_identities (account_id)
@@ -595,4 +603,4 @@ CREATE UNIQUE INDEX ix_versions_identity ON versions (package_id, identity)
 
 CREATE INDEX ix_versions_sha256 ON versions (sha256)
 
-INSERT INTO alembic_version (version_num) VALUES ('0015')
+INSERT INTO alembic_version (version_num) VALUES ('0016')

@@ -125,14 +125,14 @@ class Matches:
             by_publisher: whether the account may publish versions of the package.
 
         Raises:
+            VersionBlocked: the version is blocked.
             Conflict: the version is yanked, or the entrant was removed or has other options.
             CapacityError: the account or the board has too many entrants.
             EnvironmentNotFound, SplitNotFound: there is no such environment or split.
             Unsupported: the environment does not have two seats.
             LudusError: the endpoint cannot be used.
         """
-        if record.yanked is not None:
-            raise e.Conflict(f"{record.id} {record.version} is yanked: {record.yanked}; play another version")
+        record.check_offered()
         board = MatchBoardKey(
             package=record.id, version=record.version, environment=params.environment, split=params.split
         )

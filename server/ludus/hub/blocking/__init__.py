@@ -1,0 +1,7 @@
+"""Wheels that an administrator has blocked: a malicious version, also a pinned one, is stopped at once.
+
+store.py      blocked wheels in the database, and what a block ends there
+watch.py      what this process knows of them, and what it ends
+api.py        the JSON API
+commands.py   `ludus hub block`, `unblock` and `blocks`
+"""
