@@ -54,6 +54,9 @@ def serve(
     worker_seconds: Annotated[
         float, typer.Option(min=1, help="Seconds for which a worker may hang before it is replaced.")
     ] = 60.0,
+    template_seconds: Annotated[
+        float, typer.Option(min=0.1, help="Seconds that a caller's chat template may take to render a conversation.")
+    ] = 5.0,
     tokenizer: Annotated[
         str | None, typer.Option(help="Folder or name of the tokenizer of requests that name none.")
     ] = None,
@@ -83,7 +86,7 @@ def serve(
             raise typer.BadParameter(f"--harness {name}: {error}") from None
     settings = ServiceSettings(
         host, port, token_file, workers, concurrency, max_jobs, keep_seconds, spool_bytes, spool_folder,
-        drain_seconds, worker_seconds, tokenizer, harnesses, any_harness,
+        drain_seconds, worker_seconds, template_seconds, tokenizer, harnesses, any_harness,
     )  # fmt: skip
     become_subreaper()
     asyncio.run(_serve(settings))

@@ -194,7 +194,7 @@ class Gateway:
     async def _count(self, http: web.BaseRequest, session: EpisodeSession) -> web.StreamResponse:
         body = await _body(http, self.limits)
         request = anthropic.parse({"max_tokens": 1, **body}, session.temperature, session.limits.override)
-        return _json({"input_tokens": session.count(request)}, {})
+        return _json({"input_tokens": await session.count(request)}, {})
 
     def _session(self, http: web.BaseRequest, key: str) -> EpisodeSession:
         """Return the session that a request belongs to.

@@ -44,7 +44,7 @@ from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, parse_arguments, text_message
 from ludus.protocol.trajectory import Stop
-from ludus.rendering import ChatMessage, ParsedTurn, Rendered, Renderer, RenderingError
+from ludus.rendering import ChatMessage, ParsedTurn, Rendered, Renderer, RenderingError, TemplateExceeded
 from ludus.rendering.samples import Generation, Sample, SampleRecorder, Sampling
 
 TimeLimit = Callable[[float | None], AbstractAsyncContextManager[asyncio.Timeout]]
@@ -222,13 +222,13 @@ class EpisodeSession:
             self.running -= 1
             self.used_at = time.perf_counter()
 
-    def count(self, request: ModelRequest) -> int:
+    async def count(self, request: ModelRequest) -> int:
         """Return the number of tokens of a request's prompt.
 
         Raises:
             Refusal: the chat template cannot render it.
         """
-        return len(self._prompt(request, keys_of(request.entries)).ids)
+        return len((await self._prompted(request, keys_of(request.entries))).ids)
 
     def stop(self, reason: Stop | None = None) -> None:
         """Refuse all further calls, because a limit was reached or the episode has ended."""
@@ -254,7 +254,7 @@ class EpisodeSession:
     async def _answer(self, request: ModelRequest, wire: str, number: int, began: float) -> ModelReply:
         if self.ended is not None and _follows_output(request.entries) and await self.ended():
             return ModelReply(number, ENDED, (), "stop", 0, 0, -1)
-        prompt = self._prompt(request, keys := keys_of(request.entries))
+        prompt = await self._prompted(request, keys := keys_of(request.entries))
         room = self.context - len(prompt.ids)
         if room < 1:
             self._overflowed = True
@@ -266,6 +266,8 @@ class EpisodeSession:
                 code="context_length_exceeded",
             )
         wanted = min(self.limits.max_tokens, request.max_tokens or self.limits.max_tokens)
+        if prompt.place is not None and prompt.place.continued:  # by another call, while this one was rendered
+            prompt.place = None
         place = prompt.place
         if place is not None:
             place.continued = True
@@ -329,29 +331,39 @@ class EpisodeSession:
 
     # ── the prompt ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _prompt(self, request: ModelRequest, keys: list[Key]) -> _Prompt:
-        """Return the prompt of a call.
+    async def _prompted(self, request: ModelRequest, keys: list[Key]) -> _Prompt:
+        """Return the prompt of a call. A template that exceeds its bounds ends the session.
 
         Raises:
             Refusal: the chat template cannot render the conversation.
         """
         try:
-            place = self._place(request.tools, keys)
-            known = len(place.keys) if place is not None else 0
-            if place is None:
-                messages = self._messages(request.entries, 0)
-                rendered = self.renderer.rendered(messages, request.tools)
-            else:
-                new = self._messages(request.entries, known)
-                messages = [*place.messages, *new]
-                rendered = self.renderer.continued(place.prompt, messages, len(new) + 1, request.tools)
-                seen = self._samples[place.sample].ids[: place.end]
-                ids = self.renderer.extend(place.prompt.text, place.messages[-1], rendered.text, seen)
-                if ids is not None:
-                    return _Prompt(ids, rendered, messages, None if place.continued else place, known)
-            return _Prompt(self.renderer.encode(rendered.text), rendered, messages, None, known)
+            return await self.renderer.run(self._prompt, request, keys)
+        except TemplateExceeded as error:
+            raise self.fail(error) from error
         except RenderingError as error:
             raise Refusal("invalid", str(error), param="messages") from error
+
+    def _prompt(self, request: ModelRequest, keys: list[Key]) -> _Prompt:
+        """Return the prompt of a call.
+
+        Raises:
+            RenderingError: the chat template cannot render the conversation.
+        """
+        place = self._place(request.tools, keys)
+        known = len(place.keys) if place is not None else 0
+        if place is None:
+            messages = self._messages(request.entries, 0)
+            rendered = self.renderer.rendered(messages, request.tools)
+        else:
+            new = self._messages(request.entries, known)
+            messages = [*place.messages, *new]
+            rendered = self.renderer.continued(place.prompt, messages, len(new) + 1, request.tools)
+            seen = self._samples[place.sample].ids[: place.end]
+            ids = self.renderer.extend(place.prompt.text, place.messages[-1], rendered.text, seen)
+            if ids is not None:
+                return _Prompt(ids, rendered, messages, None if place.continued else place, known)
+        return _Prompt(self.renderer.encode(rendered.text), rendered, messages, None, known)
 
     def _place(self, tools: tuple[ToolSpec, ...], keys: list[Key]) -> _Place | None:
         """Return the longest recorded conversation with which a request begins."""

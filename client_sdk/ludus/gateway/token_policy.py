@@ -176,30 +176,32 @@ class TokenPolicy:
 
     async def _fitted(self, tools: Sequence[ToolSpec]) -> _Prompt:
         """Return the prompt of the next turn, shortened if it leaves too little room."""
-        prompt = self._next(tools)
+        run = self.renderer.run
+        prompt = await run(self._next, tools)
         full, needed = self.config.context_overflow, self.config.max_tokens
         if full == "summarize":
-            needed += self.config.max_tokens + len(self.renderer.prompt([_REQUEST], ()))
+            needed += self.config.max_tokens + len(await run(self.renderer.prompt, [_REQUEST], ()))
         if full == "stop" or len(self._past) < 2 or len(prompt.ids) + needed <= self._context:
             return prompt
         if full == "summarize":
             return await self._summarized(prompt, tools)
         while len(prompt.ids) + needed > self._context and len(self._past) > 1:
-            prompt = self._newest(len(self._past) // 2, prompt, tools)
+            prompt = await run(self._newest, len(self._past) // 2, prompt, tools)
         return prompt
 
     async def _summarized(self, prompt: _Prompt, tools: Sequence[ToolSpec]) -> _Prompt:
         """Return a prompt of the task, the policy's own summary and the newest exchange."""
         request, past = self.renderer.messages([_REQUEST]), self._past
-        asked = self._next(tools, request)
+        run = self.renderer.run
+        asked = await run(self._next, tools, request)
         while len(asked.ids) + self.config.max_tokens > self._context and len(self._past) > 1:
             self._keep_newest(len(self._past) // 2)
-            asked = self._next(tools, request)
+            asked = await run(self._next, tools, request)
         if (room := self._context - len(asked.ids)) > 0:
             summary = await self._sample(asked, min(room, self.config.max_tokens))
             self._summary = self.renderer.messages([text_message("user", SUMMARY + (summary.message or summary.text))])
         self._past = past
-        return self._newest(1, prompt, tools)
+        return await run(self._newest, 1, prompt, tools)
 
     def _newest(self, count: int, prompt: _Prompt, tools: Sequence[ToolSpec]) -> _Prompt:
         """Return the prompt with only the newest exchanges, which keep their sampled ids if the prompt is exact."""

@@ -6,8 +6,11 @@ Needs the packages of the `trainer` extra except torch: a tokenizer of `transfor
 from __future__ import annotations
 
 from ludus.protocol.tool_calls import AnyCall, TextFormatName
-from ludus.rendering.errors import RenderingError
+from ludus.rendering.errors import RenderingError, TemplateExceeded
 from ludus.rendering.renderer import ParsedTurn, Renderer
 from ludus.rendering.template import ChatMessage, Rendered
 
-__all__ = ["AnyCall", "ChatMessage", "ParsedTurn", "Rendered", "Renderer", "RenderingError", "TextFormatName"]
+__all__ = [
+    "AnyCall", "ChatMessage", "ParsedTurn", "Rendered", "Renderer", "RenderingError", "TemplateExceeded",
+    "TextFormatName",
+]  # fmt: skip

@@ -23,7 +23,7 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar
 
 from ludus.protocol.actions import Call
 from ludus.protocol.content import Message, text_of
@@ -40,11 +40,16 @@ from ludus.protocol.tool_calls import (
     without_thought,
 )
 from ludus.rendering.encoding import text_encoder
-from ludus.rendering.errors import RenderingError
+from ludus.rendering.errors import RenderingError, TemplateExceeded
 from ludus.rendering.template import NO_TOOLS, PROBE, ChatMessage, Rendered, Template
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from ludus.rendering.bounded import TemplateProcess
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _BREAK: Final = "\ufdd0"
 """A noncharacter inserted into control tokens that occur in text from outside. Text is split there before encoding."""
@@ -83,6 +88,7 @@ class Renderer:
         chat_template: Jinja text to use instead of the tokenizer's own template.
         tool_calls: the format in which the model writes calls; `auto` detects it from the template.
         options: further arguments of the template, such as `enable_thinking`.
+        process: renders a template from outside; None to render in this process.
 
     Raises:
         RenderingError: there is no template, or it does not end an assistant's turn with a token.
@@ -95,13 +101,17 @@ class Renderer:
         chat_template: str | None = None,
         tool_calls: Literal["auto"] | TextFormatName = "auto",
         options: Mapping[str, Any] | None = None,
+        process: TemplateProcess | None = None,
     ) -> None:
         template = chat_template or tokenizer.chat_template
         self.tokenizer: Any = tokenizer
         self._name = str(tokenizer.name_or_path or type(tokenizer).__name__)
         if not isinstance(template, str):
             raise RenderingError(f"{self._name} has no chat template, or several: give one as chat_template")
-        self._template = Template(tokenizer, template, options or {}, self._name)
+        self._template = Template(
+            tokenizer, template, options or {}, self._name, process.apply if process is not None else None
+        )
+        self._process = process
         name = detect_format(template) if tool_calls == "auto" else tool_calls
         self._format = TEXT_FORMATS[name] if name else None
         added = tokenizer.added_tokens_decoder.values()
@@ -124,6 +134,12 @@ class Renderer:
             dict.fromkeys(self.tokenizer.convert_tokens_to_ids(token) for token in ends if token)
         )
         """Token ids that end an assistant's turn; the first is the template's own."""
+
+    async def run(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        """Call a function that renders, without stopping the event loop if the template is one from outside."""
+        if self._process is None:
+            return function(*args, **options)
+        return await self._process.run(function, *args, **options)
 
     def prompt(self, items: Sequence[Item], tools: Sequence[ToolSpec]) -> list[int]:
         """Return the ids of a conversation up to the beginning of the assistant's next turn.
@@ -320,6 +336,8 @@ class Renderer:
         turn = {"role": "assistant", "content": message, "tool_calls": tool_calls}
         try:
             text = self._template.render([PROBE, turn, PROBE], NO_TOOLS)
+        except TemplateExceeded:
+            raise
         except RenderingError:
             return None
         earlier = self._template.probe

@@ -17,16 +17,18 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from jinja2 import Environment, TemplateError
 
 from ludus.protocol.tool_calls import THOUGHT_CLOSE
-from ludus.rendering.errors import RenderingError
+from ludus.rendering.errors import RenderingError, TemplateExceeded
 
 T = TypeVar("T")
+ApplyTemplate = Callable[..., Any]
+"""Renders as the method `apply_chat_template` of tokenizers does."""
 ChatMessage = dict[str, Any]
 """A message for chat templates: `role`, `content`, and in a tool's message `tool_call_id` and `name`."""
 
@@ -60,12 +62,15 @@ class Template:
         source: the Jinja text.
         options: further arguments of the template.
         name: the model's name, for messages.
+        apply: renders in place of the tokenizer; see `ludus.rendering.bounded`.
     """
 
-    def __init__(self, tokenizer: Any, source: str, options: Mapping[str, Any], name: str) -> None:
+    def __init__(
+        self, tokenizer: Any, source: str, options: Mapping[str, Any], name: str, apply: ApplyTemplate | None = None
+    ) -> None:
         self.source = source
         """The Jinja text."""
-        self._tokenizer, self._options, self._name = tokenizer, dict(options), name
+        self._tokenizer, self._options, self._name, self._apply = tokenizer, dict(options), name, apply
         self._marks, self._literals = _marks(source)
         self._frames: dict[Any, tuple[str, ...] | None] = {}
         """The text after a probe around the contents of messages, by their roles and names; None if there is no such
@@ -98,9 +103,10 @@ class Template:
         Raises:
             RenderingError: the template refuses the conversation.
         """
+        apply = self._apply or self._tokenizer.apply_chat_template
         try:
             return str(
-                self._tokenizer.apply_chat_template(
+                apply(
                     list(messages),
                     **self._options,
                     tools=list(definitions) or None,
@@ -165,6 +171,8 @@ class Template:
     def _after_probe(self, added: Sequence[ChatMessage]) -> str | None:
         try:
             text = self.render([PROBE, *added], NO_TOOLS)
+        except TemplateExceeded:
+            raise
         except RenderingError:
             return None
         return text[len(self.probe) :] if text.startswith(self.probe) else None

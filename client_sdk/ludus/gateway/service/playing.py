@@ -6,9 +6,8 @@ again under its key, and is closed by another worker (`JobPlayer.release`), also
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -32,7 +31,7 @@ from ludus.protocol.episodes import EnvironmentInfo, TaskRow
 from ludus.protocol.items import text_message
 from ludus.protocol.lifecycle import is_truncated
 from ludus.protocol.trajectory import Trajectory
-from ludus.rendering.errors import RenderingError
+from ludus.rendering.errors import RenderingError, TemplateExceeded
 from ludus.rendering.samples import Sample
 
 if TYPE_CHECKING:
@@ -44,9 +43,10 @@ REQUEST_SECONDS: Final = 120.0
 """The most seconds of one request to that server."""
 RETRIED_KINDS: Final = ("infrastructure", "policy")
 """The kinds of problems after which an episode is played again."""
+_OF_TEMPLATE: Final = (RenderingError.__name__, TemplateExceeded.__name__)
 _TRUNCATING: Final = ("turn_limit", "time_limit", "context_limit")
 
-FindRenderer = Callable[[RolloutRequest], "Renderer"]
+OpenRenderer = Callable[[RolloutRequest, AsyncExitStack], Awaitable["Renderer"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +75,14 @@ class JobPlayer:
 
     Args:
         request: the request.
-        find_renderer: returns the renderer of a request, and may take long.
+        open_renderer: returns the renderer of a request, which is closed with the stack that it gets.
         harnesses: the harnesses that the service was started with, by name.
     """
 
-    def __init__(self, request: RolloutRequest, find_renderer: FindRenderer, harnesses: Mapping[str, str]) -> None:
+    def __init__(self, request: RolloutRequest, open_renderer: OpenRenderer, harnesses: Mapping[str, str]) -> None:
         self.request: Final[RolloutRequest] = request
         """The request."""
-        self._find_renderer = find_renderer
+        self._open_renderer = open_renderer
         self._harnesses = harnesses
         self._stack = AsyncExitStack()
         self._client: Client
@@ -128,7 +128,7 @@ class JobPlayer:
             self._text = await self._stack.enter_async_context(policy)
             return
         try:
-            self._renderer = await asyncio.to_thread(self._find_renderer, request)
+            self._renderer = await self._open_renderer(request, self._stack)
         except (RenderingError, OSError, ValueError) as error:
             raise e.InvalidParams(f"model.tokenizer or model.chat_template cannot be used: {error}") from None
         engine = CompletionsEngine(
@@ -170,10 +170,21 @@ class JobPlayer:
         if seeds and not info.seedable:
             raise e.Unsupported(f"{info.name!r} is not seedable, so it refuses seeds: leave them out of the request")
         if request.tokens:
-            ids = self._renderer.prompt([text_message("user", "probe")], ())
+            ids = await self._probe_ids()
             await self._engine.check(ids, self._renderer.stop)
         else:
             await self._text.check()
+
+    async def _probe_ids(self) -> list[int]:
+        """Return the ids of a short prompt.
+
+        Raises:
+            InvalidParams: the chat template cannot render it.
+        """
+        try:
+            return await self._renderer.run(self._renderer.prompt, [text_message("user", "probe")], ())
+        except RenderingError as error:
+            raise e.InvalidParams(f"model.chat_template cannot be used: {error}") from None
 
     async def play(self, place: Place) -> Outcome:
         """Play an attempt at an episode, and close the episode."""
@@ -316,7 +327,7 @@ def _problem(trajectory: Trajectory, attempt: int) -> dict[str, Any] | None:
     failure = trajectory.failure
     if failure is not None:
         # Every episode of a conversation that the chat template cannot render would fail.
-        kind = "request" if failure.error == RenderingError.__name__ else failure.kind
+        kind = "request" if failure.error in _OF_TEMPLATE else failure.kind
         return {"kind": kind, "error": failure.error, "message": failure.message, "attempt": attempt}
     cause = cause_of(trajectory)
     if cause is None:

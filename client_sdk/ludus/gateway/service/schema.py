@@ -9,6 +9,7 @@ from pydantic.json_schema import models_json_schema
 
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.trajectory import Stop, Trajectory
+from ludus.rendering.bounded import SOURCE_CHARACTERS
 
 MOST_EPISODES: Final = 100_000
 """The most episodes of one job."""
@@ -53,7 +54,7 @@ class ModelAddress(_Record):
     """Sent to the endpoint as a bearer token."""
     tokenizer: Name | None = None
     """The folder or the name of the tokenizer, for the service's machine; that of `--tokenizer` if null."""
-    chat_template: str | None = None
+    chat_template: str | None = Field(default=None, max_length=SOURCE_CHARACTERS)
     """Jinja text to use instead of the tokenizer's own chat template."""
     tool_calls: Literal["auto", "hermes", "llama", "pythonic"] = "auto"
     """The form in which the model writes tool calls; `auto` detects it from the chat template."""

@@ -33,6 +33,7 @@ from ludus.gateway.service.scheduler import Scheduler, first_of
 from ludus.gateway.service.schema import MOST_SEED, RolloutRequest, json_schema
 from ludus.gateway.service.tokens import Guard
 from ludus.protocol import errors as e
+from ludus.protocol.bounds import check_json
 from ludus.protocol.messages import describe_invalid
 
 BODY_BYTES: Final = 16 * 1024 * 1024
@@ -76,6 +77,8 @@ class ServiceSettings:
     """How long episodes may go on when the service stops."""
     worker_seconds: float = 60.0
     """How long a worker may be silent before it is replaced. It says every few seconds that it is alive."""
+    template_seconds: float = 5.0
+    """How long a caller's chat template may take to render a conversation."""
     tokenizer: str | None = None
     """The tokenizer of requests that name none."""
     harnesses: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -118,6 +121,7 @@ class RolloutService:
             "tokenizer": settings.tokenizer,
             "harnesses": dict(settings.harnesses),
             "alive_seconds": settings.worker_seconds / 5,
+            "template_seconds": settings.template_seconds,
         }
         folder = Path(self._folder.name)
         self._scheduler = Scheduler(settings.concurrency, settings.workers, settings.worker_seconds, folder, first)
@@ -361,6 +365,7 @@ class RolloutService:
 
 
 def _parsed(body: bytes) -> tuple[RolloutRequest, dict[str, Any]]:
+    check_json(body)
     try:
         raw = json.loads(body)
     except (ValueError, RecursionError):

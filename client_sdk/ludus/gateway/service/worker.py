@@ -25,22 +25,32 @@ from ludus.gateway.service.processes import become_subreaper, end_orphans
 from ludus.gateway.service.schema import RolloutRequest
 from ludus.protocol import errors as e
 from ludus.protocol.heap import settle_heap
-from ludus.rendering import Renderer
+from ludus.rendering import Renderer, RenderingError
+from ludus.rendering.bounded import TemplateBounds, TemplateProcess
 
 _encode: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode
 
 
 class Renderers:
-    """The renderers of a worker. Loading a tokenizer takes seconds, so each is loaded once."""
+    """The renderers of a worker. Loading a tokenizer takes seconds, so each is loaded once.
 
-    def __init__(self, default: str | None) -> None:
+    A chat template of the operator, that of the service's own tokenizer, is rendered in this process. All others come
+    from a caller, who may write anything; each job has a process of its own for them.
+
+    Args:
+        default: the tokenizer of requests that name none.
+        seconds: how long a caller's template may take to render a conversation.
+    """
+
+    def __init__(self, default: str | None, seconds: float) -> None:
         self._default = default
+        self._bounds = TemplateBounds(seconds)
         self._tokenizers: dict[str, Any] = {}
-        self._renderers: dict[tuple[str, str | None, str], Renderer] = {}
+        self._renderers: dict[str, Renderer] = {}
         self._lock = threading.Lock()
 
-    def find(self, request: RolloutRequest) -> Renderer:
-        """Return the renderer of a request's model.
+    async def open(self, request: RolloutRequest, stack: AsyncExitStack) -> Renderer:
+        """Return the renderer of a request's model. What it needs is closed with `stack`.
 
         Raises:
             InvalidParams: no tokenizer is named.
@@ -50,17 +60,33 @@ class Renderers:
         name = model.tokenizer or self._default
         if name is None:
             raise e.InvalidParams("model.tokenizer is missing, and the service was started without --tokenizer")
-        key = (name, model.chat_template, model.tool_calls)
-        with self._lock:
-            if key not in self._renderers:
-                if name not in self._tokenizers:
-                    from transformers import AutoTokenizer
+        if model.chat_template is None and name == self._default:
+            return await asyncio.to_thread(self._own, name, model.tool_calls)
+        tokenizer = await asyncio.to_thread(self._tokenizer, name)
+        source = model.chat_template or tokenizer.chat_template
+        if not isinstance(source, str):
+            raise RenderingError(f"{name} has no chat template, or several: give one as model.chat_template")
+        shown = "model.chat_template" if model.chat_template is not None else f"the chat template of {name}"
+        process = TemplateProcess(tokenizer, source, self._bounds, shown)
+        stack.callback(process.close)
+        return await process.run(
+            Renderer, tokenizer, chat_template=source, tool_calls=model.tool_calls, process=process
+        )
 
-                    self._tokenizers[name] = AutoTokenizer.from_pretrained(name)
-                self._renderers[key] = Renderer(
-                    self._tokenizers[name], chat_template=model.chat_template, tool_calls=model.tool_calls
-                )
-            return self._renderers[key]
+    def _own(self, name: str, tool_calls: Any) -> Renderer:
+        tokenizer = self._tokenizer(name)
+        with self._lock:
+            if tool_calls not in self._renderers:
+                self._renderers[tool_calls] = Renderer(tokenizer, tool_calls=tool_calls)
+            return self._renderers[tool_calls]
+
+    def _tokenizer(self, name: str) -> Any:
+        with self._lock:
+            if name not in self._tokenizers:
+                from transformers import AutoTokenizer
+
+                self._tokenizers[name] = AutoTokenizer.from_pretrained(name)
+            return self._tokenizers[name]
 
 
 @dataclass(slots=True, eq=False)
@@ -82,13 +108,17 @@ class Worker:
         tokenizer: the tokenizer of requests that name none.
         harnesses: the harnesses that the service was started with, by name.
         alive_seconds: the interval between signs of life.
+        template_seconds: see `Renderers`.
     """
 
-    def __init__(self, link: Link, tokenizer: str | None, harnesses: dict[str, str], alive_seconds: float) -> None:
+    def __init__(
+        self, link: Link, tokenizer: str | None, harnesses: dict[str, str], alive_seconds: float,
+        template_seconds: float,
+    ) -> None:  # fmt: skip
         self._link = link
         self._alive_seconds = alive_seconds
         self._harnesses = harnesses
-        self._renderers = Renderers(tokenizer)
+        self._renderers = Renderers(tokenizer, template_seconds)
         self._jobs: dict[str, _Job] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -140,7 +170,7 @@ class Worker:
         with suppress(Exception):  # what cannot be closed has been closed by its other end
             await job.stack.aclose()
         if job.request.harness is not None and not any(other.request.harness for other in self._jobs.values()):
-            await end_orphans(())  # what left the process group of its harness
+            await end_orphans(TemplateProcess.living)  # what left the process group of its harness
         self._link.send({"did": "closed", "job": name})
         await self._link.drain()
 
@@ -149,7 +179,7 @@ class Worker:
     async def _player(self, job: _Job) -> JobPlayer:
         async with job.lock:
             if job.player is None:
-                player = JobPlayer(job.request, self._renderers.find, self._harnesses)
+                player = JobPlayer(job.request, self._renderers.open, self._harnesses)
                 async with AsyncExitStack() as stack:
                     await stack.enter_async_context(player)
                     await player.open()
@@ -184,7 +214,7 @@ class Worker:
     async def _release(self, job: _Job, place: Place) -> None:
         head = {"did": "released", "job": place.job, "index": place.index, "attempt": place.attempt}
         try:
-            async with JobPlayer(job.request, self._renderers.find, self._harnesses) as player:
+            async with JobPlayer(job.request, self._renderers.open, self._harnesses) as player:
                 await player.connect()
                 await player.release(place)
         except e.LudusError:
@@ -222,7 +252,9 @@ async def main(descriptor: int) -> None:
     first = await link.receive()
     if first is not None:
         settings = first.head
-        await Worker(link, settings["tokenizer"], settings["harnesses"], settings["alive_seconds"]).run()
+        await Worker(
+            link, settings["tokenizer"], settings["harnesses"], settings["alive_seconds"], settings["template_seconds"]
+        ).run()
     link.close()
 
 
