@@ -78,7 +78,8 @@ def test_an_entry_that_is_none_is_refused_where_the_settings_are_made(entry: str
 
 
 @pytest.mark.parametrize(
-    "address", ["1.1.1.1", "151.101.0.223", "2a04:4e42::223", "::ffff:1.1.1.1", "64:ff9b::101:101"]
+    "address",
+    ["1.1.1.1", "151.101.0.223", "2a04:4e42::223", "::ffff:1.1.1.1", "64:ff9b::101:101", "3ffe::1", "192.88.98.1"],
 )
 def test_the_internet_is_public(address: str) -> None:
     assert is_public(ip_address(address))
@@ -91,7 +92,9 @@ def test_the_internet_is_public(address: str) -> None:
         "100.100.100.200", "192.0.0.192", "224.0.0.1", "255.255.255.255", "240.0.0.1", "198.18.0.1", "::", "::1",
         "fe80::1", "fc00::1", "fd00:ec2::254", "fec0::1", "ff02::1", "::ffff:127.0.0.1", "::ffff:169.254.169.254",
         "::127.0.0.1", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "64:ff9b:1::1", "2002:7f00:1::", "2002:a9fe:a9fe::1",
-        "2001:0:7f00:1::", "100::1",
+        "2001:0:7f00:1::", "100::1", "192.0.2.1", "198.51.100.1", "203.0.113.1", "192.88.99.1", "192.31.196.1",
+        "192.52.193.1", "192.175.48.1", "3fff::1", "3fff:fff:ffff::1", "2001:db8::1", "2001:2::1", "2001:20::1",
+        "2001:30::1", "2620:4f:8000::1", "5f00::1", "::ffff:192.88.99.1", "64:ff9b::c058:6301", "2002:c058:6301::",
     ],
 )  # fmt: skip
 def test_what_is_not_the_internet_is_not_public_however_it_is_dressed(address: str) -> None:

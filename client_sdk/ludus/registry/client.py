@@ -14,7 +14,14 @@ import aiohttp
 from pydantic import ValidationError
 
 from ludus.protocol._model import WireModel
-from ludus.protocol.errors import ConnectionFailed, DeadlineExceeded, InvalidParams, NotFound, ProtocolViolation
+from ludus.protocol.errors import (
+    ConnectionFailed,
+    DeadlineExceeded,
+    InvalidParams,
+    NotFound,
+    ParseError,
+    ProtocolViolation,
+)
 from ludus.protocol.people import (
     Access,
     AccountInfo,
@@ -41,6 +48,7 @@ from ludus.protocol.registry import (
     VersionList,
 )
 from ludus.protocol.registry_errors import DigestMismatch, registry_error
+from ludus.protocol.strict_json import read_strict
 
 M = TypeVar("M", bound=WireModel)
 
@@ -312,7 +320,10 @@ class RegistryClient:
         async with self._request(method, f"{self.hub}/api/v1{path}", seconds, **options) as response:
             body = await _body(response)
         try:
+            read_strict(body, f"the answer of the hub {self.hub}")  # it may hold what a publisher has signed
             return model.model_validate_json(body)
+        except ParseError as error:
+            raise ProtocolViolation(error.message) from None
         except ValidationError as error:
             raise ProtocolViolation(f"the hub {self.hub} sent what is no {model.__name__}: {error}") from None
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import secrets
 from collections.abc import Iterator
@@ -20,10 +19,11 @@ from typing import TYPE_CHECKING, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ludus.protocol.distribution import missing_extra
-from ludus.protocol.errors import NotFound, RequestError
+from ludus.protocol.errors import NotFound, ParseError, RequestError
 from ludus.protocol.registry import PublicKey
 from ludus.protocol.registry_errors import KeyChanged
 from ludus.protocol.signing import EXTRA
+from ludus.protocol.strict_json import read_strict
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -200,8 +200,10 @@ class Pins:
 
     def _read(self) -> _PinsFile:
         try:
-            return _PinsFile.model_validate_json(self.path.read_bytes())
+            data = self.path.read_bytes()
+            read_strict(data, str(self.path))
+            return _PinsFile.model_validate_json(data)
         except FileNotFoundError:
             return _PinsFile()
-        except (ValidationError, json.JSONDecodeError):
+        except (ValidationError, ParseError):
             raise KeyFileUnusable(f"{self.path} is not a file of pinned keys; restore it, or move it away") from None

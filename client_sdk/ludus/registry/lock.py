@@ -13,8 +13,10 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
 
+from ludus.protocol.errors import ParseError
 from ludus.protocol.registry import Digest, PackageId, PublicKey, VersionInfo, VersionText
 from ludus.protocol.registry_errors import UploadRefused
+from ludus.protocol.strict_json import read_strict
 
 LOCK_FILE: Final = "ludus.lock"
 """The name of the file."""
@@ -134,7 +136,11 @@ def read_lock(path: Path) -> Lock:
         LockFileUnusable: there is none, or it is not valid.
     """
     try:
-        return Lock.model_validate_json(path.read_bytes())
+        data = path.read_bytes()
+        read_strict(data, str(path))
+        return Lock.model_validate_json(data)
+    except ParseError as error:
+        raise LockFileUnusable(f"{path} is not a lock file: {error.message}") from None
     except FileNotFoundError:
         raise LockFileUnusable(f"there is no {path}; `ludus lock OWNER/NAME` writes one") from None
     except ValidationError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -23,6 +22,7 @@ from ludus.protocol.matches import (
     NextMatchParams,
     OpenMatches,
 )
+from ludus.protocol.strict_json import read_strict
 from ludus.registry.client import RegistryClient
 from ludus.registry.results import START_SECONDS, invalid_file, read_receipt_file, version_path
 
@@ -103,13 +103,10 @@ def read_entrant_receipt(path: Path) -> EntrantReceipt | None:
 
     Raises:
         NotFound: it cannot be read.
-        ParseError: it is no whole receipt; the message names the field.
+        ParseError: it is no whole receipt, or readers read it in different ways; the message names the field.
     """
     data = read_receipt_file(path)
-    try:
-        whole: Any = json.loads(data)
-    except ValueError:
-        return None
+    whole: Any = read_strict(data, f"the receipt {path}")
     statement = whole.get("statement") if isinstance(whole, dict) else None
     if not isinstance(statement, dict) or statement.get("kind") != KIND:
         return None

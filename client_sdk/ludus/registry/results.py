@@ -25,6 +25,7 @@ from ludus.protocol.results import (
     RunParams,
     Submission,
 )
+from ludus.protocol.strict_json import read_strict
 from ludus.protocol.verified import VerifiedParams
 from ludus.registry.client import TRANSFER_SECONDS, RegistryClient
 
@@ -131,10 +132,12 @@ def read_receipt(path: Path) -> Receipt:
 
     Raises:
         NotFound: it cannot be read.
-        ParseError: it is no receipt; the message names the field.
+        ParseError: it is no receipt, or readers read it in different ways; the message names the field.
     """
+    data = read_receipt_file(path)
+    read_strict(data, f"the receipt {path}")
     try:
-        return Receipt.model_validate_json(read_receipt_file(path))
+        return Receipt.model_validate_json(data)
     except ValidationError as error:
         raise invalid_file(path, "a receipt", error) from None
 
@@ -149,8 +152,12 @@ def read_rows(path: Path) -> tuple[RunEpisode, ...]:
     data = read_receipt_file(path)
     try:
         if _has_episodes(data):
+            read_strict(data, f"the file {path}")
             return RunEpisodes.model_validate_json(data).episodes
-        return tuple(RunEpisode.model_validate_json(line) for line in data.splitlines() if line.strip())
+        lines = [line for line in data.splitlines() if line.strip()]
+        for number, line in enumerate(lines, start=1):
+            read_strict(line, f"row {number} of {path}")
+        return tuple(RunEpisode.model_validate_json(line) for line in lines)
     except ValidationError as error:
         raise invalid_file(path, "the rows of a run", error) from None
 

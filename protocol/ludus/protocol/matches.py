@@ -16,7 +16,7 @@ from pydantic import Field
 from ludus.protocol._model import WireModel
 from ludus.protocol.integers import Integer, Ordinal, Whole
 from ludus.protocol.registry import Digest, PackageId, VersionText
-from ludus.protocol.results import Declared, Name, Removal, RunKey
+from ludus.protocol.results import Declared, Name, NewDeclared, Removal, RunKey
 
 MATCHES: Final = 1_000
 """The most matches of one registration."""
@@ -54,7 +54,7 @@ class EntrantParams(WireModel):
     split: Name
     matches: Annotated[int, Field(ge=1, le=MATCHES)]
     """How many matches to play. An entrant that registers again gets that many more."""
-    declared: Declared
+    declared: NewDeclared
 
 
 class NextMatchParams(WireModel):

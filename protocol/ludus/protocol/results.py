@@ -19,13 +19,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from ludus.protocol._model import WireModel
 from ludus.protocol.evaluation import Estimate, Interval, TaskFigures
 from ludus.protocol.integers import LARGEST_INTEGER, Ordinal, Whole
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.registry import Digest, PackageId, VersionText
+from ludus.protocol.text import plain_label
 
 Level = Literal["reported", "played", "verified"]
 """Who vouches for a result."""
@@ -80,6 +81,21 @@ class Declared(WireModel):
     """The price of a million output tokens."""
 
 
+def _identified(declared: Declared) -> Declared:
+    """Return what was declared with the names of a board's line as `plain_label` writes them."""
+    changes: dict[str, str] = {}
+    for name in ("model", "harness"):
+        try:
+            changes[name] = plain_label(getattr(declared, name))
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    return declared.model_copy(update=changes)
+
+
+NewDeclared = Annotated[Declared, AfterValidator(_identified)]
+"""What is declared of a new run or entrant. Its model and harness make a line of a board, so they are plain labels."""
+
+
 class RunParams(WireModel):
     """The request to register a played run. What it says is fixed before the first episode starts."""
 
@@ -90,7 +106,7 @@ class RunParams(WireModel):
     """How many tasks the hub draws."""
     samples: Annotated[int, Field(ge=1, le=RUN_SAMPLES)] = 1
     """The number of episodes of each task."""
-    declared: Declared
+    declared: NewDeclared
 
 
 class EpisodeTicket(WireModel):
@@ -296,7 +312,7 @@ class Submission(WireModel):
     samples: Annotated[int, Field(ge=1, le=SUBMISSION_EPISODES)]
     """The number of episodes of each task."""
     success_at: Annotated[float, Field(ge=-1e12, le=1e12)]
-    declared: Declared
+    declared: NewDeclared
     mean: Annotated[float, Field(ge=-1e12, le=1e12)] | None
     """The mean over tasks as `ludus eval` has shown it, without episodes that have no reward; the hub checks it."""
     scored: Whole

@@ -75,6 +75,27 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if _harmless(c) else REPLACEMENT for c in text)
 
 
+def plain_label(text: str) -> str:
+    """Return a label that names one thing on a board or in a list: printable ASCII, with single spaces.
+
+    Compatibility forms such as `ｍ` and `ﬁ` are read as their ASCII letters (NFKC). Labels that look alike are then
+    equal, because nothing is left that has a twin: no other alphabet, no invisible and no combining character.
+
+    Raises:
+        ValueError: the label has another character, or nothing that is shown; the message names it.
+    """
+    found = " ".join(unicodedata.normalize("NFKC", text).split())
+    for char in found:
+        if not " " <= char <= "~":
+            name = unicodedata.name(char, "a character without a name")
+            raise ValueError(
+                f"{text[:60]!a} has U+{ord(char):04X} ({name}); write it in ASCII, so that no other name looks like it"
+            )
+    if not found:
+        raise ValueError(f"{text[:60]!a} has nothing that is shown")
+    return found
+
+
 def _harmless(char: str) -> bool:
     # Joiners are what emoji and several scripts are made with; other format characters can reorder what is read.
     return char.isprintable() or char in "\n\t\u200c\u200d" or unicodedata.category(char) == "Zs"

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from ludus.protocol._model import WireModel
 from ludus.protocol.integers import Ordinal, Whole
 from ludus.protocol.registry import Digest
 from ludus.protocol.results import RUN_SAMPLES, RUN_TASKS, Label, Name, Price, RunKey
+from ludus.protocol.text import plain_label
 
 OWN_HARNESS: Final = "ludus"
 """The name of the hub's own harness: the agent loop of `ludus eval`."""
@@ -23,6 +24,13 @@ HARNESS_GROUP: Final = "ludus.harnesses"
 
 MOST_TOKENS: Final = 10**12
 """The most tokens that a registration can allow."""
+
+
+def _plain(text: str) -> str:
+    """Return a model's name, which the endpoint gets as it is."""
+    if plain_label(text) != text:
+        raise ValueError(f"{text[:60]!a} is not written as an endpoint gets it: use ASCII and single spaces")
+    return text
 
 
 class VerifiedParams(WireModel):
@@ -37,8 +45,8 @@ class VerifiedParams(WireModel):
     """The number of episodes of each task."""
     harness: Annotated[str, StringConstraints(min_length=1, max_length=200)] = OWN_HARNESS
     """`ludus`, or a published one: `owner/name@version`, with `#entry` if the wheel has several."""
-    model: Label
-    """The model's name at the endpoint. The hub refuses calls of another one."""
+    model: Annotated[Label, AfterValidator(_plain)]
+    """The model's name at the endpoint, in printable ASCII. The hub refuses calls of another one."""
     base_url: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
     """The base URL of an OpenAI-compatible endpoint, such as `https://api.openai.com/v1`. Its host is shown to all."""
     api_key: Annotated[str, StringConstraints(max_length=1000, pattern=r"^[\x21-\x7e]*$")] = Field(

@@ -19,7 +19,6 @@ Errors are `{"error": {"code", "message", "data"}}`, and `data.kind` names the c
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
@@ -32,7 +31,7 @@ from ludus.hub.registry.catalog import Registry
 from ludus.hub.registry.publishing import Upload
 from ludus.hub.uploads import Form, UploadSlots
 from ludus.protocol.bounds import check_json
-from ludus.protocol.errors import LudusError, PayloadTooLarge
+from ludus.protocol.errors import LudusError, ParseError, PayloadTooLarge
 from ludus.protocol.messages import describe_invalid
 from ludus.protocol.people import Access, AccessChange, HubScope
 from ludus.protocol.registry import (
@@ -50,6 +49,7 @@ from ludus.protocol.registry import (
     YankParams,
 )
 from ludus.protocol.registry_errors import ManifestRefused, SignatureRefused, UploadRefused
+from ludus.protocol.strict_json import read_strict
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -207,7 +207,10 @@ def _add_access(routes: APIRouter, hub: Hub, changed: Callable[[Request, str, st
 
     @routes.put(f"{place}/access", tags=["Access"], summary="Make it private or public")
     def set_private(request: Request, owner: str, name: str, body: AccessBody) -> Access:
-        hub.ownership.set_private(hub.authenticator.principal(request), owner, name, private=body.private)
+        viewer = hub.authenticator.principal(request)
+        if body.private:
+            hub.check_hides(f"{owner}/{name}")
+        hub.ownership.set_private(viewer, owner, name, private=body.private)
         action = "made private" if body.private else "made public"
         return access(changed(request, action, f"{owner}/{name}", owner), owner, name)
 
@@ -252,6 +255,8 @@ def _upload(form: Form, package_id: str, hub: Hub) -> Upload:
     if visibility not in (None, "private"):
         raise UploadRefused(f"the part 'visibility' is {ascii(visibility[:20])}; it takes 'private' only")
     card, private = form.one("card") or "", visibility is not None
+    if private:
+        hub.check_hides(package_id)
     return Upload(form.wheel, form.filename, manifest, card, signed, validation, private)
 
 
@@ -267,11 +272,12 @@ def parse_part(form: Form, name: str, model: type[M], refusal: Callable[..., Lud
         return None
     check_json(text.encode())
     try:
+        read_strict(text, f"the {name}")  # part of it is signed
         return model.model_validate_json(text)
+    except ParseError as error:
+        raise refusal(error.message) from None
     except ValidationError as error:
         details: list[Any] = error.errors(include_url=False)
         first = details[0]
         place = ".".join(str(part) for part in first["loc"])
         raise refusal(f"the {name} is not valid: {place + ': ' if place else ''}{describe_invalid(first)}") from None
-    except (RecursionError, json.JSONDecodeError):
-        raise refusal(f"the {name} is not valid JSON") from None

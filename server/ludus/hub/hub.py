@@ -26,6 +26,7 @@ from ludus.hub.registry.publishing import Publisher
 from ludus.hub.registry.visibility import Sight
 from ludus.hub.request_times import Times
 from ludus.hub.settings import HubSettings
+from ludus.protocol.errors import Conflict
 from ludus.protocol.people import HubScope
 from ludus.protocol.registry import VersionInfo
 from ludus.server.auth import TokenStore
@@ -159,6 +160,19 @@ class Hub:
             validation=record.validation,
             private=record.private,
         )
+
+    def check_hides(self, package: str) -> None:
+        """Check that a package that is made private would be hidden from anyone.
+
+        Raises:
+            Conflict: the hub is open, so everyone who reaches it may do everything.
+        """
+        if self.authenticator.is_open:
+            raise Conflict(
+                f"{package} cannot be private here: this hub has no accounts and no tokens, so everyone who reaches it "
+                "reads everything. Create an account first, with `ludus hub accounts create NAME --admin`, or leave "
+                "out what makes it private (`--private`, or `private` in ludus.toml)"
+            )
 
     def check(self) -> None:
         """Check that the database answers.

@@ -170,3 +170,24 @@ def test_the_command_verifies_a_receipt_offline_and_says_what_it_does_not_prove(
     file.write_text("{}")
     broken = verify(str(file))
     assert (broken.returncode, "does not hold a receipt" in broken.stderr) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('"mean":', '"mean":1.0,"mean":'), ('"rows":', '"rows":9,"rows":'), ('"key":"ed', '"key":"x","key":"ed'),
+        ('"episodes":[{', '"episodes":[{"place":9,'), ('"statement":{', '"statement":{"mean":NaN,'),
+        ('"statement":{', '"statement":{},"statement":{'), ('"by":"alice"', '"by":"\\ud800","by":"alice"'),
+    ],
+)  # fmt: skip
+def test_a_receipt_that_two_readers_read_differently_is_refused_by_the_command(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    text = receipt_of().model_dump_json(by_alias=True)
+    file = tmp_path / "receipt.json"
+    for content, code in ((text, 0), (text.replace(before, after, 1), 3)):
+        file.write_text(content)
+        command = [sys.executable, "-m", "ludus.cli", "hub", "verify", str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == code, done.stdout + done.stderr
+    assert "not JSON that all readers read alike" in " ".join(done.stderr.split())

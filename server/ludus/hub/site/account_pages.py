@@ -178,6 +178,8 @@ class AccountPages:
         viewer, ownership, (owner, name) = visitor.viewer, self._site.hub.ownership, _package(request)
         private, add, remove = (str(fields.get(key, "")).strip() for key in ("private", "add", "remove"))
         if private in ("yes", "no"):
+            if private == "yes":
+                self._site.hub.check_hides(f"{owner}/{name}")
             ownership.set_private(viewer, owner, name, private=private == "yes")
             done = "made private" if private == "yes" else "made public", f"{owner}/{name}"
         elif add:

@@ -26,8 +26,18 @@ _NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
 _WORLD: Final = ipaddress.IPv6Network("2000::/3")
-_PROTOCOLS: Final = ipaddress.IPv4Network("192.0.0.0/24")
-"""Reserved for protocols; one cloud has its metadata service there. Python before 3.12.4 considers it public."""
+_SPECIAL: Final = tuple(
+    ipaddress.ip_network(network)
+    for network in (
+        "192.0.0.0/24",  # protocols; one cloud has its metadata service there
+        "192.31.196.0/24", "192.175.48.0/24", "2620:4f:8000::/48",  # AS112, which answers for private addresses
+        "192.52.193.0/24",  # AMT
+        "192.88.99.0/24",  # relays of 6to4, withdrawn
+        "2001::/23",  # protocols: Teredo, benchmarks, ORCHID, drones
+        "3fff::/20",  # documentation
+    )
+)  # fmt: skip
+"""Networks of the registries of special addresses (RFC 6890) that a version of Python considers public."""
 _TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
 """IPv4 addresses translated for hosts that have only IPv6 (RFC 6052)."""
 
@@ -182,8 +192,10 @@ def is_public(address: Address) -> bool:
             return is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
         if address.sixtofour is not None:
             return is_public(address.sixtofour)
-        return address.is_global and address in _WORLD
-    return address.is_global and not (address.is_multicast or address.is_reserved or address in _PROTOCOLS)
+    elif address.is_multicast or address.is_reserved:
+        return False
+    special = any(address.version == network.version and address in network for network in _SPECIAL)
+    return address.is_global and not special and (address.version == 4 or address in _WORLD)
 
 
 def proxy_variables(address: str, allowed: Allowlist) -> dict[str, str]:
