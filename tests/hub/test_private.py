@@ -14,7 +14,6 @@ from match_hub import entrant_params
 from results_hub import run_params, submission
 from starlette.routing import BaseRoute, Mount, Route
 
-from ludus.hub.blocking import watch
 from ludus.hub.endpoints import guards
 from ludus.hub.people import access_tokens
 from ludus.protocol.people import USUAL_SCOPES, HubScope
@@ -243,7 +242,6 @@ def test_the_same_statements_run_for_a_private_and_an_absent_package(
 ) -> None:
     for module in (guards, access_tokens):
         monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)  # look everything up, every time
-    monkeypatch.setattr(watch, "LOOK_SECONDS", 3600.0)  # it belongs to no request
     name = new_name("hush")
     secret = release(f"alice/{name}")
     assert publish_private(people.of("alice"), secret).status_code == 201
