@@ -23,8 +23,10 @@ from ludus.server.web.delivery import WatchedHttpProtocol
 from ludus.server.web.http_protocol import BoundedHttpProtocol
 from ludus.server.web.serve import LudusServer, serving
 
-OWN = {"hand_over", "watch", "holds_back", "sweep", "end", "stop", "waits_since"}
+OWN = {"hand_over", "watch", "holds_back", "sweep", "end", "stop", "waits_since", "declined_upgrade"}
 """Public methods that Ludus adds."""
+REPLACED = {"_start_asgi_task", "_get_upgrade", "_unsupported_upgrade_warning"}
+"""Private methods of uvicorn that Ludus replaces."""
 
 
 class Quiet(Environment[Task]):
@@ -44,9 +46,9 @@ async def nothing(scope: Any, receive: Any, send: Any) -> None:
 
 
 def overrides(cls: type) -> set[str]:
-    """The public methods that a class defines, and the private one of uvicorn that it replaces."""
+    """The public methods that a class defines, and the private ones of uvicorn that it replaces."""
     names = {name for name, value in vars(cls).items() if inspect.isfunction(value) and not name.startswith("__")}
-    return {name for name in names if not name.startswith("_") or name == "_start_asgi_task"} - OWN
+    return {name for name in names if not name.startswith("_") or name in REPLACED} - OWN
 
 
 def parameters_of(cls: type, name: str) -> list[str]:

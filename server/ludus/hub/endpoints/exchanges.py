@@ -30,6 +30,7 @@ from ludus.hub.endpoints.passes import pass_of
 from ludus.protocol.errors import EpisodeFailed, LudusError, ShuttingDown
 from ludus.protocol.tracing import TRACE_FIELDS, active
 from ludus.server.web.delivery import watch
+from ludus.server.web.http_heads import Framing
 from ludus.server.web.http_protocol import HEAD_BYTES, HEAD_FIELDS
 from ludus.server.workers import upstream
 from ludus.server.workers.connection import body_too_large, error_answer
@@ -48,6 +49,10 @@ PRIVATE_HEADERS: Final = frozenset({b"authorization", b"x-api-key", b"cookie", b
 """Headers of clients that no process of an endpoint gets, because they are credentials of the hub."""
 
 _HIGH_WATER: Final = 256 * 1024
+_STATUSES: Final = 100, 600
+_START: Final = b"HTTP/1."
+_MOST_INTERIM: Final = 100
+_NO_ANSWER: Final = "the endpoint's process answered with something that is not HTTP"
 _TOO_LARGE: Final = (
     f"the head of the answer of the endpoint's process is larger than {HEAD_BYTES} bytes or has more than "
     f"{HEAD_FIELDS} fields"
@@ -227,6 +232,8 @@ class HttpExchange:
                 if about_episodes and await worker.died():
                     raise lost()
                 raise ShuttingDown("the endpoint's process ended before it answered; try again", retryAfter=1.0)
+            else:  # write a head that is held for the body, so that the connection breaks in the middle of the answer
+                await self._send({"type": "http.response.body", "body": b"", "more_body": True})
         finally:
             if server is not None:
                 server.in_use -= 1
@@ -309,8 +316,15 @@ class AnswerReader:
         self._waiting = 0
         self._changed = asyncio.Event()
         self._refusal: AnswerRefused | None = None
+        self._taken = False
+        self._framing = Framing()
+        self._start = b""
+        """The first bytes of the answer."""
+        self._interim = 0
+        """The number of answers of the class 1xx."""
         self._ended = False
         self._lengths = False
+        self._encodings = 0
         self.began = False
         """Whether the head of the answer has arrived."""
         uplink.sink, uplink.on_lost = self._feed, self._lost
@@ -330,6 +344,7 @@ class AnswerReader:
             raise self._refusal
         if not self._messages:
             return None
+        self._taken = True
         message = self._messages.popleft()
         before = self._waiting
         self._waiting -= len(message.get("body", b""))
@@ -344,11 +359,23 @@ class AnswerReader:
             await self._changed.wait()
 
     def _feed(self, data: bytes) -> None:
+        if self._ended:  # this connection had one request
+            return
         before = self._waiting
+        self._start += data[: len(_START) - len(self._start)]
+        if not _START.startswith(self._start):  # the parser reads RTSP, too
+            self._fail(_NO_ANSWER)
+            return
+        framing, in_body = self._framing, self.began
+        message, content = framing.message, framing.content
         try:
             self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._refuse("the endpoint's process answered with a switch to another protocol, which was not asked for")
         except httptools.HttpParserError:
-            self._uplink.reset()
+            self._fail(_NO_ANSWER)
+        if in_body and framing.exceeded(message, content, len(data)):
+            self._fail("the chunks or trailers of the answer of the endpoint's process take many times its content")
         self._flush()
         if not self.began:
             self._head_bytes += len(data)
@@ -357,6 +384,15 @@ class AnswerReader:
         self._changed.set()
         if before <= _HIGH_WATER < self._waiting and not self._uplink.closed:
             self._uplink.transport.pause_reading()
+
+    def _fail(self, reason: str) -> None:
+        """Refuse an answer of which nothing was taken; break off one that was."""
+        if self._ended:
+            return
+        if self._taken:
+            self._uplink.reset()
+        else:
+            self._refuse(reason)
 
     def _refuse(self, reason: str) -> None:
         if self._refusal is None:
@@ -382,10 +418,18 @@ class AnswerReader:
         self._flush()
         self._messages.append({"type": "http.response.body", "body": b"", "more_body": False})
 
+    def on_status(self, reason: bytes) -> None:
+        """Check the reason. The hub has its own."""
+        if b"\0" in reason:
+            self._fail(_NO_ANSWER)
+
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header of the head. Trailers are ignored."""
         if not self.began:
             self._lengths = self._lengths or name.lower() in (b"content-length", b"transfer-encoding")
+            self._encodings += name.lower() == b"transfer-encoding"
+            if self._encodings > 1 or (name.lower() == b"transfer-encoding" and value.lower().strip() != b"chunked"):
+                self._refuse("the endpoint's process answered with a Transfer-Encoding other than `chunked`")
             self._headers.append((name, value))
             if len(self._headers) > HEAD_FIELDS:
                 self._refuse(_TOO_LARGE)
@@ -393,6 +437,13 @@ class AnswerReader:
     def on_headers_complete(self) -> None:
         """Begin the answer, unless it is an interim one."""
         status = self._parser.get_status_code()
+        if self._ended:
+            return
+        if not _STATUSES[0] <= status < _STATUSES[1] or self._parser.get_http_version() not in ("1.0", "1.1"):
+            self._refuse(f"the endpoint's process answered with the status {status}, or another version of HTTP")
+        self._interim += status < 200
+        if self._interim > _MOST_INTERIM:
+            self._refuse(f"the endpoint's process answered with more than {_MOST_INTERIM} interim answers")
         if status >= 200 and self._refusal is None:
             self.began = True
             try:
@@ -407,10 +458,13 @@ class AnswerReader:
                 self._untyped = start
             if self._to_head:
                 self._end()
-        self._headers = []
+        self._headers, self._encodings = [], 0
 
     def on_body(self, body: bytes) -> None:
         """Keep a part of the body."""
+        self._framing.content += len(body)
+        if self._ended:
+            return
         if self._untyped is not None:
             self._refuse("the endpoint's process answered with a body without a content type")
         else:

@@ -16,6 +16,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, Final
 
+from httptools import HttpRequestParser
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
@@ -24,6 +25,7 @@ from ludus.server.web.arrivals import Arrivals
 from ludus.server.web.delivery import WatchedHttpProtocol
 from ludus.server.web.guard import error_body
 from ludus.server.web.http_answers import WholeAnswers
+from ludus.server.web.http_heads import Framing, RequestParser, fault_of_head, head_without_upgrade
 
 HEAD_BYTES: Final = 64 * 1024
 """The most bytes of a request line with its headers."""
@@ -38,6 +40,7 @@ SWEEP_SECONDS: Final = 0.5
 """The longest time between two sweeps of the connections."""
 
 _BLANKS: Final = b" \t"
+_TOO_MUCH_FRAMING: Final = "the chunks or trailers of the request take many times the bytes of its content"
 
 _STATUS_LINES: Final = {
     400: b"HTTP/1.1 400 Bad Request\r\n",
@@ -60,12 +63,16 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
     _in_head: bool = False
     _discarded: int | None = None
     """Bytes discarded after the last answer on this connection; None while the connection stays in use."""
+    _refusal: bytes | None = None
+    """The answer to a broken request, which follows those to the requests before it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start to wait for the first head of a new peer, and make room if there are too many connections."""
         self._waiting_since = self.loop.time()
         self._limits: ConnectionLimits = getattr(self.config.app, "connection_limits", _NO_LIMITS)
         super().connection_made(transport)
+        parser: HttpRequestParser = RequestParser(self)
+        self.parser, self._framing = parser, Framing()
         self._ending = _Ending(self, transport)
         if len(self.connections) > self._limits.most:
             self._make_room()
@@ -82,8 +89,14 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
             if self._discarded > DISCARDED_BYTES:
                 self.transport.close()
                 return
+        if self._refusal is not None:
+            return
+        framing, in_body = self._framing, not self._in_head and self._waiting_since is not None
+        message, content = framing.message, framing.content
         super().data_received(data)
-        if self._in_head:
+        if in_body and framing.exceeded(message, content, len(data)) and self._waiting_since is not None:
+            self._refuse(400, InvalidRequest(_TOO_MUCH_FRAMING))
+        if self._in_head and self._refusal is None:
             self._head_bytes += len(data)
             self._count_head(self._head_bytes)
             if self._head_bytes > HEAD_BYTES or len(self.headers) > HEAD_FIELDS:
@@ -97,47 +110,85 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse data that is not HTTP, in the same form as other refusals of Ludus."""
         self._refuse(400, InvalidRequest("this is not an HTTP request, or one broken beyond reading"))
-        self.transport.close()
 
     def on_message_begin(self) -> None:
         """Start to wait for the rest of a new request's head."""
         self._waiting_since = self.loop.time()
         self._head_bytes = 0
         self._in_head = True
+        self._framing.begin()
         super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header of the head. Trailers are ignored; they would be taken for headers."""
+        if self._in_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Check a complete head, strip its values, and begin the request."""
-        self._in_head = False
-        if self._discarded is not None or self.transport.is_closing():
+        if self._discarded is not None or self._refusal is not None or self.transport.is_closing():
             return
         if len(self.headers) > HEAD_FIELDS:
-            self._in_head = True  # no request has begun, so the refusal may be sent as its answer
             self._refuse(431, PayloadTooLarge(f"the head of the request has more than {HEAD_FIELDS} fields"))
             return
+        fault = fault_of_head(self.parser.get_method(), self.parser.get_http_version(), self.headers)
+        if fault is None and self._should_upgrade() and self._answering():
+            fault = "an upgrade waits for the answers to the requests before it"
+        if fault is not None:
+            self._refuse(400, InvalidRequest(fault))
+            return
+        if self.parser.should_upgrade() and not self._should_upgrade():
+            return  # the head comes again
+        self._in_head = False
         for _, value in self.headers:
             if value and value[-1] in _BLANKS:
                 self._strip_values()
                 break
         super().on_headers_complete()
 
+    def declined_upgrade(self) -> bytes | None:
+        """Return the head of a request for a protocol other than WebSocket, without its wish for that."""
+        if self._refusal is not None or self.transport.is_closing() or self._should_upgrade():
+            return None
+        method, version = self.parser.get_method(), self.parser.get_http_version()
+        return head_without_upgrade(method, self.url, version, self.headers)
+
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection over to the WebSocket protocol, unless the request was refused."""
+        if self._refusal is None and not self.transport.is_closing():
+            super().handle_websocket_upgrade()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Log nothing: a request for another protocol was refused."""
+
+    def _get_upgrade(self) -> bytes | None:
+        """Return to which protocol the request asks to upgrade, however many `Connection` headers it has."""
+        if not self.parser.should_upgrade():
+            return None
+        return next(
+            (value.strip(_BLANKS).lower() for name, value in reversed(self.headers) if name == b"upgrade"), None
+        )
+
     def _strip_values(self) -> None:
         """Remove blanks after the values of header fields, which are no part of them (RFC 9110, 5.5)."""
         fields = self.headers.copy()
         self.headers.clear()
         for name, value in fields:
-            self.on_header(name, value.rstrip(_BLANKS))
+            super().on_header(name, value.rstrip(_BLANKS))
 
     def on_body(self, body: bytes) -> None:
-        """Pass on a part of the body, or discard it if no request is being served."""
-        if self.cycle is not None:
+        """Pass on a part of the body, or discard it if no request is being served, or its head was refused."""
+        self._framing.content += len(body)
+        if self.cycle is not None and not self._in_head:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Stop waiting for a request that is complete; close a connection that only discarded the rest."""
         self._waiting_since = None
-        if self.cycle is not None:
+        if self.cycle is not None and not self._in_head:
             super().on_message_complete()
+            if not self.cycle.keep_alive and self._refusal is None:
+                self._refusal = b""  # nothing is read behind it
         if self._discarded is not None:
             self.transport.close()
 
@@ -148,6 +199,9 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         if cycle is not None and cycle.body and cycle.response_complete:
             cycle.body = bytearray()
         super().on_response_complete()
+        if self._refusal is not None and not self._answering() and not self.transport.is_closing():
+            self.transport.write(self._refusal)
+            self.transport.close()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         cycle.transport = self._ending  # type: ignore[assignment]
@@ -203,27 +257,28 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         return bool(self.pipeline) or (cycle is not None and not cycle.response_complete)
 
     def _refuse(self, status: int, error: LudusError) -> None:
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._refusal is not None:
             return
         cycle: Any = self.cycle
-        ours_to_answer = not self.pipeline and (
-            cycle is None or cycle.response_complete or not (self._in_head or cycle.response_started)
-        )
-        if ours_to_answer and (self._in_head or cycle is None or not cycle.response_complete):
-            body = error_body("", error)
-            retry = b"" if error.retry_after is None else b"retry-after: %d\r\n" % int(error.retry_after + 1)
-            self.transport.write(
-                _STATUS_LINES[status]
-                + b"content-type: application/json\r\nconnection: close\r\n%bcontent-length: %d\r\n\r\n"
-                % (retry, len(body))
-                + body
-            )
+        self._waiting_since = None
+        self._count_head(0)
+        if self._in_head and self._answering():
+            self._refusal = _refusal(status, error)  # the requests before it are answered first
+            return
+        if self._in_head or cycle is None or not (self.pipeline or cycle.response_started):
+            self.transport.write(_refusal(status, error))
         if cycle is not None and not cycle.response_complete:
             cycle.disconnected = True
             cycle.message_event.set()
-        self._waiting_since = None
-        self._count_head(0)
         self.transport.close()
+
+
+def _refusal(status: int, error: LudusError) -> bytes:
+    """Return the answer to what is not a whole request."""
+    body = error_body("", error)
+    retry = b"" if error.retry_after is None else b"retry-after: %d\r\n" % int(error.retry_after + 1)
+    fields = b"content-type: application/json\r\nconnection: close\r\n%bcontent-length: %d\r\n\r\n" % (retry, len(body))
+    return _STATUS_LINES[status] + fields + body
 
 
 @dataclass(frozen=True)

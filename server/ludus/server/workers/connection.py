@@ -82,6 +82,8 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         self.idle_since = 0.0
         self.channel: FramedChannel | None = None
         self._answered: asyncio.Future[None] | None = None
+        self._begun = False
+        """Whether a part of the answer to the served request was written."""
         self._tunnel: upstream.Uplink | None = None
         self._whole = True
         """Whether the client had acknowledged everything when it closed its side."""
@@ -109,7 +111,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         elif self._upgraded:
             self._after_upgrade += data
             self._hold("unread")
-        else:
+        elif self._refusal is None:
             self._parse(data)
 
     def eof_received(self) -> None:
@@ -171,9 +173,13 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         try:
             while True:
                 while not self._requests:
+                    if self._refusal is not None:
+                        self._refuse_now()
+                        return
                     self._release("unread")
                     await self._next_event()
                 self._serving = request = self._requests.popleft()
+                self._begun = False
                 await (self._answer(request) if self._tracing is None else self._traced(self._tracing, request))
                 if not request.keep_alive or self.lost:
                     break
@@ -242,18 +248,37 @@ class ClientConnection(RequestReader, asyncio.Protocol):
             fields["connection"] = "close"
         lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         head = f"HTTP/1.1 {status} {_REASONS.get(status, 'Refused')}\r\n{lines}\r\n"
+        self._begun = True
         self.transport.write(head.encode("latin-1") + (b"" if request.method == b"HEAD" else body))
 
     def refuse(self, status: int, error: LudusError) -> None:
-        """Answer what is not a whole request with an error, if no other answer is on its way, and close."""
-        if not self.answering and not self._requests and not self.lost:
-            body = error_body("", error)
-            lines = "".join(f"{name}: {value}\r\n" for name, value in error_headers(error).items())
-            head = (
-                f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\nconnection: close\r\n"
-                f"{lines}content-length: {len(body)}\r\n\r\n"
-            )
-            self.transport.write(head.encode("latin-1") + body)
+        """Answer what is not a whole request with an error, behind the requests before it, and close."""
+        if self._refusal is not None or self.lost:
+            return
+        if self.idle and self.waiting_since is None:  # an answer would be taken for that to the client's next request
+            self.transport.close()
+            return
+        self.waiting_since = None
+        self._count_head(0)
+        body = error_body("", error)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in error_headers(error).items())
+        head = (
+            f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\nconnection: close\r\n"
+            f"{lines}content-length: {len(body)}\r\n\r\n"
+        )
+        self._refusal = head.encode("latin-1") + body
+        broken = self._request
+        if broken in self._requests:
+            self._requests.remove(broken)
+        if broken is self._serving or (self._serving is None and not self._requests):
+            self._refuse_now()
+
+    def _refuse_now(self) -> None:
+        """Write the refusal, unless a part of another answer to the same request was written, and close."""
+        for uplink in self.uplinks.values():
+            uplink.sink = _discard
+        if not (self._upgraded or (self._serving is not None and self._begun)):
+            self.transport.write(self._refusal or b"")
         self.transport.close()
 
     async def whole(self, request: Request) -> bytes:
@@ -318,7 +343,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         uplink = await self.uplink_to(worker)
         to_head = request.method == b"HEAD"
         lasting = request.version == "1.1" and not to_head
-        answer = upstream.Answer(to_head=to_head)
+        answer, head = upstream.Answer(to_head=to_head), bytearray()
         self._answered = answered = self._loop.create_future()
 
         def settle() -> None:
@@ -326,12 +351,18 @@ class ClientConnection(RequestReader, asyncio.Protocol):
                 answered.set_result(None)
 
         def passed(data: bytes) -> None:
-            self.transport.write(data)
             try:
                 answer.feed(data)
             except httptools.HttpParserError:
                 uplink.reset()
-            if answer.complete and lasting:
+                return
+            if to_head:  # what a worker sends behind the head would be taken for another answer
+                head.extend(data)
+                data = upstream.head_in(bytes(head)) if answer.complete else b""
+            if data:
+                self._begun = True
+                self.transport.write(data)
+            if answer.complete and (lasting or to_head):
                 settle()
 
         def pass_on(part: bytes) -> None:
@@ -357,7 +388,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         if not answer.began:
             return False
         request.parts.clear()
-        if not (answer.complete or answer.ends_with_connection()):
+        if answer.broken or not (answer.complete or answer.ends_with_connection()):
             raise ClientLeft
         if not (lasting and answer.keeps_alive and request.complete):
             uplink.close()

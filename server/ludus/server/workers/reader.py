@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import httptools
 
 from ludus.protocol.errors import CapacityError, InvalidRequest, LudusError, PayloadTooLarge
+from ludus.server.web.http_heads import Framing, RequestParser, fault_of_head, head_without_upgrade
 from ludus.server.web.http_protocol import HEAD_BYTES, HEAD_FIELDS
 from ludus.server.workers.requests import Request
 
@@ -33,7 +34,7 @@ class RequestReader:
         self.waiting_since: float | None = None
         """Since when the rest of a request has been awaited; None while nothing is awaited."""
         self._loop = asyncio.get_running_loop()
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser, self._framing = RequestParser(self), Framing()
         self._request = Request()
         self._requests: deque[Request] = deque()
         self._serving: Request | None = None
@@ -43,13 +44,14 @@ class RequestReader:
         self._in_head = False
         self._began_now = False
         """Whether the head began in the data that is being parsed."""
-        self._too_large = False
+        self._refusal: bytes | None = None
+        """The answer to a broken request, which follows those to the requests before it. Nothing is read behind it."""
         self._head_bytes = 0
         self._counted = 0
         self._holds: set[str] = set()
 
     def refuse(self, status: int, error: LudusError) -> None:
-        """Answer what is not a whole request with an error, and close the connection."""
+        """Answer what is not a whole request with an error, and close the connection. Requests before it are served."""
         raise NotImplementedError
 
     def hold(self, why: str, *, held: bool) -> None:
@@ -79,30 +81,38 @@ class RequestReader:
 
     def _parse(self, data: bytes) -> None:
         idle = self._serving is None and not self._requests
+        framing, in_body = self._framing, not self._in_head and self.waiting_since is not None
+        message, content = framing.message, framing.content
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             request = self._requests[-1] if self._requests else self._serving
+            if self._refusal is not None:
+                return
             if request is not None and request.upgrade:
                 self._upgraded = True
                 self._after_upgrade += data[upgrade.args[0] :]
-            elif request is not None:
-                request.keep_alive = False  # another protocol, which is not spoken here; the request is served
         except httptools.HttpParserError:
             self.refuse(400, InvalidRequest("this is not an HTTP request, or one broken beyond reading"))
+            return
+        if in_body and framing.exceeded(message, content, len(data)) and self.waiting_since is not None:
+            self.refuse(400, InvalidRequest("the chunks or trailers of the request take many times its content"))
+        if self._refusal is not None:
             return
         if self._in_head:
             # Data in which a head begins may be the end of the request before it, if there is one.
             self._head_bytes = len(data) * idle if self._began_now else self._head_bytes + len(data)
             self._began_now = False
             self._count_head(self._head_bytes)
-        if self._in_head or self._too_large:
-            if self._too_large or self._head_bytes > HEAD_BYTES or len(self._request.headers) > HEAD_FIELDS:
-                limits = f"{HEAD_BYTES} bytes or has more than {HEAD_FIELDS} fields"
-                self.refuse(431, PayloadTooLarge(f"the head of the request is larger than {limits}"))
+            if self._head_bytes > HEAD_BYTES or len(self._request.headers) > HEAD_FIELDS:
+                self._refuse_head()
             elif not self.gateway.arrivals.heads_fit():
                 self.refuse(503, CapacityError("too many requests are arriving; try again", retryAfter=1.0))
         self._hold_unread()
+
+    def _refuse_head(self) -> None:
+        limits = f"{HEAD_BYTES} bytes or has more than {HEAD_FIELDS} fields"
+        self.refuse(431, PayloadTooLarge(f"the head of the request is larger than {limits}"))
 
     def _hold_unread(self) -> None:
         """Read no further while more requests, or more of their bodies, wait than are needed."""
@@ -120,37 +130,56 @@ class RequestReader:
         self._in_head = self._began_now = True
         self._head_bytes = 0
         self.waiting_since = self._loop.time()
+        self._framing.begin()
 
     def on_url(self, url: bytes) -> None:
         """Keep a part of the request's target."""
         self._request.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header."""
-        self._request.headers.append((name.lower(), value))
+        """Keep a header of the head. Trailers are ignored; they would be taken for headers."""
+        if self._in_head:
+            self._request.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """Hand over a request whose head is complete."""
         request, parser = self._request, self._parser
+        request.method, request.version = parser.get_method(), parser.get_http_version()
+        size = len(request.target) + sum(len(name) + len(value) for name, value in request.headers)
+        fault = fault_of_head(request.method, request.version, request.headers)
+        if size > HEAD_BYTES or len(request.headers) > HEAD_FIELDS:
+            self._refuse_head()
+        elif fault is not None:
+            self.refuse(400, InvalidRequest(fault))
+        if self._refusal is not None or (parser.should_upgrade() and not self._asks_for_websocket()):
+            return  # the head comes again if the upgrade is declined
         self._in_head = False
         self._count_head(0)
-        size = len(request.target) + sum(len(name) + len(value) for name, value in request.headers)
-        if size > HEAD_BYTES or len(request.headers) > HEAD_FIELDS:
-            self._too_large = True
-            return
-        request.method, request.version = parser.get_method(), parser.get_http_version()
-        request.keep_alive = parser.should_keep_alive()
-        request.upgrade = parser.should_upgrade() and request.header(b"upgrade").lower() == b"websocket"
+        request.keep_alive = parser.should_keep_alive() and request.version == "1.1"
+        request.upgrade = parser.should_upgrade()
         self._requests.append(request)
         self._wake()
 
+    def _asks_for_websocket(self) -> bool:
+        return self._request.header(b"upgrade").strip().lower() == b"websocket"
+
+    def declined_upgrade(self) -> bytes | None:
+        """Return the head of a request for a protocol other than WebSocket, without its wish for that."""
+        request = self._request
+        if self._refusal is not None or self._asks_for_websocket():
+            return None
+        return head_without_upgrade(request.method, request.target, request.version, request.headers)
+
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
+        self._framing.content += len(body)
         self._request.arrived(body)
         self._wake()
 
     def on_message_complete(self) -> None:
         """Note that the request is complete."""
+        if self._in_head:
+            return
         self.waiting_since = None
         self._request.arrived(b"")
         self._wake()

@@ -14,8 +14,8 @@ from ludus.server.workers.upstream import GATEWAY_HEADER
 
 _OWN: Final = frozenset(
     {
-        GATEWAY_HEADER, b"connection", b"keep-alive", b"proxy-connection", b"trailer", b"upgrade", b"content-length",
-        b"transfer-encoding",
+        GATEWAY_HEADER, b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"upgrade",
+        b"http2-settings", b"content-length", b"transfer-encoding",
     }
 )  # fmt: skip
 """Headers that belong to one connection, or that the gateway writes itself."""
@@ -98,12 +98,7 @@ class Request:
 
     def passed_headers(self) -> list[tuple[bytes, bytes]]:
         """Return the headers that are sent on."""
-        own = _OWN
-        connection = self.header(b"connection")
-        if b"," in connection or connection.lower() not in (b"", b"keep-alive", b"close", b"upgrade"):
-            own = _OWN | {name.strip(_BLANKS).lower() for name in connection.split(b",")}
-        if self.complete:
-            own |= {b"expect"}
+        own = _OWN | {b"expect"} if self.complete else _OWN
         return [(name, value.rstrip(_BLANKS)) for name, value in self.headers if name not in own]
 
     def report_headers(self) -> list[tuple[bytes, bytes]]:

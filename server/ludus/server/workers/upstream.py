@@ -17,15 +17,19 @@ import httptools
 
 from ludus.protocol.backoff import Backoff
 from ludus.protocol.errors import ShuttingDown
+from ludus.server.web.http_heads import Framing
 from ludus.server.workers.pool import Pool, Worker
 
 GATEWAY_HEADER: Final = b"ludus-gateway"
 """The header by which the gateway proves to a worker that it is the gateway, and names the client's address."""
 
 CONNECT_SECONDS: Final = 10.0
+HEAD_BYTES: Final = 256 * 1024
+"""The most bytes of the head of an answer."""
 REPLY_BYTES: Final = 32 * 1024 * 1024
 """The most bytes of a whole answer that is read for the gateway itself."""
 
+_HEAD_END: Final = b"\r\n\r\n"
 _RESET: Final = struct.pack("ii", 1, 0)
 _FIRST_PAUSE: Final = 0.02
 _LAST_PAUSE: Final = 0.5
@@ -132,6 +136,11 @@ class Answer:
         self._to_head = to_head
         self._parser = httptools.HttpResponseParser(self)
         self._lengths = False
+        self._another = False
+        self._framing = Framing()
+        self._head_bytes = 0
+        self.broken = False
+        """Whether it is not one answer of HTTP."""
         self.began = False
         """Whether any of it has arrived."""
         self.status = 0
@@ -144,10 +153,23 @@ class Answer:
         """Read a part of the answer.
 
         Raises:
-            httptools.HttpParserError: it is not HTTP.
+            httptools.HttpParserError: it is not HTTP, or more than one answer.
         """
-        self.began = True
-        self._parser.feed_data(data)
+        self.began = self.broken = True
+        framing, in_body = self._framing, self.status > 0 and not self.complete
+        message, content = framing.message, framing.content
+        self._head_bytes += 0 if in_body else len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            raise httptools.HttpParserError("a switch to another protocol was not asked for") from None
+        if self._another:
+            raise httptools.HttpParserError("there is another answer behind the one that was asked for")
+        if in_body and framing.exceeded(message, content, len(data)):
+            raise httptools.HttpParserError("the chunks or trailers of an answer take many times its content")
+        if not self.status and self._head_bytes > HEAD_BYTES:
+            raise httptools.HttpParserError(f"the head of an answer is larger than {HEAD_BYTES} bytes")
+        self.broken = False
 
     def ends_with_connection(self) -> bool:
         """Return whether the end of the connection is the end of the answer, and not a loss."""
@@ -160,6 +182,7 @@ class Answer:
 
     def on_headers_complete(self) -> None:
         """Note the status."""
+        self._another = self._another or self.complete
         status = self._parser.get_status_code()
         if status >= 200:
             self.status = status
@@ -167,10 +190,29 @@ class Answer:
             if self._to_head:
                 self.complete = True
 
+    def on_body(self, data: bytes) -> None:
+        """Count a part of the body."""
+        self._framing.content += len(data)
+
     def on_message_complete(self) -> None:
         """Note that the answer is complete, unless it is an interim one."""
         if self._parser.get_status_code() >= 200:
             self.complete = True
+
+
+def head_in(data: bytes) -> bytes:
+    """Return the head of a final answer, with the interim answers before it; empty if it is not whole.
+
+    Args:
+        data: the bytes of a worker up to now.
+    """
+    start = 0
+    while (end := data.find(_HEAD_END, start)) >= 0:
+        end += len(_HEAD_END)
+        if data[start:].split(b" ", 2)[1][:1] != b"1":
+            return data[:end]
+        start = end
+    return b""
 
 
 class Reply(NamedTuple):
@@ -196,6 +238,7 @@ class WholeAnswer(Answer):
 
     def on_body(self, data: bytes) -> None:
         """Keep a part of the body."""
+        super().on_body(data)
         self.body += data
 
 
