@@ -136,7 +136,7 @@ def main() -> int:
         report = asyncio.run(campaign(url, options))
         report["alive"] = process.poll() is None
         text = Path(log.name).read_text(errors="replace")
-        report["tracebacks"] = len(re.findall(r"^Traceback", text, re.MULTILINE))
+        report["tracebacks"] = len(re.findall(r"^ *Traceback", text, re.MULTILINE))
         report["log tail"] = text[-2000:] if report["wrong"] else ""
     sys.stdout.write(json.dumps(report, indent=2) + "\n")
     return int(bool(report["wrong"]) or not report["alive"])

@@ -141,3 +141,32 @@ def test_a_line_costs_no_work_for_secrets_that_are_longer_than_it(monkeypatch: p
     )
     assert registry.redact(Line('pass"word or pass\\"word or password, and more')) == "*** or *** or ***"
     assert Line.searched == 3
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\r\x00\x7f\u2028\ud800\U000e0041"
+FORGED = "12:00:00 INFO    ludus.server: all is well"
+
+
+def test_control_characters_of_foreign_text_are_escapes_in_messages_extras_and_tracebacks(
+    stream: io.StringIO, request: pytest.FixtureRequest
+) -> None:
+    try:
+        raise ValueError(f"{HOSTILE}\n{FORGED}")
+    except ValueError:
+        logging.getLogger("somebody.elses").exception(
+            "failed: %s\n%s", HOSTILE, FORGED, extra={"where": HOSTILE + FORGED}
+        )
+    logs.flush()
+    written = stream.getvalue()
+    assert all(character.isprintable() or character == "\n" for character in written)
+    assert "\\u202eevil" in written
+    assert "Traceback (most recent call last):" in written
+    if "console" in request.node.name:
+        assert "\\x1b]0;owned\\x07\\x1b[2J\\x9b31m" in written
+        first, *others = written.splitlines()
+        assert not first.startswith(" ")
+        assert others
+        assert all(line.startswith("  ") for line in others), "no line of a record looks like another record"
+    else:
+        (line,) = written.splitlines()
+        assert json.loads(line)["message"] == f"failed: {HOSTILE}\n{FORGED}".replace("\ud800", "\ufffd")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from enum import IntEnum
@@ -60,8 +61,20 @@ def root(
     """Publish a reinforcement-learning environment once: any agent plays it, any trainer learns from it."""
 
 
+class _RecordFormatter(logging.Formatter):
+    """A formatter of records for a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the message and the traceback, with control characters as escapes."""
+        from ludus.protocol.text import escape_record  # here, because `ludus --help` must not import pydantic
+
+        return escape_record(super().format(record))
+
+
 def main() -> None:
     """Run the command line and exit with an `ExitCode`."""
+    if logging.lastResort is not None:  # what commands without a log of their own write to the terminal
+        logging.lastResort.setFormatter(_RecordFormatter())
     try:
         typer.main.get_command(app)(prog_name="ludus")
     except BrokenPipeError:

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from ludus.protocol.text import printable
+from ludus.protocol.text import escape_json, printable
 
 if TYPE_CHECKING:  # importing the client would double the time of commands that need no server
     from ludus.client.client import Client
@@ -175,7 +175,8 @@ def parse_pairs(option: str, pairs: Sequence[str], form: str = "NAME=VALUE") -> 
 
 def print_json(value: Any) -> None:
     """Print a JSON value, indented on a terminal and on one line elsewhere."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None) + "\n")
+    text = json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None)
+    sys.stdout.write(escape_json(text) + "\n")
 
 
 def signature(tool: ToolSpec) -> str:

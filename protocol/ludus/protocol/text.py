@@ -9,6 +9,7 @@ bytes that are not text. They have no UTF-8 form, so no wire, log or file can ca
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import unicodedata
@@ -94,6 +95,31 @@ def plain_label(text: str) -> str:
     if not found:
         raise ValueError(f"{text[:60]!a} has nothing that is shown")
     return found
+
+
+def escape_controls(text: str) -> str:
+    """Return the text for a log: every control character except newline and tab as an escape, such as `\\x1b`.
+
+    The same holds for characters that reorder or hide what is read, such as U+202E.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if _harmless(c) else c.encode("unicode_escape").decode() for c in text)
+
+
+def escape_record(text: str) -> str:
+    """Return the text of one log record: as `escape_controls` does, with all lines but the first one indented.
+
+    So a message or an exception with line breaks cannot be taken for other records.
+    """
+    return text if text.isprintable() else escape_controls(text).replace("\n", "\n  ")
+
+
+def escape_json(text: str) -> str:
+    """Return JSON text with control characters, and those that reorder what is read, in JSON's escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if _harmless(c) else json.dumps(c)[1:-1] for c in text)
 
 
 def _harmless(char: str) -> bool:

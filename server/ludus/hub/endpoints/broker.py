@@ -24,6 +24,7 @@ from ludus.sandbox.cgroups import Groups
 from ludus.sandbox.errors import SandboxFailed, SandboxUnsupported
 from ludus.sandbox.remote.daemon import Daemon, serving_sandboxes
 from ludus.sandbox.remote.session import HostLimits
+from ludus.server.web.logs import ConsoleFormatter
 
 if TYPE_CHECKING:
     from ludus.sandbox import Limits, SandboxSettings
@@ -102,7 +103,9 @@ def _tasks(limits: Limits) -> int:
 def main() -> int:
     """Serve until standard input is closed, and return the exit code."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    logging.basicConfig(level=logging.WARNING, format="[sandboxes] %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(ConsoleFormatter("[sandboxes] %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     order = BrokerOrder.model_validate_json(sys.stdin.buffer.readline() or b"null")
     try:
         asyncio.run(_serve(order))

@@ -6,6 +6,8 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 
+from ludus.protocol.text import escape_controls
+
 LINE_BYTES = 8 * 1024
 """The longest line that is kept in one piece."""
 
@@ -26,8 +28,11 @@ class LogRing:
         self._changed = asyncio.Event()
 
     def add(self, line: str) -> None:
-        """Add a line, and drop the oldest ones that have no room any more."""
-        line = line.rstrip("\r\n")[:LINE_BYTES]
+        """Add a line, and drop the oldest ones that have no room any more.
+
+        Its control characters become escapes: an untrusted process wrote it, and its owner reads it in a terminal.
+        """
+        line = escape_controls(line.rstrip("\r\n")[:LINE_BYTES]).replace("\n", "\\n")[:LINE_BYTES]
         self._lines.append(line)
         self._count += 1
         self._bytes += len(line.encode("utf-8", "replace")) + 1

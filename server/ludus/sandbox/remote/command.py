@@ -12,6 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
+from ludus.protocol.text import escape_record
 from ludus.sandbox.registry import find_provider
 from ludus.sandbox.remote.daemon import Daemon, SandboxdError, check_binding, serving_sandboxes
 from ludus.sandbox.remote.session import HostLimits
@@ -19,6 +20,14 @@ from ludus.sandbox.remote.tokens import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, rea
 
 COMMANDS: Final = {"sandboxd": "Run sandboxes on this machine for Ludus servers on others."}
 """One line of help for each command, as a literal that the command line reads without importing this module."""
+
+
+class _RecordFormatter(logging.Formatter):
+    """A formatter of records for a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line and the traceback, with control characters as escapes."""
+        return escape_record(super().format(record))
 
 
 def register(app: typer.Typer) -> None:
@@ -62,7 +71,9 @@ def sandboxd(
 
     A server uses it with `SandboxSettings(provider="sandboxd")`, the address in LUDUS_SANDBOXD, and the same token.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_RecordFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     limits = HostLimits(
         max_clients, max_boxes, max_boxes_per_client or max_boxes, max_client_bytes,
         tuple(os.path.realpath(one) for one in readonly or ()),

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import IO, Any, Final, Literal
 
-from ludus.protocol.text import replace_surrogates
+from ludus.protocol.text import escape_json, escape_record, replace_surrogates
 
 LogFormat = Literal["console", "json"]
 """The format of log lines: for people, or one JSON object each."""
@@ -92,24 +92,31 @@ def redact(text: str) -> str:
 
 
 class ConsoleFormatter(logging.Formatter):
-    """A formatter of lines for people: one line for each record, then its traceback."""
+    """A formatter of lines for people: one line for each record, then the rest of its message and traceback, indented.
 
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
+    Args:
+        form: the form of the line.
+    """
+
+    def __init__(self, form: str = "%(asctime)s %(levelname)-7s %(name)s: %(message)s") -> None:
+        super().__init__(form, "%H:%M:%S")
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line and the traceback, redacted."""
+        """Return the line and the traceback, redacted, with control characters as escapes."""
         extra = "".join(f" {name}={value}" for name, value in _extra(record).items())
         line = super().format(record)
         head, newline, rest = line.partition("\n")
-        return redact(head + extra + newline + rest)
+        return escape_record(redact(head + extra + newline + rest))
 
 
 class JsonFormatter(logging.Formatter):
     """A formatter of JSON lines with `time`, `level`, `logger`, `message`, extra fields and `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the JSON object. Each text in it is redacted before serialization, so that the JSON stays valid."""
+        """Return the JSON object. Each text in it is redacted before serialization, so that the JSON stays valid.
+
+        Also the control characters that JSON allows are escapes: people read such lines in terminals.
+        """
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -119,7 +126,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info and record.exc_info[0] is not None:
             line["exception"] = "".join(traceback.format_exception(*record.exc_info))
-        return json.dumps(_cleaned(line), ensure_ascii=False)
+        return escape_json(json.dumps(_cleaned(line), ensure_ascii=False))
 
 
 def _cleaned(value: Any) -> Any:
