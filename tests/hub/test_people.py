@@ -315,6 +315,17 @@ def test_requests_over_the_rate_get_429_with_the_time_to_wait(tmp_path: Path) ->
         assert hub.client.get("/health").status_code == 200
 
 
+def test_wrong_tokens_and_passwords_of_an_address_refuse_no_valid_token_and_further_passwords(tmp_path: Path) -> None:
+    rates = RateSettings(wrong_tokens_minute=2, logins_of_address=4, logins_of_pair=100, logins_of_name=100)
+    with people_hub(tmp_path, None, ("alice",), people=PeopleSettings(rates=rates)) as hub:
+        alice, wrong, search = hub.of("alice"), hub.as_("ludus_hub_wrong"), "/api/v1/environments"
+        for expected in (401, 401, 429, 429):
+            assert wrong.get(search).status_code == expected
+            assert alice.get(search).status_code == 200
+        assert [login(hub.client, f"guess-{number}", "x" * 12).status_code for number in range(6)][-1] == 429
+        assert alice.get(search).status_code == 200
+
+
 # ── records ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

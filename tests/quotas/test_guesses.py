@@ -35,25 +35,29 @@ async def test_too_many_wrong_tokens_are_refused_with_the_limit_and_the_time(
 
 
 @pytest.mark.requirement("QUO-4")
-async def test_a_right_token_that_is_guessed_looks_like_a_wrong_one_and_one_in_use_goes_on(
-    limited: Any, wire: str
-) -> None:
-    server = await limited({"lab": None, "guessed": None}, wrong_tokens=2)
-    async with connect(server.url, token=server.tokens["lab"], wire=wire, patience_seconds=0) as client:  # type: ignore[arg-type]
-        await client.environments()
-        async with connect(server.url, token=WRONG, wire=wire, patience_seconds=0) as guesser:  # type: ignore[arg-type]
-            for _ in range(2):
-                with pytest.raises(Unauthenticated):
-                    await guesser.environments()
-            with pytest.raises(CapacityError) as wrong:
+async def test_a_right_token_is_accepted_from_an_address_whose_wrong_ones_are_refused(limited: Any, wire: str) -> None:
+    server = await limited({"lab": None}, wrong_tokens=2)
+    async with connect(server.url, token=WRONG, wire=wire, patience_seconds=0) as guesser:  # type: ignore[arg-type]
+        for _ in range(2):
+            with pytest.raises(Unauthenticated):
                 await guesser.environments()
-        async with connect(server.url, token=server.tokens["guessed"], wire=wire, patience_seconds=0) as lucky:  # type: ignore[arg-type]
-            with pytest.raises(CapacityError) as right:
-                await lucky.environments()
-        assert right.value.message == wrong.value.message
-        await client.environments()
-    async with connect(server.url, token=server.tokens["lab"], wire=wire, patience_seconds=0) as again:  # type: ignore[arg-type]
-        await again.environments()
+        for _ in range(3):
+            with pytest.raises(CapacityError):
+                await guesser.environments()
+            async with connect(server.url, token=server.tokens["lab"], wire=wire, patience_seconds=0) as lab:  # type: ignore[arg-type]
+                assert await lab.environments()
+        with pytest.raises(CapacityError):
+            await guesser.environments()
+
+
+def test_only_wrong_tokens_are_counted() -> None:
+    quotas = Quotas(wrong_tokens_per_minute=2, clock=Clock())
+    for _ in range(100):
+        assert _recognize(quotas, "192.0.2.1", "right").name == "lab"
+    for error in (UnknownToken, UnknownToken, CapacityError, CapacityError):
+        with pytest.raises(error):
+            _recognize(quotas, "192.0.2.1")
+        assert _recognize(quotas, "192.0.2.1", "right").name == "lab"
 
 
 async def test_behind_a_trusted_proxy_the_address_is_the_forwarded_one(limited: Any) -> None:
@@ -71,7 +75,9 @@ async def test_behind_a_trusted_proxy_the_address_is_the_forwarded_one(limited: 
 
     assert [await status("203.0.113.5", WRONG) for _ in range(3)] == [401, 401, 429]
     assert await status("203.0.113.6", server.tokens["lab"]) == 200
-    assert await status("203.0.113.5", server.tokens["lab"]) == 429
+    assert await status("203.0.113.6", WRONG) == 401
+    assert await status("203.0.113.5", server.tokens["lab"]) == 200
+    assert await status("203.0.113.5", WRONG) == 429
 
 
 async def test_without_the_trust_a_forwarded_address_hides_nothing(limited: Any) -> None:

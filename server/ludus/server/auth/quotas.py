@@ -40,9 +40,6 @@ BUSY_SECONDS: Final = 0.1
 SPREAD_SECONDS: Final = 1.0
 """Callers that are refused one after the other get times one after the other, within this time."""
 
-_PROVEN: Final = 4096
-"""The most pairs of address and token that are remembered as used before."""
-
 
 class Meter:
     """A rate of one principal: a token bucket in the shared memory, of which permits are drawn in small batches."""
@@ -275,8 +272,8 @@ class Account:
 class Guesses:
     """Wrong tokens by client address.
 
-    An address that has sent too many is refused whatever token it sends, so that a right guess looks like a wrong one.
-    Tokens that were used from that address before go on.
+    An address that has sent too many gets 429 for further wrong ones. A right token is 256 random bits, which proves
+    itself: it is never refused for what others behind the same address send.
 
     Args:
         quotas: the shared counts.
@@ -287,38 +284,28 @@ class Guesses:
         self._quotas = quotas
         self._per_minute = per_minute
         self._burst = max(1, math.ceil(per_minute or 1))
-        self._proven: dict[tuple[str, bytes], None] = {}
 
     def recognize(self, token: str, address: str, authenticate: Callable[[str], Principal]) -> Principal:
         """Return the principal of a token that a client address sends.
 
         Raises:
             Unauthenticated: the token is unknown or expired.
-            CapacityError: the address has sent too many wrong tokens.
+            CapacityError: the token is unknown, and the address has sent too many such tokens.
         """
-        if self._per_minute is None:
-            return authenticate(token)
-        table, rate = self._quotas.table, self._per_minute / 60
-        network = network_of(address) if table.wrong_tokens else ""
-        wait = table.wait_of(network, rate, self._burst) if network else 0.0
         try:
-            principal = authenticate(token)
+            return authenticate(token)
         except UnknownToken:
+            if self._per_minute is None:
+                raise
+            table, network, rate = self._quotas.table, network_of(address), self._per_minute / 60
+            wait = table.wait_of(network, rate, self._burst) if table.wrong_tokens else 0.0
             if wait:
                 raise self._refusal(address, wait) from None
             try:
-                table.note_wrong(network_of(address), rate, self._burst)
+                table.note_wrong(network, rate, self._burst)
             except UsageBusy:
                 raise self._refusal(address, BUSY_SECONDS) from None
             raise
-        pair = (address, principal.credential)
-        if pair not in self._proven:
-            if wait:
-                raise self._refusal(address, wait)
-            if len(self._proven) >= _PROVEN:
-                del self._proven[next(iter(self._proven))]
-            self._proven[pair] = None
-        return principal
 
     def _refusal(self, address: str, wait: float) -> CapacityError:
         self._quotas.refused[WRONG_TOKENS] += 1
