@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import hostile_endpoint
+import httpx
 import pytest
 from waiting import wait_until
 
@@ -307,3 +309,20 @@ async def test_a_long_reason_is_cut_in_the_middle(start_hub: Any) -> None:
     assert message.endswith(" last\n[the process ended: exit code 1]")
     assert " … " in message
     assert len(message) < 3000
+
+
+async def test_a_hub_that_stops_ends_open_requests_with_an_error_and_without_a_traceback(
+    start_hub: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("ludus.hub.serve.GRACE_SECONDS", 0.1)
+    hub = await start_hub()
+    await hub.publish("hostile", source=hostile_endpoint.SOURCE, cls="Hostile")
+    async with httpx.AsyncClient(base_url=hub.address("hostile"), timeout=60) as client:
+        assert (await client.get("/health")).status_code == 200
+        server = hub.server("hostile")
+        waiting = asyncio.ensure_future(client.get(hostile_endpoint.raw_path(b"H", "wait")))
+        await wait_until(lambda: server.in_use > 0, 60)
+        await hub.stop()
+        got = await waiting
+    assert (got.status_code, got.json()["error"]["code"]) == (503, 5030)
+    assert [record for record in caplog.records if record.exc_info] == []

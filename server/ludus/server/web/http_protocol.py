@@ -14,16 +14,17 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from httptools import HttpRequestParser
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
-from ludus.protocol.errors import CapacityError, InvalidRequest, LudusError, PayloadTooLarge
+from ludus.protocol.errors import CapacityError, InvalidRequest, LudusError, PayloadTooLarge, ShuttingDown
 from ludus.server.web.arrivals import Arrivals
 from ludus.server.web.delivery import WatchedHttpProtocol
-from ludus.server.web.guard import error_body
+from ludus.server.web.guard import error_body, refuse
 from ludus.server.web.http_answers import WholeAnswers
 from ludus.server.web.http_heads import Framing, RequestParser, fault_of_head, head_without_upgrade
 
@@ -208,7 +209,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         cycle.send = WholeAnswers(cycle).send  # type: ignore[method-assign, assignment]
         if cycle.scope["http_version"] != "1.1":
             app = _Unchunked(app, cycle)
-        super()._start_asgi_task(cycle, app)
+        super()._start_asgi_task(cycle, partial(_end_quietly, app, cycle))
 
     def end(self) -> None:
         """Close the connection once the answered request has arrived completely."""
@@ -306,6 +307,21 @@ class _Ending:
 
     def close(self) -> None:
         self._protocol.end()
+
+
+async def _end_quietly(app: Any, cycle: Any, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request; if the server stops and cancels it, with an error that says so, and without a traceback."""
+    try:
+        await app(scope, receive, send)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or not task.cancelling():
+            raise  # the application raised it itself
+        if not (cycle.response_started or cycle.disconnected):
+            await refuse(scope, receive, send, ShuttingDown("the server stopped before it answered", retryAfter=1.0))
+        if not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.transport.close()
 
 
 class _Unchunked:

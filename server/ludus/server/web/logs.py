@@ -204,6 +204,9 @@ def configure(style: LogFormat = "console", level: str = "INFO", stream: IO[str]
 
 def _is_news(record: logging.LogRecord) -> bool:
     # uvicorn's websockets-sansio logs this error for a refused upgrade too, although it was answered in full.
+    if record.msg == "Cancel %s running task(s), timeout graceful shutdown exceeded":
+        record.msg = "%s requests were still open when the server stopped; they get an error"
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
     return record.msg != "ASGI callable returned without completing handshake."
 
 
