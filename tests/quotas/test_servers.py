@@ -105,9 +105,11 @@ async def test_wrong_tokens_are_counted_together(serve: Serve, usage: str, tmp_p
             with pytest.raises(Unauthenticated):
                 await guesser.environments()
     for server in servers:
-        async with connect(server.url, token=token, wire="mcp", patience_seconds=0) as client:
+        async with connect(server.url, token="ludus_" + "x" * 43, wire="mcp", patience_seconds=0) as guesser:
             with pytest.raises(CapacityError, match="wrong tokens"):
-                await client.environments()
+                await guesser.environments()
+        async with connect(server.url, token=token, wire="mcp", patience_seconds=0) as client:
+            assert await client.environments()
 
 
 async def test_episodes_that_come_back_with_the_journal_count_again_and_are_never_refused(serve: Serve) -> None:
