@@ -291,7 +291,7 @@ class InternalError(ServerError):
 
 
 class ShuttingDown(ServerError):
-    """The server is stopping."""
+    """The server is stopping, or cannot write what it must keep."""
 
     code = 5030
     http_status = 503

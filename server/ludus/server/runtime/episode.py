@@ -80,7 +80,7 @@ class StepRecord:
     __slots__ = (
         "_callbacks", "alone", "answered", "arguments", "clock", "deadline", "digest", "key", "left", "logged", "noise",
         "number", "order", "original_result", "outcome", "past", "refused", "saved", "sent", "size", "task", "tool",
-        "trace", "turn", "turn_rewards", "watchdog",
+        "trace", "turn", "turn_rewards", "watchdog", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -102,6 +102,8 @@ class StepRecord:
         self.outcome: StepResult | LudusError | None = None
         self.answered = False
         """Whether the outcome may be sent: it is durable, if there is a journal."""
+        self.withheld: LudusError | None = None
+        """Why the outcome cannot be sent yet, if the journal has refused it; it may become durable later."""
         self.original_result: StepResult | None = None
         """The tool's result, if noise changed the one that is reported."""
         self.noise: NoiseKind | None = None
@@ -145,18 +147,27 @@ class StepRecord:
         for callback in callbacks or ():
             callback()
 
+    def ask_again(self, when_durable: Callable[[OnDurable], None]) -> None:
+        """Find out whether an outcome that was withheld may be sent meanwhile."""
+        self.withheld = None
+        when_durable(self._answer)
+
+    @property
+    def answer(self) -> StepResult | LudusError | None:
+        """What to answer: the outcome, or the error that keeps it from being sent for now."""
+        return self.withheld or self.outcome
+
     def _answer(self, error: LudusError | None) -> None:
-        if error is not None:
-            self.outcome = error
-        self.answered = True
+        self.withheld = error
+        self.answered = error is None
         callbacks, self._callbacks = self._callbacks, None
         for callback in callbacks or ():
             callback()
         self.sent = None
 
     def when_settled(self, callback: Callable[[], None]) -> None:
-        """Call `callback` when the outcome may be sent, or now if it may already. The callback must not raise."""
-        if self.answered:
+        """Call `callback` when there is an answer, or now if there is one already. The callback must not raise."""
+        if self.answered or self.withheld is not None:
             callback()
         elif self._callbacks is None:
             self._callbacks = [callback]
@@ -167,17 +178,18 @@ class StepRecord:
         """Wait for the outcome and return it. Canceling the wait does not affect the step.
 
         Raises:
-            LudusError: the outcome is an error.
+            LudusError: the outcome is an error, or it cannot be sent for now.
         """
-        if not self.answered:
+        while not self.answered and self.withheld is None:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.when_settled(partial(_wake, waiter))
             await waiter
-        if isinstance(self.outcome, LudusError):
+        answer = self.withheld or self.outcome
+        if isinstance(answer, LudusError):
             # Raise a copy, because raising one object from several tasks would mix up their tracebacks.
-            raise type(self.outcome)(self.outcome.message, **self.outcome.data)
-        assert self.outcome is not None
-        return self.outcome
+            raise type(answer)(answer.message, **answer.data)
+        assert answer is not None
+        return answer
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:
@@ -327,6 +339,11 @@ class Episode:
         noise = self.published.cls.noise
         key = self.id if noise is not None and noise.per_episode else str(self.seed)
         return key if self.seat is None else f"{key}/{self.seat}"
+
+    def hold_clock(self, seconds: float) -> None:
+        """Leave out a time in which the server refused the calls of the episode."""
+        self.began += seconds
+        self.used += seconds
 
     @property
     def deadline(self) -> float | None:

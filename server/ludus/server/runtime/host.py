@@ -33,7 +33,7 @@ from ludus.server.runtime.group_scores import GroupScores
 from ludus.server.runtime.host_methods import HostMethods
 from ludus.server.runtime.idempotency import IdempotencyCache
 from ludus.server.runtime.ids import Ids
-from ludus.server.runtime.journal import Ended, Journal, committed
+from ludus.server.runtime.journal import Ended, Journal, check_writable, committed
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.runtime.places import Places
 from ludus.server.runtime.recovery import Recovery
@@ -219,6 +219,7 @@ class EpisodeHost(HostMethods):
     ) -> tuple[Episode, ...]:
         if not self.ready:
             raise ShuttingDown("the server is stopping; start the episode elsewhere, or when it is back")
+        check_writable(self.journal)
         published, _ = await self.task_service.open(params.environment, params.split, principal)
         seed = published.seed_of(params.seed)
         index, task = await self.task_service.choose(published, params.split, params.task, params.index, seed)
@@ -435,11 +436,14 @@ class EpisodeHost(HostMethods):
     async def _reap(self) -> None:
         idle = min(self.limits.idle_seconds, self.limits.episode_seconds or self.limits.idle_seconds)
         pause = max(0.01, min(1.0, idle / 4, self.limits.result_ttl_seconds / 4 or 1.0))
+        now = self._loop.time()
         while True:
             await asyncio.sleep(pause)
-            now = self._loop.time()
+            before, now = now, self._loop.time()
             for episode in self.store:
-                if episode.end_reason is not None:
+                if episode.end_reason is None and self.journal is not None and self.journal.refusal is not None:
+                    episode.hold_clock(now - before)
+                elif episode.end_reason is not None:
                     if now - episode.used > self.limits.idle_seconds:
                         self.store.archive(episode)
                 elif (reason := episode.overdue(now)) is not None:

@@ -51,7 +51,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from ludus.protocol.bounds import digest_of, same_json
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import NoiseKind, StepError, StepErrorCode, StepResult, TurnMark
-from ludus.protocol.errors import EpisodeFailed, KeyConflict, LudusError, StepConflict
+from ludus.protocol.errors import EpisodeFailed, KeyConflict, LudusError, ShuttingDown, StepConflict
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, EpisodeStatus, advance
 from ludus.protocol.rewards import RewardEntry, total
 from ludus.protocol.text import replace_surrogates
@@ -61,7 +61,7 @@ from ludus.server.authoring.tools import InvalidArguments, StepContext
 from ludus.server.runtime import scoring, turns, user_code
 from ludus.server.runtime.clock import CLOCK, Clock
 from ludus.server.runtime.episode import Call, Episode, StepRecord
-from ludus.server.runtime.journal import Asked, Journal, Settled, committed
+from ludus.server.runtime.journal import Asked, CallNotWritten, Journal, Settled, check_writable, committed
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.runtime.noise import disturbed
 from ludus.server.runtime.seats import in_match, in_turn
@@ -152,6 +152,7 @@ class StepRunner:
             StepConflict: the number is not the next one.
             InvalidParams: the turn has already ended.
             EpisodeEnded: the episode has ended.
+            ShuttingDown: the journal cannot be written, so nothing runs.
         """
         if episode.recovering is not None:
             return self._accept_later(episode, episode.recovering, number, key, tool, arguments, turn)
@@ -162,6 +163,8 @@ class StepRunner:
             _check_same(earlier, number, tool, arguments, turn)
             if earlier.outcome is None:
                 self._limits.await_repeat(episode, earlier, arguments)
+            elif earlier.withheld is not None and self._journal is not None:
+                earlier.ask_again(self._journal.when_durable)
             return earlier
         if episode.end_reason is not None:
             raise episode.ended_error()
@@ -175,6 +178,8 @@ class StepRunner:
             )
         if turn is not None:
             turns.check(episode, turn)
+        if (journal := episode.journal) is not None and journal.refusal is not None:
+            check_writable(journal)
         if tool is not None and (account := episode.account) is not None and account.counts_steps:
             account.take_step()
         record = StepRecord(due, key, tool, arguments, turn)
@@ -527,7 +532,10 @@ def _written_ahead(call: Call, journal: Journal) -> Call:
     """Wrap a call: begin only when its entry in the journal is durable, because it acts on the outside."""
 
     async def write(episode: Episode, record: StepRecord) -> StepResult:
-        await committed(journal, None)
+        try:
+            await committed(journal, None)
+        except ShuttingDown as error:
+            raise CallNotWritten(f"it did not run, because it must be written before: {error.message}") from None
         return await call(episode, record)
 
     return write
@@ -550,8 +558,8 @@ def asked_of(episode: Episode, record: StepRecord) -> Asked:
 
 
 def _take_over(stand_in: StepRecord, record: StepRecord) -> None:
-    assert record.outcome is not None
-    stand_in.settle(record.outcome)
+    assert record.answer is not None
+    stand_in.settle(record.answer)
 
 
 def _log_rewards(

@@ -19,7 +19,15 @@ from typing import Any, Final, Self
 from pydantic_core import to_json
 
 from ludus.protocol.episodes import Candidate, StepResult
-from ludus.protocol.errors import CapacityError, EpisodeEnded, EpisodeFailed, EpisodeNotFound, LudusError, to_wire
+from ludus.protocol.errors import (
+    CapacityError,
+    EpisodeEnded,
+    EpisodeFailed,
+    EpisodeNotFound,
+    LudusError,
+    ShuttingDown,
+    to_wire,
+)
 from ludus.protocol.identifiers import SUBMIT_TOOL
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
 from ludus.server.transports.ors.encoding import (
@@ -134,6 +142,8 @@ async def _run_call(ors: OrsServer, session: Session, episode: str, call: Call) 
     except CapacityError as error:
         session.forget(call)  # Nothing ran, and clients retry by themselves after a 429.
         raise http_error(error) from None
+    except ShuttingDown as error:
+        return error  # It may have run: sent again, the call gets its outcome once that can be sent.
     except LudusError as error:
         outcome = error
     call.outcome = outcome
