@@ -7,9 +7,9 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from ludus.protocol.content import Message
+from ludus.protocol.content import Message, TextBlock
 from ludus.protocol.episodes import (
     EpisodeInfo,
     EpisodeLimits,
@@ -30,21 +30,26 @@ from ludus.server.auth.principal import Principal
 from ludus.server.auth.quotas import Account
 from ludus.server.authoring.environment import Toolset
 from ludus.server.authoring.output_schema import OutputSchema
-from ludus.server.authoring.tools import Tool, ToolBase
+from ludus.server.authoring.tools import EndedTool, Tool, ToolBase
 from ludus.server.rewards.attempt import Attempt, TakenStep, TakenTurn
 from ludus.server.runtime.clock import Clock
 from ludus.server.runtime.journal import Journal, OnDurable, Saved, Started
+from ludus.server.runtime.kept_episodes import KeptEpisodes, bytes_of_reward
 from ludus.server.runtime.threads import Home
 from ludus.server.tasks.catalog import SUBMIT_SPEC, Published
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
 
+    from ludus.server.runtime.limits import ServerLimits
     from ludus.server.runtime.matches import RunningMatch
     from ludus.server.runtime.world_versions import Stay, Version
 
-_CLOSED_KEPT = 50_000
-"""Closed episodes that are kept at most."""
+ENDED_BYTES: Final = 4096
+"""The memory of an episode that has ended without its calls, its prompt and its rewards, rounded up."""
+
+OUTCOME_BYTES: Final = 2560
+"""The memory of an outcome with a reward, besides what limits count for its call, rounded up."""
 
 _UNSCORED = {
     EndReason.ENVIRONMENT_ERROR: "the environment failed",
@@ -319,11 +324,30 @@ class Episode:
     def release(self) -> None:
         """Drop everything that only a running episode needs."""
         self.instance = self.task = self.sandboxes = self.attempt = None
-        self.toolsets = ()
+        self.toolsets = self.turns = ()
+        if self.tools is not self.published.tools:  # those of the task refer to what their author made for it
+            own = self.published.tools
+            self.tools = {name: tool if own.get(name) is tool else EndedTool(tool) for name, tool in self.tools.items()}
         self.home.leave()
         if self.match is not None:
             self.match.release()
             self.match = None
+
+    def forget_calls(self) -> None:
+        """Drop the calls and the rewards of an episode that nothing finds any more; its start may be repeated still."""
+        self.records = self.keys = self.graded = self.entries = self.secrets = None
+
+    @property
+    def kept_bytes(self) -> int:
+        """About how many bytes the episode holds once it has ended."""
+        size = ENDED_BYTES + self.held + self.pending_bytes
+        size += OUTCOME_BYTES * (len(self.records or ()) + (self.graded is not None))
+        for message in self.prompt:
+            for block in message.content:
+                size += (block.text if isinstance(block, TextBlock) else block.data).__sizeof__()
+        for entry in self.entries or ():
+            size += bytes_of_reward(entry.reward)
+        return size
 
     @property
     def has_teardown(self) -> bool:
@@ -452,16 +476,18 @@ class EpisodeStore:
 
     Args:
         journal: forgets what the store forgets.
-        result_ttl_seconds: how long closed episodes are kept.
+        limits: how long closed episodes are kept, and how many bytes of ended ones.
         on_archive: called with each episode that is closed.
     """
 
-    def __init__(
-        self, journal: Journal | None, result_ttl_seconds: float, on_archive: Callable[[Episode], None]
-    ) -> None:
+    def __init__(self, journal: Journal | None, limits: ServerLimits, on_archive: Callable[[Episode], None]) -> None:
         self._journal = journal
         self._on_archive = on_archive
-        self._result_ttl_seconds = result_ttl_seconds
+        self._result_ttl_seconds = limits.result_ttl_seconds
+        self.ended = KeptEpisodes(limits.ended_bytes)
+        """The memory of the episodes that have ended."""
+        self.short_of_room = False
+        """Whether episodes were forgotten for lack of room since the host last looked."""
         self._loop = asyncio.get_running_loop()
         self._living: dict[str, Episode] = {}
         self._closed: OrderedDict[str, tuple[float, Episode]] = OrderedDict()
@@ -538,7 +564,14 @@ class EpisodeStore:
         for episode in episodes:
             self.add(episode)
             if episode.end_reason is not None:
+                self.count_ended(episode)
                 self.archive(episode)
+
+    def count_ended(self, episode: Episode) -> None:
+        """Count the memory of an episode that has ended, and forget others if it is too much now."""
+        if episode.id in self._living:
+            self.ended.add(episode.id, episode.owner, episode.kept_bytes)
+            self._make_room()
 
     def archive(self, episode: Episode) -> None:
         """Keep a closed episode for a short time, for repeated requests only."""
@@ -546,17 +579,33 @@ class EpisodeStore:
             return
         episode.secrets = None
         self._on_archive(episode)
+        self.ended.close(episode.id)
         self._closed[episode.id] = (self._loop.time() + self._result_ttl_seconds, episode)
-        if len(self._closed) > _CLOSED_KEPT:
-            self._evict_oldest()
 
     def evict(self, now: float) -> None:
-        """Drop archived episodes whose time to live has passed."""
+        """Drop archived episodes whose time to live has passed, and those for which there is no room."""
         while self._closed and next(iter(self._closed.values()))[0] <= now:
-            self._evict_oldest()
+            self._evict(next(iter(self._closed)))
+        self._make_room()
 
-    def _evict_oldest(self) -> None:
-        name, _ = self._closed.popitem(last=False)
+    def _make_room(self) -> None:
+        while (name := self.ended.surplus(self._may_go)) is not None:
+            self._evict(name)
+            self.short_of_room = True
+
+    def _may_go(self, name: str) -> bool:
+        """Return whether an episode that has ended has been torn down."""
+        episode = self._living.get(name)
+        return episode is None or (episode.retired is not None and episode.retired.done())
+
+    def _evict(self, name: str) -> None:
+        episode = self._living.pop(name, None)
+        if episode is not None:
+            self._on_archive(episode)
+        else:
+            _, episode = self._closed.pop(name)
+        episode.forget_calls()
+        self.ended.remove(name)
         if self._journal is not None:
             self._journal.evict(name)
 
@@ -564,7 +613,8 @@ class EpisodeStore:
 def _not_found(episode: str) -> EpisodeNotFound:
     shown = episode[:64]
     return EpisodeNotFound(
-        f"this server does not know the episode {shown!r}: it was closed a while ago, belongs to another token, or was "
-        "started on another server (behind a load balancer, requests must reach the server that started the episode)",
+        f"this server does not know the episode {shown!r}: it ended or was closed a while ago and its result is no "
+        "longer kept, it belongs to another token, or it was started on another server (behind a load balancer, "
+        "requests must reach the server that started the episode)",
         episode=shown,
     )

@@ -128,7 +128,7 @@ class EpisodeHost(HostMethods):
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         ttl = self.limits.result_ttl_seconds
-        store = self.store = EpisodeStore(self.journal, ttl, self.snapshots.forget)
+        store = self.store = EpisodeStore(self.journal, self.limits, self.snapshots.forget)
         self.runner = StepRunner(
             self.catalog.values(), self._workers, self.journal, self.snapshots, self._end, self.limits
         )
@@ -402,6 +402,7 @@ class EpisodeHost(HostMethods):
         else:
             episode.release()
             episode.retired.set_result(None)
+        self.store.count_ended(episode)
         if match is not None:
             end_others(match, episode, reason, failure, self._end, self.journal)
 
@@ -448,9 +449,16 @@ class EpisodeHost(HostMethods):
                         self.store.archive(episode)
                 elif (reason := episode.overdue(now)) is not None:
                     self._end(episode, reason, None)
-            self.store.evict(now)
-            for once in (self.starts, self.forks.kept, self.group_scores.kept, self.world_requests):
-                once.evict(now)
+            self._evict(now)
+
+    def _evict(self, now: float) -> None:
+        """Drop what was kept long enough, and what refers only to episodes for which there was no room."""
+        self.store.evict(now)
+        short_of_room, self.store.short_of_room = self.store.short_of_room, False
+        self.starts.evict(now, short_of_room=short_of_room)
+        self.forks.kept.evict(now, short_of_room=short_of_room)
+        self.group_scores.kept.evict(now)
+        self.world_requests.evict(now)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = self._loop.create_task(coroutine)

@@ -223,6 +223,11 @@ class StepRunner:
         record.order = self.counts.settled
         record.settle(past.outcome)
 
+    def count_held(self, episode: Episode) -> None:
+        """Count the calls of an episode that ended in an earlier process as held."""
+        for record in (*(episode.records or ()), *((episode.graded,) if episode.graded is not None else ())):
+            self._limits.restore(episode, record, record.outcome)
+
     def _accept_later(
         self, episode: Episode, recovering: asyncio.Future[None], number: int | None, key: str, tool: str | None,
         arguments: dict[str, Any], turn: TurnMark | None,

@@ -311,7 +311,7 @@ class _Connection:
             return None
 
         def settled() -> None:
-            outcome = record.answer
+            outcome = record.withheld or record.outcome
             try:
                 if isinstance(outcome, StepResult):
                     sent = record.sent if show else entry.serialize(redacted(outcome))

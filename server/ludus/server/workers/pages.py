@@ -111,7 +111,7 @@ def _merge_readiness(replies: dict[str, Reply], trouble: str | None) -> tuple[in
     by_worker = {worker: _readiness(worker, reply) for worker, reply in replies.items()}
     found = list(by_worker.values())
     statuses = [one.get("status") for one in found]
-    reasons = [f"worker {worker}: {one['reason']}" for worker, one in by_worker.items() if one.get("reason")]
+    reasons = [f"worker {worker}: {one['reason']!s:.300}" for worker, one in by_worker.items() if one.get("reason")]
     if trouble is not None:
         statuses.append("unwritable")
         reasons.append(trouble)

@@ -89,7 +89,7 @@ async def call(ors: OrsServer, request: OrsRequest) -> None:
             return
         await stream.send_task_id(found.task_id)
         try:
-            outcome = found.outcome or await _run_call(ors, session, episode, found)
+            outcome = found.outcome or await _outcome_of(ors, session, episode, found)
             events = _events_of(outcome, found.name, extended=request.extended)
         except HttpError as error:
             if not request.started:
@@ -130,6 +130,19 @@ def _call_before(ors: OrsServer, session: Session, episode: str, task_id: str) -
     return None if record is None else Call(task_id, record.tool or SUBMIT_TOOL, record.arguments, b"")
 
 
+async def _outcome_of(ors: OrsServer, session: Session, episode: str, call: Call) -> StepResult | LudusError:
+    """Return the outcome of a call: the one that the episode keeps, if it has run, or else of running it.
+
+    Raises:
+        HttpError: 429, the server is full; the call is dropped.
+    """
+    if call.kept and episode in ors.host.store:
+        record = (ors.host.store.find(episode).keys or {}).get(call.task_id)
+        if record is not None and record.answered and record.outcome is not None:
+            return record.outcome
+    return await _run_call(ors, session, episode, call)
+
+
 async def _run_call(ors: OrsServer, session: Session, episode: str, call: Call) -> StepResult | LudusError:
     """Run the tool of a call, and return its outcome. The host runs each task id once.
 
@@ -146,9 +159,16 @@ async def _run_call(ors: OrsServer, session: Session, episode: str, call: Call) 
         return error  # It may have run: sent again, the call gets its outcome once that can be sent.
     except LudusError as error:
         outcome = error
-    call.outcome = outcome
+    call.kept = isinstance(outcome, StepResult) and _keeps(ors, episode, call)
+    if not call.kept:
+        call.outcome = outcome
     call.arguments = {}
     return outcome
+
+
+def _keeps(ors: OrsServer, episode: str, call: Call) -> bool:
+    """Return whether an episode has the outcome of a call, so that the session need not keep it longer than that."""
+    return episode in ors.host.store and call.task_id in (ors.host.store.find(episode).keys or {})
 
 
 def _events_of(outcome: StepResult | LudusError, tool: str, *, extended: bool) -> bytes:
