@@ -21,6 +21,7 @@ from ludus.protocol import worlds as w
 from ludus.protocol.content import text_of
 from ludus.protocol.episodes import (
     Candidate,
+    EpisodeLimits,
     ForkParams,
     GetEpisodeParams,
     GradeParams,
@@ -37,9 +38,9 @@ from ludus.protocol.errors import EpisodeFailed, ShuttingDown
 from ludus.protocol.lifecycle import EndReason
 from ludus.server import Environment, Result, Task, tool
 from ludus.server.auth.principal import Principal
-from ludus.server.runtime import sqlite_journal
+from ludus.server.runtime import journal_rows, sqlite_journal
 from ludus.server.runtime.host import EpisodeHost
-from ludus.server.runtime.journal import Ended, Settled, Started
+from ludus.server.runtime.journal import Ended, Settled, Started, committed
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.runtime.sqlite_journal import SqliteJournal
 from ludus.server.web.app import journal_trouble
@@ -487,3 +488,37 @@ async def test_a_server_that_stops_during_a_refusal_leaves_what_was_acknowledged
     again.close()
     assert [one.key for one in kept if isinstance(one, Settled)] == ["first"]
     assert not any(isinstance(one, Ended) for one in kept)
+
+
+async def test_entries_that_could_not_be_dropped_on_a_full_disk_are_dropped_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_rows, "GARBAGE_BYTES", 1024)
+    journal = SqliteJournal(tmp_path / "j.db")
+    replace = sqlite_journal._Rows.replace
+    failed: list[int] = []
+
+    def replace_or_fail(rows: Any, changed: Any) -> None:
+        if len(failed) < 2:
+            failed.append(len(changed))
+            raise sqlite3.OperationalError("database or disk is full")
+        replace(rows, changed)
+
+    monkeypatch.setattr(sqlite_journal._Rows, "replace", replace_or_fail)
+    journal.append(
+        Started(
+            episode="gone", group="g", size=1, environment="e", version="1", split="s", task="t", seed=0, owner="o",
+            limits=EpisodeLimits(), tools=None, prompt=(), key="k", digest=b"d",
+        )
+    )  # fmt: skip
+    journal.evict("gone")
+    for number in range(40):
+        journal.append(Ended(f"e{number}", EndReason.COMPLETED, "x" * 1024))
+        await committed(journal, None)
+        await wait_until(lambda: not journal._busy)
+    journal.close()
+    again = SqliteJournal(tmp_path / "j.db")
+    left = [one.entry.episode for one in again.stored()]
+    again.close()
+    assert len(failed) == 2
+    assert left == [f"e{number}" for number in range(40)]

@@ -76,6 +76,8 @@ class RowJournal(ABC):
         """The bytes that the last pass has left."""
         self._pass: Pass | None = None
         """The pass that is under way."""
+        self._failed_pass: Pass | None = None
+        """A pass that failed; set by the thread."""
         self._appended = 0
         self._committed = 0
         self._waiting: deque[tuple[int, OnDurable]] = deque()
@@ -300,6 +302,9 @@ class RowJournal(ABC):
 
     def _tidy(self) -> bool:
         """Let the thread drop a part of the garbage, if that is due; return whether it is."""
+        failed, self._failed_pass = self._failed_pass, None
+        if failed is not None:
+            self._garbage.put_back(failed)
         if self._pass is None and self._since_pass >= max(GARBAGE_BYTES, self._after_pass):
             self._since_pass = 0
             self._pass = self._garbage.begin()

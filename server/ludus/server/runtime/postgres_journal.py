@@ -225,6 +225,7 @@ class PostgresJournal(RowJournal):
         try:
             more = under_way.do_part(self._stored_rows)
         except psycopg.Error as error:
+            self._failed_pass = under_way
             log.warning(
                 "entries of forgotten episodes stay in the journal %s for now: %s", self._database.shown, reason(error)
             )

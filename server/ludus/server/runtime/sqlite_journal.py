@@ -250,6 +250,7 @@ class SqliteJournal(RowJournal):
         try:
             more = under_way.do_part(_Rows(self._database))
         except sqlite3.Error as error:
+            self._failed_pass = under_way
             log.warning("entries of forgotten episodes stay in the journal %s for now: %s", self.path, error)
         if not more:
             self._after_pass, self._pass = under_way.left, None
