@@ -333,6 +333,17 @@ class Episode:
             self.match.release()
             self.match = None
 
+    def drop_calls(self) -> None:
+        """Drop all calls, which are repeated in a new instance."""
+        self.records = self.keys = self.graded = self.entries = self.queue = self.active = None
+        self.asked = self.pending = self.pending_bytes = self.held = self.shown_chars = 0
+        self.turns = ()
+
+    def renew(self, task: Any) -> None:
+        """Make room for a new instance, after the last one was released."""
+        self.task, self.home = task, Home(users=1)
+        self.tools, self.specs = self.published.tools, self.published.specs
+
     def forget_calls(self) -> None:
         """Drop the calls and the rewards of an episode that nothing finds any more; its start may be repeated still."""
         self.records = self.keys = self.graded = self.entries = self.secrets = None

@@ -45,6 +45,7 @@ from ludus.server.runtime.startup import StartupHooks
 from ludus.server.runtime.steps import StepCounts, StepRunner
 from ludus.server.runtime.task_sandboxes import open_sandboxes
 from ludus.server.runtime.threads import Workers
+from ludus.server.runtime.undoing import Undoing
 from ludus.server.runtime.world_requests import WorldRequests
 from ludus.server.runtime.world_states import WorldStates
 from ludus.server.runtime.worlds import Worlds
@@ -138,6 +139,11 @@ class EpisodeHost(HostMethods):
         self.forks = Forks(
             store, self.runner, self.snapshots, self.journal, self._open_group, self._close, self._spawn, ttl
         )
+        if self.journal is not None:
+            self.journal.on_refused = Undoing(
+                store, self.runner, self._setup, self.snapshots, self.journal, self.recovery.counts, self._spawn,
+                self._end,
+            ).undo  # fmt: skip
         self.group_scores = GroupScores(store, self.task_service, self._workers, self.journal, self._spawn, self.limits)
         try:
             if self.takes_over is None:
@@ -345,15 +351,18 @@ class EpisodeHost(HostMethods):
 
     async def view(self, episode: str) -> EpisodeView:
         """Return what the agent sees of an episode, which counts as use; raise `EpisodeNotFound` if there is none."""
-        found = self.store.find(episode)
-        await found.recovered()
-        return found.view()
+        return (await self._recovered(self.store.find(episode))).view()
 
     async def _find(self, episode: str, principal: Principal) -> Episode:
         """Return an episode that the principal may see, once it has its state."""
-        found = self.store.get_owned(episode, principal)
-        await found.recovered()
-        return found
+        return await self._recovered(self.store.get_owned(episode, principal))
+
+    async def _recovered(self, episode: Episode) -> Episode:
+        """Return an episode once it has its state; refuse at once while it cannot get it."""
+        if episode.recovering is not None:
+            check_writable(self.journal)
+            await episode.recovered()
+        return episode
 
     async def discard(self, episode: str) -> None:
         """Close an episode for a transport that owns it; an unknown id is not an error."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
@@ -244,6 +244,22 @@ OnBroken = Callable[[ShuttingDown], None]
 
 
 @dataclass(frozen=True, slots=True)
+class Undone:
+    """Calls of an episode that are undone, so that their entries must not be written."""
+
+    asked: frozenset[str]
+    """The keys of the calls that may be made again."""
+    settled: frozenset[str]
+    """The keys of the calls whose outcomes are not theirs any more."""
+    upto: int
+    """The number of the calls that stay; snapshots of later states are dropped."""
+
+
+OnRefused = Callable[[ShuttingDown], Mapping[str, Undone]]
+"""Undoes what was refused; returns by episode which entries must not be written."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stored:
     """An entry of an earlier process, with the Unix time at which it was appended."""
 
@@ -273,6 +289,9 @@ class Journal(Protocol):
 
     sizes: Counter[str] | None
     """The bytes of each episode's entries, for quotas; None while nothing needs them, as counting takes time."""
+
+    on_refused: OnRefused
+    """Called when requests are refused whose entries wait, and by `undo`."""
 
     refusal: ShuttingDown | None
     """Why nothing that must be durable can be answered now; None while entries are written."""
@@ -337,6 +356,10 @@ class Journal(Protocol):
 
     def when_written(self, callback: OnDurable) -> None:
         """Call `callback` once all entries appended so far are durable, however long that takes."""
+        ...
+
+    def undo(self) -> None:
+        """Undo what was refused since the refusal began."""
         ...
 
     def evict(self, episode: str) -> None:
@@ -416,6 +439,7 @@ class MemoryJournal:
     def __init__(self) -> None:
         self.sizes: Counter[str] | None = None
         self.refusal: ShuttingDown | None = None
+        self.on_refused: OnRefused = lambda refusal: {}
         self._entries: dict[str, list[Entry]] = {}
 
     def stats(self) -> None:
@@ -445,6 +469,9 @@ class MemoryJournal:
     def when_written(self, callback: OnDurable) -> None:
         """Call `callback` at once."""
         callback(None)
+
+    def undo(self) -> None:
+        """Do nothing: it never refuses."""
 
     def read(self, episode: str) -> Sequence[Entry]:
         """Return all entries of an episode, oldest first; empty if it is unknown."""

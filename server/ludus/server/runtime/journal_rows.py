@@ -6,9 +6,9 @@ into the event loop, and the requests that waited for it are answered.
 
 If a row cannot be written for long, the journal refuses: every request that waits, or comes later, is answered with
 `ShuttingDown`, because an answer would be a promise that the next process does not know of. The host begins nothing
-meanwhile that the journal must hold, so what waits in memory is bounded. No row is ever dropped in favor of a later
-one, so a refusal ends in one of two ways: the row is written, and everything goes on as if it had only taken long; or
-the process ends, and the next one knows nothing of what was never acknowledged.
+meanwhile that the journal must hold, so what waits in memory is bounded. Calls that were refused are undone
+(`undoing.py`), and their entries dropped; all other entries are written first when that is possible again. If the
+process ends before, the next one knows nothing of what was never acknowledged.
 """
 
 from __future__ import annotations
@@ -26,8 +26,17 @@ from typing import Final
 
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import LudusError, ShuttingDown
-from ludus.server.runtime.journal import Entry, Evicted, JournalUnusable, OnBroken, OnDurable, SettledCall, Stored
-from ludus.server.runtime.journal_codec import encode, encode_call, stored_in
+from ludus.server.runtime.journal import (
+    Entry,
+    Evicted,
+    JournalUnusable,
+    OnBroken,
+    OnDurable,
+    OnRefused,
+    SettledCall,
+    Stored,
+)
+from ludus.server.runtime.journal_codec import encode, encode_call, stored_in, without_undone
 from ludus.server.runtime.journal_counts import JournalCounts, JournalStats
 from ludus.server.runtime.journal_garbage import Garbage, Pass
 
@@ -84,6 +93,9 @@ class RowJournal(ABC):
         self._patient: deque[tuple[int, OnDurable]] = deque()
         """What also waits through a refusal."""
         self.refusal: ShuttingDown | None = None
+        self.on_refused: OnRefused = lambda refusal: {}
+        self._revised = queue.SimpleQueue[bytes]()
+        """For the thread: the row that was refused, without what was undone."""
         self._ended = False
         """Whether nothing is written any more."""
         self._on_broken: OnBroken | None = None
@@ -332,14 +344,29 @@ class RowJournal(ABC):
         if not ended and self._on_broken is not None:
             self._on_broken(self.refusal)
 
-    def _refuse(self, _: int, error: LudusError | None) -> None:
-        """Answer what waits with the error that keeps a row from being written; the thread goes on trying."""
-        if self._ended or not isinstance(error, ShuttingDown):
-            return
-        self.refusal = error
-        waiting, self._waiting = self._waiting, deque()
-        for _, callback in waiting:
-            callback(error)
+    def _refuse(self, row: bytes, _: int, error: LudusError | None) -> None:
+        """Answer what waits with the error that keeps a row from being written; the thread goes on trying.
+
+        The thread waits for the row that it is to try from now on, which is without what was undone.
+        """
+        if not self._ended and isinstance(error, ShuttingDown):
+            self.refusal = error
+            waiting, self._waiting = self._waiting, deque()
+            for _, callback in waiting:
+                callback(error)
+            row = self._undo(row)
+        self._revised.put(row)
+
+    def undo(self) -> None:
+        """Undo what was refused since the refusal began."""
+        self._undo(b"")
+
+    def _undo(self, row: bytes) -> bytes:
+        """Undo what was refused; return a row that is not written without that."""
+        if self.refusal is None or self._ended or not (undone := self.on_refused(self.refusal)):
+            return row
+        self._pieces = [without_undone(b"".join(self._pieces), undone, self.sizes)]
+        return without_undone(row, undone, self.sizes)
 
     def _go_on(self, appended: int, error: LudusError | None) -> None:
         """Answer what waited for a row of the thread, and write what has come meanwhile."""

@@ -21,10 +21,12 @@ How this works:
 from __future__ import annotations
 
 import logging
+import queue
 import secrets
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -279,12 +281,24 @@ class SqliteJournal(RowJournal):
                     return refusal
                 if not refused:
                     refused = True
-                    self._call(self._refuse, 0, refusal)
+                    self._call(partial(self._refuse, entries), 0, refusal)
+                    if (revised := self._await_revised()) is None:
+                        return refusal
+                    entries = revised
             time.sleep(RETRY_SECONDS)
         if shown > 0:
             seconds = time.monotonic() - began
             log.warning("the journal %s is written again, after %.1f s; no entry is lost", self.path, seconds)
         return None
+
+    def _await_revised(self) -> bytes | None:
+        """Wait until the event loop has undone what it refused; return the row to try now, None if the server stops."""
+        while True:
+            try:
+                return self._revised.get(timeout=RETRY_SECONDS)
+            except queue.Empty:
+                if self._closing:
+                    return None
 
     def _attempt(self, at: float, entries: bytes) -> sqlite3.Error | None:
         """Write a row; return the error if that fails."""

@@ -155,6 +155,7 @@ class StepRunner:
             ShuttingDown: the journal cannot be written, so nothing runs.
         """
         if episode.recovering is not None:
+            check_writable(self._journal)
             return self._accept_later(episode, episode.recovering, number, key, tool, arguments, turn)
         if tool is not None and len(tool) > TOOL_NAME_CHARS:
             tool = tool[:TOOL_NAME_CHARS]
@@ -447,6 +448,8 @@ class StepRunner:
         if reason is not None:
             self._on_end(episode, reason, failure, record)
         record.settle(outcome, journal.when_durable if journal is not None else None)
+        if record.withheld is not None and journal is not None:
+            journal.undo()
         if record.task is not None and not record.task.done() and record.task is not asyncio.current_task():
             record.task.cancel()
         if episode.queue:
@@ -469,6 +472,14 @@ class StepRunner:
             if record.task is not None:
                 record.task.cancel()
         return [record.task for record in waiting if record.task is not None]
+
+    def withdraw(self, episode: Episode, refusal: LudusError) -> list[asyncio.Task[None]]:
+        """Refuse the calls of an episode that run or wait, without a trace; return their tasks."""
+        waiting = [*(episode.active or ()), *(episode.queue or ())]
+        tasks = self.abandon(episode)
+        for record in waiting:
+            record.settle(refusal)
+        return tasks
 
     def drain(self, episode: Episode) -> None:
         """Settle all records that run or wait with the error that the episode has ended."""

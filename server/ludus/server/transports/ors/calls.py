@@ -156,7 +156,8 @@ async def _run_call(ors: OrsServer, session: Session, episode: str, call: Call) 
         session.forget(call)  # Nothing ran, and clients retry by themselves after a 429.
         raise http_error(error) from None
     except ShuttingDown as error:
-        return error  # It may have run: sent again, the call gets its outcome once that can be sent.
+        session.forget(call)  # Nothing ran, or it is undone; the episode knows one that has ended it by its key.
+        return error
     except LudusError as error:
         outcome = error
     call.kept = isinstance(outcome, StepResult) and _keeps(ors, episode, call)
