@@ -67,6 +67,7 @@ class Counting(Environment[Task]):
     forkable = True
     blocking = False
     ran: ClassVar[Counter[str]] = Counter()
+    gate: ClassVar[asyncio.Event]
 
     def setup(self) -> None:
         self.count = 0
@@ -86,7 +87,7 @@ class Counting(Environment[Task]):
     async def wait(self, name: str) -> str:
         """Wait until the test lets it go on."""
         self.ran[name] += 1
-        await GATE.wait()
+        await self.gate.wait()
         return "went on"
 
     @classmethod
@@ -119,9 +120,6 @@ class Forgetful(Counting):
     durable = "none"
 
 
-GATE = asyncio.Event()
-
-
 class Disk:
     """The disk of a journal, as far as writing rows to it fails."""
 
@@ -149,7 +147,7 @@ def hosting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hosting:
     monkeypatch.setattr(sqlite_journal, "PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr(sqlite_journal, "RETRY_SECONDS", 0.001)
     Counting.ran.clear()
-    GATE.clear()
+    Counting.gate = asyncio.Event()
 
     @asynccontextmanager
     async def hosting(*classes: type[Environment[Any]], **limits: Any) -> AsyncIterator[tuple[EpisodeHost, Disk]]:
@@ -365,7 +363,7 @@ async def test_calls_that_run_when_the_journal_begins_to_refuse_have_their_outco
         await refuse_all(host, disk, episode, 1)
         repeated = asyncio.create_task(step(host, other, 1, "w", "wait"))
         await asyncio.sleep(0)
-        GATE.set()
+        Counting.gate.set()
         for task in (running, repeated):
             with pytest.raises(ShuttingDown):
                 await task
@@ -544,7 +542,7 @@ class Overlapping(Counting):
     async def hold(self, name: str) -> str:
         """Wait until the test lets it go on."""
         self.ran[name] += 1
-        await GATE.wait()
+        await self.gate.wait()
         return f"held {name}"
 
 
@@ -593,7 +591,7 @@ async def test_a_call_that_was_written_ahead_and_undone_runs_once_after_a_restar
         await wait_until(lambda: Counting.ran["held"])
         await wait_until(lambda: host.journal is not None and host.journal.stats().waiting == 0)
         disk.error = ERRORS[0]
-        GATE.set()
+        Counting.gate.set()
         with pytest.raises(ShuttingDown):
             await held
         await until_written(host, disk)
