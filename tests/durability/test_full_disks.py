@@ -13,6 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
 
+import aiohttp
 import kept_world
 import pytest
 import seated_world
@@ -640,3 +641,34 @@ async def test_a_client_that_calls_again_after_a_refusal_makes_one_call(
             seen.append(text_of((await episode.call("add", name="again")).content))
         assert seen == ["1", "2", "3", "4", "5"]
         assert [entry.reward.value for entry in (await episode.rewards()).entries] == [1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+async def test_an_acknowledged_call_of_ors_is_answered_again_after_its_episode_was_executed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_journal, "PATIENCE_SECONDS", 0.0)
+    journal = SqliteJournal(tmp_path / "j.db")
+    disk = Disk(journal, monkeypatch)
+    head = {"X-Session-ID": "mine"}
+    async with (
+        serving([Counting], ServerSettings(port=0), journal=journal) as server,
+        aiohttp.ClientSession(server.url, headers=head) as http,
+    ):
+
+        async def post(path: str, body: Any, key: str) -> str:
+            async with http.post(path, json=body, headers={"Idempotency-Key": key}) as answer:
+                return await answer.text()
+
+        async def add(key: str) -> str:
+            return await post("/counting/call", {"name": "add", "input": {"name": "n"}}, key)
+
+        await post("/create", {"env_name": "counting", "split": "train", "index": 0}, "k0")
+        first = await add("k1")
+        assert '"text":"1"' in first
+        disk.error = ERRORS[0]
+        assert "cannot write its journal" in await add("k2")
+        assert "cannot write its journal" in await add("k1"), "its episode is executed again once there is room"
+        disk.error = None
+        await wait_until(lambda: journal_trouble(journal) is None)
+        assert await add("k1") == first
+        assert '"text":"2"' in await add("k2")

@@ -30,6 +30,7 @@ from ludus.protocol.errors import (
 )
 from ludus.protocol.identifiers import SUBMIT_TOOL
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
+from ludus.server.runtime.journal import check_writable
 from ludus.server.transports.ors.encoding import (
     candidate,
     error_event,
@@ -89,7 +90,10 @@ async def call(ors: OrsServer, request: OrsRequest) -> None:
             return
         await stream.send_task_id(found.task_id)
         try:
-            outcome = found.outcome or await _outcome_of(ors, session, episode, found)
+            if found.kept:
+                outcome = await _kept_outcome(ors, episode, found)
+            else:
+                outcome = found.outcome or await _run_call(ors, session, episode, found)
             events = _events_of(outcome, found.name, extended=request.extended)
         except HttpError as error:
             if not request.started:
@@ -130,17 +134,17 @@ def _call_before(ors: OrsServer, session: Session, episode: str, task_id: str) -
     return None if record is None else Call(task_id, record.tool or SUBMIT_TOOL, record.arguments, b"")
 
 
-async def _outcome_of(ors: OrsServer, session: Session, episode: str, call: Call) -> StepResult | LudusError:
-    """Return the outcome of a call: the one that the episode keeps, if it has run, or else of running it.
-
-    Raises:
-        HttpError: 429, the server is full; the call is dropped.
-    """
-    if call.kept and episode in ors.host.store:
-        record = (ors.host.store.find(episode).keys or {}).get(call.task_id)
-        if record is not None and record.answered and record.outcome is not None:
-            return record.outcome
-    return await _run_call(ors, session, episode, call)
+async def _kept_outcome(ors: OrsServer, episode: str, call: Call) -> StepResult | LudusError:
+    """Return the outcome of a call that has run, which the episode keeps under the task id."""
+    try:
+        kept = ors.host.store.find(episode)
+        if kept.recovering is not None:
+            check_writable(ors.host.journal)
+            await kept.recovered()
+    except LudusError as error:
+        return error
+    record = (kept.keys or {}).get(call.task_id)
+    return kept.ended_error() if record is None or record.outcome is None else record.outcome
 
 
 async def _run_call(ors: OrsServer, session: Session, episode: str, call: Call) -> StepResult | LudusError:
@@ -160,16 +164,12 @@ async def _run_call(ors: OrsServer, session: Session, episode: str, call: Call) 
         return error
     except LudusError as error:
         outcome = error
-    call.kept = isinstance(outcome, StepResult) and _keeps(ors, episode, call)
+    # The host answers a malformed answer without a record.
+    call.kept = isinstance(outcome, StepResult) and not (call.name == SUBMIT_TOOL and outcome.error is not None)
     if not call.kept:
         call.outcome = outcome
     call.arguments = {}
     return outcome
-
-
-def _keeps(ors: OrsServer, episode: str, call: Call) -> bool:
-    """Return whether an episode has the outcome of a call, so that the session need not keep it longer than that."""
-    return episode in ors.host.store and call.task_id in (ors.host.store.find(episode).keys or {})
 
 
 def _events_of(outcome: StepResult | LudusError, tool: str, *, extended: bool) -> bytes:
