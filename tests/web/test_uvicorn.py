@@ -23,8 +23,8 @@ from ludus.server.web.delivery import WatchedHttpProtocol
 from ludus.server.web.http_protocol import BoundedHttpProtocol
 from ludus.server.web.serve import LudusServer, serving
 
-OWN = {"hand_over", "watch", "holds_back", "sweep", "end", "stop", "waits_since"}
-"""Public methods that Ludus adds."""
+OWN = {"hand_over", "watch", "holds_back", "sweep", "end", "stop", "waits_since", "on_chunk_header"}
+"""Public methods that Ludus adds, or that httptools calls."""
 
 
 class Quiet(Environment[Task]):

@@ -40,6 +40,7 @@ from ludus.server.web import logs
 from ludus.server.web.app import LudusApp, create_app
 from ludus.server.web.http_protocol import BoundedHttpProtocol, run_timeout_sweeper
 from ludus.server.web.settings import ServerSettings, is_loopback
+from ludus.server.web.websocket_protocol import BoundedWebSocketProtocol
 
 CAPABILITY_KEY_VARIABLE: Final = "LUDUS_CAPABILITY_KEY"
 """The environment variable that holds the capability key itself, in hexadecimal."""
@@ -174,7 +175,7 @@ def uvicorn_config(app: LudusApp, settings: ServerSettings) -> uvicorn.Config:
         port=settings.port,
         loop="auto",
         http=BoundedHttpProtocol,
-        ws="websockets-sansio",
+        ws=BoundedWebSocketProtocol,
         ws_max_size=2 * settings.limits.body_bytes,  # the channel refuses larger frames itself, with an error message
         ws_ping_interval=settings.ping_seconds,
         ws_ping_timeout=settings.pong_seconds,

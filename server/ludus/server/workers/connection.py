@@ -36,6 +36,7 @@ from ludus.server.web.guard import error_body, error_headers, refusal_headers
 from ludus.server.web.http_protocol import DISCARDED_BYTES
 from ludus.server.web.serve import HEADERS
 from ludus.server.web.telemetry import route_of
+from ludus.server.web.turns import FairTransport
 from ludus.server.workers import upstream
 from ludus.server.workers.framed import FramedChannel
 from ludus.server.workers.pool import lost
@@ -82,6 +83,10 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         self.idle_since = 0.0
         self.channel: FramedChannel | None = None
         self._answered: asyncio.Future[None] | None = None
+        self._reply: upstream.Answer | None = None
+        """The answer of a worker that is being passed back."""
+        self._replied = False
+        """Whether the request that is being served has been answered; the rest of it may still arrive."""
         self._tunnel: upstream.Uplink | None = None
         self._whole = True
         """Whether the client had acknowledged everything when it closed its side."""
@@ -92,7 +97,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to serve a new client."""
-        self.transport = transport  # type: ignore[assignment]
+        self.transport = FairTransport(transport, self._piece, flush=self._pass_parts)  # type: ignore[arg-type]
         name = transport.get_extra_info("peername")
         self.peer = name[0] if isinstance(name, tuple) else "unknown"
         self.waiting_since = self._loop.time()
@@ -101,16 +106,26 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         self.gateway.add(self)
 
     def data_received(self, data: bytes) -> None:
-        """Pass data to the tunnel, the channel or the parser."""
-        if self._tunnel is not None:
+        """Pass data to the tunnel, and otherwise read it in fair turns."""
+        if self._tunnel is not None and not self.transport.behind:
             self._tunnel.transport.write(data)
-        elif self.channel is not None:
-            self.channel.client_sent(data)
-        elif self._upgraded:
-            self._after_upgrade += data
-            self._hold("unread")
         else:
-            self._parse(data)
+            self.transport.received(data)
+
+    def _piece(self, data: bytes, at: int) -> tuple[int, int]:
+        """Read a piece of the data for the tunnel, the channel or the parser; see `Piece`."""
+        if self.lost or self.transport.is_closing():
+            return len(data), 1
+        if self._tunnel is not None:
+            self._tunnel.transport.write(data[at:])
+            return len(data), 1
+        if self.channel is not None:
+            return self.channel.read_piece(data, at)
+        if self._upgraded:
+            self._after_upgrade += data[at:]
+            self._hold("unread")
+            return len(data), 1
+        return self._piece_of_http(data, at)
 
     def eof_received(self) -> None:
         """Note whether the client has everything that was written; the connection then closes."""
@@ -151,7 +166,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
     @property
     def answering(self) -> bool:
         """Whether a worker has a request of this client, or the connection is no longer one of HTTP."""
-        return self._answered is not None or self._upgraded
+        return (self._answered is not None or self._upgraded) and not self.transport.lingering
 
     @property
     def idle(self) -> bool:
@@ -175,10 +190,11 @@ class ClientConnection(RequestReader, asyncio.Protocol):
                     await self._next_event()
                 self._serving = request = self._requests.popleft()
                 await (self._answer(request) if self._tracing is None else self._traced(self._tracing, request))
+                self._replied = True
                 if not request.keep_alive or self.lost:
                     break
                 await self._arrive(request)
-                self._serving = None
+                self._serving, self._replied = None, False
                 self.idle_since = self._loop.time()
             await self._discard(request)
             self.transport.close()
@@ -244,17 +260,38 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         head = f"HTTP/1.1 {status} {_REASONS.get(status, 'Refused')}\r\n{lines}\r\n"
         self.transport.write(head.encode("latin-1") + (b"" if request.method == b"HEAD" else body))
 
-    def refuse(self, status: int, error: LudusError) -> None:
-        """Answer what is not a whole request with an error, if no other answer is on its way, and close."""
-        if not self.answering and not self._requests and not self.lost:
-            body = error_body("", error)
-            lines = "".join(f"{name}: {value}\r\n" for name, value in error_headers(error).items())
-            head = (
-                f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\nconnection: close\r\n"
-                f"{lines}content-length: {len(body)}\r\n\r\n"
-            )
-            self.transport.write(head.encode("latin-1") + body)
-        self.transport.close()
+    def refuse(self, status: int, error: LudusError, *, linger: bool = True) -> None:
+        """Answer what is not a whole request with an error, if no other answer is on its way, and close.
+
+        Args:
+            status: the HTTP status.
+            error: the error.
+            linger: whether to discard what the client still sends, which would otherwise cost it the answer.
+        """
+        if self.lost or self.transport.lingering or self._requests or self._upgraded or self._answer_began():
+            self.transport.close()
+            return
+        body = error_body("", error)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in error_headers(error).items())
+        head = (
+            f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\nconnection: close\r\n"
+            f"{lines}content-length: {len(body)}\r\n\r\n"
+        )
+        self.transport.write(head.encode("latin-1") + body)
+        if self._task is not None:
+            self._task.cancel()
+        for uplink in self.uplinks.values():  # a worker that has a part of the request is not to answer it
+            uplink.sink, uplink.on_lost = _discard, _nothing
+            uplink.reset()
+        if not linger:
+            self.transport.close()
+            return
+        self.waiting_since = self._loop.time()
+        self.transport.linger()
+
+    def _answer_began(self) -> bool:
+        """Return whether the client has got any of the answer to the request that is being served."""
+        return self._serving is not None and (self._replied or (self._reply is not None and self._reply.began))
 
     async def whole(self, request: Request) -> bytes:
         """Return the body of a request, and keep it for being passed on.
@@ -319,6 +356,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         to_head = request.method == b"HEAD"
         lasting = request.version == "1.1" and not to_head
         answer = upstream.Answer(to_head=to_head)
+        self._reply = answer
         self._answered = answered = self._loop.create_future()
 
         def settle() -> None:
@@ -351,7 +389,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         if uplink.closed:
             settle()
         await answered
-        self._answered = None
+        self._answered = self._reply = None
         uplink.sink, uplink.on_lost, uplink.on_room = _discard, _nothing, _nothing_of
         self._release("uplink")
         if not answer.began:
@@ -389,7 +427,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         if place is Place.CHANNEL:
             self.channel = FramedChannel(self, request, uplink)
             self.channel.worker_sent(uplink, head)
-            self.channel.client_sent(bytes(self._after_upgrade))
+            self.transport.put_back(bytes(self._after_upgrade))
         else:
             self._join(uplink, head)
         self._after_upgrade = bytearray()

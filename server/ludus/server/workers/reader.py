@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Final
 
 import httptools
 
-from ludus.protocol.errors import CapacityError, InvalidRequest, LudusError, PayloadTooLarge
-from ludus.server.web.http_protocol import HEAD_BYTES, HEAD_FIELDS
+from ludus.protocol.errors import CapacityError, InvalidRequest, LudusError
+from ludus.server.web.http_protocol import (
+    BODY_PIECE_BYTES,
+    HEAD_BYTES,
+    HEAD_FIELDS,
+    PIECE_BYTES,
+    REQUEST_COST,
+    Chunks,
+    Refused,
+    head_too_large,
+)
+from ludus.server.web.turns import FairTransport
 from ludus.server.workers.requests import Request
 
 if TYPE_CHECKING:
@@ -20,7 +30,7 @@ UNREAD_BYTES: Final = 64 * 1024
 
 
 class RequestReader:
-    """Parses the bytes of a client into requests, and stops reading while too much waits.
+    """Parses the bytes of a client into requests, in fair turns, and stops reading while too much waits.
 
     Args:
         gateway: the gateway that accepted the connection.
@@ -28,7 +38,7 @@ class RequestReader:
 
     def __init__(self, gateway: Hub) -> None:
         self.gateway = gateway
-        self.transport: asyncio.Transport
+        self.transport: FairTransport
         self.lost = False
         self.waiting_since: float | None = None
         """Since when the rest of a request has been awaited; None while nothing is awaited."""
@@ -47,6 +57,14 @@ class RequestReader:
         self._head_bytes = 0
         self._counted = 0
         self._holds: set[str] = set()
+        self._events = 0
+        """What the piece that is being parsed has cost so far."""
+        self._fields = 0
+        self._chunks: Chunks | None = None
+        self._body_left = 0
+        """The bytes that are missing in a body of known length."""
+        self._parts: list[bytes] = []
+        """The parts of the body that came in this turn; they are passed on together."""
 
     def refuse(self, status: int, error: LudusError) -> None:
         """Answer what is not a whole request with an error, and close the connection."""
@@ -77,10 +95,20 @@ class RequestReader:
         """Whether the client is not read at this time."""
         return bool(self._holds)
 
+    def _piece_of_http(self, data: bytes, at: int) -> tuple[int, int]:
+        """Parse a piece of the data; see `Piece`."""
+        size = min(self._body_left, BODY_PIECE_BYTES) if self._body_left > 0 else PIECE_BYTES
+        piece = data if at == 0 and len(data) <= size else data[at : at + size]
+        self._events = 1
+        self._parse(piece)
+        return at + len(piece), self._events
+
     def _parse(self, data: bytes) -> None:
         idle = self._serving is None and not self._requests
         try:
             self._parser.feed_data(data)
+            if self._chunks is not None:
+                self._chunks.arrived(len(data))
         except httptools.HttpParserUpgrade as upgrade:
             request = self._requests[-1] if self._requests else self._serving
             if request is not None and request.upgrade:
@@ -88,7 +116,13 @@ class RequestReader:
                 self._after_upgrade += data[upgrade.args[0] :]
             elif request is not None:
                 request.keep_alive = False  # another protocol, which is not spoken here; the request is served
-        except httptools.HttpParserError:
+        except Refused as refused:
+            self.refuse(refused.status, refused.error)
+            return
+        except httptools.HttpParserError as error:
+            if isinstance(error.__context__, Refused):
+                self.refuse(error.__context__.status, error.__context__.error)
+                return
             self.refuse(400, InvalidRequest("this is not an HTTP request, or one broken beyond reading"))
             return
         if self._in_head:
@@ -97,9 +131,8 @@ class RequestReader:
             self._began_now = False
             self._count_head(self._head_bytes)
         if self._in_head or self._too_large:
-            if self._too_large or self._head_bytes > HEAD_BYTES or len(self._request.headers) > HEAD_FIELDS:
-                limits = f"{HEAD_BYTES} bytes or has more than {HEAD_FIELDS} fields"
-                self.refuse(431, PayloadTooLarge(f"the head of the request is larger than {limits}"))
+            if self._too_large or self._head_bytes > HEAD_BYTES:
+                self.refuse(431, head_too_large())
             elif not self.gateway.arrivals.heads_fit():
                 self.refuse(503, CapacityError("too many requests are arriving; try again", retryAfter=1.0))
         self._hold_unread()
@@ -118,7 +151,8 @@ class RequestReader:
         """Begin to read a request."""
         self._request = Request()
         self._in_head = self._began_now = True
-        self._head_bytes = 0
+        self._head_bytes = self._fields = self._body_left = 0
+        self._chunks = None
         self.waiting_since = self._loop.time()
 
     def on_url(self, url: bytes) -> None:
@@ -126,7 +160,17 @@ class RequestReader:
         self._request.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header."""
+        """Keep a field of the head, and discard those behind the body.
+
+        Raises:
+            Refused: there are too many fields.
+        """
+        self._events += 1
+        self._fields += 1
+        if self._fields > HEAD_FIELDS:
+            raise Refused(431, head_too_large())
+        if not self._in_head:
+            return
         self._request.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
@@ -141,16 +185,42 @@ class RequestReader:
         request.method, request.version = parser.get_method(), parser.get_http_version()
         request.keep_alive = parser.should_keep_alive()
         request.upgrade = parser.should_upgrade() and request.header(b"upgrade").lower() == b"websocket"
+        self._events += REQUEST_COST
+        if not request.chunked and not request.upgrade:
+            self._body_left = request.length or 0
         self._requests.append(request)
         self._wake()
 
+    def on_chunk_header(self) -> None:
+        """Count a chunk of the body."""
+        if self._chunks is None:
+            self._chunks = Chunks()
+        self._chunks.begin()
+
     def on_body(self, body: bytes) -> None:
-        """Take a part of the body."""
-        self._request.arrived(body)
-        self._wake()
+        """Take a part of the body.
+
+        Raises:
+            Refused: the chunks of the body are too small.
+        """
+        self._events += 1
+        if self._chunks is not None:
+            self._chunks.take(len(body))
+        else:
+            self._body_left -= len(body)
+        self._parts.append(body)
+
+    def _pass_parts(self) -> None:
+        """Pass on the parts of the body that came in this turn."""
+        if self._parts:
+            self._request.arrived(b"".join(self._parts))
+            self._parts.clear()
+            self._hold_unread()
+            self._wake()
 
     def on_message_complete(self) -> None:
         """Note that the request is complete."""
+        self._pass_parts()
         self.waiting_since = None
         self._request.arrived(b"")
         self._wake()
