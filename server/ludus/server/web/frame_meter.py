@@ -15,6 +15,9 @@ FREE_FRAGMENTS: Final = 1_000
 FRAGMENT_BYTES: Final = 64
 """The least average size of the fragments of a message with more than `FREE_FRAGMENTS`."""
 
+LARGE_BYTES: Final = 64 * 1024
+"""The size from which on a message needs room, which is reserved before it is read."""
+
 EMPTY_BURST: Final = 1_000
 """The frames that carry no request (pings, pongs, empty frames) that a client may send at one time."""
 
@@ -24,6 +27,9 @@ EMPTY_PER_SECOND: Final = 100
 POLICY_VIOLATION: Final = 1008
 """The WebSocket close code for a client that breaks a rule of the server."""
 
+TRY_AGAIN_LATER: Final = 1013
+"""The close code for a client that may send the same again later (IANA's registry of close codes)."""
+
 _CONTINUATION: Final = 0
 _FIRST_CONTROL: Final = 8
 _MASKED: Final = 0x80
@@ -32,29 +38,37 @@ _MASKED: Final = 0x80
 class FrameRefusal(Exception):
     """A client sends frames that the server refuses; the connection is closed with `code`."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, code: int = POLICY_VIOLATION) -> None:
         super().__init__(reason)
-        self.code = POLICY_VIOLATION
+        self.code = code
         self.reason = reason
 
 
 class FrameMeter:
-    """Counts the frames of one client."""
+    """Counts the frames of one client.
 
-    __slots__ = ("_changed", "_empty", "_fragment_bytes", "_fragments", "_head", "_left")
+    Attributes:
+        message_bytes: the size of the message that is arriving, as far as its frames have begun.
+    """
+
+    __slots__ = ("_changed", "_empty", "_fragments", "_head", "_last", "_left", "message_bytes")
 
     def __init__(self) -> None:
         self._head = b""
         """The first bytes of a head that is not complete."""
         self._left = 0
         """The bytes that are missing in the frame."""
+        self._last = False
+        """Whether the frame is the last one of its message."""
         self._fragments = 0
-        self._fragment_bytes = 0
+        self.message_bytes = 0
         self._empty = float(EMPTY_BURST)
         self._changed = 0.0
 
     def cut(self, data: bytes, at: int, most: int, now: float) -> tuple[int, int]:
         """Return where the data of a turn ends, and how many frames begin in it.
+
+        It ends behind the head of a frame that makes its message larger than `LARGE_BYTES`.
 
         Args:
             data: the data of the client.
@@ -71,6 +85,8 @@ class FrameMeter:
                 step = min(self._left, end - at)
                 at += step
                 self._left -= step
+                if not self._left and self._last:
+                    self.message_bytes = 0
                 continue
             if frames >= most:
                 break
@@ -84,21 +100,26 @@ class FrameMeter:
             frames += 1
             self._left = _payload_size(head)
             self._note(head[0], self._left, now)
+            if not self._left and self._last:
+                self.message_bytes = 0
+            elif self.message_bytes > LARGE_BYTES and head[0] & 0x0F < _FIRST_CONTROL:
+                break
         return at, frames
 
     def _note(self, first: int, size: int, now: float) -> None:
         opcode, final = first & 0x0F, bool(first & 0x80)
         if opcode >= _FIRST_CONTROL or not size:
             self._note_empty(now)
+        self._last = final and opcode < _FIRST_CONTROL
         if opcode >= _FIRST_CONTROL:
             return
         if opcode != _CONTINUATION:
-            self._fragments = self._fragment_bytes = 0
+            self._fragments = self.message_bytes = 0
         self._fragments += 1
-        self._fragment_bytes += size
-        if self._fragments > FREE_FRAGMENTS and self._fragment_bytes < FRAGMENT_BYTES * self._fragments and not final:
+        self.message_bytes += size
+        if self._fragments > FREE_FRAGMENTS and self.message_bytes < FRAGMENT_BYTES * self._fragments and not final:
             raise FrameRefusal(
-                f"a message in {self._fragments} fragments of {self._fragment_bytes / self._fragments:.0f} bytes on "
+                f"a message in {self._fragments} fragments of {self.message_bytes / self._fragments:.0f} bytes on "
                 f"average; send fragments of {FRAGMENT_BYTES} bytes or more"
             )
 

@@ -146,7 +146,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start to wait for the first head of a new peer, and make room if there are too many connections."""
         self._waiting_since = self.loop.time()
-        self._limits: ConnectionLimits = getattr(self.config.app, "connection_limits", _NO_LIMITS)
+        self._limits: ConnectionLimits = getattr(self.config.app, "connection_limits", NO_LIMITS)
         self._fair = FairTransport(transport, self._piece)
         super().connection_made(self._fair)  # type: ignore[arg-type]
         self.flow = _Flow(self)
@@ -423,7 +423,8 @@ class ConnectionLimits:
     arrivals: Arrivals
 
 
-_NO_LIMITS: Final = ConnectionLimits(2**31, Arrivals(2**40, 1))
+NO_LIMITS: Final = ConnectionLimits(2**31, Arrivals(2**40, 1))
+"""The limits of connections to an application that has none."""
 
 
 class _Ending:

@@ -29,6 +29,12 @@ SHARE_COST: Final = 400
 LINGER_BYTES: Final = 1024 * 1024
 """The most bytes that are read and discarded after a refusal before the connection is closed."""
 
+FLOW: Final = 1
+"""Reading stops because what was read is not taken yet."""
+
+ROOM: Final = 2
+"""Reading stops until there is room for a large message."""
+
 Piece = Callable[[bytes, int], tuple[int, int]]
 """Parses a piece of data that begins at an index, and returns the index of its end and what it has cost."""
 
@@ -142,8 +148,8 @@ class FairTransport:
         self._turns = turns_of(asyncio.get_running_loop())
         self._data = b""
         self._at = 0
-        self._held = False
-        """Whether the protocol wants no data for now."""
+        self._held = 0
+        """Why the protocol wants no data for now: `FLOW`, `ROOM`, or both."""
         self._paused = False
         """Whether the socket is not read."""
         self._queued = False
@@ -171,7 +177,7 @@ class FairTransport:
         connection closes with the peer's side, or after `LINGER_BYTES`; its protocol sees to the time.
         """
         self._discarded = 0
-        self._data, self._at, self._held = b"", 0, False
+        self._data, self._at, self._held = b"", 0, 0
         with contextlib.suppress(NotImplementedError, RuntimeError, OSError):
             self.inner.write_eof()
         self._settle()
@@ -194,12 +200,20 @@ class FairTransport:
 
     def pause_reading(self) -> None:
         """Parse and read nothing for now."""
-        self._held = True
-        self._settle()
+        self.hold(FLOW)
 
     def resume_reading(self) -> None:
         """Parse what waits, in turns, and then read on."""
-        self._held = False
+        self.release(FLOW)
+
+    def hold(self, why: int) -> None:
+        """Parse and read nothing until `release` is called for the same reason."""
+        self._held |= why
+        self._settle()
+
+    def release(self, why: int) -> None:
+        """Parse what waits, in turns, and then read on, unless there is another reason against it."""
+        self._held &= ~why
         self._settle()
 
     def take_unparsed(self) -> bytes:
@@ -219,7 +233,7 @@ class FairTransport:
         self._parsing = True
         try:
             while cost < SHARE_COST and self._at < len(self._data):
-                if self._held and not (cost and self._whole_shares):
+                if self._held and not (self._held == FLOW and cost and self._whole_shares):
                     break
                 end, spent = self._piece(self._data, self._at)
                 if self._data:  # else it was taken meanwhile
@@ -249,7 +263,7 @@ class FairTransport:
         if self._data and not self._held and not self._queued:
             self._queued = True
             self._turns.join(self._turn)
-        paused = self._held or bool(self._data)
+        paused = bool(self._held or self._data)
         if paused is not self._paused:
             self._paused = paused
             if paused:

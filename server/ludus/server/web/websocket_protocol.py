@@ -1,30 +1,41 @@
 """uvicorn's WebSocket protocol, with limits on what arrives that are not in bytes.
 
 Data is parsed in fair turns (`ludus.server.web.turns`), cut between frames, and frames that no ordinary client sends
-close the connection (`ludus.server.web.frame_meter`). A message that is parsed pauses the reading until the application
+close the connection (`ludus.server.web.frame_meter`). Large messages wait until there is room for them among all requests
+that arrive (`ludus.server.web.arrivals`). A message that is parsed pauses the reading until the application
 has taken it, as in uvicorn; what has already arrived waits unparsed.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from ludus.server.web.frame_meter import FrameMeter, FrameRefusal
-from ludus.server.web.turns import FairTransport
+from ludus.protocol.errors import CapacityError
+from ludus.server.web.arrivals import Arrivals
+from ludus.server.web.frame_meter import LARGE_BYTES, TRY_AGAIN_LATER, FrameMeter, FrameRefusal
+from ludus.server.web.http_protocol import NO_LIMITS
+from ludus.server.web.turns import ROOM, FairTransport
 
 if TYPE_CHECKING:
     from asyncio.transports import BaseTransport
 
-FRAMES_AT_ONCE: Final = 16
+    from uvicorn._types import ASGIReceiveEvent
+    from websockets.frames import Frame
+
+FRAMES_AT_ONCE: Final = 8
 """The frames that are parsed at one time."""
 
-FRAME_COST: Final = 15
+FRAME_COST: Final = 30
 """What a frame costs, in the units of `Turns`."""
 
 BYTES_PER_COST: Final = 4096
 """The bytes of a frame that cost one unit."""
+
+MOST_REASON: Final = 120
+"""The most characters of a reason in a close frame."""
 
 _END_OF_HEAD: Final = b"\r\n\r\n"
 
@@ -34,9 +45,18 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
 
     _meter: FrameMeter | None = None
     """Counts the frames; None before the upgrade is parsed."""
+    _reserved = 0
+    """The room of the message that is arriving."""
+    _complete = 0
+    """The room of messages that have arrived."""
+    _taken = 0
+    """The room of messages that the application has taken last."""
+    _waiting: asyncio.Task[None] | None = None
+    """Waits for room."""
 
     def connection_made(self, transport: BaseTransport) -> None:
         """Take the connection."""
+        self._arrivals: Arrivals = getattr(self.config.app, "connection_limits", NO_LIMITS).arrivals
         self._fair = FairTransport(transport, self._piece, whole_shares=True)  # type: ignore[arg-type]
         super().connection_made(self._fair)  # type: ignore[arg-type]
 
@@ -56,8 +76,75 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         except FrameRefusal as refusal:
             self._refuse(refusal)
             return len(data), FRAME_COST
+        if self._meter.message_bytes > LARGE_BYTES:
+            self._reserve(self._meter.message_bytes)
         super().data_received(data if at == 0 and end == len(data) else data[at:end])
         return end, 1 + frames * FRAME_COST + (end - at) // BYTES_PER_COST
+
+    def _reserve(self, size: int) -> None:
+        """Read no further until there is room for the message that is arriving."""
+        size -= self._reserved
+        if size > 0 and self._waiting is None:
+            self._fair.hold(ROOM)
+            self._waiting = self.loop.create_task(self._wait_for_room(size))
+
+    async def _wait_for_room(self, size: int) -> None:
+        try:
+            await self._arrivals.reserve(self._sender(), size)
+        except CapacityError as error:
+            self._refuse(FrameRefusal(error.message[:MOST_REASON], TRY_AGAIN_LATER))
+        else:
+            self._reserved += size
+        finally:
+            self._waiting = None
+            self._fair.release(ROOM)
+
+    def _sender(self) -> object:
+        """Return what identifies the client: its credential, or else its address."""
+        headers = dict(self.scope["headers"])
+        return headers.get(b"authorization") or headers.get(b"x-api-key") or (self.client or ("",))[0]
+
+    def send_receive_event_to_app(self) -> None:
+        """Pass a message on, with the room that it has."""
+        self._complete, self._reserved = self._complete + self._reserved, 0
+        super().send_receive_event_to_app()
+
+    async def receive(self) -> ASGIReceiveEvent:
+        """Return the next message, and give back the room of those before."""
+        self._give_back()
+        message = await super().receive()
+        if self.queue.empty():
+            self._taken, self._complete = self._complete, 0
+        return message
+
+    def handle_text(self, event: Frame) -> None:
+        """Take a frame; the parser keeps it until the next one has arrived, so its content is removed."""
+        super().handle_text(event)
+        event.data = b""
+
+    def handle_bytes(self, event: Frame) -> None:
+        """Take a frame, as in `handle_text`."""
+        super().handle_bytes(event)
+        event.data = b""
+
+    def handle_cont(self, event: Frame) -> None:
+        """Take a frame, as in `handle_text`."""
+        super().handle_cont(event)
+        event.data = b""
+
+    def _give_back(self) -> None:
+        if self._taken:
+            self._arrivals.give_back(self._sender(), self._taken)
+            self._taken = 0
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give back all room."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+        self._taken += self._complete + self._reserved
+        self._complete = self._reserved = 0
+        self._give_back()
+        super().connection_lost(exc)
 
     def _refuse(self, refusal: FrameRefusal) -> None:
         """Close the connection with a reason; what still arrives is discarded."""
