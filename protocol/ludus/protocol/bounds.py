@@ -75,8 +75,12 @@ def _has_more(text: str | bytes, maximum: int) -> bool:
     # In JSON, two strings have a comma or a colon between them, so a text with more strings is not JSON.
     most = 2 * maximum + 2
     if isinstance(text, str):
+        if '"' not in text:
+            return True
         rest, strings = _STRING.subn("", text, most + 1)
         return strings > most or _separators(rest) > maximum
+    if b'"' not in text:
+        return True
     rest_bytes, strings = _STRING_BYTES.subn(b"", text, most + 1)
     return strings > most or _separators(rest_bytes) > maximum
 

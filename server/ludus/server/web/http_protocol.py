@@ -53,6 +53,9 @@ PIECE_BYTES: Final = 1024
 BODY_PIECE_BYTES: Final = 64 * 1024
 """The bytes that are parsed at one time within a body of known length."""
 
+HEAD_COST: Final = 20
+"""What a piece of a head that is not complete costs, in the units of `Turns`."""
+
 REQUEST_COST: Final = 100
 """What the start of a request costs, in the units of `Turns`."""
 
@@ -137,10 +140,12 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
     """Bytes discarded after the last answer on this connection; None while the connection stays in use."""
     _events = 0
     """What the piece that is being parsed has cost so far."""
-    _body_left = 0
-    """The bytes that are missing in a body of known length."""
-    _fields = 0
-    """The fields of the head, and those behind the body."""
+    _body_seen = 0
+    """The bytes of the body that have arrived, if its length is known."""
+    _body_size: int | None = None
+    """The length that the head announces; None before it was needed."""
+    _trailers = 0
+    """The fields behind the body."""
     _chunks: Chunks | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -170,13 +175,24 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
 
     def _piece(self, data: bytes, at: int) -> tuple[int, int]:
         """Parse a piece of the data; see `Piece`."""
-        size = min(self._body_left, BODY_PIECE_BYTES) if self._body_left > 0 else PIECE_BYTES
-        piece = data if at == 0 and len(data) <= size else data[at : at + size]
         if self.transport.is_closing() or self._fair.lingering:
             return len(data), 1
+        piece = data
+        if at or len(data) > PIECE_BYTES:
+            piece = data[at : at + self._piece_size()]
         self._events = 1
         self._parse(piece)
         return at + len(piece), self._events
+
+    def _piece_size(self) -> int:
+        """Return how many bytes may be parsed at one time."""
+        if self._in_head or self._chunks is not None or self.headers is None:
+            return PIECE_BYTES
+        if self._body_size is None:
+            lengths = [value for name, value in self.headers if name == b"content-length"]
+            self._body_size = int(lengths[0]) if lengths and lengths[0].isdigit() else 0
+        left = self._body_size - self._body_seen
+        return min(left, BODY_PIECE_BYTES) if left > 0 else PIECE_BYTES
 
     def _parse(self, piece: bytes) -> None:
         self._unset_keepalive_if_required()
@@ -200,6 +216,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
                 self.send_400_response("")
             return
         if self._in_head:
+            self._events += HEAD_COST
             self._head_bytes += len(piece)
             self._count_head(self._head_bytes)
             if self._head_bytes > HEAD_BYTES:
@@ -227,9 +244,10 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
     def on_message_begin(self) -> None:
         """Start to wait for the rest of a new request's head."""
         self._waiting_since = self.loop.time()
-        self._head_bytes = self._body_left = self._fields = 0
+        self._head_bytes = self._body_seen = self._trailers = 0
         self._in_head = True
         self._chunks = None
+        self._body_size = None
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -238,17 +256,16 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         Raises:
             Refused: there are too many fields.
         """
-        self._events += 1
-        self._fields += 1
-        if self._fields > HEAD_FIELDS:
-            raise Refused(431, head_too_large())
         if not self._in_head:
+            self._trailers += 1
+            if self._trailers > HEAD_FIELDS:
+                raise Refused(431, head_too_large())
             return
+        if len(self.headers) >= HEAD_FIELDS:
+            raise Refused(431, head_too_large())
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
-        elif name == b"content-length" and value.isdigit():
-            self._body_left = int(value)
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -256,7 +273,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         self._in_head = False
         if self._discarded is not None or self.transport.is_closing():
             return
-        self._events += REQUEST_COST
+        self._events += REQUEST_COST + len(self.headers)
         for _, value in self.headers:
             if value and value[-1] in _BLANKS:
                 self._strip_values()
@@ -286,7 +303,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         if self._chunks is not None:
             self._chunks.take(len(body))
         else:
-            self._body_left -= len(body)
+            self._body_seen += len(body)
         if self.cycle is not None:
             super().on_body(body)
 
@@ -305,7 +322,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         if cycle is not None and cycle.body and cycle.response_complete:
             cycle.body = bytearray()
         super().on_response_complete()
-        if not self.pipeline and not self.transport.is_closing():
+        if self.flow.read_paused and not self.pipeline and not self.transport.is_closing():
             self.flow.resume_reading()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
@@ -410,7 +427,7 @@ class _Flow(FlowControl):
         self._protocol = protocol
 
     def resume_reading(self) -> None:
-        if not self._protocol.pipeline:
+        if self.read_paused and not self._protocol.pipeline:
             super().resume_reading()
 
 

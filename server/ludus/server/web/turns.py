@@ -191,11 +191,28 @@ class FairTransport:
             return
         if self._paused:  # another holder of the transport has resumed it
             self.inner.pause_reading()
+        turns = self._turns
         if self._data:
-            data = self._data[self._at :] + data
-        self._data, self._at = data, 0
-        if not self._held and not self._queued and self._turns.free:
-            self._turns.spend(self._read())
+            self._data, self._at = self._data[self._at :] + data, 0
+        elif self._held or not turns.free:
+            self._data, self._at = data, 0
+        else:  # the usual case: nothing waits, and the data is one piece
+            self._data, self._at, self._parsing = data, 0, True
+            try:
+                end, cost = self._piece(data, 0)
+            finally:
+                self._parsing = False
+            turns.spend(cost)
+            if end >= len(data) or not self._data:
+                self._data = b""
+                if self._flush is not None:
+                    self._flush()
+                if self._held or self._paused:
+                    self._settle()
+                return
+            self._at = end
+            if cost < SHARE_COST:
+                turns.spend(self._read())
         self._settle()
 
     def pause_reading(self) -> None:

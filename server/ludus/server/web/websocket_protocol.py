@@ -8,16 +8,15 @@ has taken it, as in uvicorn; what has already arrived waits unparsed.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from ludus.protocol.errors import CapacityError
-from ludus.server.web.arrivals import Arrivals
 from ludus.server.web.frame_meter import LARGE_BYTES, TRY_AGAIN_LATER, FrameMeter, FrameRefusal
 from ludus.server.web.http_protocol import NO_LIMITS
-from ludus.server.web.turns import ROOM, FairTransport
+from ludus.server.web.message_room import MessageRoom
+from ludus.server.web.turns import FairTransport
 
 if TYPE_CHECKING:
     from asyncio.transports import BaseTransport
@@ -45,18 +44,11 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
 
     _meter: FrameMeter | None = None
     """Counts the frames; None before the upgrade is parsed."""
-    _reserved = 0
-    """The room of the message that is arriving."""
-    _complete = 0
-    """The room of messages that have arrived."""
-    _taken = 0
-    """The room of messages that the application has taken last."""
-    _waiting: asyncio.Task[None] | None = None
-    """Waits for room."""
+    _room: MessageRoom | None = None
+    """The room of large messages; None before the first one."""
 
     def connection_made(self, transport: BaseTransport) -> None:
         """Take the connection."""
-        self._arrivals: Arrivals = getattr(self.config.app, "connection_limits", NO_LIMITS).arrivals
         self._fair = FairTransport(transport, self._piece, whole_shares=True)  # type: ignore[arg-type]
         super().connection_made(self._fair)  # type: ignore[arg-type]
 
@@ -77,45 +69,32 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
             self._refuse(refusal)
             return len(data), FRAME_COST
         if self._meter.message_bytes > LARGE_BYTES:
-            self._reserve(self._meter.message_bytes)
+            self._need_room(self._meter.message_bytes)
         super().data_received(data if at == 0 and end == len(data) else data[at:end])
         return end, 1 + frames * FRAME_COST + (end - at) // BYTES_PER_COST
 
-    def _reserve(self, size: int) -> None:
-        """Read no further until there is room for the message that is arriving."""
-        size -= self._reserved
-        if size > 0 and self._waiting is None:
-            self._fair.hold(ROOM)
-            self._waiting = self.loop.create_task(self._wait_for_room(size))
+    def _need_room(self, size: int) -> None:
+        if self._room is None:
+            headers = dict(self.scope["headers"])
+            sender = headers.get(b"authorization") or headers.get(b"x-api-key") or (self.client or ("",))[0]
+            arrivals = getattr(self.config.app, "connection_limits", NO_LIMITS).arrivals
+            self._room = MessageRoom(arrivals, sender, self._fair, self._refuse_for_room)
+        self._room.need(size)
 
-    async def _wait_for_room(self, size: int) -> None:
-        try:
-            await self._arrivals.reserve(self._sender(), size)
-        except CapacityError as error:
-            self._refuse(FrameRefusal(error.message[:MOST_REASON], TRY_AGAIN_LATER))
-        else:
-            self._reserved += size
-        finally:
-            self._waiting = None
-            self._fair.release(ROOM)
-
-    def _sender(self) -> object:
-        """Return what identifies the client: its credential, or else its address."""
-        headers = dict(self.scope["headers"])
-        return headers.get(b"authorization") or headers.get(b"x-api-key") or (self.client or ("",))[0]
+    def _refuse_for_room(self, error: CapacityError) -> None:
+        self._refuse(FrameRefusal(error.message[:MOST_REASON], TRY_AGAIN_LATER))
 
     def send_receive_event_to_app(self) -> None:
         """Pass a message on, with the room that it has."""
-        self._complete, self._reserved = self._complete + self._reserved, 0
+        if self._room is not None:
+            self._room.arrived()
         super().send_receive_event_to_app()
 
     async def receive(self) -> ASGIReceiveEvent:
-        """Return the next message, and give back the room of those before."""
-        self._give_back()
-        message = await super().receive()
-        if self.queue.empty():
-            self._taken, self._complete = self._complete, 0
-        return message
+        """Return the next message; the application has no use for those before, and their room is given back."""
+        if self._room is not None and self.queue.empty():
+            self._room.give_back()
+        return await super().receive()
 
     def handle_text(self, event: Frame) -> None:
         """Take a frame; the parser keeps it until the next one has arrived, so its content is removed."""
@@ -132,18 +111,10 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         super().handle_cont(event)
         event.data = b""
 
-    def _give_back(self) -> None:
-        if self._taken:
-            self._arrivals.give_back(self._sender(), self._taken)
-            self._taken = 0
-
     def connection_lost(self, exc: Exception | None) -> None:
         """Give back all room."""
-        if self._waiting is not None:
-            self._waiting.cancel()
-        self._taken += self._complete + self._reserved
-        self._complete = self._reserved = 0
-        self._give_back()
+        if self._room is not None:
+            self._room.close()
         super().connection_lost(exc)
 
     def _refuse(self, refusal: FrameRefusal) -> None:

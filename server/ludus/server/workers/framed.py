@@ -23,9 +23,10 @@ from pydantic_core import to_json
 
 from ludus.protocol.bounds import MAX_FRAME_VALUES, check_json
 from ludus.protocol.channel import failure, parse_requests, readable_id
-from ludus.protocol.errors import InvalidRequest, LudusError, ParseError, PayloadTooLarge
+from ludus.protocol.errors import CapacityError, InvalidRequest, LudusError, ParseError, PayloadTooLarge
 from ludus.server.transports.channel import MAX_IN_FLIGHT
-from ludus.server.web.frame_meter import FrameMeter, FrameRefusal
+from ludus.server.web.frame_meter import LARGE_BYTES, TRY_AGAIN_LATER, FrameMeter, FrameRefusal
+from ludus.server.web.message_room import MessageRoom
 from ludus.server.web.websocket_protocol import BYTES_PER_COST, FRAME_COST, FRAMES_AT_ONCE
 from ludus.server.workers import frames, upstream
 from ludus.server.workers.frames import FrameError, FrameSplitter, MessageReader
@@ -40,6 +41,12 @@ log = logging.getLogger("ludus.gateway")
 
 WAITING_BYTES: Final = 16 * 1024 * 1024
 """The bytes of requests that wait for workers to be reached, at which the client is read no further."""
+
+MESSAGE_COST: Final = 30
+"""What it costs to pass a message on, in the units of `Turns`."""
+
+BYTES_PER_UNIT: Final = 1024
+"""The bytes of a message whose parsing costs one unit."""
 
 REQUEST_COST: Final = 5
 """What it costs to find the worker of a request, in the units of `Turns`."""
@@ -78,6 +85,10 @@ class FramedChannel:
         self._request = request
         self._owner = self._gateway.owner_of(request)
         self._meter = FrameMeter()
+        sender = self._owner or client.peer
+        self._room = MessageRoom(self._gateway.arrivals, sender, client.transport, self._refuse_for_room)
+        self._full: set[str] = set()
+        """The workers whose connections take no more data."""
         self._reader = MessageReader(2 * self._gateway.settings.limits.body_bytes)
         self._home = home.worker
         self._links: dict[str, _Link] = {}
@@ -104,10 +115,14 @@ class FramedChannel:
         except (FrameError, FrameRefusal) as error:
             self.close(error.code, error.reason)
             return len(data), FRAME_COST
-        requests = 0
+        if self._meter.message_bytes > LARGE_BYTES:
+            self._room.need(self._meter.message_bytes)
+        cost = 1 + count * FRAME_COST + (end - at) // BYTES_PER_COST
         for opcode, payload in messages:
             if opcode == frames.TEXT:
-                requests += self._pass_on(payload)
+                cost += MESSAGE_COST + len(payload) // BYTES_PER_UNIT + self._pass_on(payload) * REQUEST_COST
+                self._room.arrived()
+                self._give_back()
             elif opcode == frames.BINARY:
                 self._send(self._home, payload, [None], opcode=frames.BINARY)
             elif opcode == frames.PING:
@@ -118,11 +133,12 @@ class FramedChannel:
                 self._client.transport.close()
             if self._closing:
                 return len(data), FRAME_COST
-        return end, 1 + count * FRAME_COST + requests * REQUEST_COST + (end - at) // BYTES_PER_COST
+        return end, cost
 
     def client_lost(self) -> None:
         """End everything: the client's connection has ended."""
         self._closing = True
+        self._room.close()
         for task in self._tasks:
             task.cancel()
 
@@ -291,9 +307,23 @@ class FramedChannel:
         link.uplink = uplink
         uplink.sink = lambda data: self._worker_sent(link, data)
         uplink.on_lost = lambda: self.close(frames.SERVICE_RESTART, f"worker {link.worker.name} is gone; reconnect")
-        uplink.on_room = lambda room: self._client.hold(f"uplink {link.worker.name}", held=not room)
+        uplink.on_room = lambda room: self._note_room(link.worker.name, room=room)
         if uplink.closed:
             uplink.on_lost()
+
+    def _note_room(self, worker: str, *, room: bool) -> None:
+        """Read the client only while every worker takes what it sends."""
+        (self._full.discard if room else self._full.add)(worker)
+        self._client.hold(f"uplink {worker}", held=not room)
+        self._give_back()
+
+    def _give_back(self) -> None:
+        """Give back the room of messages that the workers have taken."""
+        if not self._full:
+            self._room.give_back()
+
+    def _refuse_for_room(self, error: CapacityError) -> None:
+        self.close(TRY_AGAIN_LATER, error.message)
 
     def worker_sent(self, uplink: upstream.Uplink, data: bytes) -> None:
         """Read data that a worker sent behind its answer to the upgrade."""
