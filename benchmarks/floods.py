@@ -1,6 +1,7 @@
 """Floods of one client, and what the steps of another client wait meanwhile.
 
-    python benchmarks/floods.py [--workers 2] [--only body-chunks,pings] [--connections 100] [--seconds 10] [--json FILE]
+    python benchmarks/floods.py [--workers 2] [--only body-chunks,pings] [--connections 100] [--seconds 10]
+        [--json FILE]
 
 A server (one process, or workers behind their gateway) has two clients. One process floods it over up to 100
 connections and opens each again as soon as it is closed. It has the play URL of one episode for HTTP, and a trainer's
@@ -25,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -122,14 +124,16 @@ def floods(play: str, token: str, episode: str) -> dict[str, Flood]:
     def request(body: bytes) -> bytes:
         return post + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
+    protocol = CHANNEL_SUBPROTOCOL.encode()
     channel = (
         b"GET /channel HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-        b"Sec-WebSocket-Protocol: %b\r\nAuthorization: Bearer %b\r\n\r\n" % (CHANNEL_SUBPROTOCOL.encode(), token.encode())
+        b"Sec-WebSocket-Protocol: %b\r\nAuthorization: Bearer %b\r\n\r\n" % (protocol, token.encode())
     )
     small = call("echo", "hello")
     brackets = b"[" + b",".join([b"[]"] * (4 * _MIB // 3 - 10)) + b"]"
     fragments = ws_frame(b"[", final=False) + ws_frame(b" ", 0, final=False) * 20_000
+    nothing = ws_frame(b"", final=False) + ws_frame(b"", 0, final=False) * 20_000
     chunked = post + b"Transfer-Encoding: chunked\r\n\r\n"
     return {
         "body-chunks": Flood(chunked, b"1\r\nx\r\n" * 40_000),
@@ -138,7 +142,7 @@ def floods(play: str, token: str, episode: str) -> dict[str, Flood]:
         "unread-pipeline": Flood(payload=request(small) * 500, reads=False),
         "canceled": Flood(request(small), leaves=True),
         "fragments": Flood(channel, fragments, upgrade=True),
-        "empty-fragments": Flood(channel, ws_frame(b"", final=False) + ws_frame(b"", 0, final=False) * 20_000, upgrade=True),
+        "empty-fragments": Flood(channel, nothing, upgrade=True),
         "pings": Flood(channel, ws_frame(b"", 9) * 20_000, upgrade=True),
         "empty-frames": Flood(channel, ws_frame(b"") * 20_000, upgrade=True),
         "brackets": Flood(channel, ws_frame(brackets), upgrade=True),
@@ -218,7 +222,7 @@ async def attack(host: str, port: int, flood: Flood, connections: int) -> None:
         while True:
             ended = asyncio.Event()
             try:
-                await loop.create_connection(lambda: Flooder(flood, ended), host, port)
+                await loop.create_connection(partial(Flooder, flood, ended), host, port)
                 await ended.wait()
             except OSError:
                 await asyncio.sleep(0.01)
@@ -264,7 +268,9 @@ def serving(workers: int | None) -> Iterator[Server]:
         file.write(TokenFile(tokens=(one, two)).model_dump_json())
         file.flush()
         os.chmod(file.name, 0o600)
-        process = subprocess.Popen([*command, "--token-file", file.name], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        process = subprocess.Popen(
+            [*command, "--token-file", file.name], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        )
         assert process.stdout is not None
         try:
             line = process.stdout.readline().decode()
@@ -302,16 +308,16 @@ async def measure(workers: int | None, name: str, connections: int, seconds: flo
                 what = [url.hostname or "", str(url.port), name, str(connections)]
                 what += [urlsplit(episode.play_url).path, server.tokens[1], episode.id]
                 command = [sys.executable, __file__, "--flood", *what]
-                flooder = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+                flooder = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
                 assert flooder.stdout is not None
-                await asyncio.to_thread(flooder.stdout.readline)
+                await flooder.stdout.readline()
             try:
                 times = await step_times(server, seconds)
             finally:
                 lines = []
                 if flooder is not None:
                     flooder.kill()
-                    lines = flooder.communicate()[0].splitlines()
+                    lines = (await flooder.communicate())[0].splitlines()
             said = json.loads(lines[-1]) if lines else {"sent": 0, "opened": 0}
             after = server.pids()
             return {

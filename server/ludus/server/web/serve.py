@@ -129,6 +129,7 @@ def _quotas(settings: ServerSettings, tokens: TokenStore | None) -> Quotas:
     return Quotas(
         settings.token_limits,
         wrong_tokens_per_minute=settings.wrong_tokens_per_minute,
+        stranger_requests_per_second=settings.stranger_requests_per_second if tokens is not None else None,
         table=UsageTable.open(settings.usage_file) if settings.usage_file is not None else None,
         limits_of=tokens.limits_of if tokens is not None else None,
     )

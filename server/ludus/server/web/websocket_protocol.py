@@ -1,9 +1,9 @@
 """uvicorn's WebSocket protocol, with limits on what arrives that are not in bytes.
 
 Data is parsed in fair turns (`ludus.server.web.turns`), cut between frames, and frames that no ordinary client sends
-close the connection (`ludus.server.web.frame_meter`). Large messages wait until there is room for them among all requests
-that arrive (`ludus.server.web.arrivals`). A message that is parsed pauses the reading until the application
-has taken it, as in uvicorn; what has already arrived waits unparsed.
+close the connection (`ludus.server.web.frame_meter`). A large message waits until there is room for it among all that
+arrives (`ludus.server.web.arrivals`). A message that is parsed pauses the reading until the application has taken it,
+as in uvicorn; what has already arrived waits unparsed.
 """
 
 from __future__ import annotations
