@@ -120,7 +120,7 @@ class Chunks:
             Refused: there is much around the content of the chunks.
         """
         self._arrived += size
-        if self._arrived > HEAD_BYTES + 2 * self._bytes and self._count:
+        if self._arrived > HEAD_BYTES + 2 * self._bytes:
             why = f"what surrounds the chunks of the body is larger than {HEAD_BYTES} bytes and their content"
             raise Refused(431, PayloadTooLarge(f"{why}; send larger chunks, without extensions and trailers"))
 
@@ -191,6 +191,8 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         if self._body_size is None:
             lengths = [value for name, value in self.headers if name == b"content-length"]
             self._body_size = int(lengths[0]) if lengths and lengths[0].isdigit() else 0
+            if any(name == b"transfer-encoding" for name, _ in self.headers):
+                self._chunks = Chunks()
         left = self._body_size - self._body_seen
         return min(left, BODY_PIECE_BYTES) if left > 0 else PIECE_BYTES
 

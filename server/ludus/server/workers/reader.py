@@ -186,16 +186,17 @@ class RequestReader:
         request.keep_alive = parser.should_keep_alive()
         request.upgrade = parser.should_upgrade() and request.header(b"upgrade").lower() == b"websocket"
         self._events += REQUEST_COST
-        if not request.chunked and not request.upgrade:
+        if request.chunked:
+            self._chunks = Chunks()
+        elif not request.upgrade:
             self._body_left = request.length or 0
         self._requests.append(request)
         self._wake()
 
     def on_chunk_header(self) -> None:
         """Count a chunk of the body."""
-        if self._chunks is None:
-            self._chunks = Chunks()
-        self._chunks.begin()
+        if self._chunks is not None:
+            self._chunks.begin()
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body.
