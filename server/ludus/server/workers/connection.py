@@ -268,7 +268,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
             error: the error.
             linger: whether to discard what the client still sends, which would otherwise cost it the answer.
         """
-        if self.lost or self.transport.lingering or self._requests or self._upgraded or self._answer_began():
+        if self.lost or self.transport.lingering or self._upgraded or not self._may_answer():
             self.transport.close()
             return
         body = error_body("", error)
@@ -289,9 +289,12 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         self.waiting_since = self._loop.time()
         self.transport.linger()
 
-    def _answer_began(self) -> bool:
-        """Return whether the client has got any of the answer to the request that is being served."""
-        return self._serving is not None and (self._replied or (self._reply is not None and self._reply.began))
+    def _may_answer(self) -> bool:
+        """Return whether the next answer that the client expects is that to the request which is arriving."""
+        if self._serving is None:
+            return not self._requests or (len(self._requests) == 1 and self._requests[0] is self._request)
+        began = self._replied or (self._reply is not None and self._reply.began)
+        return not self._requests and self._serving is self._request and not began
 
     async def whole(self, request: Request) -> bytes:
         """Return the body of a request, and keep it for being passed on.
