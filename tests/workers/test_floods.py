@@ -13,6 +13,7 @@ from worker_servers import WorkersServer
 
 from ludus.client import connect, text_of
 from ludus.protocol.bounds import MAX_FRAME_VALUES
+from ludus.server.auth.tokens import TokenFile, new_token
 from ludus.server.web.frame_meter import EMPTY_BURST, FREE_FRAGMENTS
 from ludus.server.web.http_protocol import HEAD_FIELDS
 
@@ -126,3 +127,23 @@ async def test_ordinary_bodies_and_messages_pass_the_gateway(launch: Any) -> Non
         while replies < 20:
             found = json.loads((await wire.frame())[1])
             replies += len(found) if isinstance(found, list) else 1
+
+
+@pytest.mark.suite("workers", first=1)
+async def test_workers_count_the_requests_of_strangers_together_and_serve_valid_tokens(launch: Any) -> None:
+    token, record = new_token("trainer", ("tasks:read", "episodes:run", "rewards:read"))
+    variables = {"LUDUS_TOKENS": TokenFile(tokens=(record,)).model_dump_json()}
+    options = ("--limit", "stranger_requests_per_second=0.01")
+    server: WorkersServer = await launch(*options, journal=False, variables=variables)
+    ask = b"GET /nosuch HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    statuses = []
+    for _ in range(10):
+        async with raw(server.url) as wire:
+            await wire.send(ask)
+            status, fields, body = await wire.answer()
+            statuses.append(status)
+    assert statuses == [404] + [429] * 9
+    assert json.loads(body)["error"]["data"]["limit"] == "stranger_requests_per_second"
+    assert int(fields["retry-after"]) > 0
+    async with connect(server.url, token=token) as client:
+        await client.environment("ledger").start(index=0)
