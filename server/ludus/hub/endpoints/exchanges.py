@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ludus.hub.endpoints.gateways import EndpointGateway
     from ludus.server.auth.principal import Principal
     from ludus.server.web.delivery import Delivery
+    from ludus.server.web.turns import FairTransport
     from ludus.server.workers.pool import Worker
     from ludus.server.workers.roles import Hub
 
@@ -72,7 +73,7 @@ class HttpExchange:
         sender: the principal, of whom the process gets a pass; None for a request that needs none.
     """
 
-    transport: asyncio.Transport
+    transport: FairTransport
 
     def __init__(
         self, gateway: EndpointGateway, scope: Scope, receive: Receive, send: Send, target: bytes, asked: bytes,

@@ -117,7 +117,7 @@ DrainSeconds = Annotated[
     float, typer.Option(help="With --workers: most seconds for a worker's episodes before it is restarted.")
 ]
 UnresponsiveSeconds = Annotated[
-    float, typer.Option(help="With --workers: seconds without an answer after which a worker is killed and replaced.")
+    float, typer.Option(help="With --workers: seconds without a sign of life after which a worker is replaced.")
 ]
 CapabilityKeyFile = Annotated[
     Path | None,

@@ -97,7 +97,8 @@ class ServerSettings(BaseModel):
     drain_seconds: float = Field(default=3600.0, ge=0)
     """How long a worker without a journal may finish its episodes before it is restarted."""
     unresponsive_seconds: float = Field(default=10.0, gt=0)
-    """How long a worker may leave a health check unanswered before it is killed and replaced."""
+    """How long a worker may leave health checks unanswered, without a sign of life of its event loop, before it is
+    killed and replaced."""
     difficulty: tuple[Path, ...] = ()
     """Difficulty files (`ludus calibrate --difficulty`) that curricula begin with, at most one for each split."""
     check: Check = "none"

@@ -167,7 +167,8 @@ def serve_order(
         def ready(server: LudusServer) -> None:
             said.write({"host": order.host, "port": port, "environments": list(host.catalog)})
             _obey(orders, server)
-            _keep_beating(said)
+            if order.signs_of_life:
+                _keep_beating(said)
 
         return serve_app(app, settings, listener, ready)
     except LudusError as error:

@@ -224,7 +224,7 @@ class LocalLauncher:
         process, lines = await spawn("ludus.server.workers.child", self._variables, self._folder)
         local = LocalProcess(process, lines)
         try:
-            await local.load(order.model_copy(update={"parent": os.getpid()}), seconds)
+            await local.load(order.model_copy(update={"parent": os.getpid(), "signs_of_life": True}), seconds)
         except BaseException:
             await local.kill()
             raise
