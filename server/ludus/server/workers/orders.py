@@ -41,7 +41,7 @@ class Order(BaseModel):
     lease_seconds: float | None = None
     """How long after a question for its load it ends by itself, if no other one comes; None for never."""
     signs_of_life: bool = False
-    """Whether it tells its parent that its event loop turns, while it serves."""
+    """Whether it gives its parent signs of life of its event loop while it serves."""
     takes_over: bool = False
     """Whether another process serves until this one may. This one then rebuilds its episodes before it is loaded."""
     mark: str | None = None
