@@ -75,15 +75,27 @@ async def test_no_turn_costs_more_than_its_budget_and_everyone_gets_a_share_in_o
     assert all(parser.pipe.reads for parser in parsers)
 
 
-async def test_who_comes_while_others_flood_waits_for_one_round_of_shares() -> None:
+async def test_who_comes_while_others_flood_waits_for_a_turn_and_not_for_their_round() -> None:
     flooding = [Parser(100) for _ in range(50)]
     for parser in flooding:
         parser.transport.received(b"x" * 10_000)
     assert not any(parser.pipe.reads for parser in flooding), "who has data that waits is not read"
+    await turn_by_turn(flooding, lambda: all(parser.pieces for parser in flooding))
     late = Parser(100)
     late.transport.received(b"y")
     costs = await turn_by_turn(flooding, lambda: bool(late.pieces))
-    assert len(costs) <= 2 + 50 * SHARE_COST // TURN_COST
+    assert len(costs) <= 3
+
+
+async def test_who_floods_gets_turns_while_new_ones_come_all_the_time() -> None:
+    flooding = Parser(100)
+    flooding.transport.received(b"x" * 400)
+    others = [Parser(100) for _ in range(2000)]
+    for parser in others:
+        parser.transport.received(b"yyyy")
+    costs = await turn_by_turn([flooding], lambda: not flooding.transport.behind)
+    assert len(costs) < 150, "a quarter of each turn is left for those who have had a share"
+    assert any(parser.transport.behind for parser in others)
 
 
 async def test_a_pause_holds_what_waits_and_keeps_its_order() -> None:

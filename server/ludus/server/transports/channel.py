@@ -260,7 +260,7 @@ class _Connection:
         first, count = 0, len(requests)
         while True:
             batch = min(count - first, REQUESTS_PER_TICK if self._turns.free else REQUESTS_PER_BUSY_TICK)
-            await self._turns.wait(batch * REQUEST_COST)
+            await self._turns.wait(batch * REQUEST_COST, fresh=not first)
             for item in requests[first : first + batch]:
                 self._begin(item, share)
             if (first := first + batch) >= count:

@@ -56,7 +56,10 @@ BODY_PIECE_BYTES: Final = 64 * 1024
 HEAD_COST: Final = 20
 """What a piece of a head that is not complete costs, in the units of `Turns`."""
 
-REQUEST_COST: Final = 100
+BYTES_PER_COST: Final = 512
+"""The bytes of a body that cost one unit, as they have to be parsed later."""
+
+REQUEST_COST: Final = 200
 """What the start of a request costs, in the units of `Turns`."""
 
 SWEEP_SECONDS: Final = 0.5
@@ -301,7 +304,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         Raises:
             Refused: the chunks of the body are too small.
         """
-        self._events += 1
+        self._events += 1 + len(body) // BYTES_PER_COST
         if self._chunks is not None:
             self._chunks.take(len(body))
         else:

@@ -8,7 +8,8 @@ How this works:
    about one microsecond of work: a chunk or a header is one, a frame some, the start of a request a hundred.
 3. `Turns` shares each turn of the loop: `TURN_COST` for all connections together, and `SHARE_COST` for each in its
    turn. Connections with more data wait in a queue, first come, first served, and their sockets are not read.
-4. A connection whose data is small is parsed at once, without a queue, as long as the turn has room.
+4. A connection whose data fits into one share is parsed at once while the turn has room, and otherwise at the beginning
+   of the next one, before those that have used their share: it waits for a turn, and not for everyone.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ FLOW: Final = 1
 ROOM: Final = 2
 """Reading stops until there is room for a large message."""
 
+FRESH_COST: Final = TURN_COST * 3 // 4
+"""The units of a turn that may go to those who wait for their first share, while others wait for a further one."""
+
 Piece = Callable[[bytes, int], tuple[int, int]]
 """Parses a piece of data that begins at an index, and returns the index of its end and what it has cost."""
 
@@ -49,7 +53,10 @@ class Turns:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._left = TURN_COST
+        self._fresh: deque[Callable[[], int]] = deque()
+        """Those that wait for their first share."""
         self._waiting: deque[Callable[[], int]] = deque()
+        """Those that wait for a further share."""
         self._scheduled = False
         self.most_spent = 0
         """The most units that one turn has used so far."""
@@ -58,8 +65,8 @@ class Turns:
 
     @property
     def free(self) -> bool:
-        """Whether the turn has room, and nothing waits for its own."""
-        return self._left > 0 and not self._waiting
+        """Whether the turn has room for the first share of another one."""
+        return self._left > 0 and not self._fresh
 
     def spend(self, cost: int) -> None:
         """Count work that is done in this turn."""
@@ -68,16 +75,22 @@ class Turns:
             self._scheduled = True
             self._loop.call_soon(self._begin)
 
-    def join(self, work: Callable[[], int]) -> None:
-        """Call `work` in a turn that has room for it; it returns what it has cost."""
-        self._waiting.append(work)
+    def join(self, work: Callable[[], int], *, fresh: bool) -> None:
+        """Call `work` in a turn that has room for it; it returns what it has cost.
+
+        Args:
+            work: the work, of at most one share.
+            fresh: whether it is the first share of what is to be done.
+        """
+        (self._fresh if fresh else self._waiting).append(work)
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._begin)
 
-    async def wait(self, cost: int) -> None:
-        """Wait for a turn that has room for work, unless this one has, and count it."""
-        if self.free:
+    async def wait(self, cost: int, *, fresh: bool = True) -> None:
+        """Wait for a turn that has room for work, unless this one has, and count it. See `join`."""
+        fresh = fresh and cost <= SHARE_COST
+        if self._left > 0 and not self._fresh and (fresh or not self._waiting):
             self.spend(cost)
             return
         ready = self._loop.create_future()
@@ -88,7 +101,7 @@ class Turns:
             ready.set_result(None)
             return cost
 
-        self.join(begin)
+        self.join(begin, fresh=fresh)
         await ready
 
     def _begin(self) -> None:
@@ -99,10 +112,14 @@ class Turns:
             self.most_spent = spent
         self.count += 1
         self._left = TURN_COST
-        waiting = self._waiting
-        while waiting and self._left > 0:
-            self._left -= waiting.popleft()()
-        if (waiting or self._left < TURN_COST) and not self._scheduled:
+        fresh, waiting = self._fresh, self._waiting
+        if fresh or waiting:
+            reserve = TURN_COST - FRESH_COST if waiting else 0
+            while fresh and self._left > reserve:
+                self._left -= fresh.popleft()()
+            while waiting and self._left > 0:
+                self._left -= waiting.popleft()()
+        if (fresh or waiting or self._left < TURN_COST) and not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._begin)
 
@@ -153,6 +170,8 @@ class FairTransport:
         self._paused = False
         """Whether the socket is not read."""
         self._queued = False
+        self._fresh = True
+        """Whether nothing of what waits was parsed yet."""
         self._parsing = False
         self._discarded: int | None = None
         """Bytes that were discarded since `linger`."""
@@ -204,13 +223,13 @@ class FairTransport:
                 self._parsing = False
             turns.spend(cost)
             if end >= len(data) or not self._data:
-                self._data = b""
+                self._data, self._fresh = b"", True
                 if self._flush is not None:
                     self._flush()
                 if self._held or self._paused:
                     self._settle()
                 return
-            self._at = end
+            self._at, self._fresh = end, False
             if cost < SHARE_COST:
                 turns.spend(self._read())
         self._settle()
@@ -270,6 +289,7 @@ class FairTransport:
             self._data, self._at = b"", 0
             return 0
         cost = 0 if self._held else self._read()
+        self._fresh = not self._data
         self._settle()
         return cost
 
@@ -279,7 +299,7 @@ class FairTransport:
             return
         if self._data and not self._held and not self._queued:
             self._queued = True
-            self._turns.join(self._turn)
+            self._turns.join(self._turn, fresh=self._fresh)
         paused = bool(self._held or self._data)
         if paused is not self._paused:
             self._paused = paused

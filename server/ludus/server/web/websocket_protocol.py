@@ -31,7 +31,10 @@ FRAME_COST: Final = 30
 """What a frame costs, in the units of `Turns`."""
 
 BYTES_PER_COST: Final = 4096
-"""The bytes of a frame that cost one unit."""
+"""The bytes of a frame that cost one unit as they arrive."""
+
+BYTES_PER_COST_AT_END: Final = 1024
+"""The bytes of a large message that cost one unit once it is complete: it is unmasked and decoded then."""
 
 MOST_REASON: Final = 120
 """The most characters of a reason in a close frame."""
@@ -63,6 +66,7 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
             end = data.index(_END_OF_HEAD, at) + len(_END_OF_HEAD)
             super().data_received(data[at:end])
             return end, FRAME_COST
+        before = self._meter.message_bytes
         try:
             end, frames = self._meter.cut(data, at, FRAMES_AT_ONCE, self.loop.time())
         except FrameRefusal as refusal:
@@ -71,7 +75,10 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         if self._meter.message_bytes > LARGE_BYTES:
             self._need_room(self._meter.message_bytes)
         super().data_received(data if at == 0 and end == len(data) else data[at:end])
-        return end, 1 + frames * FRAME_COST + (end - at) // BYTES_PER_COST
+        cost = 1 + frames * FRAME_COST + (end - at) // BYTES_PER_COST
+        if before > LARGE_BYTES and not self._meter.message_bytes:
+            cost += before // BYTES_PER_COST_AT_END
+        return end, cost
 
     def _need_room(self, size: int) -> None:
         if self._room is None:

@@ -11,6 +11,7 @@ import httptools
 from ludus.protocol.errors import CapacityError, InvalidRequest, LudusError
 from ludus.server.web.http_protocol import (
     BODY_PIECE_BYTES,
+    BYTES_PER_COST,
     HEAD_BYTES,
     HEAD_FIELDS,
     PIECE_BYTES,
@@ -204,7 +205,7 @@ class RequestReader:
         Raises:
             Refused: the chunks of the body are too small.
         """
-        self._events += 1
+        self._events += 1 + len(body) // BYTES_PER_COST
         if self._chunks is not None:
             self._chunks.take(len(body))
         else:
