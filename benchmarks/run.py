@@ -33,6 +33,7 @@ QUICK = {
     "mcp_play": ["--rounds", "2", "--calls", "500"],
     "startup": ["--rounds", "3"],
     "bounds": ["--quick"],
+    "floods": ["--seconds", "2", "--connections", "30"],
     "rubric": ["--rounds", "30"],
     "sandbox": ["--rounds", "5", "--seconds", "1"],
     "sandboxd": ["--rounds", "5"],
@@ -471,6 +472,16 @@ def of_bounds(found: dict[str, Any]) -> Iterator[Figure]:
     yield Figure(what, "≤ 0.3 s", f"{row['longest_wait_s']:.2f} s", row["longest_wait_s"] <= 0.3)
 
 
+def of_floods(found: dict[str, Any]) -> Iterator[Figure]:
+    """What another client's steps wait while one floods the server."""
+    worst = max(found, key=lambda name: found[name]["p99"])
+    p99 = found[worst]["p99"]
+    what = f"another client's step during {len(found) - 1} floods over 100 connections, one process: p99"
+    yield Figure(what, "≤ 200 ms", f"{1e3 * p99:.0f} ms (`{worst}`)", p99 <= 0.2)
+    most = max(after for _, after in (row["memory"] for row in found.values()))
+    yield Figure("the server's memory after any of them", "< 400 MiB", f"{most:.0f} MiB", most < 400)
+
+
 READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "channel": of_channel,
     "harness": of_harness,
@@ -480,6 +491,7 @@ READERS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "mcp_play": of_mcp_play,
     "startup": of_startup,
     "bounds": of_bounds,
+    "floods": of_floods,
     "rubric": of_rubric,
     "sandbox": of_sandbox,
     "sandboxd": of_sandboxd,

@@ -55,6 +55,7 @@ async def limited(clock: Clock) -> AsyncIterator[Start]:
             defaults: TokenLimits | None = None,
             journal: Journal | None = None,
             wrong_tokens: float | None = 60.0,
+            stranger_requests: float | None = None,
             **settings: Any,
         ) -> Limited:
             records: list[TokenRecord] = []
@@ -65,7 +66,8 @@ async def limited(clock: Clock) -> AsyncIterator[Start]:
             inline = TokenFile(tokens=tuple(records)).model_dump_json()
             store = TokenStore(inline=inline) if limits else None
             quotas = Quotas(
-                defaults, wrong_tokens_per_minute=wrong_tokens, clock=clock,
+                defaults, wrong_tokens_per_minute=wrong_tokens, stranger_requests_per_second=stranger_requests,
+                clock=clock,
                 limits_of=store.limits_of if store is not None else None,
             )  # fmt: skip
             chosen = ServerSettings(port=0, limits=ServerLimits(grace_seconds=0.3), **settings)

@@ -272,6 +272,8 @@ def shapes_at(path: str) -> list[Shape]:
         Shape("Connection twice", get(b"Connection: keep-alive", b"Connection: close"), 1),
         Shape("Connection with TE", get(b"Connection: TE, close", b"TE: trailers"), 1),
         Shape("a broken request behind a whole one", get() + b"GET {P}/x HTTP/1.1\r\nbroken\r\n\r\n", 1),
+        Shape("a broken body behind a whole request", get() + chunked(b"3\r\nabc\r\nx\r\n"), 1),
+        Shape("a broken body behind two whole requests", get() + get() + chunked(b"x\r\n"), 2),
         Shape("a body that does not come", post(_length(5000), body=b"abc"), 0, waits=True),
         Shape("chunks that stop", chunked(b"3\r\nabc\r\n"), 0),
         Shape("a forged introduction", get(b"Ludus-Gateway: guess 127.0.0.1"), 1),

@@ -243,6 +243,17 @@ async def test_a_slow_answer_is_not_cut_by_the_time_limit_for_requests(start: ST
     assert b'"text":"waited"' in answer
 
 
+async def test_a_client_that_stays_behind_its_refusal_is_disconnected(start: START, connect: CONNECT) -> None:
+    server = await start(request_seconds=0.2)
+    wire = await connect(server)
+    await wire.send(get() * 3 + b"broken\r\n\r\n")
+    assert [(await wire.answer())[0] for _ in range(4)] == [200, 200, 200, 400]
+    assert await wire.rest() == b""
+    async with asyncio.timeout(60):
+        while server.server_state.connections:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
 async def test_an_idle_connection_is_left_alone(start: START, connect: CONNECT) -> None:
     server = await start(request_seconds=0.2)
     wire = await connect(server)

@@ -23,9 +23,11 @@ from ludus.server.web.delivery import WatchedHttpProtocol
 from ludus.server.web.http_protocol import BoundedHttpProtocol
 from ludus.server.web.serve import LudusServer, serving
 
-OWN = {"hand_over", "watch", "holds_back", "sweep", "end", "stop", "waits_since", "declined_upgrade"}
-"""Public methods that Ludus adds."""
-REPLACED = {"_start_asgi_task", "_get_upgrade", "_unsupported_upgrade_warning"}
+OWN = {
+    "hand_over", "watch", "holds_back", "sweep", "end", "stop", "waits_since", "declined_upgrade", "on_chunk_header",
+}  # fmt: skip
+"""Public methods that Ludus adds, or that httptools calls."""
+REPLACED = {"_start_asgi_task", "_get_upgrade"}
 """Private methods of uvicorn that Ludus replaces."""
 
 

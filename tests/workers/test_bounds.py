@@ -252,18 +252,30 @@ async def test_large_requests_and_frames_pass_and_larger_ones_are_refused_by_nam
                     assert code is None or reply["error"]["code"] == code
 
 
-async def test_many_connections_that_come_and_go_leave_nothing(server: WorkersServer) -> None:
-    def descriptors() -> int:
-        return len(os.listdir(f"/proc/{server.pid}/fd"))
+def descriptors(server: WorkersServer) -> int:
+    """How many files and sockets the gateway has open."""
+    return len(os.listdir(f"/proc/{server.pid}/fd"))
 
+
+async def test_a_client_that_stays_behind_its_refusal_is_disconnected(server: WorkersServer) -> None:
+    before = descriptors(server)
+    plain = MCP + b"Content-Length: %d\r\n\r\n" % len(LIST) + LIST
+    async with talking(server) as (reader, writer):
+        writer.write(plain * 3 + b"broken\r\n\r\n")
+        assert [(await answer(reader))[0] for _ in range(4)] == [200, 200, 200, 400]
+        assert await reader.read() == b""
+        await wait_until(lambda: descriptors(server) <= before, PATIENCE)
+
+
+async def test_many_connections_that_come_and_go_leave_nothing(server: WorkersServer) -> None:
     async with aiohttp.ClientSession() as session:
         await (await session.get(f"{server.url}/version")).read()
-    before = descriptors()
+    before = descriptors(server)
     for _ in range(5):
         async with asyncio.TaskGroup() as group:
             for number in range(50):
                 group.create_task(_rude(server, number))
-    await wait_until(lambda: descriptors() <= before + 2, PATIENCE)
+    await wait_until(lambda: descriptors(server) <= before + 2, PATIENCE)
     assert "Traceback" not in server.said
 
 

@@ -44,9 +44,9 @@ _PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 _CONTAINERS: Final = (list, tuple, dict)
 _PRUNED_WIDTH: Final = 16
 _PRUNED_VALUES: Final = 500
-# Every alternative matches wherever it begins, and possessive quantifiers never backtrack: the scan is linear.
-_TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.?)*+(?:"|\Z)|[,\[{]', re.DOTALL)
-_TOKEN_BYTES: Final = re.compile(rb'"(?:[^"\\]++|\\.?)*+(?:"|\Z)|[,\[{]', re.DOTALL)
+# Possessive quantifiers never backtrack, so the scan is linear.
+_STRING: Final = re.compile(r'"(?:[^"\\]++|\\.?)*+(?:"|\Z)', re.DOTALL)
+_STRING_BYTES: Final = re.compile(rb'"(?:[^"\\]++|\\.?)*+(?:"|\Z)', re.DOTALL)
 
 
 class TooComplex(Exception):
@@ -70,26 +70,25 @@ def check_json(text: str | bytes, maximum: int = MAX_BODY_VALUES) -> None:
 
 def _has_more(text: str | bytes, maximum: int) -> bool:
     """Return whether a text has more than `maximum` commas and opening brackets outside its strings."""
+    if _separators(text) <= maximum:
+        return False
+    # In JSON, two strings have a comma or a colon between them, so a text with more strings is not JSON.
+    most = 2 * maximum + 2
     if isinstance(text, str):
-        if text.count(",") + text.count("[") + text.count("{") <= maximum:
-            return False
-        tokens: Iterable[str | bytes] = (found[0][:1] for found in _TOKEN.finditer(text))
-        quote: str | bytes = '"'
-    else:
-        if text.count(b",") + text.count(b"[") + text.count(b"{") <= maximum:
-            return False
-        tokens = (found[0][:1] for found in _TOKEN_BYTES.finditer(text))
-        quote = b'"'
-    values = strings = 0
-    for token in tokens:
-        if token == quote:
-            strings += 1
-        else:
-            values += 1
-        # In JSON, two strings have a comma or a colon between them, so a text with more strings is not JSON.
-        if values > maximum or strings > 2 * maximum + 2:
+        if '"' not in text:
             return True
-    return False
+        rest, strings = _STRING.subn("", text, most + 1)
+        return strings > most or _separators(rest) > maximum
+    if b'"' not in text:
+        return True
+    rest_bytes, strings = _STRING_BYTES.subn(b"", text, most + 1)
+    return strings > most or _separators(rest_bytes) > maximum
+
+
+def _separators(text: str | bytes) -> int:
+    if isinstance(text, str):
+        return text.count(",") + text.count("[") + text.count("{")
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
 def footprint(arguments: Mapping[str, Any], maximum: int = MAX_CALL_VALUES) -> int:

@@ -14,7 +14,7 @@ from hostile_endpoint import answer, raw_path
 from ludus.hub.endpoints.exchanges import AnswerReader
 from ludus.hub.endpoints.settings import EndpointSettings
 from ludus.hub.settings import HubSettings
-from ludus.server.web.http_protocol import HEAD_BYTES
+from ludus.server.web.http_heads import HEAD_BYTES
 
 SANDBOX = "default-src 'none'; sandbox"
 JSON = "content-type: application/json"

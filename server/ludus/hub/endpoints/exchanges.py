@@ -30,8 +30,7 @@ from ludus.hub.endpoints.passes import pass_of
 from ludus.protocol.errors import EpisodeFailed, LudusError, ShuttingDown
 from ludus.protocol.tracing import TRACE_FIELDS, active
 from ludus.server.web.delivery import watch
-from ludus.server.web.http_heads import Framing
-from ludus.server.web.http_protocol import HEAD_BYTES, HEAD_FIELDS
+from ludus.server.web.http_heads import HEAD_BYTES, HEAD_FIELDS, Framing
 from ludus.server.workers import upstream
 from ludus.server.workers.connection import body_too_large, error_answer
 from ludus.server.workers.pool import lost
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from ludus.hub.endpoints.gateways import EndpointGateway
     from ludus.server.auth.principal import Principal
     from ludus.server.web.delivery import Delivery
+    from ludus.server.web.turns import FairTransport
     from ludus.server.workers.pool import Worker
     from ludus.server.workers.roles import Hub
 
@@ -77,7 +77,7 @@ class HttpExchange:
         sender: the principal, of whom the process gets a pass; None for a request that needs none.
     """
 
-    transport: asyncio.Transport
+    transport: FairTransport
 
     def __init__(
         self, gateway: EndpointGateway, scope: Scope, receive: Receive, send: Send, target: bytes, asked: bytes,
@@ -216,6 +216,9 @@ class HttpExchange:
         try:
             uplink = await upstream.connect(self._endpoint.pool, worker, about_episodes=about_episodes)
             delivery = watch(self._scope)
+            if delivery.verdict is False:  # the client has left, or the rest of its request was refused
+                uplink.reset()
+                raise ClientGone
             reader = AnswerReader(uplink, to_head=self._request.method == b"HEAD")
             sending = asyncio.ensure_future(self._send_body(uplink))
             try:
@@ -366,15 +369,14 @@ class AnswerReader:
         if not _START.startswith(self._start):  # the parser reads RTSP, too
             self._fail(_NO_ANSWER)
             return
-        framing, in_body = self._framing, self.began
-        message, content = framing.message, framing.content
+        in_body = self.began
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self._refuse("the endpoint's process answered with a switch to another protocol, which was not asked for")
         except httptools.HttpParserError:
             self._fail(_NO_ANSWER)
-        if in_body and framing.exceeded(message, content, len(data)):
+        if in_body and self._framing.exceeded(len(data)):
             self._fail("the chunks or trailers of the answer of the endpoint's process take many times its content")
         self._flush()
         if not self.began:

@@ -115,6 +115,10 @@ class EndpointProcess:
     def note_question(self) -> None:
         """Do nothing: such a process can always be killed."""
 
+    async def turns(self) -> int:
+        """Return that no sign of life is known: untrusted code would only pretend to give some."""
+        return 0
+
     async def load(self, order: Order, seconds: float) -> None:
         """Give it its order, and wait until it has loaded its environments.
 

@@ -15,6 +15,12 @@ WRONG_TOKENS: Final = "wrong_tokens_per_minute"
 DEFAULT_WRONG_TOKENS: Final = 60.0
 """How many wrong tokens one client address may send in a minute, by default."""
 
+STRANGER_REQUESTS: Final = "stranger_requests_per_second"
+"""The name of the limit on requests without a valid credential, which is one of client addresses, too."""
+
+DEFAULT_STRANGER_REQUESTS: Final = 200.0
+"""How many such requests one client address may send in a second, by default, on average."""
+
 _UNITS: Final = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 _VALUE: Final = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)(|KiB|MiB|GiB|TiB)")
 

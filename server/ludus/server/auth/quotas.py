@@ -1,7 +1,8 @@
-"""Rate limits and quotas: what each principal may use, and how many wrong tokens a client address may send.
+"""Rate limits and quotas: what each principal may use, and what a client address may send without a valid credential.
 
     Quotas ── Account (one principal) ── Meter (its requests), Meter (its steps)
-       └───── Guesses (client addresses)
+       ├───── Guesses (wrong tokens of client addresses)
+       └───── Strangers (their requests without a valid credential)
 
 The counts are in a `UsageTable`, which the worker processes of one machine share. An account exists for every principal
 that the server has seen; without limits, it only counts episodes.
@@ -9,6 +10,7 @@ that the server has seen; without limits, it only counts episodes.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import logging
 import math
@@ -18,7 +20,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ludus.protocol.errors import CapacityError
-from ludus.server.auth.limits import DEFAULT_WRONG_TOKENS, WRONG_TOKENS, TokenLimits
+from ludus.server.auth.limits import DEFAULT_WRONG_TOKENS, STRANGER_REQUESTS, WRONG_TOKENS, TokenLimits
 from ludus.server.auth.principal import OPEN_CREDENTIAL, Principal
 from ludus.server.auth.tokens import UnknownToken
 from ludus.server.auth.usage import REQUESTS, ROWS, STALE_SECONDS, STEPS, UsageBusy, UsageFull, UsageTable
@@ -39,6 +41,9 @@ BUSY_SECONDS: Final = 0.1
 
 SPREAD_SECONDS: Final = 1.0
 """Callers that are refused one after the other get times one after the other, within this time."""
+
+STRANGER_BURST_SECONDS: Final = 5.0
+"""Strangers may send as many requests at one time as in so many seconds: many clients may share an address."""
 
 
 class Meter:
@@ -318,12 +323,57 @@ class Guesses:
         )
 
 
+class Strangers:
+    """Requests without a valid token or play capability, by client address. Those with one are never counted.
+
+    Args:
+        quotas: the shared counts.
+        per_second: how many an address may send in a second; None for no limit.
+    """
+
+    def __init__(self, quotas: Quotas, per_second: float | None) -> None:
+        self._quotas = quotas
+        self._per_second = per_second or 0.0
+        self._burst = max(1, math.ceil(self._per_second * STRANGER_BURST_SECONDS))
+        self.limited = per_second is not None
+        """Whether there is a limit."""
+
+    def refusal(self, address: str) -> CapacityError | None:
+        """Return the error for a request without a credential; None if the address may send one."""
+        table = self._quotas.table
+        if not table.strangers:
+            return None
+        wait = table.wait_of(_stranger(address), self._per_second, self._burst)
+        if not wait:
+            return None
+        self._quotas.refused[STRANGER_REQUESTS] += 1
+        return CapacityError(
+            f"too many requests without a valid token or play URL came from your address {address}: at most "
+            f"{self._per_second:g} per second, and {self._burst} at one time ({STRANGER_REQUESTS}); send a token, or "
+            f"try again in {wait:.3g} s",
+            limit=STRANGER_REQUESTS,
+            maximum=self._per_second,
+            burst=self._burst,
+            retryAfter=round(max(0.001, wait), 3),
+        )
+
+    def note(self, address: str) -> None:
+        """Count such a request."""
+        with contextlib.suppress(UsageBusy):
+            self._quotas.table.note_stranger(_stranger(address), self._per_second, self._burst)
+
+
+def _stranger(address: str) -> str:
+    return f"stranger {network_of(address)}"
+
+
 class Quotas:
     """The limits of all principals of a server.
 
     Args:
         defaults: the limits of principals whose tokens have none of their own.
         wrong_tokens_per_minute: how many wrong tokens one client address may send; None for no limit.
+        stranger_requests_per_second: how many requests without a valid credential it may send; None for no limit.
         table: the counts, shared with other processes; by default private memory.
         limits_of: returns the limits of the token with a name; None on a server without tokens.
         clock: the clock of private memory.
@@ -334,6 +384,7 @@ class Quotas:
         defaults: TokenLimits | None = None,
         *,
         wrong_tokens_per_minute: float | None = DEFAULT_WRONG_TOKENS,
+        stranger_requests_per_second: float | None = None,
         table: UsageTable | None = None,
         limits_of: Callable[[str], TokenLimits | None] | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -348,6 +399,7 @@ class Quotas:
         self.refused: Counter[str] = Counter()
         """Refusals, by limit."""
         self.guesses = Guesses(self, wrong_tokens_per_minute)
+        self.strangers = Strangers(self, stranger_requests_per_second)
         self._limits_of = limits_of or (lambda name: None)
 
     def account(self, principal: Principal) -> Account:

@@ -73,6 +73,7 @@ _SLOT: Final = struct.Struct("=16sdd")
 _USED_ROWS: Final = 64
 _USED_COLUMNS: Final = 72
 _WRONG_TOKENS: Final = 80
+_STRANGERS: Final = 88
 _PIDS: Final = 1024
 _ROWS_START: Final = 4096
 _CELLS_START: Final = _KEY + 2 * _PAIR.size
@@ -321,8 +322,13 @@ class UsageTable:
         """How many wrong tokens were counted."""
         return self._read(_WRONG_TOKENS)
 
+    @property
+    def strangers(self) -> int:
+        """How many requests without a valid credential were counted."""
+        return self._read(_STRANGERS)
+
     def wait_of(self, address: str, rate: float, burst: int) -> float:
-        """Return in how many seconds an address may send another wrong token; 0 if it may now."""
+        """Return in how many seconds an address has another permit; 0 if it has one now."""
         key = _digest(address)
         for at in self._slots(key):
             name, changed, permits = _SLOT.unpack_from(self._map, at)
@@ -332,11 +338,23 @@ class UsageTable:
         return 0.0
 
     def note_wrong(self, address: str, rate: float, burst: int) -> None:
-        """Count a wrong token of an address. An address that is new takes the place of the one that is quiet longest.
+        """Count a wrong token of an address.
 
         Raises:
             UsageBusy: another process does not let go of the place.
         """
+        self._take_permit(address, rate, burst, _WRONG_TOKENS)
+
+    def note_stranger(self, address: str, rate: float, burst: int) -> None:
+        """Count a request without a valid credential.
+
+        Raises:
+            UsageBusy: another process does not let go of the place.
+        """
+        self._take_permit(address, rate, burst, _STRANGERS)
+
+    def _take_permit(self, address: str, rate: float, burst: int, count_at: int) -> None:
+        """Take a permit of an address. One that is new takes the place of the address that is quiet longest."""
         key = _digest(address)
         slots = self._slots(key)
         self._lock(slots[0])
@@ -349,7 +367,7 @@ class UsageTable:
             else:
                 permits = min(permits, found[at][2] + rate * max(0.0, now - found[at][1]))
             _SLOT.pack_into(self._map, at, key, now, max(0.0, permits - 1))
-            self._write(_WRONG_TOKENS, self.wrong_tokens + 1)
+            self._write(count_at, self._read(count_at) + 1)
         finally:
             self._unlock(slots[0])
 

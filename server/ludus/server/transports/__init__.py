@@ -10,19 +10,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ludus.protocol.errors import Unauthenticated
+from ludus.protocol.errors import CapabilityRefused, CapacityError, Unauthenticated
+from ludus.protocol.methods import Scope as TokenScope
 from ludus.protocol.modules import Module
 from ludus.server.auth import CapabilitySigner, TokenStore
 from ludus.server.auth.principal import Principal
 from ludus.server.auth.quotas import Quotas
 from ludus.server.runtime.limits import ServerLimits
-from ludus.server.web.guard import Origins
+from ludus.server.web.guard import Origins, note_known
 
 if TYPE_CHECKING:
     from ludus.server.runtime.host import EpisodeHost
 
 _EVERYBODY: Final = Principal.open()
 _BEARER: Final = "bearer "
+_PLAY_PREFIX: Final = "/play/"
+_CREDENTIALS: Final = (b"authorization", b"x-api-key")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,13 +72,31 @@ class TransportContext:
         """
         if self.tokens is None:
             return self.everybody
-        value = headers.get("authorization", "")
-        if value[: len(_BEARER)].lower() == _BEARER:
-            token = value[len(_BEARER) :]
-        elif not (token := headers.get("x-api-key", "")):
-            raise Unauthenticated("this server needs a token: send it as `Authorization: Bearer ludus_…`")
         address = (scope.get("client") or ("",))[0]
-        return self.quotas.guesses.recognize(token.strip(), address, self.tokens.authenticate)
+        principal = self.quotas.guesses.recognize(_token_of(headers), address, self.tokens.authenticate)
+        note_known(scope)
+        return principal
+
+    def knows(self, path: str, headers: Mapping[bytes, bytes], address: str | None) -> bool:
+        """Return whether a request has a valid token or play capability; see `IsKnown`."""
+        tokens = self.tokens
+        if tokens is None:
+            return True
+        if path.startswith(_PLAY_PREFIX):
+            try:
+                claims = self.signer.verify(path[len(_PLAY_PREFIX) :].partition("/")[0])
+            except CapabilityRefused:
+                return False
+            return tokens.still_may(claims.credential, TokenScope.EPISODES_RUN)
+        text = {name.decode(): headers[name].decode("latin-1") for name in _CREDENTIALS if name in headers}
+        try:
+            if address is not None:
+                self.identify(text, {"client": (address, 0)})
+            else:
+                tokens.authenticate(_token_of(text))
+        except (Unauthenticated, CapacityError):
+            return False
+        return True
 
     def identified(self, headers: Mapping[str, str], scope: Mapping[str, Any]) -> bool:
         """Return whether the sender may see server details: it has a valid token, or the server has no tokens.
@@ -90,3 +111,17 @@ class TransportContext:
             return False
         self.identify(headers, scope)
         return True
+
+
+def _token_of(headers: Mapping[str, str]) -> str:
+    """Return the token of a request.
+
+    Raises:
+        Unauthenticated: there is none.
+    """
+    value = headers.get("authorization", "")
+    if value[: len(_BEARER)].lower() == _BEARER:
+        return value[len(_BEARER) :].strip()
+    if token := headers.get("x-api-key", ""):
+        return token.strip()
+    raise Unauthenticated("this server needs a token: send it as `Authorization: Bearer ludus_…`")

@@ -6,6 +6,7 @@ How this works:
 2. `_Connection.run` reads frames. It checks the token again every `RECHECK_SECONDS`, and stops reading while too many
    requests or bytes are in flight.
 3. `_read` parses a frame once and begins its requests in order, `REQUESTS_PER_TICK` in each turn of the event loop.
+   It waits for turns that have room (`ludus.server.web.turns`), so that other connections get theirs.
 4. `_begin` checks the envelope, validates the params and chooses a path:
    - A valid step goes to `EpisodeHost.submit`. The host runs it in its own task and calls back when it has an outcome.
    - Another valid request becomes a task of the `Channel`. Steps behind it are submitted after it has begun (`_soon`).
@@ -55,6 +56,7 @@ from ludus.server.runtime.dispatch import HANDLERS, check_params, dispatch, unex
 from ludus.server.runtime.host import redacted
 from ludus.server.web.guard import refuse
 from ludus.server.web.proxies import with_urls
+from ludus.server.web.turns import turns_of
 
 if TYPE_CHECKING:
     from ludus.protocol._model import WireModel
@@ -79,6 +81,15 @@ leave at once, and server and client then work in turns instead of in parallel. 
 REPLY_FRAME_BYTES: Final = 1024 * 1024 + len("[]")
 """The size at which replies continue in another frame, so that many small replies need no large receive limit. A full
 frame holds 1 MiB of replies; the brackets of its array count too."""
+
+REQUESTS_PER_BUSY_TICK: Final = 8
+"""The same while other connections wait for their turns: then each has a small part of one."""
+
+REQUEST_COST: Final = 30
+"""What the beginning of a request costs, in the units of `Turns`."""
+
+BYTES_PER_COST: Final = 1024
+"""The bytes of a frame whose parsing costs one unit."""
 
 RECHECK_SECONDS: Final = 5.0
 """The shortest time between two checks of the token of a connection in use."""
@@ -165,6 +176,7 @@ class _Connection:
         self._max_bytes = channel.context.limits.body_bytes
         self._tasks = channel.tasks
         self._loop = asyncio.get_running_loop()
+        self._turns = turns_of(self._loop)
         self._lost = False
         self._outbox: list[bytes] = []
         self._wake = asyncio.Event()
@@ -178,15 +190,18 @@ class _Connection:
         """Read frames until the peer disconnects. Requests that have begun run on after that."""
         writer = self._loop.create_task(self._write(send))
         try:
+            text: str | None
             while (message := await receive())["type"] != "websocket.disconnect":
+                text = message.get("text")
+                message = {}  # a frame may be large, and the next one may be long in coming
                 if not self._token_valid():
                     await send({"type": "websocket.close", "code": UNAUTHORIZED, "reason": "the token is not valid"})
                     return
-                text = message.get("text")
                 if text is None:
                     self._reply(failure(None, InvalidRequest("a binary frame; send JSON in text frames")))
                 else:
                     await self._read(text)
+                    text = None
                 if self._full():
                     await self._apply_backpressure(writer)
         finally:
@@ -230,6 +245,7 @@ class _Connection:
             why = f"the frame is larger than {self._max_bytes} bytes; send smaller batches"
             self._reply(failure(None, PayloadTooLarge(why, limit=self._max_bytes)))
             return
+        await self._turns.wait(1 + len(text) // BYTES_PER_COST)
         try:
             check_json(text, MAX_FRAME_VALUES)
             requests = parse_requests(text)
@@ -241,11 +257,15 @@ class _Connection:
             self._reply(failure(None, PayloadTooLarge(too_many, limit=MAX_IN_FLIGHT)))
             return
         share = len(text) // len(requests)
-        for first in range(0, len(requests), REQUESTS_PER_TICK):
-            if first:
-                await asyncio.sleep(0)
-            for item in requests[first : first + REQUESTS_PER_TICK]:
+        first, count = 0, len(requests)
+        while True:
+            batch = min(count - first, REQUESTS_PER_TICK if self._turns.free else REQUESTS_PER_BUSY_TICK)
+            await self._turns.wait(batch * REQUEST_COST, fresh=not first)
+            for item in requests[first : first + batch]:
                 self._begin(item, share)
+            if (first := first + batch) >= count:
+                return
+            await asyncio.sleep(0)
 
     def _begin(self, item: Any, size: int) -> None:
         try:

@@ -168,7 +168,8 @@ def create_app(
     if traces is not None:
         inner = telemetry.SpanMiddleware(inner, traces)
     arrivals = Arrivals(host.limits.arriving_bytes, host.limits.body_bytes)
-    guard = metrics.guard = Guard(inner, settings.origins, host.limits.body_bytes, arrivals)
+    strangers = context.quotas.strangers if tokens is not None and context.quotas.strangers.limited else None
+    guard = metrics.guard = Guard(inner, settings.origins, host.limits.body_bytes, arrivals, strangers, context.knows)
     outermost: ASGIApp = guard
     if settings.cors:
         outermost = CORSMiddleware(

@@ -42,14 +42,22 @@ class Arrivals:
         Raises:
             CapacityError: no room was free within `WAIT_SECONDS`.
         """
+        await self.reserve(sender, size)
+        try:
+            yield
+        finally:
+            self.give_back(sender, size)
+
+    async def reserve(self, sender: object, size: int) -> None:
+        """Reserve room for `size` bytes, and wait for it in order. `give_back` ends that.
+
+        Raises:
+            CapacityError: no room was free within `WAIT_SECONDS`.
+        """
         if not self._fits(sender, size):
             await self._wait(sender, size)
         else:
             self._take(sender, size)
-        try:
-            yield
-        finally:
-            self._give_back(sender, size)
 
     def heads_fit(self) -> bool:
         """Return whether incomplete heads leave room for more."""
@@ -62,7 +70,8 @@ class Arrivals:
         self.bodies += size
         self._by_sender[sender] += size
 
-    def _give_back(self, sender: object, size: int) -> None:
+    def give_back(self, sender: object, size: int) -> None:
+        """Give room back that `reserve` has taken."""
         self.bodies -= size
         self._by_sender[sender] -= size
         if not self._by_sender[sender]:
@@ -80,7 +89,7 @@ class Arrivals:
             if entry in self._waiting:
                 self._waiting.remove(entry)
             elif turn.done() and not turn.cancelled():
-                self._give_back(sender, size)
+                self.give_back(sender, size)
             if isinstance(error, TimeoutError):
                 raise CapacityError(
                     f"too many large requests arrive at this time ({self.total} bytes, arriving_bytes, of which one "

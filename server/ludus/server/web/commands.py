@@ -16,7 +16,7 @@ import typer
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.messages import describe_invalid
 from ludus.protocol.methods import SPLIT_SCOPE_PREFIX, Scope
-from ludus.server.auth.limits import WRONG_TOKENS, TokenLimits, parse_limits
+from ludus.server.auth.limits import STRANGER_REQUESTS, WRONG_TOKENS, TokenLimits, parse_limits
 from ludus.server.auth.tokens import (
     TOKEN_FILE_VARIABLE,
     TokenFile,
@@ -117,7 +117,7 @@ DrainSeconds = Annotated[
     float, typer.Option(help="With --workers: most seconds for a worker's episodes before it is restarted.")
 ]
 UnresponsiveSeconds = Annotated[
-    float, typer.Option(help="With --workers: seconds without an answer after which a worker is killed and replaced.")
+    float, typer.Option(help="With --workers: seconds without a sign of life after which a worker is replaced.")
 ]
 CapabilityKeyFile = Annotated[
     Path | None,
@@ -354,6 +354,10 @@ async def _try_apart(specs: Sequence[str], settings: Any) -> None:
             await try_environments(host, settings.check)
 
 
+_ADDRESS_LIMITS: Final = (WRONG_TOKENS, STRANGER_REQUESTS)
+"""The limits of client addresses, which `--limit` sets as it sets those of tokens."""
+
+
 def _worker_counts(text: str | None) -> dict[str, Any]:
     """Return the settings that `N` or `MIN-MAX` stands for."""
     if text is None:
@@ -384,7 +388,7 @@ def _settings(options: dict[str, Any]) -> Any:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         option = "--" + str(first["loc"][-1]).replace("_", "-")
-        if first["loc"][0] in ("token_limits", WRONG_TOKENS):
+        if first["loc"][0] in ("token_limits", *_ADDRESS_LIMITS):
             option = f"--limit {first['loc'][-1]}"
         raise typer.BadParameter(f"{option}: {describe_invalid(first)}") from None
 
@@ -392,11 +396,11 @@ def _settings(options: dict[str, Any]) -> Any:
 def _token_limits(texts: Sequence[str]) -> dict[str, Any]:
     """Return the settings that hold the limits of tokens and of client addresses."""
     try:
-        found = parse_limits(texts, (*TokenLimits.model_fields, WRONG_TOKENS))
+        found = parse_limits(texts, (*TokenLimits.model_fields, *_ADDRESS_LIMITS))
     except ValueError as error:
         raise typer.BadParameter(f"--limit: {error}") from None
-    wrong_tokens = {WRONG_TOKENS: found.pop(WRONG_TOKENS)} if WRONG_TOKENS in found else {}
-    return {"token_limits": found, **wrong_tokens}
+    of_addresses: dict[str, Any] = {name: found.pop(name) for name in _ADDRESS_LIMITS if name in found}
+    return {"token_limits": found, **of_addresses}
 
 
 def _serve_stdio(classes: Sequence[Any], settings: Any, which: dict[str, Any]) -> None:

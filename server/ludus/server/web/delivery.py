@@ -123,7 +123,7 @@ class WatchedHttpProtocol(HttpToolsProtocol):
         if self._delivery is not None:
             self._delivery.closed(whole=True)  # it is of an earlier request on this connection
         delivery = Delivery(self)
-        if self.transport.is_closing():
+        if self.transport.is_closing() or (self.cycle is not None and self.cycle.disconnected):
             delivery.settle(delivered=False)
         self._delivery = delivery
         return delivery

@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -22,6 +22,9 @@ from ludus.protocol.bounds import check_json
 from ludus.protocol.errors import CapacityError, Forbidden, InvalidRequest, LudusError, PayloadTooLarge, to_wire
 from ludus.protocol.identifiers import CHANNEL_PATH, CONTROL_PATH, REFUSAL_HEADER
 from ludus.server.web.arrivals import Arrivals
+
+if TYPE_CHECKING:
+    from ludus.server.auth.quotas import Strangers
 
 LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 """The loopback names of a machine."""
@@ -131,16 +134,47 @@ def _matches(pattern: str, name: str, port: int | None) -> bool:
     return name == wanted
 
 
+IsKnown = Callable[[str, Mapping[bytes, bytes], str | None], bool]
+"""Returns whether a request has a valid credential, by its path and headers.
+
+With the address of the client, the credential is judged as if it were used: one that is wrong counts as such."""
+
+
+class Caller:
+    """Whether the sender of a request is known by a valid credential; the transports set it."""
+
+    __slots__ = ("known",)
+
+    def __init__(self) -> None:
+        self.known = False
+
+
+def note_known(scope: Mapping[str, Any]) -> None:
+    """Note that the sender of a request has a valid credential."""
+    caller: Caller | None = scope.get(_CALLER)
+    if caller is not None:
+        caller.known = True
+
+
 class Guard:
     """ASGI middleware that checks hosts, origins and body sizes, and counts accepted and refused requests.
+
+    On a server with tokens, it also limits the requests without a valid credential, by client address. Whether a
+    credential is valid is known once the request was served, and it is looked up before only for an address that has
+    sent too many requests without one.
 
     A body is read only when a transport requests it, after the transport has authenticated the head. A small body with
     a `Content-Length` is passed through, because the HTTP parser enforces its length. A large or chunked body is read
     whole at the first request for it, when there is room, and refused if it holds more than a request may.
     """
 
-    def __init__(self, app: ASGIApp, origins: Origins, body_bytes: int, arrivals: Arrivals) -> None:
+    def __init__(
+        self, app: ASGIApp, origins: Origins, body_bytes: int, arrivals: Arrivals, strangers: Strangers | None = None,
+        is_known: IsKnown = lambda path, headers, address: True,
+    ) -> None:  # fmt: skip
         self._app = app
+        self._strangers = strangers
+        self._is_known = is_known
         self._origins = origins
         self._body_bytes = body_bytes
         self.arrivals = arrivals
@@ -172,7 +206,27 @@ class Guard:
             elif size > _SMALL_BODY:
                 receive = _Reading(self, scope, headers, receive, size)
         self.requests[wire_of(scope["path"])] += 1
-        await self._app(scope, receive, send)
+        if self._strangers is None or scope["path"] in _PROBES:
+            await self._app(scope, receive, send)
+        else:
+            await self._serve_counted(self._strangers, scope, headers, receive, send)
+
+    async def _serve_counted(
+        self, strangers: Strangers, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive, send: Send
+    ) -> None:
+        """Serve a request, and count it if its sender is not known."""
+        address = (scope.get("client") or ("",))[0]
+        refusal = strangers.refusal(address)
+        if refusal is not None and not self._is_known(scope["path"], headers, address):
+            self.refused[type(refusal).__name__] += 1
+            await refuse(scope, receive, send, refusal)
+            return
+        caller = scope[_CALLER] = Caller()
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            if not caller.known and not self._is_known(scope["path"], headers, None):
+                strangers.note(address)
 
     async def read(self, sender: object, receive: Receive, size: int) -> Message:
         """Read a whole body of at most `size` bytes, and return it as one message, or the message of a disconnection.
@@ -243,6 +297,12 @@ def wire_of(path: str) -> str:
         return "play"
     return "pages" if path in _PAGES else "ors"
 
+
+_CALLER: Final = "ludus.caller"
+"""The key of the ASGI scope under which a request's `Caller` is stored."""
+
+_PROBES: Final = frozenset({"/health", "/ready"})
+"""The paths that load balancers ask, which have no token and may share an address with strangers."""
 
 _PAGES: Final = frozenset({"/health", "/ready", "/metrics", "/docs", "/redoc", "/openapi.json"})
 

@@ -1,8 +1,9 @@
-"""What the head of a request must be, beyond what httptools checks.
+"""What a request must be, beyond what httptools checks: its head, and how its body is cut into chunks.
 
 httptools reads some heads that RFC 9112 does not allow, and leaves others to its user. A server that takes them differs
 from the proxy in front of it, or from the worker behind it, in where a request ends (request smuggling). The gateway of
-workers and the server of one process check every head here, so both read the same requests.
+workers and the server of one process check every head here, so both read the same requests. Both raise `Refused` in a
+callback of the parser, which stops it: nothing is read behind a request that is refused.
 """
 
 from __future__ import annotations
@@ -13,13 +14,55 @@ from typing import Final, Protocol
 
 import httptools
 
+from ludus.protocol.errors import InvalidRequest, LudusError, PayloadTooLarge
+
+HEAD_BYTES: Final = 64 * 1024
+"""The most bytes of a request line with its headers."""
+
+HEAD_FIELDS: Final = 200
+"""The most header fields of a request, and the most trailers; each takes several times its length in memory."""
+
+FREE_CHUNKS: Final = 1_000
+"""The chunks of a body that may be of any size; a body with more is refused if they are small on average."""
+
+CHUNK_BYTES: Final = 64
+"""The least average size of the chunks of a body with more than `FREE_CHUNKS`."""
+
+FRAMING_BYTES: Final = 64 * 1024
+"""The bytes around the content of a body that are always allowed."""
+
+FRAMING_FACTOR: Final = 16
+"""The bytes around the content of a body that each byte of the content allows in addition."""
+
 _OPTIONS: Final = frozenset(
     {b"", b"close", b"keep-alive", b"upgrade", b"te", b"trailer", b"trailers", b"http2-settings", b"proxy-connection"}
 )
 """The options of `Connection` that name no header which is for the server itself."""
 
-_FRAMING_BYTES: Final = 64 * 1024
-_FRAMING_FACTOR: Final = 16
+
+class Refused(Exception):
+    """Stops the parser at what is refused.
+
+    Args:
+        status: the status of the answer.
+        error: the error.
+    """
+
+    def __init__(self, status: int, error: LudusError) -> None:
+        super().__init__(error.message)
+        self.status = status
+        self.error = error
+
+
+def refused_by(error: httptools.HttpParserError) -> Refused | None:
+    """Return the refusal that a callback of a parser has raised; None if the parser itself refuses the data."""
+    return error.__context__ if isinstance(error.__context__, Refused) else None
+
+
+def head_too_large() -> Refused:
+    """Return the refusal of a head with more bytes or fields than a server accepts."""
+    limits = f"{HEAD_BYTES} bytes or has more than {HEAD_FIELDS} fields"
+    return Refused(431, PayloadTooLarge(f"the head of the request is larger than {limits}"))
 
 
 def fault_of_head(method: bytes, version: str, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
@@ -61,32 +104,74 @@ def fault_of_head(method: bytes, version: str, headers: Iterable[tuple[bytes, by
 
 
 class Framing:
-    """Counts what arrives of a body besides its content: sizes and extensions of chunks, and trailers.
+    """Counts what arrives of one body besides its content: sizes and extensions of chunks, and trailers.
 
     httptools puts the pieces of a trailer together, however long it gets and however often, so that has a limit.
     """
 
-    __slots__ = ("_extra", "content", "message")
+    __slots__ = ("_arrived", "content")
 
     def __init__(self) -> None:
-        self.message = self.content = self._extra = 0
+        self._arrived = 0
+        self.content = 0
 
-    def begin(self) -> None:
-        """Count for a new message."""
-        self.message += 1
-        self.content = self._extra = 0
+    def exceeded(self, size: int) -> bool:
+        """Count bytes of the body as they arrived, and return whether too many so far are no content."""
+        self._arrived += size
+        return self._arrived > FRAMING_BYTES + (1 + FRAMING_FACTOR) * self.content
 
-    def exceeded(self, message: int, content: int, size: int) -> bool:
-        """Return whether there is too much of it.
 
-        Args:
-            message: what `message` was before bytes were read that began within a body.
-            content: what `content` was before.
-            size: the number of these bytes.
+class RequestFraming(Framing):
+    """Counts the chunks and trailers of a request, too: each is work, however few bytes it has."""
+
+    __slots__ = ("_chunks", "_trailers")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._chunks = self._trailers = 0
+
+    def begin_chunk(self) -> None:
+        """Count a chunk."""
+        self._chunks += 1
+
+    def take(self, size: int) -> None:
+        """Count bytes of a chunk.
+
+        Raises:
+            Refused: the body has many chunks, and they are small.
         """
-        if message == self.message:
-            self._extra += size - (self.content - content)
-        return self._extra > _FRAMING_BYTES + _FRAMING_FACTOR * self.content
+        self.content += size
+        if self._chunks > FREE_CHUNKS and self.content < CHUNK_BYTES * self._chunks:
+            raise Refused(
+                400,
+                InvalidRequest(
+                    f"the body arrives in {self._chunks} chunks of {self.content / self._chunks:.0f} bytes on average; "
+                    f"send chunks of {CHUNK_BYTES} bytes or more, or a Content-Length",
+                    limit="chunk_bytes",
+                    minimum=CHUNK_BYTES,
+                ),
+            )
+
+    def drop_trailer(self) -> None:
+        """Count a trailer, which would be taken for a header if it were kept.
+
+        Raises:
+            Refused: there are too many.
+        """
+        self._trailers += 1
+        if self._trailers > HEAD_FIELDS:
+            raise Refused(431, PayloadTooLarge(f"the request has more than {HEAD_FIELDS} trailers"))
+
+    def arrived(self, size: int) -> None:
+        """Count bytes of the body as they arrived.
+
+        Raises:
+            Refused: too many are no content.
+        """
+        if self.exceeded(size):
+            most = f"{FRAMING_BYTES} bytes and {FRAMING_FACTOR} times its content"
+            why = f"the sizes and extensions of the chunks of the body, and its trailers, take more than {most}"
+            raise Refused(431, PayloadTooLarge(f"{why}; send larger chunks, without extensions and trailers"))
 
 
 class RequestOwner(Protocol):
@@ -126,13 +211,14 @@ class RequestParser(httptools.HttpRequestParser):
                 super().feed_data(rest)
                 return
             except httptools.HttpParserUpgrade as upgrade:
-                taken += upgrade.args[0]
-                head = self._owner.declined_upgrade()
-                if head is None:
-                    raise httptools.HttpParserUpgrade(taken) from None
-                rest = rest[upgrade.args[0] :]
-                RequestParser.__init__(self, self._owner)
-                super().feed_data(head)
+                end: int = upgrade.args[0]
+            taken += end
+            head = self._owner.declined_upgrade()
+            if head is None:
+                raise httptools.HttpParserUpgrade(taken)
+            rest = rest[end:]
+            RequestParser.__init__(self, self._owner)
+            super().feed_data(head)
 
 
 def head_without_upgrade(method: bytes, target: bytes, version: str, headers: Iterable[tuple[bytes, bytes]]) -> bytes:

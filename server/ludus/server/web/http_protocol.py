@@ -5,6 +5,11 @@ A timer per request would cost every request some time. Instead, each connection
 sweep every `SWEEP_SECONDS` looks for those that have waited too long. At the limit of connections, the one that has
 waited the longest is closed for the new one.
 
+Limits on bytes do not bound work: 256 KiB can be 40,000 chunks of one byte. Data is parsed in fair turns
+(`ludus.server.web.turns`), and a body in many tiny chunks is refused (`RequestFraming`). Pipelined requests stay
+unparsed while one waits. A refusal is sent behind the answers to the whole requests before it, and nothing is read
+behind what is refused.
+
 This module also corrects uvicorn where it differs from RFC 9110 and 9112. Blanks after a header's value are removed. An
 answer to HTTP/1.0 is never chunked. A connection that closes before its request is complete first reads and discards
 the rest, up to `DISCARDED_BYTES`, because otherwise the peer would lose the answer.
@@ -17,31 +22,51 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from httptools import HttpRequestParser
+import httptools
 from starlette.types import Message, Receive, Scope, Send
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
-from ludus.protocol.errors import CapacityError, InvalidRequest, LudusError, PayloadTooLarge, ShuttingDown
+from ludus.protocol.errors import CapacityError, InvalidRequest, LudusError, ShuttingDown
 from ludus.server.web.arrivals import Arrivals
 from ludus.server.web.delivery import WatchedHttpProtocol
 from ludus.server.web.guard import error_body, refuse
 from ludus.server.web.http_answers import WholeAnswers
-from ludus.server.web.http_heads import Framing, RequestParser, fault_of_head, head_without_upgrade
-
-HEAD_BYTES: Final = 64 * 1024
-"""The most bytes of a request line with its headers."""
-
-HEAD_FIELDS: Final = 200
-"""The most header fields of a request; each takes several times its length in memory."""
+from ludus.server.web.http_heads import (
+    HEAD_BYTES,
+    HEAD_FIELDS,
+    Refused,
+    RequestFraming,
+    RequestParser,
+    fault_of_head,
+    head_too_large,
+    head_without_upgrade,
+    refused_by,
+)
+from ludus.server.web.turns import FairTransport
 
 DISCARDED_BYTES: Final = 64 * 1024 * 1024
 """The most bytes of an already answered request that are read and discarded before the connection is closed."""
+
+PIECE_BYTES: Final = 1024
+"""The bytes that are parsed at one time where each may be an event: heads and chunks."""
+
+BODY_PIECE_BYTES: Final = 64 * 1024
+"""The bytes that are parsed at one time within a body of known length."""
+
+HEAD_COST: Final = 20
+"""What a piece of a head that is not complete costs, in the units of `Turns`."""
+
+BYTES_PER_COST: Final = 512
+"""The bytes of a body that cost one unit, as they have to be parsed later."""
+
+REQUEST_COST: Final = 200
+"""What the start of a request costs, in the units of `Turns`."""
 
 SWEEP_SECONDS: Final = 0.5
 """The longest time between two sweeps of the connections."""
 
 _BLANKS: Final = b" \t"
-_TOO_MUCH_FRAMING: Final = "the chunks or trailers of the request take many times the bytes of its content"
 
 _STATUS_LINES: Final = {
     400: b"HTTP/1.1 400 Bad Request\r\n",
@@ -64,16 +89,28 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
     _in_head: bool = False
     _discarded: int | None = None
     """Bytes discarded after the last answer on this connection; None while the connection stays in use."""
+    _events = 0
+    """What the piece that is being parsed has cost so far."""
+    _body_left = 0
+    """The bytes that are missing in a body of known length."""
+    _framing: RequestFraming | None = None
+    """Counts the chunks of the body that is arriving, if it has any."""
     _refusal: bytes | None = None
-    """The answer to a broken request, which follows those to the requests before it."""
+    """The answer to a request that is refused, which follows those to the requests before it.
+
+    Empty if it has none, as behind a request that closes the connection. Nothing is read any more."""
+    _before: Any = None
+    """The cycle of the request before the pipelined one."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start to wait for the first head of a new peer, and make room if there are too many connections."""
         self._waiting_since = self.loop.time()
-        self._limits: ConnectionLimits = getattr(self.config.app, "connection_limits", _NO_LIMITS)
-        super().connection_made(transport)
-        parser: HttpRequestParser = RequestParser(self)
-        self.parser, self._framing = parser, Framing()
+        self._limits: ConnectionLimits = getattr(self.config.app, "connection_limits", NO_LIMITS)
+        self._fair = FairTransport(transport, self._piece)
+        super().connection_made(self._fair)  # type: ignore[arg-type]
+        self.flow = _Flow(self)
+        parser: httptools.HttpRequestParser = RequestParser(self)
+        self.parser = parser
         self._ending = _Ending(self, transport)
         if len(self.connections) > self._limits.most:
             self._make_room()
@@ -84,83 +121,139 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Pass data to the parser, and refuse a head that is too large."""
+        """Parse data in fair turns, or discard it after the last answer."""
         if self._discarded is not None:
             self._discarded += len(data)
             if self._discarded > DISCARDED_BYTES:
                 self.transport.close()
                 return
-        if self._refusal is not None:
+        self._fair.received(data)
+
+    def _piece(self, data: bytes, at: int) -> tuple[int, int]:
+        """Parse a piece of the data; see `Piece`."""
+        if self._refusal is not None or self.transport.is_closing():
+            return len(data), 1
+        piece = data
+        if at or len(data) > PIECE_BYTES:
+            left = self._body_left
+            piece = data[at : at + (min(left, BODY_PIECE_BYTES) if left > 0 else PIECE_BYTES)]
+        self._events = 1
+        self._parse(piece)
+        return at + len(piece), self._events
+
+    def _parse(self, piece: bytes) -> None:
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(piece)
+            if self._framing is not None:
+                self._framing.arrived(len(piece))
+        except httptools.HttpParserUpgrade as upgrade:
+            self._hand_over(upgrade.args[0])
             return
-        framing, in_body = self._framing, not self._in_head and self._waiting_since is not None
-        message, content = framing.message, framing.content
-        super().data_received(data)
-        if in_body and framing.exceeded(message, content, len(data)) and self._waiting_since is not None:
-            self._refuse(400, InvalidRequest(_TOO_MUCH_FRAMING))
-        if self._in_head and self._refusal is None:
-            self._head_bytes += len(data)
+        except Refused as refused:
+            self._refuse(refused.status, refused.error)
+            return
+        except httptools.HttpParserError as error:
+            if (refusal := refused_by(error)) is not None:
+                self._refuse(refusal.status, refusal.error)
+            else:
+                self.send_400_response("")
+            return
+        if self._in_head:
+            self._events += HEAD_COST
+            self._head_bytes += len(piece)
             self._count_head(self._head_bytes)
-            if self._head_bytes > HEAD_BYTES or len(self.headers) > HEAD_FIELDS:
-                limits = f"{HEAD_BYTES} bytes or has more than {HEAD_FIELDS} fields"
-                self._refuse(431, PayloadTooLarge(f"the head of the request is larger than {limits}"))
+            if self._head_bytes > HEAD_BYTES:
+                refusal = head_too_large()
+                self._refuse(refusal.status, refusal.error)
             elif not self._limits.arrivals.heads_fit():
                 self._refuse(503, _busy("requests are arriving", "arriving_bytes"))
         elif self._counted:
             self._count_head(0)
+
+    def _hand_over(self, end: int) -> None:
+        """Give the connection to the protocol of WebSockets, with what has arrived behind the upgrade.
+
+        Args:
+            end: where the upgrade ends in the data that is not parsed yet.
+        """
+        rest = self._fair.take_unparsed()[end:]
+        self.handle_websocket_upgrade()
+        if rest:
+            self._fair.inner.get_protocol().data_received(rest)  # type: ignore[attr-defined]
 
     def send_400_response(self, msg: str) -> None:
         """Refuse data that is not HTTP, in the same form as other refusals of Ludus."""
         self._refuse(400, InvalidRequest("this is not an HTTP request, or one broken beyond reading"))
 
     def on_message_begin(self) -> None:
-        """Start to wait for the rest of a new request's head."""
+        """Start to wait for the rest of a new request's head.
+
+        Raises:
+            Refused: the request before it closes the connection.
+        """
+        if self._refusal is not None or self.transport.is_closing():
+            raise Refused(400, InvalidRequest("the request before this one closes the connection"))
         self._waiting_since = self.loop.time()
-        self._head_bytes = 0
+        self._head_bytes = self._body_left = 0
         self._in_head = True
-        self._framing.begin()
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header of the head. Trailers are ignored; they would be taken for headers."""
-        if self._in_head:
-            super().on_header(name, value)
+        """Keep a field of the head, and drop trailers.
+
+        Raises:
+            Refused: there are too many fields.
+        """
+        if not self._in_head:
+            if self._framing is not None:
+                self._framing.drop_trailer()
+            return
+        if len(self.headers) >= HEAD_FIELDS:
+            raise head_too_large()
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Check a complete head, strip its values, and begin the request."""
-        if self._discarded is not None or self._refusal is not None or self.transport.is_closing():
-            return
-        if len(self.headers) > HEAD_FIELDS:
-            self._refuse(431, PayloadTooLarge(f"the head of the request has more than {HEAD_FIELDS} fields"))
-            return
-        fault = fault_of_head(self.parser.get_method(), self.parser.get_http_version(), self.headers)
-        if fault is None and self._should_upgrade() and self._answering():
-            fault = "an upgrade waits for the answers to the requests before it"
+        """Check a complete head, strip its values, and begin the request.
+
+        Raises:
+            Refused: the head is ambiguous, or asks for what is not served here.
+        """
+        parser = self.parser
+        fault = fault_of_head(parser.get_method(), parser.get_http_version(), self.headers)
+        if fault is None and parser.should_upgrade():
+            if not self._should_upgrade():
+                return  # the head comes again
+            if self._answering():
+                fault = "an upgrade waits for the answers to the requests before it"
         if fault is not None:
-            self._refuse(400, InvalidRequest(fault))
-            return
-        if self.parser.should_upgrade() and not self._should_upgrade():
-            return  # the head comes again
+            raise Refused(400, InvalidRequest(fault))
         self._in_head = False
-        for _, value in self.headers:
+        self._events += REQUEST_COST + len(self.headers)
+        blanks = False
+        for name, value in self.headers:
+            if name == b"content-length":
+                self._body_left = int(value)
+            elif name == b"transfer-encoding":
+                self._framing = RequestFraming()
             if value and value[-1] in _BLANKS:
-                self._strip_values()
-                break
+                blanks = True
+        if blanks:
+            self._strip_values()
+        before = self.cycle
         super().on_headers_complete()
+        if self.pipeline:
+            self._before = before
 
     def declined_upgrade(self) -> bytes | None:
         """Return the head of a request for a protocol other than WebSocket, without its wish for that."""
-        if self._refusal is not None or self.transport.is_closing() or self._should_upgrade():
+        if self._should_upgrade():
             return None
         method, version = self.parser.get_method(), self.parser.get_http_version()
         return head_without_upgrade(method, self.url, version, self.headers)
-
-    def handle_websocket_upgrade(self) -> None:
-        """Hand the connection over to the WebSocket protocol, unless the request was refused."""
-        if self._refusal is None and not self.transport.is_closing():
-            super().handle_websocket_upgrade()
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """Log nothing: a request for another protocol was refused."""
 
     def _get_upgrade(self) -> bytes | None:
         """Return to which protocol the request asks to upgrade, however many `Connection` headers it has."""
@@ -172,24 +265,39 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
 
     def _strip_values(self) -> None:
         """Remove blanks after the values of header fields, which are no part of them (RFC 9110, 5.5)."""
-        fields = self.headers.copy()
-        self.headers.clear()
-        for name, value in fields:
-            super().on_header(name, value.rstrip(_BLANKS))
+        self.headers[:] = [(name, value.rstrip(_BLANKS)) for name, value in self.headers]
+        self.expect_100_continue = any(
+            name == b"expect" and value.lower() == b"100-continue" for name, value in self.headers
+        )
+
+    def on_chunk_header(self) -> None:
+        """Count a chunk of the body."""
+        if self._framing is not None:
+            self._framing.begin_chunk()
 
     def on_body(self, body: bytes) -> None:
-        """Pass on a part of the body, or discard it if no request is being served, or its head was refused."""
-        self._framing.content += len(body)
-        if self.cycle is not None and not self._in_head:
-            super().on_body(body)
+        """Pass on a part of the body.
+
+        Raises:
+            Refused: the chunks of the body are too small.
+        """
+        self._events += 1 + len(body) // BYTES_PER_COST
+        if self._framing is not None:
+            self._framing.take(len(body))
+        else:
+            self._body_left -= len(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Stop waiting for a request that is complete; close a connection that only discarded the rest."""
         self._waiting_since = None
-        if self.cycle is not None and not self._in_head:
+        if self._in_head:
+            return  # the head asks for a protocol that is not spoken here, and comes again
+        self._framing = None
+        if self.cycle is not None:
             super().on_message_complete()
-            if not self.cycle.keep_alive and self._refusal is None:
-                self._refusal = b""  # nothing is read behind it
+            if not self.cycle.keep_alive:
+                self._refusal = b""
         if self._discarded is not None:
             self.transport.close()
 
@@ -200,9 +308,10 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         if cycle is not None and cycle.body and cycle.response_complete:
             cycle.body = bytearray()
         super().on_response_complete()
+        if self.flow.read_paused and not self.pipeline and not self.transport.is_closing():
+            self.flow.resume_reading()
         if self._refusal is not None and not self._answering() and not self.transport.is_closing():
-            self.transport.write(self._refusal)
-            self.transport.close()
+            self._send_refusal()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         cycle.transport = self._ending  # type: ignore[assignment]
@@ -222,18 +331,21 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
     def sweep(self, now: float, patience: float) -> None:
         """End the connection if it has waited for the rest of a request for longer than `patience` seconds."""
         since = self._waiting_since
-        if since is None or now - since < patience or self.flow.read_paused:
+        if since is None or now - since < patience:
+            return
+        if self._fair.lingering:
+            self.transport.close()
+            return
+        if self.flow.read_paused or self._fair.behind or (self._in_head and self._answering()):
             return
         if self._discarded is not None:
             self.transport.close()
             return
-        if self._in_head and self._answering():
-            return
-        self._refuse(408, InvalidRequest(f"the request did not arrive within {patience:g} s"))
+        self._refuse(408, InvalidRequest(f"the request did not arrive within {patience:g} s"), linger=False)
 
     def waits_since(self) -> float | None:
         """Return the time since which the connection has waited for its peer; None while a request is served."""
-        if self._answering() or self.transport.is_closing():
+        if self.transport.is_closing() or (self._answering() and not self._fair.lingering):
             return None
         return self._waiting_since if self._waiting_since is not None else self._idle_since
 
@@ -244,10 +356,11 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
             if one is not self and isinstance(one, BoundedHttpProtocol) and (since := one.waits_since()) is not None
         ]
         oldest: BoundedHttpProtocol = min(waiting)[2] if waiting else self
-        if oldest._waiting_since is None:
+        if oldest._waiting_since is None or oldest._fair.lingering:
             oldest.transport.close()
         else:
-            oldest._refuse(503, _busy(f"connections are open ({self._limits.most})", "max_connections"))
+            why = _busy(f"connections are open ({self._limits.most})", "max_connections")
+            oldest._refuse(503, why, linger=False)
 
     def _count_head(self, size: int) -> None:
         self._limits.arrivals.heads += size - self._counted
@@ -257,21 +370,41 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         cycle: Any = self.cycle
         return bool(self.pipeline) or (cycle is not None and not cycle.response_complete)
 
-    def _refuse(self, status: int, error: LudusError) -> None:
-        if self.transport.is_closing() or self._refusal is not None:
+    def _refuse(self, status: int, error: LudusError, *, linger: bool = True) -> None:
+        """Answer what is not a whole request with an error, behind the requests before it, and close.
+
+        Args:
+            status: the status of the answer.
+            error: the error.
+            linger: whether to discard what the peer still sends, which would otherwise cost it the answer.
+        """
+        if self._refusal is not None or self.transport.is_closing():
             return
-        cycle: Any = self.cycle
-        self._waiting_since = None
         self._count_head(0)
-        if self._in_head and self._answering():
-            self._refusal = _refusal(status, error)  # the requests before it are answered first
-            return
-        if self._in_head or cycle is None or not (self.pipeline or cycle.response_started):
-            self.transport.write(_refusal(status, error))
-        if cycle is not None and not cycle.response_complete:
+        self._refusal = _refusal(status, error)
+        cycle: Any = self.cycle
+        in_body = cycle is not None and not self._in_head and self._waiting_since is not None
+        self._waiting_since = None
+        if in_body and self.pipeline:  # the broken request is the last one that waits
+            self.pipeline.popleft()
+            self.cycle = self._before
+        elif in_body:
+            if cycle.response_started:  # a second answer would be taken for that to the next request
+                self._refusal = b""
             cycle.disconnected = True
             cycle.message_event.set()
-        self.transport.close()
+            self._send_refusal(linger=linger)
+            return
+        if not self._answering():
+            self._send_refusal(linger=linger)
+
+    def _send_refusal(self, *, linger: bool = True) -> None:
+        self.transport.write(self._refusal or b"")
+        if linger:
+            self._waiting_since = self.loop.time()
+            self._fair.linger()
+        else:
+            self.transport.close()
 
 
 def _refusal(status: int, error: LudusError) -> bytes:
@@ -280,6 +413,18 @@ def _refusal(status: int, error: LudusError) -> bytes:
     retry = b"" if error.retry_after is None else b"retry-after: %d\r\n" % int(error.retry_after + 1)
     fields = b"content-type: application/json\r\nconnection: close\r\n%bcontent-length: %d\r\n\r\n" % (retry, len(body))
     return _STATUS_LINES[status] + fields + body
+
+
+class _Flow(FlowControl):
+    """Flow control that parses nothing more while a pipelined request waits for its turn."""
+
+    def __init__(self, protocol: BoundedHttpProtocol) -> None:
+        super().__init__(protocol.transport)
+        self._protocol = protocol
+
+    def resume_reading(self) -> None:
+        if self.read_paused and not self._protocol.pipeline:
+            super().resume_reading()
 
 
 @dataclass(frozen=True)
@@ -291,7 +436,8 @@ class ConnectionLimits:
     arrivals: Arrivals
 
 
-_NO_LIMITS: Final = ConnectionLimits(2**31, Arrivals(2**40, 1))
+NO_LIMITS: Final = ConnectionLimits(2**31, Arrivals(2**40, 1))
+"""The limits of connections to an application that has none."""
 
 
 class _Ending:

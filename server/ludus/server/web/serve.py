@@ -40,6 +40,7 @@ from ludus.server.web import logs
 from ludus.server.web.app import LudusApp, create_app
 from ludus.server.web.http_protocol import BoundedHttpProtocol, run_timeout_sweeper
 from ludus.server.web.settings import ServerSettings, is_loopback
+from ludus.server.web.websocket_protocol import BoundedWebSocketProtocol
 
 CAPABILITY_KEY_VARIABLE: Final = "LUDUS_CAPABILITY_KEY"
 """The environment variable that holds the capability key itself, in hexadecimal."""
@@ -128,6 +129,7 @@ def _quotas(settings: ServerSettings, tokens: TokenStore | None) -> Quotas:
     return Quotas(
         settings.token_limits,
         wrong_tokens_per_minute=settings.wrong_tokens_per_minute,
+        stranger_requests_per_second=settings.stranger_requests_per_second if tokens is not None else None,
         table=UsageTable.open(settings.usage_file) if settings.usage_file is not None else None,
         limits_of=tokens.limits_of if tokens is not None else None,
     )
@@ -174,7 +176,7 @@ def uvicorn_config(app: LudusApp, settings: ServerSettings) -> uvicorn.Config:
         port=settings.port,
         loop="auto",
         http=BoundedHttpProtocol,
-        ws="websockets-sansio",
+        ws=BoundedWebSocketProtocol,
         ws_max_size=2 * settings.limits.body_bytes,  # the channel refuses larger frames itself, with an error message
         ws_ping_interval=settings.ping_seconds,
         ws_ping_timeout=settings.pong_seconds,

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from ludus.protocol.workers import WORKER_PATTERN
-from ludus.server.auth.limits import DEFAULT_WRONG_TOKENS, TokenLimits
+from ludus.server.auth.limits import DEFAULT_STRANGER_REQUESTS, DEFAULT_WRONG_TOKENS, TokenLimits
 from ludus.server.runtime.database_urls import is_database
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.tasks.formats import Check
@@ -97,7 +97,8 @@ class ServerSettings(BaseModel):
     drain_seconds: float = Field(default=3600.0, ge=0)
     """How long a worker without a journal may finish its episodes before it is restarted."""
     unresponsive_seconds: float = Field(default=10.0, gt=0)
-    """How long a worker may leave a health check unanswered before it is killed and replaced."""
+    """How long a worker may leave health checks unanswered, without a sign of life of its event loop, before it is
+    killed and replaced."""
     difficulty: tuple[Path, ...] = ()
     """Difficulty files (`ludus calibrate --difficulty`) that curricula begin with, at most one for each split."""
     check: Check = "none"
@@ -110,6 +111,9 @@ class ServerSettings(BaseModel):
     together."""
     wrong_tokens_per_minute: float | None = Field(default=DEFAULT_WRONG_TOKENS, gt=0, allow_inf_nan=False)
     """How many wrong tokens one client address may send in a minute, and at one time; None for no limit."""
+    stranger_requests_per_second: float | None = Field(default=DEFAULT_STRANGER_REQUESTS, gt=0, allow_inf_nan=False)
+    """How many requests without a valid token or play URL one client address may send in a second, on average, to a
+    server with tokens; five times as many at one time. None for no limit."""
     usage_file: Path | None = None
     """The file in which the worker processes of one machine count together what tokens use; None for one process."""
     request_seconds: float = Field(default=30.0, gt=0)

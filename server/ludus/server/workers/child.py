@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 FENCED: Final = 71
 """The exit status of a worker that was ordered to end by its gateway, or not asked for its load for too long."""
 
+BEAT_SECONDS: Final = 0.2
+"""The time between two signs of life of the event loop."""
+
 END_SECONDS: Final = 0.05
 """How long the answer to that may take to leave."""
 
@@ -164,6 +167,8 @@ def serve_order(
         def ready(server: LudusServer) -> None:
             said.write({"host": order.host, "port": port, "environments": list(host.catalog)})
             _obey(orders, server)
+            if order.signs_of_life:
+                _keep_beating(said)
 
         return serve_app(app, settings, listener, ready)
     except LudusError as error:
@@ -186,6 +191,21 @@ async def _take_over(said: Answers, orders: queue.SimpleQueue[Any]) -> None:
     threading.Thread(target=wait, daemon=True, name="ludus-orders").start()
     said.write({"loaded": True})
     await serves.wait()
+
+
+def _keep_beating(said: Answers) -> None:
+    """Give the parent a sign of life in each turn of the event loop, `BEAT_SECONDS` apart.
+
+    They come also while so much arrives that no question is answered in time. They end when the loop is blocked or the
+    process is stopped.
+    """
+    loop = asyncio.get_running_loop()
+
+    def beat(turns: int) -> None:
+        said.beat(turns)
+        loop.call_later(BEAT_SECONDS, beat, turns + 1)
+
+    beat(1)
 
 
 def _obey(orders: queue.SimpleQueue[Any], server: LudusServer) -> None:

@@ -36,6 +36,7 @@ from ludus.server.web.guard import error_body, error_headers, refusal_headers
 from ludus.server.web.http_protocol import DISCARDED_BYTES
 from ludus.server.web.serve import HEADERS
 from ludus.server.web.telemetry import route_of
+from ludus.server.web.turns import FairTransport
 from ludus.server.workers import upstream
 from ludus.server.workers.framed import FramedChannel
 from ludus.server.workers.pool import lost
@@ -94,7 +95,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to serve a new client."""
-        self.transport = transport  # type: ignore[assignment]
+        self.transport = FairTransport(transport, self._piece, flush=self._pass_parts)  # type: ignore[arg-type]
         name = transport.get_extra_info("peername")
         self.peer = name[0] if isinstance(name, tuple) else "unknown"
         self.waiting_since = self._loop.time()
@@ -103,16 +104,26 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         self.gateway.add(self)
 
     def data_received(self, data: bytes) -> None:
-        """Pass data to the tunnel, the channel or the parser."""
-        if self._tunnel is not None:
+        """Pass data to the tunnel, and otherwise read it in fair turns."""
+        if self._tunnel is not None and not self.transport.behind:
             self._tunnel.transport.write(data)
-        elif self.channel is not None:
-            self.channel.client_sent(data)
-        elif self._upgraded:
-            self._after_upgrade += data
+        else:
+            self.transport.received(data)
+
+    def _piece(self, data: bytes, at: int) -> tuple[int, int]:
+        """Read a piece of the data for the tunnel, the channel or the parser; see `Piece`."""
+        if self.lost or self._refusal is not None or self.transport.is_closing():
+            return len(data), 1
+        if self._tunnel is not None:
+            self._tunnel.transport.write(data[at:])
+            return len(data), 1
+        if self.channel is not None:
+            return self.channel.read_piece(data, at)
+        if self._upgraded:
+            self._after_upgrade += data[at:]
             self._hold("unread")
-        elif self._refusal is None:
-            self._parse(data)
+            return len(data), 1
+        return self._piece_of_http(data, at)
 
     def eof_received(self) -> None:
         """Note whether the client has everything that was written; the connection then closes."""
@@ -153,7 +164,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
     @property
     def answering(self) -> bool:
         """Whether a worker has a request of this client, or the connection is no longer one of HTTP."""
-        return self._answered is not None or self._upgraded
+        return (self._answered is not None or self._upgraded) and not self.transport.lingering
 
     @property
     def idle(self) -> bool:
@@ -174,7 +185,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
             while True:
                 while not self._requests:
                     if self._refusal is not None:
-                        self._refuse_now()
+                        self._send_refusal()
                         return
                     self._release("unread")
                     await self._next_event()
@@ -251,15 +262,24 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         self._begun = True
         self.transport.write(head.encode("latin-1") + (b"" if request.method == b"HEAD" else body))
 
-    def refuse(self, status: int, error: LudusError) -> None:
-        """Answer what is not a whole request with an error, behind the requests before it, and close."""
+    def refuse(self, status: int, error: LudusError, *, linger: bool = True) -> None:
+        """Answer what is not a whole request with an error, behind the requests before it, and close.
+
+        Args:
+            status: the HTTP status.
+            error: the error.
+            linger: whether to discard what the client still sends, which would otherwise cost it the answer.
+        """
         if self._refusal is not None or self.lost:
+            if self.transport.lingering:
+                self.transport.close()
             return
         if self.idle and self.waiting_since is None:  # an answer would be taken for that to the client's next request
             self.transport.close()
             return
         self.waiting_since = None
         self._count_head(0)
+        self._parts.clear()
         body = error_body("", error)
         lines = "".join(f"{name}: {value}\r\n" for name, value in error_headers(error).items())
         head = (
@@ -271,15 +291,24 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         if broken in self._requests:
             self._requests.remove(broken)
         if broken is self._serving or (self._serving is None and not self._requests):
-            self._refuse_now()
+            if self._task is not None:
+                self._task.cancel()
+            self._send_refusal(linger=linger)
 
-    def _refuse_now(self) -> None:
+    def _send_refusal(self, *, linger: bool = True) -> None:
         """Write the refusal, unless a part of another answer to the same request was written, and close."""
         for uplink in self.uplinks.values():
-            uplink.sink = _discard
+            if uplink.sink is not _discard:  # its worker has a part of the request, which it is not to answer
+                uplink.sink, uplink.on_lost = _discard, _nothing
+                uplink.reset()
         if not (self._upgraded or (self._serving is not None and self._begun)):
             self.transport.write(self._refusal or b"")
-        self.transport.close()
+        if linger:
+            self._holds.clear()
+            self.waiting_since = self._loop.time()
+            self.transport.linger()
+        else:
+            self.transport.close()
 
     async def whole(self, request: Request) -> bytes:
         """Return the body of a request, and keep it for being passed on.
@@ -420,7 +449,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         if place is Place.CHANNEL:
             self.channel = FramedChannel(self, request, uplink)
             self.channel.worker_sent(uplink, head)
-            self.channel.client_sent(bytes(self._after_upgrade))
+            self.transport.put_back(bytes(self._after_upgrade))
         else:
             self._join(uplink, head)
         self._after_upgrade = bytearray()

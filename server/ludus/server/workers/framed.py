@@ -21,8 +21,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import to_json
 
+from ludus.protocol.bounds import MAX_FRAME_VALUES, check_json
 from ludus.protocol.channel import failure, parse_requests, readable_id
-from ludus.protocol.errors import InvalidRequest, LudusError, ParseError
+from ludus.protocol.errors import CapacityError, InvalidRequest, LudusError, ParseError, PayloadTooLarge
+from ludus.server.transports.channel import MAX_IN_FLIGHT
+from ludus.server.web.frame_meter import LARGE_BYTES, TRY_AGAIN_LATER, FrameMeter, FrameRefusal
+from ludus.server.web.message_room import MessageRoom
+from ludus.server.web.websocket_protocol import BYTES_PER_COST, FRAME_COST, FRAMES_AT_ONCE
 from ludus.server.workers import frames, upstream
 from ludus.server.workers.frames import FrameError, FrameSplitter, MessageReader
 from ludus.server.workers.routing import Kind, target_of_method
@@ -36,6 +41,18 @@ log = logging.getLogger("ludus.gateway")
 
 WAITING_BYTES: Final = 16 * 1024 * 1024
 """The bytes of requests that wait for workers to be reached, at which the client is read no further."""
+
+MESSAGE_COST: Final = 30
+"""What it costs to pass a message on, in the units of `Turns`."""
+
+BYTES_PER_UNIT: Final = 1024
+"""The bytes of a message whose parsing costs one unit."""
+
+REQUEST_COST: Final = 5
+"""What it costs to find the worker of a request, in the units of `Turns`."""
+
+CLOSE_SECONDS: Final = 5.0
+"""How long a client may take to close its side after a refusal."""
 
 UNAUTHORIZED: Final = 3000
 """The close code for a credential that is no longer valid, as the channel's own."""
@@ -67,6 +84,11 @@ class FramedChannel:
         self._gateway = client.gateway
         self._request = request
         self._owner = self._gateway.owner_of(request)
+        self._meter = FrameMeter()
+        sender = self._owner or client.peer
+        self._room = MessageRoom(self._gateway.arrivals, sender, client.transport, self._refuse_for_room)
+        self._full: set[str] = set()
+        """The workers whose connections take no more data."""
         self._reader = MessageReader(2 * self._gateway.settings.limits.body_bytes)
         self._home = home.worker
         self._links: dict[str, _Link] = {}
@@ -82,19 +104,25 @@ class FramedChannel:
 
     # ── the client ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def client_sent(self, data: bytes) -> None:
-        """Read data of the client."""
-        if self._closing or not data:
-            return
-        self.heard_at = self._loop.time()
+    def read_piece(self, data: bytes, at: int) -> tuple[int, int]:
+        """Read a piece of the client's data; see `Piece`."""
+        if self._closing:
+            return len(data), 1
+        now = self.heard_at = self._loop.time()
         try:
-            messages = self._reader.feed(data)
-        except FrameError as error:
+            end, count = self._meter.cut(data, at, FRAMES_AT_ONCE, now)
+            messages = self._reader.feed(data if at == 0 and end == len(data) else data[at:end])
+        except (FrameError, FrameRefusal) as error:
             self.close(error.code, error.reason)
-            return
+            return len(data), FRAME_COST
+        if self._meter.message_bytes > LARGE_BYTES:
+            self._room.need(self._meter.message_bytes)
+        cost = 1 + count * FRAME_COST + (end - at) // BYTES_PER_COST
         for opcode, payload in messages:
             if opcode == frames.TEXT:
-                self._pass_on(payload)
+                cost += MESSAGE_COST + len(payload) // BYTES_PER_UNIT + self._pass_on(payload) * REQUEST_COST
+                self._room.arrived()
+                self._give_back()
             elif opcode == frames.BINARY:
                 self._send(self._home, payload, [None], opcode=frames.BINARY)
             elif opcode == frames.PING:
@@ -103,11 +131,14 @@ class FramedChannel:
                 self._closing = True
                 self._client.transport.write(frames.frame(frames.CLOSE, payload[:2]))
                 self._client.transport.close()
-                return
+            if self._closing:
+                return len(data), FRAME_COST
+        return end, cost
 
     def client_lost(self) -> None:
         """End everything: the client's connection has ended."""
         self._closing = True
+        self._room.close()
         for task in self._tasks:
             task.cancel()
 
@@ -123,21 +154,35 @@ class FramedChannel:
         if not self._closing:
             self._closing = True
             self._client.transport.write(frames.close_frame(code, reason))
-            self._client.transport.close()
+            self._client.transport.linger()
+            self._loop.call_later(CLOSE_SECONDS, self._client.transport.close)
 
     # ── from the client to workers ──────────────────────────────────────────────────────────────────────────────────
 
-    def _pass_on(self, payload: bytes) -> None:
+    def _pass_on(self, payload: bytes) -> int:
+        """Pass a message on, and return how many requests it holds."""
         try:
             text = payload.decode()
         except UnicodeDecodeError:
             self.close(frames.NOT_UTF8, "a text frame is not UTF-8")
-            return
+            return 1
         try:
+            check_json(text, MAX_FRAME_VALUES)
             items = parse_requests(text)
+        except PayloadTooLarge as error:
+            self._client.transport.write(frames.frame(frames.TEXT, failure(None, error)))
+            return 1
         except (ParseError, InvalidRequest):
             self._send(self._home, payload, [None])  # a worker knows the answer
-            return
+            return 1
+        if len(items) > MAX_IN_FLIGHT:
+            self._send(self._home, payload, [None])
+        else:
+            self._distribute(items, payload)
+        return len(items)
+
+    def _distribute(self, items: list[Any], payload: bytes) -> None:
+        """Send the requests of a message to their workers."""
         workers = [self._worker_for(item) for item in items]
         if any(worker is None for worker in workers):
             items = [item for item, worker in zip(items, workers, strict=True) if worker is not None]
@@ -262,9 +307,23 @@ class FramedChannel:
         link.uplink = uplink
         uplink.sink = lambda data: self._worker_sent(link, data)
         uplink.on_lost = lambda: self.close(frames.SERVICE_RESTART, f"worker {link.worker.name} is gone; reconnect")
-        uplink.on_room = lambda room: self._client.hold(f"uplink {link.worker.name}", held=not room)
+        uplink.on_room = lambda room: self._note_room(link.worker.name, room=room)
         if uplink.closed:
             uplink.on_lost()
+
+    def _note_room(self, worker: str, *, room: bool) -> None:
+        """Read the client only while every worker takes what it sends."""
+        (self._full.discard if room else self._full.add)(worker)
+        self._client.hold(f"uplink {worker}", held=not room)
+        self._give_back()
+
+    def _give_back(self) -> None:
+        """Give back the room of messages that the workers have taken."""
+        if not self._full:
+            self._room.give_back()
+
+    def _refuse_for_room(self, error: CapacityError) -> None:
+        self.close(TRY_AGAIN_LATER, error.message)
 
     def worker_sent(self, uplink: upstream.Uplink, data: bytes) -> None:
         """Read data that a worker sent behind its answer to the upgrade."""

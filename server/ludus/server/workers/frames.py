@@ -111,7 +111,8 @@ class MessageReader:
             end = begin + size
             if len(self._data) < end:
                 break
-            payload = apply_mask(bytes(self._data[begin:end]), bytes(self._data[begin - 4 : begin]))
+            with memoryview(self._data) as view:
+                payload = apply_mask(bytes(view[begin:end]), bytes(view[begin - 4 : begin]))
             at = end
             if opcode >= CLOSE:
                 found.append(Message(opcode, payload))

@@ -120,7 +120,7 @@ class Gateway:
             waiting = [one for one in self._connections if one is not connection and not one.answering]
             oldest = min(waiting, key=lambda one: one.waiting_since or one.idle_since, default=connection)
             why = f"too many connections are open ({self.settings.limits.max_connections}); try again"
-            oldest.refuse(503, CapacityError(why, limit="max_connections", retryAfter=1.0))
+            oldest.refuse(503, CapacityError(why, limit="max_connections", retryAfter=1.0), linger=False)
 
     def remove(self, connection: Client) -> None:
         """Forget a connection that has ended."""
@@ -149,11 +149,10 @@ class Gateway:
             elif ping_now:
                 channel.ping()
         elif connection.waiting_since is not None:
-            if now - connection.waiting_since > settings.request_seconds and not (
-                connection.held or connection.answering
-            ):
+            busy = connection.held or connection.answering or connection.transport.behind
+            if now - connection.waiting_since > settings.request_seconds and not busy:
                 why = f"the request did not arrive within {settings.request_seconds:g} s"
-                connection.refuse(408, InvalidRequest(why))
+                connection.refuse(408, InvalidRequest(why), linger=False)
         elif connection.idle and now - connection.idle_since > settings.keep_alive_seconds:
             connection.transport.close()
 

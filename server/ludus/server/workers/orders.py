@@ -40,6 +40,8 @@ class Order(BaseModel):
     """The address on which it listens for the gateway."""
     lease_seconds: float | None = None
     """How long after a question for its load it ends by itself, if no other one comes; None for never."""
+    signs_of_life: bool = False
+    """Whether it gives its parent signs of life of its event loop while it serves."""
     takes_over: bool = False
     """Whether another process serves until this one may. This one then rebuilds its episodes before it is loaded."""
     mark: str | None = None

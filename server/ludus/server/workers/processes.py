@@ -20,6 +20,9 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from ludus.server.workers.orders import HAND_OVER, SERVE, Order
+from ludus.server.workers.parent import BEAT
+
+_BEAT: Final = b'{"%b"' % BEAT.encode()
 
 EXIT_SECONDS: Final = 15.0
 """How long a process may take to end after the time for its running steps, before it is killed."""
@@ -47,6 +50,10 @@ class Process(Protocol):
 
     def note_question(self) -> None:
         """Note that it is being asked for its load."""
+        ...
+
+    async def turns(self) -> int:
+        """Return the number of its event loop's last sign of life; 0 if that is not known."""
         ...
 
     async def serve(self, seconds: float) -> tuple[str, int]:
@@ -119,6 +126,10 @@ class LocalProcess:
 
     def note_question(self) -> None:
         """Do nothing: such a process can always be killed."""
+
+    async def turns(self) -> int:
+        """Return the number of its last sign of life; see `Process.turns`."""
+        return self._lines.turns
 
     async def load(self, order: Order, seconds: float) -> None:
         """Give it its order, and wait until it has loaded its environments.
@@ -213,7 +224,7 @@ class LocalLauncher:
         process, lines = await spawn("ludus.server.workers.child", self._variables, self._folder)
         local = LocalProcess(process, lines)
         try:
-            await local.load(order.model_copy(update={"parent": os.getpid()}), seconds)
+            await local.load(order.model_copy(update={"parent": os.getpid(), "signs_of_life": True}), seconds)
         except BaseException:
             await local.kill()
             raise
@@ -247,26 +258,51 @@ def write_line(process: asyncio.subprocess.Process, line: object) -> None:
             process.stdin.write(json.dumps(line).encode() + b"\n")
 
 
-class Lines:
-    """The lines that a process writes to a pipe."""
+class Lines(asyncio.Protocol):
+    """The lines that a process writes to a pipe.
 
-    def __init__(self, reader: asyncio.StreamReader, transport: asyncio.ReadTransport) -> None:
-        self._reader = reader
-        self._transport = transport
+    Attributes:
+        turns: the number of the last sign of life (`Answers.beat`); 0 before the first one.
+    """
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self._lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self._rest = b""
+        self._ended = False
+        self._transport: asyncio.BaseTransport | None = None
 
     @classmethod
     async def of(cls, descriptor: int) -> Lines:
         """Read from a file descriptor, which stays the caller's."""
-        reader = asyncio.StreamReader()
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(os.dup(descriptor), "rb", 0)
-        )
-        return cls(reader, transport)
+        _, lines = await asyncio.get_running_loop().connect_read_pipe(cls, os.fdopen(os.dup(descriptor), "rb", 0))
+        return lines
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Keep the lines that are complete, and note signs of life."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            if line.startswith(_BEAT):
+                self.turns = json.loads(line)[BEAT]
+            else:
+                self._lines.put_nowait(line)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note that no further line comes."""
+        self._ended = True
+        self._lines.put_nowait(b"")
 
     async def read(self) -> bytes:
         """Return the next line; empty if the process has ended."""
-        return await self._reader.readline()
+        if self._ended and self._lines.empty():
+            return b""
+        return await self._lines.get()
 
     def close(self) -> None:
         """Read no more."""
-        self._transport.close()
+        if self._transport is not None:
+            self._transport.close()

@@ -117,7 +117,7 @@ class Driver:
         self._calls = {
             "start": self.start, "serve": self.serve, "release": self._pass_on("release"),
             "leave": self._pass_on("leave"), "stop": self._pass_on("stop"), "kill": self.kill,
-            "publish": self.publish, "hosts": self.hosts,
+            "turns": self.turns, "publish": self.publish, "hosts": self.hosts,
         }  # fmt: skip
 
     async def run(self, orders: queue.SimpleQueue[Any]) -> None:
@@ -218,6 +218,10 @@ class Driver:
         """Let a process serve, and return where it does."""
         served: dict[str, Any] = await _result(self._placed[process].actor.serve.remote(seconds))
         return served
+
+    async def turns(self, process: int) -> dict[str, Any]:
+        """Return the number of a process's last sign of life."""
+        return {"turns": await _result(self._placed[process].actor.turns.remote())}
 
     def _pass_on(self, method: str) -> Any:
         """Return the call of a method of an actor that answers nothing."""

@@ -60,6 +60,10 @@ class NodeProcess:
             return {"error": str(error)}
         return {"host": host, "port": port, "environments": self._own.environments}
 
+    async def turns(self) -> int:
+        """Return the number of its last sign of life; see `Process.turns`."""
+        return await self._own.turns()
+
     async def release(self, seconds: float) -> None:
         """Let it free its journal; see `Process.release`."""
         await self._own.release(seconds)

@@ -49,6 +49,9 @@ LEASE_SECONDS: Final = 5.0
 LONG_LEASE_SECONDS: Final = 60.0
 """The same for a process without a journal."""
 
+TURNS_SECONDS: Final = 2.0
+"""How long the driver may take to say whether a process gives signs of life."""
+
 END_SECONDS: Final = 1.0
 """How long a process may take to answer that it ends."""
 
@@ -209,6 +212,15 @@ class RayProcess:
     def note_question(self) -> None:
         """Note that it is being asked for its load, which renews its lease."""
         self._asked_at = asyncio.get_running_loop().time()
+
+    async def turns(self) -> int:
+        """Return the number of its last sign of life; see `Process.turns`."""
+        try:
+            async with asyncio.timeout(TURNS_SECONDS):
+                said = await self._connection.call("turns", process=self._number)
+        except (CallFailed, ClusterLost, TimeoutError):
+            return 0
+        return int(said["turns"])
 
     @property
     def status(self) -> int | None:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from ludus.server.web.arrivals import Arrivals
 from ludus.server.web.settings import ServerSettings
+from ludus.server.web.turns import FairTransport
 from ludus.server.workers.counts import GatewayCounts
 from ludus.server.workers.pool import Pool, Worker
 from ludus.server.workers.requests import Request
@@ -21,7 +22,7 @@ class Client(Protocol):
     stays: bool
     """Whether its requests must be answered here, and not by another server that shares this one's address."""
     peer: str
-    transport: asyncio.Transport
+    transport: FairTransport
     uplinks: dict[str, Uplink]
 
     @property

@@ -5,8 +5,9 @@ How this works:
 * Each worker has a `Tender` (`tending.py`) that starts its process, watches it, and starts the next one when it has
   ended, with growing pauses. A new process of a worker has the worker id, and on a server with a journal the journal,
   of the one before. It opens the journal only when the one before is dead or has closed it: a journal has one writer.
-* A health check asks each worker for its load every `LOOK_SECONDS`. A worker that leaves two in turn unanswered within
-  `unresponsive_seconds` (it is stopped, or its event loop is blocked) is killed, which no process can delay.
+* A health check asks each worker for its load every `LOOK_SECONDS`. A worker is killed, which no process can delay, if
+  it leaves two in turn unanswered within `unresponsive_seconds` and its event loop gives no sign of life meanwhile: it
+  is stopped, or its loop is blocked. A worker whose loop turns is busy, and goes on.
 * SIGHUP replaces the processes one by one. With a journal, the next process loads while the old one serves, and then
   takes the episodes over; requests wait meanwhile. Without one, a worker gets no new
   episodes, and is restarted when it has none left, or after `drain_seconds`.

@@ -26,6 +26,12 @@ log = logging.getLogger("ludus.supervisor")
 LOOK_SECONDS: Final = 0.5
 """The time between two health checks of a worker."""
 
+SIGN_SECONDS: Final = 0.5
+"""How long to wait for a sign of life of a worker that leaves a question unanswered; they come more often."""
+
+BUSY_SECONDS: Final = 120.0
+"""How long a worker may answer no question although its event loop gives signs of life."""
+
 START_SECONDS: Final = 300.0
 """How long a worker may take to start, besides `startup_seconds`: it may have many episodes to recover."""
 
@@ -257,19 +263,34 @@ class Tender:
         return Load.model_validate_json(reply.body)
 
     async def _until_deaf(self) -> None:
-        """Ask the worker for its load until it leaves two questions in turn unanswered."""
-        misses = 0
-        while misses < 2:
+        """Ask the worker for its load until it is stuck.
+
+        It is if it leaves two questions in turn unanswered, and its event loop has given no sign of life meanwhile; or
+        if it has answered nothing for `BUSY_SECONDS`. A loop that gives signs of life is only busy.
+        """
+        loop = asyncio.get_running_loop()
+        misses, answered_at, turns = 0, loop.time(), await self._turns()
+        while misses < 2 and loop.time() - answered_at < self._settings.unresponsive_seconds + BUSY_SECONDS:
             sent = self.worker.sent
             try:
                 async with asyncio.timeout(self._settings.unresponsive_seconds / 2):
                     load = await self.load()
             except OSError:  # TimeoutError is one
-                misses += 1
+                # This process may have been late itself, and signs of life wait to be read.
+                await asyncio.sleep(SIGN_SECONDS)
+                before, turns = turns, await self._turns()
+                if turns <= before:
+                    misses += 1
+                else:
+                    misses = 0
+                    log.warning("worker %s is too busy to say how much it has to do", self.worker.name)
                 continue
-            misses = 0
+            misses, answered_at = 0, loop.time()
             self.worker.measured(load.running + load.starting + load.queued, sent, load.queued)
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def _turns(self) -> int:
+        return await self._process.turns() if self._process is not None else 0
 
     async def _until_restart(self) -> None:
         """Wait until the process is to be replaced; without a journal, also until it has nothing that would be lost."""

@@ -156,8 +156,7 @@ class Answer:
             httptools.HttpParserError: it is not HTTP, or more than one answer.
         """
         self.began = self.broken = True
-        framing, in_body = self._framing, self.status > 0 and not self.complete
-        message, content = framing.message, framing.content
+        in_body = self.status > 0 and not self.complete
         self._head_bytes += 0 if in_body else len(data)
         try:
             self._parser.feed_data(data)
@@ -165,7 +164,7 @@ class Answer:
             raise httptools.HttpParserError("a switch to another protocol was not asked for") from None
         if self._another:
             raise httptools.HttpParserError("there is another answer behind the one that was asked for")
-        if in_body and framing.exceeded(message, content, len(data)):
+        if in_body and self._framing.exceeded(len(data)):
             raise httptools.HttpParserError("the chunks or trailers of an answer take many times its content")
         if not self.status and self._head_bytes > HEAD_BYTES:
             raise httptools.HttpParserError(f"the head of an answer is larger than {HEAD_BYTES} bytes")

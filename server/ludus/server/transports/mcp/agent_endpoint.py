@@ -44,6 +44,7 @@ from ludus.server.transports.mcp.encoding import (
 )
 from ludus.server.transports.mcp.http import Endpoint, Extend
 from ludus.server.transports.mcp.server import Context, McpServer
+from ludus.server.web.guard import note_known
 
 if TYPE_CHECKING:
     from ludus.server.auth import Claims
@@ -95,6 +96,7 @@ class AgentEndpoint:
             body = {"jsonrpc": "2.0", "id": None, "error": {"code": error.code, "message": error.message}}
             await Response(json.dumps(body), 404, media_type="application/json")(scope, receive, send)
             return
+        note_known(scope)
         await self._endpoint(scope, receive, send)
 
     async def _verified(self, capability: str) -> Claims:
