@@ -245,8 +245,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
             self._strip_values()
         before = self.cycle
         super().on_headers_complete()
-        if self.pipeline:
-            self._before = before
+        self._before = before if self.pipeline else None
 
     def declined_upgrade(self) -> bytes | None:
         """Return the head of a request for a protocol other than WebSocket, without its wish for that."""
@@ -318,7 +317,8 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         cycle.send = WholeAnswers(cycle).send  # type: ignore[method-assign, assignment]
         if cycle.scope["http_version"] != "1.1":
             app = _Unchunked(app, cycle)
-        super()._start_asgi_task(cycle, partial(_end_quietly, app, cycle))
+        quiet: Any = partial(_end_quietly, app, cycle)
+        super()._start_asgi_task(cycle, quiet)
 
     def end(self) -> None:
         """Close the connection once the answered request has arrived completely."""
@@ -383,12 +383,12 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         self._count_head(0)
         self._refusal = _refusal(status, error)
         cycle: Any = self.cycle
-        in_body = cycle is not None and not self._in_head and self._waiting_since is not None
+        in_body = not self._in_head and self._waiting_since is not None
         self._waiting_since = None
         if in_body and self.pipeline:  # the broken request is the last one that waits
             self.pipeline.popleft()
             self.cycle = self._before
-        elif in_body:
+        elif in_body and cycle is not None:
             if cycle.response_started:  # a second answer would be taken for that to the next request
                 self._refusal = b""
             cycle.disconnected = True
