@@ -30,7 +30,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 from ludus.protocol.errors import CapacityError, InvalidRequest, LudusError, ShuttingDown
 from ludus.server.web.arrivals import Arrivals
 from ludus.server.web.delivery import WatchedHttpProtocol
-from ludus.server.web.guard import error_body, refuse
+from ludus.server.web.guard import error_body, error_headers, refuse
 from ludus.server.web.http_answers import WholeAnswers
 from ludus.server.web.http_heads import (
     HEAD_BYTES,
@@ -381,7 +381,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         if self._refusal is not None or self.transport.is_closing():
             return
         self._count_head(0)
-        self._refusal = _refusal(status, error)
+        self._refusal = refusal_bytes(status, error, to_head=self.parser.get_method() == b"HEAD")
         cycle: Any = self.cycle
         in_body = not self._in_head and self._waiting_since is not None
         self._waiting_since = None
@@ -407,12 +407,20 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
             self.transport.close()
 
 
-def _refusal(status: int, error: LudusError) -> bytes:
-    """Return the answer to what is not a whole request."""
+def refusal_bytes(status: int, error: LudusError, *, to_head: bool) -> bytes:
+    """Return the answer to what is not a whole request.
+
+    Args:
+        status: the status.
+        error: the error.
+        to_head: whether the request is one for HEAD: a body would be taken for the answer to the next request.
+    """
     body = error_body("", error)
-    retry = b"" if error.retry_after is None else b"retry-after: %d\r\n" % int(error.retry_after + 1)
-    fields = b"content-type: application/json\r\nconnection: close\r\n%bcontent-length: %d\r\n\r\n" % (retry, len(body))
-    return _STATUS_LINES[status] + fields + body
+    fields = {"content-type": "application/json", "connection": "close", **error_headers(error)}
+    if not to_head:
+        fields["content-length"] = str(len(body))
+    lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    return _STATUS_LINES[status] + lines.encode("latin-1") + b"\r\n" + (b"" if to_head else body)
 
 
 class _Flow(FlowControl):
