@@ -47,6 +47,11 @@ def serve(port: int, tokens: str) -> None:
             """Take a text."""
             return "noted"
 
+        @tool(ends=True)
+        async def finish(self) -> str:
+            """End the episode."""
+            return "finished"
+
         @tool
         async def slow(self) -> str:
             """Take a while."""
@@ -261,12 +266,41 @@ async def unknown_arguments(count: int) -> dict[str, float]:
     return {"arguments": count, "longest_wait_s": longest}
 
 
+async def ended_episodes(count: int) -> dict[str, float]:
+    """Episodes that hold 0.9 MiB each, end, and are never closed, one after the other; then as many again."""
+    async with running() as server:
+        text = json.dumps({"text": "x" * (9 * MEBIBYTE // 10)})
+        after = []
+        for _ in range(2):
+            for _ in range(count):
+                path = await server.start("busy")
+                await server.call(path, "note", text)
+                await server.call(path, "finish", "{}")
+            after.append(resident(server.pid))
+    return {"episodes": count, "before_mib": server.before, "after_mib": after[0], "after_twice_mib": after[1]}
+
+
+async def small_ended_episodes(count: int) -> dict[str, float]:
+    """Episodes of two short calls that end and are never closed, one after the other; then as many again."""
+    async with running() as server:
+        after = []
+        for _ in range(2):
+            for _ in range(count):
+                path = await server.start("busy")
+                await server.call(path, "note", '{"text":"x"}')
+                await server.call(path, "finish", "{}")
+            after.append(resident(server.pid))
+    return {"episodes": count, "before_mib": server.before, "after_mib": after[0], "after_twice_mib": after[1]}
+
+
 CASES: dict[str, tuple[Callable[[int], Coroutine[Any, Any, dict[str, float]]], int]] = {
     "refused_calls": (refused_calls, 40),
     "queued_calls": (queued_calls, 300),
     "strangers": (strangers, 150),
     "threads": (threads, 128),
     "unknown_arguments": (unknown_arguments, 380_000),
+    "ended_episodes": (ended_episodes, 400),
+    "small_ended_episodes": (small_ended_episodes, 4_000),
 }
 
 

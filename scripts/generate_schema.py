@@ -72,7 +72,7 @@ METHOD_ERRORS: Final[Mapping[str, tuple[type[errors.LudusError], ...]]] = {
     methods.SAMPLE_TASKS.name: (*LISTING_ERRORS, errors.EnvironmentFailed),
     methods.START.name: (
         *LISTING_ERRORS, errors.TaskNotFound, errors.KeyConflict, errors.Unsupported, errors.CapacityError,
-        errors.EnvironmentFailed, errors.InfrastructureFailed, errors.ShuttingDown,
+        errors.EnvironmentFailed, errors.InfrastructureFailed,
     ),
     methods.STEP.name: (
         *EPISODE_ERRORS, errors.StepConflict, errors.KeyConflict, errors.EpisodeEnded, errors.CapacityError,
@@ -110,6 +110,7 @@ METHOD_ERRORS: Final[Mapping[str, tuple[type[errors.LudusError], ...]]] = {
 
 ANY_ERRORS: Final[tuple[type[errors.LudusError], ...]] = (
     errors.InvalidParams, errors.Unauthenticated, errors.Forbidden, errors.PayloadTooLarge, errors.InternalError,
+    errors.ShuttingDown,
 )  # fmt: skip
 """What every method may answer."""
 

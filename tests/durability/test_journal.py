@@ -322,7 +322,8 @@ async def test_a_full_disk_answers_nothing_and_refuses_the_rest(
         with pytest.raises(ShuttingDown):
             await host.start(start.model_copy(update={"key": "other"}), owner)
         shown = Metrics(host).render().decode().splitlines()
-        assert {"ludus_journal_broken 1.0", "ludus_journal_waiting 0.0"} <= set(shown)
+        assert {"ludus_journal_broken 1.0", f"ludus_journal_waiting {journal.stats().waiting:.1f}"} <= set(shown)
+        assert journal.stats().waiting, "what is not written waits"
 
 
 async def test_metrics_count_the_rows_of_a_journal(tmp_path: Path) -> None:

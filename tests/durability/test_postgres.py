@@ -18,7 +18,7 @@ from durable_server import SAVED, Process
 from lossy_socket import lossy_socket
 from postgres_server import PostgresServer, name_of
 from stores import PostgresStore
-from waiting import block_until
+from waiting import block_until, wait_until
 from worker_servers import WorkersServer
 
 from ludus.client import Client, GroupMember, connect, text_of
@@ -37,6 +37,7 @@ from ludus.server.runtime.journals import open_journal
 from ludus.server.runtime.postgres_journal import PostgresJournal
 from ludus.server.runtime.postgres_lease import LeaseLost
 from ludus.server.runtime.recorded import read_recorded
+from ludus.server.web.app import journal_trouble
 from ludus.server.workers.note_stores import open_notes
 from ludus.server.workers.notes import Note
 
@@ -352,9 +353,12 @@ async def test_rows_and_parts_wait_for_a_database_that_is_down(
         putting = asyncio.ensure_future(asyncio.to_thread(journal.snapshot_store.put, "e_one", b"data"))
         await asyncio.wait([waiting, putting], timeout=0.5)
         assert [waiting.done(), putting.done()] == [False, False]
+        await wait_until(lambda: journal_trouble(journal))
+        assert journal.refusal is None, "requests wait, and `/ready` says why"
     finally:
         await asyncio.to_thread(postgres.start)
     await asyncio.wait_for(asyncio.gather(waiting, putting), PATIENCE)
+    await wait_until(lambda: journal_trouble(journal) is None)
     journal.close()
     assert names_in(database) == ["waits"]
     assert database.parts() == {"e_one": 1}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -49,6 +50,19 @@ async def test_ready_follows_capacity_and_stopping(start: START) -> None:
     server.app.context.host.ready = False
     answer = await get(server, "/ready")
     assert (answer.status_code, answer.json()["status"]) == (503, "stopping")
+
+
+async def test_ready_says_why_the_journal_cannot_be_written(start: START, tmp_path: Path) -> None:
+    server = await start(journal=tmp_path / "j.db")
+    journal = server.app.context.host.journal
+    journal._trouble = "database or disk is full"
+    answer = await get(server, "/ready")
+    assert (answer.status_code, answer.json()) == (503, {
+        "status": "unwritable", "reason": "the journal cannot be written: database or disk is full", "running": 0,
+        "limit": 100_000, "queued": 0,
+    })  # fmt: skip
+    journal._trouble = None
+    assert (await get(server, "/ready")).json()["status"] == "ready"
 
 
 async def test_metrics_count_episodes_steps_errors_and_requests(start: START) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ import pytest
 from ludus.protocol.episodes import StartParams
 from ludus.server.auth.principal import Principal
 from ludus.server.auth.tokens import TokenFile, new_token
+from ludus.server.runtime.sqlite_journal import SqliteJournal
 
 Start = Callable[..., Awaitable[Any]]
 SCOPES = ("tasks:read", "episodes:run", "rewards:read")
@@ -74,6 +76,18 @@ async def test_nothing_counts_to_a_client_without_a_token(guarded: tuple[Any, st
     assert found["GET /metrics"].status_code == 401
     named = await answers(server.url, Authorization=f"Bearer {token}")
     assert named["GET /ready"].json() == {"status": "ready", "running": 1, "limit": 100_000, "queued": 0}
+
+
+async def test_what_a_journal_suffers_from_is_shown_to_holders_of_a_token_only(
+    guarded: tuple[Any, str], tmp_path: Path
+) -> None:
+    server, token = guarded
+    journal = server.app.context.host.journal = SqliteJournal(tmp_path / "j.db")
+    journal._trouble = "connection to db.example.org failed"
+    found = (await answers(server.url))["GET /ready"]
+    assert found.json() == {"status": "unwritable", "reason": "the journal cannot be written"}
+    named = (await answers(server.url, Authorization=f"Bearer {token}"))["GET /ready"]
+    assert named.json()["reason"].endswith("connection to db.example.org failed")
 
 
 async def test_a_name_that_exists_is_answered_like_one_that_does_not(guarded: tuple[Any, str]) -> None:

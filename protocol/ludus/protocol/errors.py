@@ -291,7 +291,7 @@ class InternalError(ServerError):
 
 
 class ShuttingDown(ServerError):
-    """The server is stopping."""
+    """The server is unavailable."""
 
     code = 5030
     http_status = 503

@@ -389,7 +389,7 @@ class OrsWire:
         """Return a handler that runs once per key, in a task that goes on if the caller is canceled.
 
         After a transport error it may run again: a Ludus server knows its key, and on other servers an uncertain step
-        is an error. It may also run again after a refusal for a limit, which did nothing.
+        is an error. It may also run again after a refusal, for a limit or by a server that stops, which did nothing.
         """
 
         async def once(params: Any) -> WireModel:
@@ -403,7 +403,7 @@ class OrsWire:
             await asyncio.wait([task])
             if task.cancelled():
                 raise errors.ConnectionFailed("this client is closed")
-            if isinstance(task.exception(), errors.TransportError | errors.CapacityError):
+            if isinstance(task.exception(), errors.TransportError | errors.CapacityError | errors.ShuttingDown):
                 outcomes.pop(key, None)
             return task.result()
 

@@ -252,6 +252,25 @@ class Tool(ToolBase):
         return arguments
 
 
+class EndedTool(ToolBase):
+    """What is left of a task's tool when its episode has ended: nothing that its author made for the episode."""
+
+    __slots__ = ()
+
+    def __init__(self, tool: ToolBase) -> None:
+        self.name, self.spec, self.output = tool.name, tool.spec, tool.output
+        self.ends, self.concurrent, self.values = tool.ends, tool.concurrent, tool.values
+        self.attribute, self.function, self.owner, self.context, self.offload = "", None, None, None, False
+
+    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Refuse all arguments: nothing can be called any more."""
+        raise InvalidArguments("the episode has ended")
+
+    def received(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the arguments unchanged."""
+        return given
+
+
 _SHARED: Final[WeakKeyDictionary[type, dict[tuple[int, bool], list[Tool]]]] = WeakKeyDictionary()
 
 

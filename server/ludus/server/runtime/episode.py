@@ -7,9 +7,9 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from ludus.protocol.content import Message
+from ludus.protocol.content import Message, TextBlock
 from ludus.protocol.episodes import (
     EpisodeInfo,
     EpisodeLimits,
@@ -30,21 +30,26 @@ from ludus.server.auth.principal import Principal
 from ludus.server.auth.quotas import Account
 from ludus.server.authoring.environment import Toolset
 from ludus.server.authoring.output_schema import OutputSchema
-from ludus.server.authoring.tools import Tool, ToolBase
+from ludus.server.authoring.tools import EndedTool, Tool, ToolBase
 from ludus.server.rewards.attempt import Attempt, TakenStep, TakenTurn
 from ludus.server.runtime.clock import Clock
 from ludus.server.runtime.journal import Journal, OnDurable, Saved, Started
+from ludus.server.runtime.kept_episodes import KeptEpisodes, bytes_of_reward
 from ludus.server.runtime.threads import Home
 from ludus.server.tasks.catalog import SUBMIT_SPEC, Published
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
 
+    from ludus.server.runtime.limits import ServerLimits
     from ludus.server.runtime.matches import RunningMatch
     from ludus.server.runtime.world_versions import Stay, Version
 
-_CLOSED_KEPT = 50_000
-"""Closed episodes that are kept at most."""
+ENDED_BYTES: Final = 4096
+"""The memory of an episode that has ended without its calls, its prompt and its rewards, rounded up."""
+
+OUTCOME_BYTES: Final = 2560
+"""The memory of an outcome with a reward, besides what limits count for its call, rounded up."""
 
 _UNSCORED = {
     EndReason.ENVIRONMENT_ERROR: "the environment failed",
@@ -80,7 +85,7 @@ class StepRecord:
     __slots__ = (
         "_callbacks", "alone", "answered", "arguments", "clock", "deadline", "digest", "key", "left", "logged", "noise",
         "number", "order", "original_result", "outcome", "past", "refused", "saved", "sent", "size", "task", "tool",
-        "trace", "turn", "turn_rewards", "watchdog",
+        "trace", "turn", "turn_rewards", "watchdog", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -102,6 +107,8 @@ class StepRecord:
         self.outcome: StepResult | LudusError | None = None
         self.answered = False
         """Whether the outcome may be sent: it is durable, if there is a journal."""
+        self.withheld: LudusError | None = None
+        """Why the outcome cannot be sent yet, if the journal has refused it; it may become durable later."""
         self.original_result: StepResult | None = None
         """The tool's result, if noise changed the one that is reported."""
         self.noise: NoiseKind | None = None
@@ -145,18 +152,27 @@ class StepRecord:
         for callback in callbacks or ():
             callback()
 
+    def ask_again(self, when_durable: Callable[[OnDurable], None]) -> None:
+        """Find out whether an outcome that was withheld may be sent meanwhile."""
+        self.withheld = None
+        when_durable(self._answer)
+
+    @property
+    def answer(self) -> StepResult | LudusError | None:
+        """What to answer: the outcome, or the error that keeps it from being sent for now."""
+        return self.withheld or self.outcome
+
     def _answer(self, error: LudusError | None) -> None:
-        if error is not None:
-            self.outcome = error
-        self.answered = True
+        self.withheld = error
+        self.answered = error is None
         callbacks, self._callbacks = self._callbacks, None
         for callback in callbacks or ():
             callback()
         self.sent = None
 
     def when_settled(self, callback: Callable[[], None]) -> None:
-        """Call `callback` when the outcome may be sent, or now if it may already. The callback must not raise."""
-        if self.answered:
+        """Call `callback` when there is an answer, or now if there is one already. The callback must not raise."""
+        if self.answered or self.withheld is not None:
             callback()
         elif self._callbacks is None:
             self._callbacks = [callback]
@@ -167,17 +183,18 @@ class StepRecord:
         """Wait for the outcome and return it. Canceling the wait does not affect the step.
 
         Raises:
-            LudusError: the outcome is an error.
+            LudusError: the outcome is an error, or it cannot be sent for now.
         """
-        if not self.answered:
+        while not self.answered and self.withheld is None:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.when_settled(partial(_wake, waiter))
             await waiter
-        if isinstance(self.outcome, LudusError):
+        answer = self.withheld or self.outcome
+        if isinstance(answer, LudusError):
             # Raise a copy, because raising one object from several tasks would mix up their tracebacks.
-            raise type(self.outcome)(self.outcome.message, **self.outcome.data)
-        assert self.outcome is not None
-        return self.outcome
+            raise type(answer)(answer.message, **answer.data)
+        assert answer is not None
+        return answer
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:
@@ -307,11 +324,41 @@ class Episode:
     def release(self) -> None:
         """Drop everything that only a running episode needs."""
         self.instance = self.task = self.sandboxes = self.attempt = None
-        self.toolsets = ()
+        self.toolsets = self.turns = ()
+        if self.tools is not self.published.tools:  # those of the task refer to what their author made for it
+            own = self.published.tools
+            self.tools = {name: tool if own.get(name) is tool else EndedTool(tool) for name, tool in self.tools.items()}
         self.home.leave()
         if self.match is not None:
             self.match.release()
             self.match = None
+
+    def drop_calls(self) -> None:
+        """Drop all calls, which are repeated in a new instance."""
+        self.records = self.keys = self.graded = self.entries = self.queue = self.active = None
+        self.asked = self.pending = self.pending_bytes = self.held = self.shown_chars = 0
+        self.turns = ()
+
+    def renew(self, task: Any) -> None:
+        """Make room for a new instance, after the last one was released."""
+        self.task, self.home = task, Home(users=1)
+        self.tools, self.specs = self.published.tools, self.published.specs
+
+    def forget_calls(self) -> None:
+        """Drop the calls and the rewards of an episode that nothing finds any more; its start may be repeated still."""
+        self.records = self.keys = self.graded = self.entries = self.secrets = None
+
+    @property
+    def kept_bytes(self) -> int:
+        """About how many bytes the episode holds once it has ended."""
+        size = ENDED_BYTES + self.held + self.pending_bytes
+        size += OUTCOME_BYTES * (len(self.records or ()) + (self.graded is not None))
+        for message in self.prompt:
+            for block in message.content:
+                size += (block.text if isinstance(block, TextBlock) else block.data).__sizeof__()
+        for entry in self.entries or ():
+            size += bytes_of_reward(entry.reward)
+        return size
 
     @property
     def has_teardown(self) -> bool:
@@ -327,6 +374,11 @@ class Episode:
         noise = self.published.cls.noise
         key = self.id if noise is not None and noise.per_episode else str(self.seed)
         return key if self.seat is None else f"{key}/{self.seat}"
+
+    def hold_clock(self, seconds: float) -> None:
+        """Leave out a time in which the server refused the calls of the episode."""
+        self.began += seconds
+        self.used += seconds
 
     @property
     def deadline(self) -> float | None:
@@ -435,16 +487,18 @@ class EpisodeStore:
 
     Args:
         journal: forgets what the store forgets.
-        result_ttl_seconds: how long closed episodes are kept.
+        limits: how long closed episodes are kept, and how many bytes of ended ones.
         on_archive: called with each episode that is closed.
     """
 
-    def __init__(
-        self, journal: Journal | None, result_ttl_seconds: float, on_archive: Callable[[Episode], None]
-    ) -> None:
+    def __init__(self, journal: Journal | None, limits: ServerLimits, on_archive: Callable[[Episode], None]) -> None:
         self._journal = journal
         self._on_archive = on_archive
-        self._result_ttl_seconds = result_ttl_seconds
+        self._result_ttl_seconds = limits.result_ttl_seconds
+        self.ended = KeptEpisodes(limits.ended_bytes)
+        """The memory of the episodes that have ended."""
+        self.short_of_room = False
+        """Whether episodes were forgotten for lack of room since the host last looked."""
         self._loop = asyncio.get_running_loop()
         self._living: dict[str, Episode] = {}
         self._closed: OrderedDict[str, tuple[float, Episode]] = OrderedDict()
@@ -521,7 +575,14 @@ class EpisodeStore:
         for episode in episodes:
             self.add(episode)
             if episode.end_reason is not None:
+                self.count_ended(episode)
                 self.archive(episode)
+
+    def count_ended(self, episode: Episode) -> None:
+        """Count the memory of an episode that has ended, and forget others if it is too much now."""
+        if episode.id in self._living:
+            self.ended.add(episode.id, episode.owner, episode.kept_bytes)
+            self._make_room()
 
     def archive(self, episode: Episode) -> None:
         """Keep a closed episode for a short time, for repeated requests only."""
@@ -529,17 +590,33 @@ class EpisodeStore:
             return
         episode.secrets = None
         self._on_archive(episode)
+        self.ended.close(episode.id)
         self._closed[episode.id] = (self._loop.time() + self._result_ttl_seconds, episode)
-        if len(self._closed) > _CLOSED_KEPT:
-            self._evict_oldest()
 
     def evict(self, now: float) -> None:
-        """Drop archived episodes whose time to live has passed."""
+        """Drop archived episodes whose time to live has passed, and those for which there is no room."""
         while self._closed and next(iter(self._closed.values()))[0] <= now:
-            self._evict_oldest()
+            self._evict(next(iter(self._closed)))
+        self._make_room()
 
-    def _evict_oldest(self) -> None:
-        name, _ = self._closed.popitem(last=False)
+    def _make_room(self) -> None:
+        while (name := self.ended.surplus(self._may_go)) is not None:
+            self._evict(name)
+            self.short_of_room = True
+
+    def _may_go(self, name: str) -> bool:
+        """Return whether an episode that has ended has been torn down."""
+        episode = self._living.get(name)
+        return episode is None or (episode.retired is not None and episode.retired.done())
+
+    def _evict(self, name: str) -> None:
+        episode = self._living.pop(name, None)
+        if episode is not None:
+            self._on_archive(episode)
+        else:
+            _, episode = self._closed.pop(name)
+        episode.forget_calls()
+        self.ended.remove(name)
         if self._journal is not None:
             self._journal.evict(name)
 
@@ -547,7 +624,8 @@ class EpisodeStore:
 def _not_found(episode: str) -> EpisodeNotFound:
     shown = episode[:64]
     return EpisodeNotFound(
-        f"this server does not know the episode {shown!r}: it was closed a while ago, belongs to another token, or was "
-        "started on another server (behind a load balancer, requests must reach the server that started the episode)",
+        f"this server does not know the episode {shown!r}: it ended or was closed a while ago and its result is no "
+        "longer kept, it belongs to another token, or it was started on another server (behind a load balancer, "
+        "requests must reach the server that started the episode)",
         episode=shown,
     )

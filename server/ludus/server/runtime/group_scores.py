@@ -12,7 +12,7 @@ from ludus.protocol.rewards import Reward
 from ludus.server.auth.principal import Principal
 from ludus.server.runtime.episode import EpisodeStore
 from ludus.server.runtime.idempotency import IdempotencyCache
-from ludus.server.runtime.journal import Journal, Scored, committed
+from ludus.server.runtime.journal import Journal, Scored, check_writable, committed
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.runtime.scoring import score
 from ludus.server.runtime.threads import Workers
@@ -54,6 +54,7 @@ class GroupScores:
         return await committed(self._journal, result)
 
     async def _score(self, params: e.ScoreGroupParams, principal: Principal, digest: bytes) -> e.ScoreGroupResult:
+        check_writable(self._journal)
         members = [self._store.get_owned(episode, principal) for episode in params.candidates]
         if not members or any(member.group != params.group for member in members):
             raise GroupNotFound(

@@ -132,9 +132,17 @@ class Histories:
                     del self.episodes[one.started.episode]
 
 
+def _is_asked_again(history: History, last: Asked, entry: Asked) -> bool:
+    """Return whether a call without an outcome was given up when a later one was accepted: it takes its number."""
+    again = last.step >= entry.step if entry.tool is not None and last.tool is not None else last.key == entry.key
+    return again and last.key not in history.settled
+
+
 def _add(history: History, entry: Entry) -> None:
     match entry:
         case Asked():
+            while history.asked and _is_asked_again(history, history.asked[-1], entry):
+                history.asked.pop()
             history.asked.append(entry)
         case Settled():
             history.settled[entry.key] = entry

@@ -33,7 +33,7 @@ from ludus.server.runtime.group_scores import GroupScores
 from ludus.server.runtime.host_methods import HostMethods
 from ludus.server.runtime.idempotency import IdempotencyCache
 from ludus.server.runtime.ids import Ids
-from ludus.server.runtime.journal import Ended, Journal, committed
+from ludus.server.runtime.journal import Ended, Journal, check_writable, committed
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.runtime.places import Places
 from ludus.server.runtime.recovery import Recovery
@@ -45,6 +45,7 @@ from ludus.server.runtime.startup import StartupHooks
 from ludus.server.runtime.steps import StepCounts, StepRunner
 from ludus.server.runtime.task_sandboxes import open_sandboxes
 from ludus.server.runtime.threads import Workers
+from ludus.server.runtime.undoing import Undoing
 from ludus.server.runtime.world_requests import WorldRequests
 from ludus.server.runtime.world_states import WorldStates
 from ludus.server.runtime.worlds import Worlds
@@ -128,7 +129,7 @@ class EpisodeHost(HostMethods):
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         ttl = self.limits.result_ttl_seconds
-        store = self.store = EpisodeStore(self.journal, ttl, self.snapshots.forget)
+        store = self.store = EpisodeStore(self.journal, self.limits, self.snapshots.forget)
         self.runner = StepRunner(
             self.catalog.values(), self._workers, self.journal, self.snapshots, self._end, self.limits
         )
@@ -138,6 +139,11 @@ class EpisodeHost(HostMethods):
         self.forks = Forks(
             store, self.runner, self.snapshots, self.journal, self._open_group, self._close, self._spawn, ttl
         )
+        if self.journal is not None:
+            self.journal.on_refused = Undoing(
+                store, self.runner, self._setup, self.snapshots, self.journal, self.recovery.counts, self._spawn,
+                self._end,
+            ).undo  # fmt: skip
         self.group_scores = GroupScores(store, self.task_service, self._workers, self.journal, self._spawn, self.limits)
         try:
             if self.takes_over is None:
@@ -219,6 +225,7 @@ class EpisodeHost(HostMethods):
     ) -> tuple[Episode, ...]:
         if not self.ready:
             raise ShuttingDown("the server is stopping; start the episode elsewhere, or when it is back")
+        check_writable(self.journal)
         published, _ = await self.task_service.open(params.environment, params.split, principal)
         seed = published.seed_of(params.seed)
         index, task = await self.task_service.choose(published, params.split, params.task, params.index, seed)
@@ -344,15 +351,18 @@ class EpisodeHost(HostMethods):
 
     async def view(self, episode: str) -> EpisodeView:
         """Return what the agent sees of an episode, which counts as use; raise `EpisodeNotFound` if there is none."""
-        found = self.store.find(episode)
-        await found.recovered()
-        return found.view()
+        return (await self._recovered(self.store.find(episode))).view()
 
     async def _find(self, episode: str, principal: Principal) -> Episode:
         """Return an episode that the principal may see, once it has its state."""
-        found = self.store.get_owned(episode, principal)
-        await found.recovered()
-        return found
+        return await self._recovered(self.store.get_owned(episode, principal))
+
+    async def _recovered(self, episode: Episode) -> Episode:
+        """Return an episode once it has its state; refuse at once while it cannot get it."""
+        if episode.recovering is not None:
+            check_writable(self.journal)
+            await episode.recovered()
+        return episode
 
     async def discard(self, episode: str) -> None:
         """Close an episode for a transport that owns it; an unknown id is not an error."""
@@ -401,6 +411,7 @@ class EpisodeHost(HostMethods):
         else:
             episode.release()
             episode.retired.set_result(None)
+        self.store.count_ended(episode)
         if match is not None:
             end_others(match, episode, reason, failure, self._end, self.journal)
 
@@ -435,18 +446,28 @@ class EpisodeHost(HostMethods):
     async def _reap(self) -> None:
         idle = min(self.limits.idle_seconds, self.limits.episode_seconds or self.limits.idle_seconds)
         pause = max(0.01, min(1.0, idle / 4, self.limits.result_ttl_seconds / 4 or 1.0))
+        now = self._loop.time()
         while True:
             await asyncio.sleep(pause)
-            now = self._loop.time()
+            before, now = now, self._loop.time()
             for episode in self.store:
-                if episode.end_reason is not None:
+                if episode.end_reason is None and self.journal is not None and self.journal.refusal is not None:
+                    episode.hold_clock(now - before)
+                elif episode.end_reason is not None:
                     if now - episode.used > self.limits.idle_seconds:
                         self.store.archive(episode)
                 elif (reason := episode.overdue(now)) is not None:
                     self._end(episode, reason, None)
-            self.store.evict(now)
-            for once in (self.starts, self.forks.kept, self.group_scores.kept, self.world_requests):
-                once.evict(now)
+            self._evict(now)
+
+    def _evict(self, now: float) -> None:
+        """Drop what was kept long enough, and what refers only to episodes for which there was no room."""
+        self.store.evict(now)
+        short_of_room, self.store.short_of_room = self.store.short_of_room, False
+        self.starts.evict(now, short_of_room=short_of_room)
+        self.forks.kept.evict(now, short_of_room=short_of_room)
+        self.group_scores.kept.evict(now)
+        self.world_requests.evict(now)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = self._loop.create_task(coroutine)

@@ -90,12 +90,17 @@ class IdempotencyCache(Generic[T]):
         """Iterate over the owner, the key and the outcome of each request that has succeeded."""
         return iter([(*name, slot.value) for name, slot in self._slots.items() if slot.value is not None])
 
-    def evict(self, now: float) -> None:
-        """Drop outcomes that have expired and are not in use."""
+    def evict(self, now: float, *, short_of_room: bool = False) -> None:
+        """Drop outcomes that have expired and are not in use; if there is no room, those that have not, too.
+
+        An error is kept until it expires: without it, what has failed would run again.
+        """
         for name in [
             name
             for name, slot in self._slots.items()
-            if slot.task is None and slot.expires < now and not (slot.value is not None and self._in_use(slot.value))
+            if slot.task is None
+            and (slot.expires < now or (short_of_room and slot.value is not None))
+            and not (slot.value is not None and self._in_use(slot.value))
         ]:
             del self._slots[name]
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
 from ludus.protocol.content import Message
 from ludus.protocol.episodes import EpisodeLimits, Outcome, ScoreGroupResult, StepError, StepResult, TurnMark
-from ludus.protocol.errors import AuthoringError, LudusError, ShuttingDown
+from ludus.protocol.errors import AuthoringError, InfrastructureFailed, LudusError, ShuttingDown
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import RewardEntry
 from ludus.server.runtime.journal_counts import JournalStats
@@ -29,6 +29,10 @@ Sync = Literal["normal", "full"]
 
 class JournalUnusable(AuthoringError):
     """The journal cannot be used; the message says why and what to do."""
+
+
+class CallNotWritten(InfrastructureFailed):
+    """A call that must be written before it runs could not be written; it did not run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +240,23 @@ OnDurable = Callable[[LudusError | None], None]
 """Called once all earlier entries are durable, or with the error that keeps them from becoming so."""
 
 OnBroken = Callable[[ShuttingDown], None]
-"""Called once a journal can be written no longer, so that its process must end."""
+"""Called once a journal will never be written again, so that its process must end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """Calls of an episode that are undone, so that their entries must not be written."""
+
+    asked: frozenset[str]
+    """The keys of the calls that may be made again."""
+    settled: frozenset[str]
+    """The keys of the calls whose outcomes are not theirs any more."""
+    upto: int
+    """The number of the calls that stay; snapshots of later states are dropped."""
+
+
+OnRefused = Callable[[ShuttingDown], Mapping[str, Undone]]
+"""Undoes what was refused; returns by episode which entries must not be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +289,17 @@ class Journal(Protocol):
 
     sizes: Counter[str] | None
     """The bytes of each episode's entries, for quotas; None while nothing needs them, as counting takes time."""
+
+    on_refused: OnRefused
+    """Called when requests are refused whose entries wait, and by `undo`."""
+
+    refusal: ShuttingDown | None
+    """Why nothing that must be durable can be answered now; None while entries are written."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the last attempt to write failed, for operators; None if it did not."""
+        ...
 
     @property
     def snapshot_store(self) -> SnapshotStore | None:
@@ -320,7 +351,15 @@ class Journal(Protocol):
         ...
 
     def when_durable(self, callback: OnDurable) -> None:
-        """Call `callback` once all entries appended so far are durable; at once if they are."""
+        """Call `callback` once all entries appended so far are durable; at once if they are, or during a refusal."""
+        ...
+
+    def when_written(self, callback: OnDurable) -> None:
+        """Call `callback` once all entries appended so far are durable, however long that takes."""
+        ...
+
+    def undo(self) -> None:
+        """Undo what was refused since the refusal began."""
         ...
 
     def evict(self, episode: str) -> None:
@@ -368,8 +407,18 @@ async def committed(journal: Journal | None, answer: T) -> T:
         waiter: asyncio.Future[LudusError | None] = asyncio.get_running_loop().create_future()
         journal.when_durable(partial(_resolve, waiter))
         if (error := await waiter) is not None:
-            raise ShuttingDown(error.message)
+            raise ShuttingDown(error.message, **error.data)
     return answer
+
+
+def check_writable(journal: Journal | None) -> None:
+    """Refuse to begin what a journal must hold while it cannot be written.
+
+    Raises:
+        ShuttingDown: it cannot be written.
+    """
+    if journal is not None and (refusal := journal.refusal) is not None:
+        raise ShuttingDown(refusal.message, **refusal.data)
 
 
 def _resolve(waiter: asyncio.Future[LudusError | None], error: LudusError | None) -> None:
@@ -385,9 +434,12 @@ class MemoryJournal:
     wants_asked = True
     snapshot_store = None
     key = None
+    trouble = None
 
     def __init__(self) -> None:
         self.sizes: Counter[str] | None = None
+        self.refusal: ShuttingDown | None = None
+        self.on_refused: OnRefused = lambda refusal: {}
         self._entries: dict[str, list[Entry]] = {}
 
     def stats(self) -> None:
@@ -413,6 +465,13 @@ class MemoryJournal:
     def when_durable(self, callback: OnDurable) -> None:
         """Call `callback` at once."""
         callback(None)
+
+    def when_written(self, callback: OnDurable) -> None:
+        """Call `callback` at once."""
+        callback(None)
+
+    def undo(self) -> None:
+        """Do nothing: it never refuses."""
 
     def read(self, episode: str) -> Sequence[Entry]:
         """Return all entries of an episode, oldest first; empty if it is unknown."""

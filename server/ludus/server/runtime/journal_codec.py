@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pydantic_core import from_json, to_json
@@ -31,6 +31,7 @@ from ludus.server.runtime.journal import (
     Started,
     Stored,
     Tallied,
+    Undone,
     WorldDeleted,
     WorldMade,
     WorldVersioned,
@@ -144,6 +145,31 @@ def split(batch: bytes) -> Iterator[tuple[int, str, bytes, bytes, bytes]]:
         name, body, outcome = (batch[one:other] for one, other in zip(places, places[1:], strict=False))
         yield kind, name.decode(), body, outcome, batch[start : places[-1]]
         start = places[-1]
+
+
+def without_undone(batch: bytes, undone: Mapping[str, Undone], sizes: Counter[str] | None) -> bytes:
+    """Return entries without those that are undone, which are no longer counted in `sizes`."""
+    rest: list[bytes] = []
+    for kind, episode, body, outcome, whole in split(batch):
+        calls = undone.get(episode)
+        if calls is not None and all(_is_undone(entry, calls) for entry in decode(kind, episode, body, outcome)):
+            if sizes is not None:
+                sizes[episode] -= len(whole)
+        else:
+            rest.append(whole)
+    return b"".join(rest)
+
+
+def _is_undone(entry: Entry, undone: Undone) -> bool:
+    match entry:
+        case Asked():
+            return entry.key in undone.asked
+        case Settled():
+            return entry.key in undone.settled
+        case Saved():
+            return entry.step > undone.upto
+        case _:
+            return False
 
 
 def decode_all(batch: bytes) -> Iterator[Entry]:

@@ -40,7 +40,7 @@ class Pass:
     """
 
     def __init__(self, episodes: frozenset[str]) -> None:
-        self._episodes = episodes
+        self.episodes = episodes
         self._at = 0
         self._upto: int | None = None
         self.left = 0
@@ -54,7 +54,7 @@ class Pass:
         changed: dict[int, bytes] = {}
         left = 0
         for seq, entries in found:
-            rest = without(entries, self._episodes)
+            rest = without(entries, self.episodes)
             left += len(rest)
             if len(rest) < len(entries):
                 changed[seq] = rest
@@ -112,6 +112,10 @@ class Garbage:
                     self._droppable.update(members)
         if not later:
             self._droppable.clear()
+
+    def put_back(self, failed: Pass) -> None:
+        """Let a later pass drop what one could not."""
+        self._droppable.update(failed.episodes)
 
     def begin(self) -> Pass | None:
         """Return a pass that drops what can be dropped; None if there is nothing."""

@@ -2,9 +2,13 @@
 
 The event loop encodes entries and puts them into a list. At the end of its round, what has come becomes one row (a
 group commit), which the thread writes; what comes meanwhile is the next row. When it is durable, the thread calls back
-into the event loop, and the requests that waited for it are answered. If a row cannot be written, the journal is
-broken: every request that waits, or comes later, is answered with `ShuttingDown`, because an answer would be a promise
-that the next process does not know of.
+into the event loop, and the requests that waited for it are answered.
+
+If a row cannot be written for long, the journal refuses: every request that waits, or comes later, is answered with
+`ShuttingDown`, because an answer would be a promise that the next process does not know of. The host begins nothing
+meanwhile that the journal must hold, so what waits in memory is bounded. Calls that were refused are undone
+(`undoing.py`), and their entries dropped; all other entries are written first when that is possible again. If the
+process ends before, the next one knows nothing of what was never acknowledged.
 """
 
 from __future__ import annotations
@@ -22,8 +26,17 @@ from typing import Final
 
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import LudusError, ShuttingDown
-from ludus.server.runtime.journal import Entry, Evicted, JournalUnusable, OnBroken, OnDurable, SettledCall, Stored
-from ludus.server.runtime.journal_codec import encode, encode_call, stored_in
+from ludus.server.runtime.journal import (
+    Entry,
+    Evicted,
+    JournalUnusable,
+    OnBroken,
+    OnDurable,
+    OnRefused,
+    SettledCall,
+    Stored,
+)
+from ludus.server.runtime.journal_codec import encode, encode_call, stored_in, without_undone
 from ludus.server.runtime.journal_counts import JournalCounts, JournalStats
 from ludus.server.runtime.journal_garbage import Garbage, Pass
 
@@ -72,10 +85,19 @@ class RowJournal(ABC):
         """The bytes that the last pass has left."""
         self._pass: Pass | None = None
         """The pass that is under way."""
+        self._failed_pass: Pass | None = None
+        """A pass that failed; set by the thread."""
         self._appended = 0
         self._committed = 0
         self._waiting: deque[tuple[int, OnDurable]] = deque()
-        self._broken: ShuttingDown | None = None
+        self._patient: deque[tuple[int, OnDurable]] = deque()
+        """What also waits through a refusal."""
+        self.refusal: ShuttingDown | None = None
+        self.on_refused: OnRefused = lambda refusal: {}
+        self._revised = queue.SimpleQueue[bytes]()
+        """For the thread: the row that was refused, without what was undone."""
+        self._ended = False
+        """Whether nothing is written any more."""
         self._on_broken: OnBroken | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -191,16 +213,21 @@ class RowJournal(ABC):
         """Note what to call once the journal is broken."""
         self._loop = asyncio.get_running_loop()
         self._on_broken = on_broken
-        if self._broken is not None:
-            on_broken(self._broken)
+        if self.refusal is not None:
+            on_broken(self.refusal)
+
+    @property
+    @abstractmethod
+    def trouble(self) -> str | None:
+        """Why the last attempt to write failed, for operators; None if it did not."""
 
     def stats(self) -> JournalStats:
         """Return its state and counts for `/metrics`."""
-        return JournalStats(self._counts, self._appended - self._committed, self._broken is not None)
+        return JournalStats(self._counts, self._appended - self._committed, self.refusal is not None)
 
     def append(self, entry: Entry) -> None:
         """Append an entry, which becomes durable a little later."""
-        if self._broken is None:
+        if not self._ended:
             self._garbage.note(entry)
             self._pieces.append(piece := encode(entry))
             if self.sizes is not None and entry.episode:
@@ -211,7 +238,7 @@ class RowJournal(ABC):
 
     def append_call(self, episode: str, call: SettledCall, outcome: StepResult | LudusError) -> bytes | None:
         """Append a call together with its outcome, and return the outcome as it is sent, if that was made."""
-        if self._broken is not None:
+        if self._ended:
             return None
         pieces, sent = encode_call(episode, call, outcome)
         self._pieces += pieces
@@ -224,10 +251,17 @@ class RowJournal(ABC):
 
     def when_durable(self, callback: OnDurable) -> None:
         """Call `callback` once all entries appended so far are durable, or with the error that prevents it."""
-        if self._broken is not None or self._committed == self._appended:
-            callback(self._broken)
+        if self.refusal is not None or self._committed == self._appended:
+            callback(self.refusal)
         else:
             self._waiting.append((self._appended, callback))
+
+    def when_written(self, callback: OnDurable) -> None:
+        """Call `callback` once all entries appended so far are durable, or with the error if they never will be."""
+        if self._ended or self._committed == self._appended:
+            callback(self.refusal)
+        else:
+            self._patient.append((self._appended, callback))
 
     def evict(self, episode: str) -> None:
         """Note that an episode is forgotten, so that its entries are dropped later."""
@@ -244,7 +278,8 @@ class RowJournal(ABC):
             self._thread.join()
             self._thread = None
         self._close()
-        self._broken = self._broken or ShuttingDown("the server stops; send the request again")
+        self.refusal = self.refusal or ShuttingDown("the server stops; send the request again")
+        self._ended = True
 
     def _write_soon(self) -> None:
         self._busy = True
@@ -279,6 +314,9 @@ class RowJournal(ABC):
 
     def _tidy(self) -> bool:
         """Let the thread drop a part of the garbage, if that is due; return whether it is."""
+        failed, self._failed_pass = self._failed_pass, None
+        if failed is not None:
+            self._garbage.put_back(failed)
         if self._pass is None and self._since_pass >= max(GARBAGE_BYTES, self._after_pass):
             self._since_pass = 0
             self._pass = self._garbage.begin()
@@ -291,17 +329,49 @@ class RowJournal(ABC):
         """Answer what waited for the entries up to one of them."""
         self._committed = max(self._committed, appended)
         if error is not None:
-            broke = self._broken is None
-            self._broken = error if isinstance(error, ShuttingDown) else ShuttingDown(error.message)
-            self._committed = self._appended
-            self._pieces = []
-            if broke and self._on_broken is not None:
-                self._on_broken(self._broken)
+            self._give_up(error)
         while self._waiting and self._waiting[0][0] <= self._committed:
             self._waiting.popleft()[1](error)
+        while self._patient and self._patient[0][0] <= self._committed:
+            self._patient.popleft()[1](error)
+
+    def _give_up(self, error: LudusError) -> None:
+        """Write nothing any more."""
+        ended, self._ended = self._ended, True
+        self.refusal = error if isinstance(error, ShuttingDown) else ShuttingDown(error.message)
+        self._committed = self._appended
+        self._pieces = []
+        if not ended and self._on_broken is not None:
+            self._on_broken(self.refusal)
+
+    def _refuse(self, row: bytes, _: int, error: LudusError | None) -> None:
+        """Answer what waits with the error that keeps a row from being written; the thread goes on trying.
+
+        The thread waits for the row that it is to try from now on, which is without what was undone.
+        """
+        if not self._ended and isinstance(error, ShuttingDown):
+            self.refusal = error
+            waiting, self._waiting = self._waiting, deque()
+            for _, callback in waiting:
+                callback(error)
+            row = self._undo(row)
+        self._revised.put(row)
+
+    def undo(self) -> None:
+        """Undo what was refused since the refusal began."""
+        self._undo(b"")
+
+    def _undo(self, row: bytes) -> bytes:
+        """Undo what was refused; return a row that is not written without that."""
+        if self.refusal is None or self._ended or not (undone := self.on_refused(self.refusal)):
+            return row
+        self._pieces = [without_undone(b"".join(self._pieces), undone, self.sizes)]
+        return without_undone(row, undone, self.sizes)
 
     def _go_on(self, appended: int, error: LudusError | None) -> None:
         """Answer what waited for a row of the thread, and write what has come meanwhile."""
+        if appended and error is None and not self._ended:
+            self.refusal = None
         self._acknowledge(appended, error)
         if self._thread is None or error is not None:
             self._busy = False

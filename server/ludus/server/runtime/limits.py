@@ -54,6 +54,9 @@ class ServerLimits(BaseModel):
     """Blocking calls of environment code that run at one time. Each environment also has a few threads to itself."""
     result_ttl_seconds: float = Field(default=60.0, ge=0)
     """How long the outcomes of a closed episode are kept to answer repeated requests."""
+    ended_bytes: int = Field(default=128 * 1024 * 1024, ge=0)
+    """Memory for all episodes that have ended, closed or not. Beyond it, the oldest of the owner that holds the most
+    are forgotten, closed ones first. The last one always stays."""
     grace_seconds: float = Field(default=5.0, ge=0)
     """How long to wait for environment code that was asked to stop."""
 

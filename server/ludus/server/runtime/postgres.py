@@ -287,6 +287,8 @@ class Link:
         self._connection: Connection | None = None
         self.busy_since: float | None = None
         """When its statement was sent; None while it has none."""
+        self.trouble: str | None = None
+        """Why its last statement failed; None if it did not."""
 
     def run(self, statement: LiteralString, given: Mapping[str, Any] | None = None) -> Cursor:
         """Run a statement once.
@@ -299,10 +301,14 @@ class Link:
             if self._connection is None:
                 self._connection = self._database.connect()
                 self.busy_since = time.monotonic()
-            return self._connection.execute(statement, given, prepare=True, binary=True)
-        except psycopg.Error:
+            cursor = self._connection.execute(statement, given, prepare=True, binary=True)
+        except psycopg.Error as error:
+            self.trouble = reason(error)
             self.close()
             raise
+        else:
+            self.trouble = None
+            return cursor
         finally:
             self.busy_since = None
 

@@ -103,6 +103,11 @@ class PostgresJournal(RowJournal):
         self.key = key
         self._lease.keep(self._lease_lost)
 
+    @property
+    def trouble(self) -> str | None:
+        """Why the last attempt to write failed, or to renew the lease, for operators; None if neither did."""
+        return self._link.trouble or self._lease.trouble
+
     def begin(self, url: str, on_broken: OnBroken) -> None:
         """Note where the server listens, and what to call once the journal is broken."""
         self._lease.url = url
@@ -157,7 +162,7 @@ class PostgresJournal(RowJournal):
         If another process may have taken over, an answer may be old even if nothing is to be written: then the thread
         checks the lease first, as if it wrote a row without entries.
         """
-        if self._committed == self._appended and self._broken is None and not self._lease.fresh:
+        if self._committed == self._appended and self.refusal is None and not self._lease.fresh:
             self._pieces.append(b"")
             self._appended += 1
             if not self._busy:
@@ -179,7 +184,7 @@ class PostgresJournal(RowJournal):
     def _lease_lost(self, error: LeaseLost) -> None:
         log.error("%s", error.message)
         if self._loop is None:
-            self._broken = error
+            self.refusal, self._ended = error, True
         else:
             self._call(self._acknowledge, 0, error)
 
@@ -220,6 +225,7 @@ class PostgresJournal(RowJournal):
         try:
             more = under_way.do_part(self._stored_rows)
         except psycopg.Error as error:
+            self._failed_pass = under_way
             log.warning(
                 "entries of forgotten episodes stay in the journal %s for now: %s", self._database.shown, reason(error)
             )

@@ -92,6 +92,8 @@ class Lease:
         self._database = database
         self._link = database.link()
         self._renewed = 0.0
+        self.trouble: str | None = None
+        """Why it could not be renewed the last time; None if it was."""
         self._lost: LeaseLost | None = None
         self._on_lost: Callable[[LeaseLost], None] | None = None
         self._ending = threading.Event()
@@ -174,12 +176,14 @@ class Lease:
                     _RENEW,
                     {"worker": self.worker, "epoch": self.epoch, "url": self.url, "seconds": LEASE_SECONDS},
                 )
+                self.trouble = None
                 if renewed.rowcount:
                     self._renewed, pause = began, LEASE_SECONDS / 3
                 else:
                     self._lose(self._holder(self._link))
             except psycopg.Error as error:
                 log.debug("the lease in %s cannot be renewed for now: %s", self._database.shown, reason(error))
+                self.trouble = reason(error)
                 pause = LEASE_SECONDS / 10
 
     def _lose(self, holder: str) -> LeaseLost:

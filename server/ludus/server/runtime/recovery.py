@@ -249,6 +249,7 @@ class Recovery:
         episode.prompt, episode.origin = started.prompt, started.origin
         if history.ended is not None:
             _restore_ended(episode, history, history.ended)
+            self._runner.count_held(episode)
         else:
             episode.recovering = asyncio.get_running_loop().create_future()
         return episode

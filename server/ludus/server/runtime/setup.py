@@ -10,7 +10,7 @@ from typing import Any
 
 from ludus.protocol.bounds import SHOWN_COMPLAINTS
 from ludus.protocol.content import Message
-from ludus.protocol.errors import AuthoringError, EpisodeFailed, InvalidParams, LudusError
+from ludus.protocol.errors import AuthoringError, EpisodeFailed, InvalidParams, LudusError, ShuttingDown
 from ludus.sandbox import EpisodeSandboxes, Sandboxes, SandboxUnsupported
 from ludus.server.authoring.environment import Toolset
 from ludus.server.authoring.results import ToolError, read_messages
@@ -18,7 +18,9 @@ from ludus.server.authoring.tools import ToolBase, options_of, task_tool
 from ludus.server.runtime import user_code
 from ludus.server.runtime.clock import time_limit
 from ludus.server.runtime.episode import Episode
+from ludus.server.runtime.journal import Saved
 from ludus.server.runtime.seats import by_match
+from ludus.server.runtime.snapshot_store import PartNotWritten
 from ludus.server.runtime.snapshots import Snapshots
 from ludus.server.runtime.task_sandboxes import sandbox_of
 from ludus.server.runtime.threads import Workers
@@ -88,7 +90,7 @@ class EpisodeSetup:
                     self._add_task_tools(episode, await self._run(episode, instance.task_tools))
                 if saves and self._snapshots.wanted(published):
                     what = "the snapshot"
-                    episode.saved = {0: await self._snapshots.take(episode, 0)}
+                    episode.saved = {0: await self._take_first(episode)}
         except TimeoutError:
             raise self._failure(what, episode, f"it took longer than {self._setup_seconds:g} s") from None
         except BaseException as error:
@@ -99,6 +101,17 @@ class EpisodeSetup:
         if allowed is not None:
             self._restrict(episode, allowed)
         episode.began = episode.used = asyncio.get_running_loop().time()
+
+    async def _take_first(self, episode: Episode) -> Saved:
+        """Return the snapshot of the state after setup.
+
+        Raises:
+            ShuttingDown: there is no room for it; the start can be sent again.
+        """
+        try:
+            return await self._snapshots.take(episode, 0)
+        except PartNotWritten as error:
+            raise ShuttingDown(f"{error.message}; try again when there is room") from None
 
     async def open_all(self, episodes: Sequence[Episode], allowed: Sequence[str] | None, *, saves: bool) -> None:
         """Open a group concurrently; after all have finished, raise the first failure, if any."""

@@ -12,6 +12,10 @@ from typing import Protocol
 from ludus.protocol.errors import InfrastructureFailed
 
 
+class PartNotWritten(InfrastructureFailed):
+    """There is no room for a part, or the disk fails."""
+
+
 class SnapshotStore(Protocol):
     """Parts of snapshots, each kept once for each episode, by its SHA-256. Its methods block."""
 
@@ -19,7 +23,7 @@ class SnapshotStore(Protocol):
         """Keep a part and return its SHA-256; the same content is kept once.
 
         Raises:
-            InfrastructureFailed: it cannot be written.
+            PartNotWritten: it cannot be written.
         """
         ...
 
@@ -83,18 +87,22 @@ class SnapshotFolder:
             if not path.exists():
                 self._write(path, data)
         except OSError as error:
-            raise InfrastructureFailed(f"a snapshot cannot be written: {error.strerror}") from None
+            raise PartNotWritten(f"a snapshot cannot be written: {error.strerror}") from None
         return digest
 
     def _write(self, path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(".tmp")
-        with unfinished.open("wb") as file:
-            file.write(data)
-            if self._syncs:
-                file.flush()
-                os.fsync(file.fileno())
-        unfinished.rename(path)
+        try:
+            with unfinished.open("wb") as file:
+                file.write(data)
+                if self._syncs:
+                    file.flush()
+                    os.fsync(file.fileno())
+            unfinished.rename(path)
+        except OSError:
+            unfinished.unlink(missing_ok=True)  # what did not fit takes the room that the journal needs
+            raise
         if self._syncs:
             _sync_folder(path.parent)
 

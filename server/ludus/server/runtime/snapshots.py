@@ -29,14 +29,14 @@ from typing import Any, Final, TypeVar
 from zlib import crc32
 
 from ludus.protocol.episodes import StepResult
-from ludus.protocol.errors import LudusError, Unsupported
+from ludus.protocol.errors import LudusError, ShuttingDown, Unsupported
 from ludus.sandbox.errors import CAUSED_INSIDE
 from ludus.sandbox.model import Snapshot
 from ludus.sandbox.stale import OWNER, remove_left_behind
 from ludus.server.runtime import user_code
 from ludus.server.runtime.episode import Call, Episode, StepRecord
 from ludus.server.runtime.journal import Journal, Saved, committed
-from ludus.server.runtime.snapshot_store import SnapshotFolder, SnapshotStore
+from ludus.server.runtime.snapshot_store import PartNotWritten, SnapshotFolder, SnapshotStore
 from ludus.server.runtime.threads import Workers
 from ludus.server.tasks.catalog import Published
 
@@ -174,7 +174,7 @@ class Snapshots:
             if self._journal is None:
                 forget(None)
             else:  # only once its end is durable: otherwise the next process needs them
-                self._journal.when_durable(forget)
+                self._journal.when_written(forget)
 
     def keep_only(self, episodes: Iterable[str]) -> None:
         """Drop the snapshots that an earlier process left, except those of some episodes."""
@@ -218,6 +218,8 @@ def saving(call: Call, snapshots: Snapshots, every: int) -> Call:
             waiting = sum(1 for one in episode.queue or () if one.tool is not None)
             try:
                 record.saved = await snapshots.take(episode, episode.asked - waiting)
+            except (PartNotWritten, ShuttingDown) as error:
+                log.warning("episode %s has no snapshot after step %d: %s", episode.id, record.number, error.message)
             except user_code.UserCodeError as error:
                 if not isinstance(error.cause, CAUSED_INSIDE):
                     raise

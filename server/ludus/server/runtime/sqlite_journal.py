@@ -11,9 +11,8 @@ How this works:
   copying from SQLite's log into its file (a checkpoint). So a slow disk delays only the requests that wait for it.
 * Entries of episodes that are forgotten are dropped by the thread, a part of the rows at a time, whenever the entries
   that have come since the last time are as many bytes as stayed then, and at least `GARBAGE_BYTES`.
-* If a transaction fails (the disk is full), the thread tries again for `PATIENCE_SECONDS`. Then the journal is broken:
-  every request that waits, or comes later, is answered with `ShuttingDown`, because an answer would be a promise that
-  the next process does not know of.
+* If a transaction fails (the disk is full), the thread tries again until it succeeds or the server stops. After
+  `PATIENCE_SECONDS` the journal refuses what waits and what comes (`journal_rows.py`), until the row is written.
 * The file is locked as long as the server runs, so that two servers never write one journal.
 * `synchronous=NORMAL` survives the death of the process (`kill -9`); `FULL` survives the loss of power, too, and costs
   an fsync for each group commit.
@@ -22,10 +21,12 @@ How this works:
 from __future__ import annotations
 
 import logging
+import queue
 import secrets
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -40,9 +41,16 @@ from ludus.server.runtime.sqlite_copies import READ, VERSION, copied_rows, unrea
 log = logging.getLogger("ludus.server.journal")
 
 PATIENCE_SECONDS: Final = 10.0
-"""How long a failing transaction is tried again."""
+"""How long requests wait for a failing transaction."""
 
 RETRY_SECONDS: Final = 0.2
+"""The time between two attempts."""
+
+RETRY_AFTER_SECONDS: Final = 1.0
+"""After how many seconds a refused request may be sent again."""
+
+LOG_SECONDS: Final = 10.0
+"""The least time between two messages about a transaction that keeps failing."""
 
 SLOW_SECONDS: Final = 0.002
 """If a commit took longer than this, the next one is made by the thread."""
@@ -78,6 +86,8 @@ class SqliteJournal(RowJournal):
         """Whether the last commit was slow, so that the thread writes the next row."""
         self._since_checkpoint = 0
         self._opened: sqlite3.Connection | None = None
+        self._trouble: str | None = None
+        self._closing = False
         if opened:
             self.open()
 
@@ -184,6 +194,16 @@ class SqliteJournal(RowJournal):
     def begin(self, url: str, on_broken: OnBroken) -> None:
         """Do nothing: when the disk is full, the server goes on with what needs no writing."""
 
+    @property
+    def trouble(self) -> str | None:
+        """Why the last attempt to write failed, for operators; None if it did not."""
+        return self._trouble
+
+    def close(self) -> None:
+        """Write what is left, and free what the journal holds. Closing twice is no error."""
+        self._closing = True  # a transaction that has failed for long is not tried again
+        super().close()
+
     def _close(self) -> None:
         if self._opened is not None:
             self._opened.close()
@@ -232,6 +252,7 @@ class SqliteJournal(RowJournal):
         try:
             more = under_way.do_part(_Rows(self._database))
         except sqlite3.Error as error:
+            self._failed_pass = under_way
             log.warning("entries of forgotten episodes stay in the journal %s for now: %s", self.path, error)
         if not more:
             self._after_pass, self._pass = under_way.left, None
@@ -243,17 +264,51 @@ class SqliteJournal(RowJournal):
             log.warning("the log of the journal %s cannot be copied into the file yet: %s", self.path, error)
 
     def _write(self, at: float, entries: bytes) -> LudusError | None:
-        """Write a row; return the error if that failed for too long."""
-        give_up = time.monotonic() + PATIENCE_SECONDS
+        """Write a row, however long that takes; return the error if the server stops meanwhile."""
+        began = time.monotonic()
+        shown, refused = -LOG_SECONDS, False
+        while (error := self._attempt(at, entries)) is not None:
+            now = time.monotonic()
+            if now >= shown + LOG_SECONDS:
+                log.warning("the journal %s cannot be written, and is tried again: %s", self.path, error)
+                shown = now
+            if now >= began + PATIENCE_SECONDS:
+                refusal = ShuttingDown(
+                    f"the server cannot write its journal ({error}); try again when it is back",
+                    retryAfter=RETRY_AFTER_SECONDS,
+                )
+                if self._closing:
+                    return refusal
+                if not refused:
+                    refused = True
+                    self._call(partial(self._refuse, entries), 0, refusal)
+                    if (revised := self._await_revised()) is None:
+                        return refusal
+                    entries = revised
+            time.sleep(RETRY_SECONDS)
+        if shown > 0:
+            seconds = time.monotonic() - began
+            log.warning("the journal %s is written again, after %.1f s; no entry is lost", self.path, seconds)
+        return None
+
+    def _await_revised(self) -> bytes | None:
+        """Wait until the event loop has undone what it refused; return the row to try now, None if the server stops."""
         while True:
             try:
-                self._insert(at, entries)
-                return None
-            except sqlite3.Error as error:
-                log.warning("the journal %s cannot be written: %s", self.path, error)
-                if time.monotonic() >= give_up:
-                    return ShuttingDown(f"the server cannot write its journal ({error}); try again when it is back")
-                time.sleep(RETRY_SECONDS)
+                return self._revised.get(timeout=RETRY_SECONDS)
+            except queue.Empty:
+                if self._closing:
+                    return None
+
+    def _attempt(self, at: float, entries: bytes) -> sqlite3.Error | None:
+        """Write a row; return the error if that fails."""
+        try:
+            self._insert(at, entries)
+        except sqlite3.Error as error:
+            self._trouble = str(error)
+            return error
+        self._trouble = None
+        return None
 
 
 class _Rows:

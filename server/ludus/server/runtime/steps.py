@@ -51,7 +51,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from ludus.protocol.bounds import digest_of, same_json
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import NoiseKind, StepError, StepErrorCode, StepResult, TurnMark
-from ludus.protocol.errors import EpisodeFailed, KeyConflict, LudusError, StepConflict
+from ludus.protocol.errors import EpisodeFailed, KeyConflict, LudusError, ShuttingDown, StepConflict
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, EpisodeStatus, advance
 from ludus.protocol.rewards import RewardEntry, total
 from ludus.protocol.text import replace_surrogates
@@ -61,7 +61,7 @@ from ludus.server.authoring.tools import InvalidArguments, StepContext
 from ludus.server.runtime import scoring, turns, user_code
 from ludus.server.runtime.clock import CLOCK, Clock
 from ludus.server.runtime.episode import Call, Episode, StepRecord
-from ludus.server.runtime.journal import Asked, Journal, Settled, committed
+from ludus.server.runtime.journal import Asked, CallNotWritten, Journal, Settled, check_writable, committed
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.runtime.noise import disturbed
 from ludus.server.runtime.seats import in_match, in_turn
@@ -152,8 +152,10 @@ class StepRunner:
             StepConflict: the number is not the next one.
             InvalidParams: the turn has already ended.
             EpisodeEnded: the episode has ended.
+            ShuttingDown: the journal cannot be written, so nothing runs.
         """
         if episode.recovering is not None:
+            check_writable(self._journal)
             return self._accept_later(episode, episode.recovering, number, key, tool, arguments, turn)
         if tool is not None and len(tool) > TOOL_NAME_CHARS:
             tool = tool[:TOOL_NAME_CHARS]
@@ -162,6 +164,8 @@ class StepRunner:
             _check_same(earlier, number, tool, arguments, turn)
             if earlier.outcome is None:
                 self._limits.await_repeat(episode, earlier, arguments)
+            elif earlier.withheld is not None and self._journal is not None:
+                earlier.ask_again(self._journal.when_durable)
             return earlier
         if episode.end_reason is not None:
             raise episode.ended_error()
@@ -175,6 +179,8 @@ class StepRunner:
             )
         if turn is not None:
             turns.check(episode, turn)
+        if (journal := episode.journal) is not None and journal.refusal is not None:
+            check_writable(journal)
         if tool is not None and (account := episode.account) is not None and account.counts_steps:
             account.take_step()
         record = StepRecord(due, key, tool, arguments, turn)
@@ -217,6 +223,11 @@ class StepRunner:
         self.counts.settled += 1
         record.order = self.counts.settled
         record.settle(past.outcome)
+
+    def count_held(self, episode: Episode) -> None:
+        """Count the calls of an episode that ended in an earlier process as held."""
+        for record in (*(episode.records or ()), *((episode.graded,) if episode.graded is not None else ())):
+            self._limits.restore(episode, record, record.outcome)
 
     def _accept_later(
         self, episode: Episode, recovering: asyncio.Future[None], number: int | None, key: str, tool: str | None,
@@ -437,6 +448,8 @@ class StepRunner:
         if reason is not None:
             self._on_end(episode, reason, failure, record)
         record.settle(outcome, journal.when_durable if journal is not None else None)
+        if record.withheld is not None and journal is not None:
+            journal.undo()
         if record.task is not None and not record.task.done() and record.task is not asyncio.current_task():
             record.task.cancel()
         if episode.queue:
@@ -459,6 +472,14 @@ class StepRunner:
             if record.task is not None:
                 record.task.cancel()
         return [record.task for record in waiting if record.task is not None]
+
+    def withdraw(self, episode: Episode, refusal: LudusError) -> list[asyncio.Task[None]]:
+        """Refuse the calls of an episode that run or wait, without a trace; return their tasks."""
+        waiting = [*(episode.active or ()), *(episode.queue or ())]
+        tasks = self.abandon(episode)
+        for record in waiting:
+            record.settle(refusal)
+        return tasks
 
     def drain(self, episode: Episode) -> None:
         """Settle all records that run or wait with the error that the episode has ended."""
@@ -527,7 +548,10 @@ def _written_ahead(call: Call, journal: Journal) -> Call:
     """Wrap a call: begin only when its entry in the journal is durable, because it acts on the outside."""
 
     async def write(episode: Episode, record: StepRecord) -> StepResult:
-        await committed(journal, None)
+        try:
+            await committed(journal, None)
+        except ShuttingDown as error:
+            raise CallNotWritten(f"it did not run, because it must be written before: {error.message}") from None
         return await call(episode, record)
 
     return write
@@ -550,8 +574,8 @@ def asked_of(episode: Episode, record: StepRecord) -> Asked:
 
 
 def _take_over(stand_in: StepRecord, record: StepRecord) -> None:
-    assert record.outcome is not None
-    stand_in.settle(record.outcome)
+    assert record.answer is not None
+    stand_in.settle(record.answer)
 
 
 def _log_rewards(

@@ -20,6 +20,7 @@ from ludus.protocol.errors import EnvironmentFailed, EpisodeFailed, Infrastructu
 from ludus.protocol.incidents import new_incident
 from ludus.sandbox import SandboxUnavailable
 from ludus.server.authoring.results import ToolError
+from ludus.server.runtime.journal import CallNotWritten
 from ludus.server.runtime.threads import Threads
 
 log = logging.getLogger("ludus.server.episodes")
@@ -107,7 +108,7 @@ def failure(what: str, episode: str | None, environment: str, cause: BaseExcepti
     """Log why environment code failed and return the error for all callers that wait for its outcome.
 
     The message names the exception's type but not its text, which may hold private fields; only a `SandboxUnavailable`
-    says what the machine lacks, in its own words.
+    says what the machine lacks, in its own words, and a `CallNotWritten` what kept the call from running.
 
     Args:
         what: the part of the environment that failed, as in "tool 'guess'".
@@ -123,7 +124,7 @@ def failure(what: str, episode: str | None, environment: str, cause: BaseExcepti
     outside = isinstance(cause, InfrastructureFailed | SandboxUnavailable)
     kind: type[EpisodeFailed] = InfrastructureFailed if outside else EnvironmentFailed
     why = cause if isinstance(cause, str) else f"it raised {type(cause).__name__}"
-    if isinstance(cause, SandboxUnavailable):
+    if isinstance(cause, SandboxUnavailable | CallNotWritten):
         why = cause.message
     elif isinstance(cause, Exception) and _OTHER_THREAD.search(message_of(cause, "")):
         why += (

@@ -9,7 +9,7 @@ from typing import Any
 from ludus.protocol import worlds as w
 from ludus.server.auth.principal import Principal
 from ludus.server.runtime.idempotency import IdempotencyCache
-from ludus.server.runtime.journal import Journal, WorldDeleted, WorldVersioned, committed
+from ludus.server.runtime.journal import Journal, WorldDeleted, WorldVersioned, check_writable, committed
 from ludus.server.runtime.worlds import Worlds
 
 
@@ -44,6 +44,7 @@ class WorldRequests:
         """Make branches of a world."""
 
         async def work(digest: bytes) -> w.BranchWorldResult:
+            check_writable(self._journal)
             return await self._worlds.branch(params, principal, digest)
 
         return await committed(self._journal, await self._branches.do(principal.name, params.key, params, work))
@@ -52,12 +53,14 @@ class WorldRequests:
         """Bring a world back to an earlier version."""
 
         async def work(digest: bytes) -> w.ResetWorldResult:
+            check_writable(self._journal)
             return self._worlds.reset(params, principal, digest)
 
         return await committed(self._journal, await self._resets.do(principal.name, params.key, params, work))
 
     async def delete(self, params: w.DeleteWorldParams, principal: Principal) -> w.DeleteWorldResult:
         """Delete a world."""
+        check_writable(self._journal)
         return await committed(self._journal, self._worlds.delete(params, principal))
 
     def restore(self, entries: Iterable[WorldVersioned | WorldDeleted]) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 from ludus.protocol.episodes import ReportOutcomesParams
 from ludus.protocol.errors import KeyConflict
 from ludus.server.auth.principal import Principal
-from ludus.server.runtime.journal import Journal, Reported, Tallied, committed
+from ludus.server.runtime.journal import Journal, Reported, Tallied, check_writable, committed
 from ludus.server.tasks.catalog import Catalog
 
 KEPT: Final = 10_000
@@ -47,6 +47,7 @@ class Reports:
         """Count a report whose key is new, and return how many outcomes of its split have been reported."""
         curriculum = self._catalog[params.environment].curricula[params.split]
         if self.is_new(params, principal):
+            check_writable(self._journal)
             digest = _digest(params)
             self._keep(principal.name, params.key, digest)
             curriculum.report(params.outcomes)

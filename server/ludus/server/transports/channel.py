@@ -331,7 +331,7 @@ class _Connection:
             return None
 
         def settled() -> None:
-            outcome = record.outcome
+            outcome = record.withheld or record.outcome
             try:
                 if isinstance(outcome, StepResult):
                     sent = record.sent if show else entry.serialize(redacted(outcome))
@@ -424,8 +424,8 @@ class _TracedConnection(_Connection):
             return None
 
         def settled() -> None:
-            if isinstance(record.outcome, LudusError):
-                self._tracing.note_error(span, record.outcome)
+            if isinstance(answer := record.answer, LudusError):
+                self._tracing.note_error(span, answer)
             span.end()
 
         record.when_settled(settled)

@@ -25,6 +25,7 @@ from ludus.protocol.modules import Module
 from ludus.protocol.tracing import Tracing, from_environment
 from ludus.server.auth import CapabilitySigner, TokenStore
 from ludus.server.runtime.host import EpisodeHost
+from ludus.server.runtime.journal import Journal
 from ludus.server.runtime.places import surveying
 from ludus.server.runtime.trial import try_environments
 from ludus.server.tasks.formats import Check
@@ -48,6 +49,8 @@ ORS is last: it takes unmatched paths."""
 WIRES: Final = frozenset({Module.CHANNEL, Module.ORS})
 """The transports that an application may be without."""
 
+NO_JOURNAL: Final = "the journal cannot be written"
+
 _access = logging.getLogger("ludus.access")
 _logger = logging.getLogger("ludus.server.web.app")
 _INCIDENT: Final = "ludus.incident"
@@ -62,7 +65,9 @@ class Health(BaseModel):
 class Readiness(BaseModel):
     """Whether the server accepts new episodes. If the server has tokens, only requests with a valid one get counts."""
 
-    status: Literal["ready", "full", "stopping"]
+    status: Literal["ready", "full", "unwritable", "stopping"]
+    reason: str | None = None
+    """Why the server is `unwritable`. Requests that get counts also get the words of the file system or database."""
     running: int | None = None
     """The number of running episodes."""
     limit: int | None = None
@@ -218,20 +223,31 @@ def _add_pages(api: FastAPI, context: TransportContext, metrics: Metrics, *, met
     )
     async def ready(request: Request, response: Response) -> Readiness:
         stats, limit = host.stats(), host.limits.max_episodes
-        state: Literal["ready", "full", "stopping"] = "ready" if stats.running < limit else "full"
+        state: Literal["ready", "full", "unwritable", "stopping"] = "ready" if stats.running < limit else "full"
+        trouble = journal_trouble(host.journal)
+        if trouble is not None:
+            state = "unwritable"
         if not host.ready:
             state = "stopping"
         if state != "ready":
             response.status_code = 503
         if not context.identified(request.headers, request.scope):
-            return Readiness(status=state)
-        return Readiness(status=state, running=stats.running, limit=limit, queued=stats.queued)
+            return Readiness(status=state, reason=NO_JOURNAL if trouble is not None else None)
+        reason = f"{NO_JOURNAL}: {trouble}" if trouble is not None else None
+        return Readiness(status=state, reason=reason, running=stats.running, limit=limit, queued=stats.queued)
 
     @api.get("/metrics", tags=["Operation"], summary="Prometheus metrics", response_class=Response)
     async def show_metrics(request: Request) -> Response:
         if not metrics_open:
             context.authenticate(request.headers, request.scope).require(TokenScope.ADMIN)
         return Response(metrics.render(), media_type=CONTENT_TYPE)
+
+
+def journal_trouble(journal: Journal | None) -> str | None:
+    """Return why a journal cannot be written at present; None if it can."""
+    if journal is None:
+        return None
+    return journal.trouble or (journal.refusal.message if journal.refusal is not None else None)
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:

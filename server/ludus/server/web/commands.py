@@ -134,6 +134,9 @@ AllowedOrigins = Annotated[list[str] | None, typer.Option(help="Origin whose pag
 ResultTtlSeconds = Annotated[
     float, typer.Option(min=0, help="Seconds for which a closed episode answers repeated requests.")
 ]
+EndedBytes = Annotated[
+    int, typer.Option(min=0, help="Most bytes of episodes that have ended; beyond it, the oldest are forgotten.")
+]
 ShutdownSeconds = Annotated[
     float, typer.Option(help="Seconds for which running steps may continue when the server stops.")
 ]
@@ -246,6 +249,7 @@ def serve(
     setup_seconds: Annotated[float, typer.Option(help="Most seconds for one episode's setup.")] = 60.0,
     episode_seconds: Annotated[float | None, typer.Option(help="Most seconds for one episode.")] = None,
     result_ttl_seconds: ResultTtlSeconds = 60.0,
+    ended_bytes: EndedBytes = 128 * 1024 * 1024,
     body_bytes: Annotated[int, typer.Option(help="Most bytes of one request.")] = 4 * 1024 * 1024,
     threads: Annotated[int, typer.Option(min=1, help="Most threads for blocking environment code.")] = 64,
     max_worlds: MaxWorlds = 10_000,

@@ -170,6 +170,11 @@ class Gateway:
         """Return a path without the prefix under which a proxy publishes the server."""
         return path[len(self._prefix) :] if self._prefix and path.startswith(self._prefix + "/") else path
 
+    @property
+    def trouble(self) -> str | None:
+        """Why starts cannot be noted at present; None if they can."""
+        return self._placements.trouble
+
     def owner_of(self, request: Request) -> bytes:
         """Return what identifies the sender of a request; the same for all on a server without tokens."""
         return request.owner() if self._has_tokens else b""

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import logging
 import os
 import struct
 import time
 from pathlib import Path
 from typing import Final
 
-from ludus.protocol.errors import AuthoringError
+from ludus.protocol.errors import AuthoringError, ShuttingDown
 from ludus.server.runtime.journals import open_database
 from ludus.server.workers.notes import KEPT_SECONDS, MOST_NOTES, Note, Notes
+
+log = logging.getLogger("ludus.gateway")
+
+RETRY_AFTER_SECONDS: Final = 1.0
+"""After how many seconds a refused start may be sent again."""
 
 _NOTE: Final = struct.Struct(">d16s16s")
 """The Unix time, the digest, and the worker's id, filled up with zero bytes."""
@@ -28,6 +36,7 @@ class NoteFile:
         self._path = path
         self._file: int | None = None
         self._in_file = 0
+        self._failed = False
 
     def read(self) -> list[Note]:
         """Return the notes, and write the file again without those that are too old."""
@@ -38,19 +47,60 @@ class NoteFile:
             raise AuthoringError(f"cannot use {self._path}, where the starts are noted: {error.strerror}") from None
         return notes
 
-    def write(self, note: Note) -> None:
-        """Write a note."""
-        if self._file is not None:
-            os.write(self._file, _NOTE.pack(note.at, note.digest, note.worker.encode()))
-            self._in_file += 1
-            if self._in_file > 2 * MOST_NOTES:
+    def write(self, note: Note) -> asyncio.Future[None] | None:
+        """Write a note; return a future with the error if that fails."""
+        try:
+            self._append(_NOTE.pack(note.at, note.digest, note.worker.encode()))
+        except OSError as error:
+            if not self._failed:
+                log.error("starts cannot be noted in %s: %s", self._path, error.strerror)
+            self._failed = True
+            refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            why = f"the server cannot note the start ({error.strerror}); try again when there is room"
+            refused.set_exception(ShuttingDown(why, retryAfter=RETRY_AFTER_SECONDS))
+            return refused
+        self._failed = False
+        if self._in_file > 2 * MOST_NOTES:
+            try:
                 self._rewrite(self._read())
+            except OSError as error:
+                log.warning("old notes stay in %s for now: %s", self._path, error.strerror)
+                self._in_file -= MOST_NOTES  # tried again after as many further notes
+        return None
+
+    @property
+    def trouble(self) -> str | None:
+        """Why no note can be written at present; None if one can. After a failure, one without a meaning is tried."""
+        if self._failed:
+            try:
+                self._append(_NOTE.pack(0.0, b"", b""))  # too old, so it is never read
+            except OSError as error:
+                return f"starts cannot be noted: {error.strerror}"
+            self._failed = False
+        return None
 
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+    def _append(self, record: bytes) -> None:
+        """Append a record; of one that does not fit, nothing stays, because the next one must begin at its place.
+
+        Raises:
+            OSError: it does not fit, or the disk fails.
+        """
+        if self._file is None:
+            return
+        size = os.fstat(self._file).st_size
+        whole = size - size % _NOTE.size
+        if whole < size:
+            os.ftruncate(self._file, whole)
+        if os.write(self._file, record) < len(record):
+            os.ftruncate(self._file, whole)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._in_file += 1
 
     def _read(self) -> list[Note]:
         data = self._path.read_bytes() if self._path.exists() else b""
@@ -64,10 +114,14 @@ class NoteFile:
         return list({note.digest: note for note in found}.values())[-MOST_NOTES:]
 
     def _rewrite(self, notes: list[Note]) -> None:
-        self.close()
         new = self._path.with_name(self._path.name + ".new")
-        new.write_bytes(b"".join(_NOTE.pack(note.at, note.digest, note.worker.encode()) for note in notes))
-        new.replace(self._path)
+        try:
+            new.write_bytes(b"".join(_NOTE.pack(note.at, note.digest, note.worker.encode()) for note in notes))
+            new.replace(self._path)
+        except OSError:
+            new.unlink(missing_ok=True)
+            raise
+        self.close()
         self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
         self._in_file = len(notes)
 

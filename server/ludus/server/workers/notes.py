@@ -41,6 +41,11 @@ class Notes(Protocol):
         """
         ...
 
+    @property
+    def trouble(self) -> str | None:
+        """Why no note can be written at present; None if one can, or if the journals of the workers say so."""
+        ...
+
     def close(self) -> None:
         """Free what is held. Closing twice is no error."""
         ...

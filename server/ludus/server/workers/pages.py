@@ -14,8 +14,9 @@ from ludus.server.workers.counts import gateway_metrics
 from ludus.server.workers.upstream import GATEWAY_HEADER, Reply, ask
 
 if TYPE_CHECKING:
+    from ludus.server.workers.gateway import Gateway
     from ludus.server.workers.requests import Request
-    from ludus.server.workers.roles import Client, Hub
+    from ludus.server.workers.roles import Client
 
 PAGE_SECONDS: Final = 10.0
 """How long a worker may take for a page."""
@@ -33,7 +34,7 @@ class PageUnreadable(ServerError):
 class Pages:
     """Answers `/health`, `/ready` and `/metrics`."""
 
-    def __init__(self, gateway: Hub) -> None:
+    def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
     async def answer(self, client: Client, request: Request, path: str) -> None:
@@ -50,7 +51,7 @@ class Pages:
             headers = {"www-authenticate": "Bearer"} if first.status == 401 else {}
             client.answer(request, first.status, first.body, headers, kind)
         elif path == "/ready":
-            status, body = _merge_readiness(replies)
+            status, body = _merge_readiness(replies, self._gateway.trouble)
             client.answer(request, status, body)
         else:
             text = merge_metrics({name: _text(name, reply) for name, reply in replies.items()})
@@ -98,11 +99,26 @@ def _readiness(worker: str, reply: Reply) -> dict[str, Any]:
     return readiness
 
 
-def _merge_readiness(replies: dict[str, Reply]) -> tuple[int, bytes]:
-    found = [_readiness(worker, reply) for worker, reply in replies.items()]
+def _merge_readiness(replies: dict[str, Reply], trouble: str | None) -> tuple[int, bytes]:
+    """Return the status and the body of the readiness of all workers.
+
+    A start goes to any worker, so one that cannot write its journal makes all of them unwritable.
+
+    Args:
+        replies: the workers' own, by worker.
+        trouble: why the gateway cannot note starts; None if it can.
+    """
+    by_worker = {worker: _readiness(worker, reply) for worker, reply in replies.items()}
+    found = list(by_worker.values())
     statuses = [one.get("status") for one in found]
-    status = next((one for one in ("ready", "full") if one in statuses), "stopping")
+    reasons = [f"worker {worker}: {one['reason']!s:.300}" for worker, one in by_worker.items() if one.get("reason")]
+    if trouble is not None:
+        statuses.append("unwritable")
+        reasons.append(trouble)
+    status = next((one for one in ("unwritable", "ready", "full") if one in statuses), "stopping")
     merged: dict[str, Any] = {"status": status}
+    if status == "unwritable" and reasons:
+        merged["reason"] = "; ".join(reasons)
     for name in ("running", "limit", "queued"):
         if all(isinstance(one.get(name), int) for one in found):
             merged[name] = sum(one[name] for one in found)

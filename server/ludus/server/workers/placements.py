@@ -73,6 +73,11 @@ class Placements:
         self._note(digest, chosen.name)
         return chosen
 
+    @property
+    def trouble(self) -> str | None:
+        """Why starts cannot be noted at present; None if they can."""
+        return self._written.trouble if self._written is not None else None
+
     def close(self) -> None:
         """Free what the notes hold. Closing twice is no error."""
         if self._written is not None:

@@ -78,6 +78,10 @@ class NoteTable:
         self._given.put((note, written))
         return written
 
+    @property
+    def trouble(self) -> None:
+        """Return None: the journals of the workers are in the same database, and say whether it can be used."""
+
     def close(self) -> None:
         """End the thread, and close the connection."""
         self._database.closing.set()

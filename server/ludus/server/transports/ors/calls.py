@@ -19,9 +19,18 @@ from typing import Any, Final, Self
 from pydantic_core import to_json
 
 from ludus.protocol.episodes import Candidate, StepResult
-from ludus.protocol.errors import CapacityError, EpisodeEnded, EpisodeFailed, EpisodeNotFound, LudusError, to_wire
+from ludus.protocol.errors import (
+    CapacityError,
+    EpisodeEnded,
+    EpisodeFailed,
+    EpisodeNotFound,
+    LudusError,
+    ShuttingDown,
+    to_wire,
+)
 from ludus.protocol.identifiers import SUBMIT_TOOL
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
+from ludus.server.runtime.journal import check_writable
 from ludus.server.transports.ors.encoding import (
     candidate,
     error_event,
@@ -81,7 +90,10 @@ async def call(ors: OrsServer, request: OrsRequest) -> None:
             return
         await stream.send_task_id(found.task_id)
         try:
-            outcome = found.outcome or await _run_call(ors, session, episode, found)
+            if found.kept:
+                outcome = await _kept_outcome(ors, episode, found)
+            else:
+                outcome = found.outcome or await _run_call(ors, session, episode, found)
             events = _events_of(outcome, found.name, extended=request.extended)
         except HttpError as error:
             if not request.started:
@@ -122,6 +134,19 @@ def _call_before(ors: OrsServer, session: Session, episode: str, task_id: str) -
     return None if record is None else Call(task_id, record.tool or SUBMIT_TOOL, record.arguments, b"")
 
 
+async def _kept_outcome(ors: OrsServer, episode: str, call: Call) -> StepResult | LudusError:
+    """Return the outcome of a call that has run, which the episode keeps under the task id."""
+    try:
+        kept = ors.host.store.find(episode)
+        if kept.recovering is not None:
+            check_writable(ors.host.journal)
+            await kept.recovered()
+    except LudusError as error:
+        return error
+    record = (kept.keys or {}).get(call.task_id)
+    return kept.ended_error() if record is None or record.outcome is None else record.outcome
+
+
 async def _run_call(ors: OrsServer, session: Session, episode: str, call: Call) -> StepResult | LudusError:
     """Run the tool of a call, and return its outcome. The host runs each task id once.
 
@@ -134,9 +159,15 @@ async def _run_call(ors: OrsServer, session: Session, episode: str, call: Call) 
     except CapacityError as error:
         session.forget(call)  # Nothing ran, and clients retry by themselves after a 429.
         raise http_error(error) from None
+    except ShuttingDown as error:
+        session.forget(call)  # Nothing ran, or it is undone; the episode knows one that has ended it by its key.
+        return error
     except LudusError as error:
         outcome = error
-    call.outcome = outcome
+    # The host answers a malformed answer without a record.
+    call.kept = isinstance(outcome, StepResult) and not (call.name == SUBMIT_TOOL and outcome.error is not None)
+    if not call.kept:
+        call.outcome = outcome
     call.arguments = {}
     return outcome
 

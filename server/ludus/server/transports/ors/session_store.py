@@ -57,7 +57,7 @@ def _digest(text: str) -> str:
 class Call:
     """A call of a session, by its task id."""
 
-    __slots__ = ("arguments", "content", "name", "outcome", "task_id")
+    __slots__ = ("arguments", "content", "kept", "name", "outcome", "task_id")
 
     def __init__(self, task_id: str, name: str, arguments: dict[str, Any], content: bytes) -> None:
         self.task_id = task_id
@@ -67,6 +67,9 @@ class Call:
         self.content = content
         """The value that is compared with another call's to find out whether name and arguments are the same."""
         self.outcome: StepResult | LudusError | None = None
+        """The outcome, unless the episode keeps it under the task id."""
+        self.kept = False
+        """Whether the episode keeps the outcome."""
 
 
 class Session:
@@ -313,13 +316,17 @@ class SessionStore:
         return session.episode
 
     def sweep(self) -> None:
-        """Drop sessions that were unused for longer than the idle limit, unless their episodes still run."""
+        """Drop sessions whose episodes are forgotten, and unused ones whose episodes do not run."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         for key, session in list(self._sessions.items()):
-            if session.used > now - self._idle_seconds or (session.settled is not None and not session.settled.done()):
+            if session.settled is not None and not session.settled.done():
                 continue
-            if session.episode is None or not self._host.store.runs(session.episode):
+            if session.episode is not None and session.episode not in self._host.store:
+                del self._sessions[key]
+            elif session.used <= now - self._idle_seconds and not (
+                session.episode is not None and self._host.store.runs(session.episode)
+            ):
                 del self._sessions[key]
         self._sweeper = loop.call_later(SWEEP_SECONDS, self.sweep) if self._sessions else None
 
