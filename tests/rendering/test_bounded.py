@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from waiting import is_running, wait_until
@@ -36,7 +37,10 @@ def applied(process: TemplateProcess) -> str:
 
 
 def test_a_process_writes_what_the_tokenizer_writes(process: TemplateProcess) -> None:
-    tool = {"type": "function", "function": {"name": "add", "description": "Add.", "parameters": {"type": "object"}}}
+    tool: Any = {
+        "type": "function",
+        "function": {"name": "add", "description": "Add.", "parameters": {"type": "object"}},
+    }
     messages = [{"role": "user", "content": "é\u2028 </think> {{ 1 }}"}, {"role": "assistant", "content": "x"}]
     for tools in (None, [tool]):
         for prompt in (True, False):

@@ -68,7 +68,7 @@ async def answering(*replies: Any) -> AsyncIterator[tuple[str, list[dict[str, An
 
     async def answer(request: web.Request) -> web.StreamResponse:
         requests.append(await request.json())
-        value = waiting.pop(0) if len(waiting) > 1 else waiting[0]
+        value: Any = waiting.pop(0) if len(waiting) > 1 else waiting[0]
         return value() if callable(value) else web.json_response(value)
 
     app = web.Application()

@@ -117,6 +117,7 @@ def _shapes() -> list[AnswerShape]:
         AnswerShape("more than its length", ok(_length(1), b"12345"), 200, b"1"),
         AnswerShape("less than its length", ok(_length(10), b"1"), 0),
         AnswerShape("nothing of its length", ok(_length(10)), 0),
+        AnswerShape("nothing of its length, and no type", b"HTTP/1.1 200 OK\r\n" + _length(10) + b"\r\n", 0),
         AnswerShape("an answer in the body", ok(_length(len(SECOND)), SECOND), 200, SECOND),
         AnswerShape("an answer in a chunk", ok(CHUNKED, second), 200, SECOND),
         AnswerShape("CL.TE", ok(_length(5) + CHUNKED, b"0\r\n\r\n" + SECOND), 502),

@@ -53,6 +53,14 @@ async def test_trailers_without_end_are_refused_by_a_server(start: Any, connect:
     assert (await wire.answer())[0] == 431
 
 
+@pytest.mark.parametrize("sent", [b"HEAD x/y HTTP/1.1\r\nHost: localhost\r\n\r\n", b"HEAD /health HTTP/1.1\r\n\r\n"])
+async def test_a_refused_request_for_a_head_gets_no_body(start: Any, connect: Any, sent: bytes) -> None:
+    wire = await connect(await start())
+    await wire.send(sent)
+    head, end, rest = (await wire.rest()).partition(b"\r\n\r\n")
+    assert (head[:13], end, rest) == (b"HTTP/1.1 400 ", b"\r\n\r\n", b"")
+
+
 def test_a_declined_upgrade_is_read_on_and_a_taken_one_says_where_it_begins() -> None:
     class Owner:
         """Speaks WebSocket only."""

@@ -252,6 +252,14 @@ async def test_large_requests_and_frames_pass_and_larger_ones_are_refused_by_nam
                     assert code is None or reply["error"]["code"] == code
 
 
+@pytest.mark.parametrize("sent", [b"HEAD x/y HTTP/1.1\r\nHost: localhost\r\n\r\n", b"HEAD /health HTTP/1.1\r\n\r\n"])
+async def test_a_refused_request_for_a_head_gets_no_body(server: WorkersServer, sent: bytes) -> None:
+    async with talking(server) as (reader, writer):
+        writer.write(sent)
+        head, end, rest = (await reader.read()).partition(b"\r\n\r\n")
+        assert (head[:13], end, rest) == (b"HTTP/1.1 400 ", b"\r\n\r\n", b"")
+
+
 def descriptors(server: WorkersServer) -> int:
     """How many files and sockets the gateway has open."""
     return len(os.listdir(f"/proc/{server.pid}/fd"))

@@ -136,13 +136,13 @@ async def test_workers_count_the_requests_of_strangers_together_and_serve_valid_
     options = ("--limit", "stranger_requests_per_second=0.01")
     server: WorkersServer = await launch(*options, journal=False, variables=variables)
     ask = b"GET /nosuch HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    statuses = []
+    answers: list[tuple[int, dict[str, str], bytes]] = []
     for _ in range(10):
         async with raw(server.url) as wire:
             await wire.send(ask)
-            status, fields, body = await wire.answer()
-            statuses.append(status)
-    assert statuses == [404] + [429] * 9
+            answers.append(await wire.answer())
+    assert [status for status, _, _ in answers] == [404] + [429] * 9
+    _, fields, body = answers[-1]
     assert json.loads(body)["error"]["data"]["limit"] == "stranger_requests_per_second"
     assert int(fields["retry-after"]) > 0
     async with connect(server.url, token=token) as client:

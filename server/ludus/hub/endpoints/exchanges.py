@@ -402,8 +402,11 @@ class AnswerReader:
         self._uplink.reset()
 
     def _lost(self) -> None:
-        if self.began and not self._lengths and not self._ended:  # the end of the connection is that of the answer
-            self._end()
+        if self.began and not self._ended and self._refusal is None:
+            if not self._lengths:  # the end of the connection is that of the answer
+                self._end()
+            elif self._untyped is not None:
+                self._refuse("the endpoint's process ended before its answer, which has no content type, was whole")
         self._changed.set()
 
     def _flush(self) -> None:

@@ -293,8 +293,10 @@ class Journal(Protocol):
     on_refused: OnRefused
     """Called when requests are refused whose entries wait, and by `undo`."""
 
-    refusal: ShuttingDown | None
-    """Why nothing that must be durable can be answered now; None while entries are written."""
+    @property
+    def refusal(self) -> ShuttingDown | None:
+        """Why nothing that must be durable can be answered now; None while entries are written."""
+        ...
 
     @property
     def trouble(self) -> str | None:

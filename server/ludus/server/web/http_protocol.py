@@ -30,7 +30,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 from ludus.protocol.errors import CapacityError, InvalidRequest, LudusError, ShuttingDown
 from ludus.server.web.arrivals import Arrivals
 from ludus.server.web.delivery import WatchedHttpProtocol
-from ludus.server.web.guard import error_body, refuse
+from ludus.server.web.guard import error_body, error_headers, refuse
 from ludus.server.web.http_answers import WholeAnswers
 from ludus.server.web.http_heads import (
     HEAD_BYTES,
@@ -245,8 +245,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
             self._strip_values()
         before = self.cycle
         super().on_headers_complete()
-        if self.pipeline:
-            self._before = before
+        self._before = before if self.pipeline else None
 
     def declined_upgrade(self) -> bytes | None:
         """Return the head of a request for a protocol other than WebSocket, without its wish for that."""
@@ -318,7 +317,8 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         cycle.send = WholeAnswers(cycle).send  # type: ignore[method-assign, assignment]
         if cycle.scope["http_version"] != "1.1":
             app = _Unchunked(app, cycle)
-        super()._start_asgi_task(cycle, partial(_end_quietly, app, cycle))
+        quiet: Any = partial(_end_quietly, app, cycle)
+        super()._start_asgi_task(cycle, quiet)
 
     def end(self) -> None:
         """Close the connection once the answered request has arrived completely."""
@@ -381,14 +381,14 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         if self._refusal is not None or self.transport.is_closing():
             return
         self._count_head(0)
-        self._refusal = _refusal(status, error)
+        self._refusal = refusal_bytes(status, error, to_head=self.parser.get_method() == b"HEAD")
         cycle: Any = self.cycle
-        in_body = cycle is not None and not self._in_head and self._waiting_since is not None
+        in_body = not self._in_head and self._waiting_since is not None
         self._waiting_since = None
         if in_body and self.pipeline:  # the broken request is the last one that waits
             self.pipeline.popleft()
             self.cycle = self._before
-        elif in_body:
+        elif in_body and cycle is not None:
             if cycle.response_started:  # a second answer would be taken for that to the next request
                 self._refusal = b""
             cycle.disconnected = True
@@ -407,12 +407,20 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
             self.transport.close()
 
 
-def _refusal(status: int, error: LudusError) -> bytes:
-    """Return the answer to what is not a whole request."""
+def refusal_bytes(status: int, error: LudusError, *, to_head: bool) -> bytes:
+    """Return the answer to what is not a whole request.
+
+    Args:
+        status: the status.
+        error: the error.
+        to_head: whether the request is one for HEAD: a body would be taken for the answer to the next request.
+    """
     body = error_body("", error)
-    retry = b"" if error.retry_after is None else b"retry-after: %d\r\n" % int(error.retry_after + 1)
-    fields = b"content-type: application/json\r\nconnection: close\r\n%bcontent-length: %d\r\n\r\n" % (retry, len(body))
-    return _STATUS_LINES[status] + fields + body
+    fields = {"content-type": "application/json", "connection": "close", **error_headers(error)}
+    if not to_head:
+        fields["content-length"] = str(len(body))
+    lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    return _STATUS_LINES[status] + lines.encode("latin-1") + b"\r\n" + (b"" if to_head else body)
 
 
 class _Flow(FlowControl):

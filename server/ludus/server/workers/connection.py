@@ -33,7 +33,7 @@ from ludus.protocol.incidents import new_incident
 from ludus.protocol.tracing import TRACE_FIELDS, Tracing, active
 from ludus.server.web.delivery import _unacknowledged
 from ludus.server.web.guard import error_body, error_headers, refusal_headers
-from ludus.server.web.http_protocol import DISCARDED_BYTES
+from ludus.server.web.http_protocol import DISCARDED_BYTES, refusal_bytes
 from ludus.server.web.serve import HEADERS
 from ludus.server.web.telemetry import route_of
 from ludus.server.web.turns import FairTransport
@@ -280,13 +280,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         self.waiting_since = None
         self._count_head(0)
         self._parts.clear()
-        body = error_body("", error)
-        lines = "".join(f"{name}: {value}\r\n" for name, value in error_headers(error).items())
-        head = (
-            f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\nconnection: close\r\n"
-            f"{lines}content-length: {len(body)}\r\n\r\n"
-        )
-        self._refusal = head.encode("latin-1") + body
+        self._refusal = refusal_bytes(status, error, to_head=self._parser.get_method() == b"HEAD")
         broken = self._request
         if broken in self._requests:
             self._requests.remove(broken)
