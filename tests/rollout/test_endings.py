@@ -69,7 +69,9 @@ async def answering(*replies: Any) -> AsyncIterator[tuple[str, list[dict[str, An
     async def answer(request: web.Request) -> web.StreamResponse:
         requests.append(await request.json())
         value: Any = waiting.pop(0) if len(waiting) > 1 else waiting[0]
-        return value() if callable(value) else web.json_response(value)
+        reply: Any = value() if callable(value) else web.json_response(value)
+        assert isinstance(reply, web.StreamResponse)
+        return reply
 
     app = web.Application()
     app.router.add_post("/{path:.*}", answer)
