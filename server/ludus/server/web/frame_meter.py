@@ -33,6 +33,9 @@ TRY_AGAIN_LATER: Final = 1013
 _CONTINUATION: Final = 0
 _FIRST_CONTROL: Final = 8
 _MASKED: Final = 0x80
+_WHOLE_TEXT: Final = 0x81
+_SMALL_HEAD: Final = 6
+_LONGER: Final = _MASKED + 126
 
 
 class FrameRefusal(Exception):
@@ -80,6 +83,8 @@ class FrameMeter:
             FrameRefusal: the client sends too many frames that are small or carry nothing.
         """
         end, frames = len(data), 0
+        if not (at or self._left or self._head or self.message_bytes) and _is_one_small_text(data):
+            return end, 1
         while at < end:
             if self._left:
                 step = min(self._left, end - at)
@@ -130,6 +135,11 @@ class FrameMeter:
             raise FrameRefusal(
                 f"more than {EMPTY_BURST} pings, pongs and empty frames at one time, or {EMPTY_PER_SECOND} per second"
             )
+
+
+def _is_one_small_text(data: bytes) -> bool:
+    """Return whether the data is exactly one frame with a whole text, not empty and of less than 126 bytes."""
+    return data[0] == _WHOLE_TEXT and len(data) > _SMALL_HEAD and data[1] == _MASKED + len(data) - _SMALL_HEAD < _LONGER
 
 
 def _head_size(head: bytes) -> int:

@@ -226,7 +226,7 @@ class FairTransport:
                 self._data, self._fresh = b"", True
                 if self._flush is not None:
                     self._flush()
-                if self._held or self._paused:
+                if self._paused:
                     self._settle()
                 return
             self._at, self._fresh = end, False
@@ -235,17 +235,18 @@ class FairTransport:
         self._settle()
 
     def pause_reading(self) -> None:
-        """Parse and read nothing for now."""
-        self.hold(FLOW)
+        """Parse nothing for now. The socket is read until something has arrived, so that pauses are cheap."""
+        self._held |= FLOW
 
     def resume_reading(self) -> None:
         """Parse what waits, in turns, and then read on."""
-        self.release(FLOW)
+        self._held &= ~FLOW
+        if self._data:
+            self._settle()
 
     def hold(self, why: int) -> None:
-        """Parse and read nothing until `release` is called for the same reason."""
+        """Parse nothing until `release` is called for the same reason."""
         self._held |= why
-        self._settle()
 
     def release(self, why: int) -> None:
         """Parse what waits, in turns, and then read on, unless there is another reason against it."""
@@ -300,7 +301,7 @@ class FairTransport:
         if self._data and not self._held and not self._queued:
             self._queued = True
             self._turns.join(self._turn, fresh=self._fresh)
-        paused = bool(self._held or self._data)
+        paused = bool(self._data)
         if paused is not self._paused:
             self._paused = paused
             if paused:
