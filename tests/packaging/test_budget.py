@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ROOTS = ("protocol", "server", "client_sdk", "environments", "trainer")
-FUNCTION_P95, FUNCTION_MAX, FILE_MAX = 40, 100, 600
+FUNCTION_P95, FUNCTION_MAX, FILE_MAX = 40, 100, 900
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -116,6 +116,7 @@ WorkerId = Annotated[
 DrainSeconds = Annotated[
     float, typer.Option(help="With --workers: most seconds for a worker's episodes before it is restarted.")
 ]
+Reload = Annotated[bool, typer.Option("--reload", help="Restart when a source file of the environments changes.")]
 UnresponsiveSeconds = Annotated[
     float, typer.Option(help="With --workers: seconds without a sign of life after which a worker is replaced.")
 ]
@@ -262,9 +263,7 @@ def serve(
     log_format: Annotated[str, typer.Option(envvar="LUDUS_LOG_FORMAT", help="console or json.")] = "console",
     log_level: Annotated[str, typer.Option(envvar="LUDUS_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
     access_log: Annotated[bool, typer.Option("--access-log", help="Log every request.")] = False,
-    reload: Annotated[
-        bool, typer.Option("--reload", help="Restart when a source file of the environments changes.")
-    ] = False,
+    reload: Reload = False,
 ) -> None:
     """Serve environments over MCP, ORS and the channel.
 

@@ -14,9 +14,8 @@ from ludus.server.workers.counts import gateway_metrics
 from ludus.server.workers.upstream import GATEWAY_HEADER, Reply, ask
 
 if TYPE_CHECKING:
-    from ludus.server.workers.gateway import Gateway
     from ludus.server.workers.requests import Request
-    from ludus.server.workers.roles import Client
+    from ludus.server.workers.roles import Client, Hub
 
 PAGE_SECONDS: Final = 10.0
 """How long a worker may take for a page."""
@@ -34,7 +33,7 @@ class PageUnreadable(ServerError):
 class Pages:
     """Answers `/health`, `/ready` and `/metrics`."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Hub) -> None:
         self._gateway = gateway
 
     async def answer(self, client: Client, request: Request, path: str) -> None:

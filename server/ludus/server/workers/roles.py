@@ -71,6 +71,11 @@ class Hub(Protocol):
         """The pages that the gateway answers itself."""
         ...
 
+    @property
+    def trouble(self) -> str | None:
+        """Why the notes about starts cannot be written; None while they can."""
+        ...
+
     def add(self, connection: Client) -> None:
         """Note a new connection, and make room for it if there are too many."""
         ...
