@@ -249,18 +249,24 @@ async def test_what_is_counted_is_what_episodes_hold(host: Hosting) -> None:
     sizes = [0, 100, 10 * KIB, 100 * KIB]
     for size in sizes:
         await play(running, f"warm{size}", size)
-    for size in sizes:
+
+    async def measured(size: int, turn: int) -> tuple[int, int]:
+        """Return the bytes that twenty episodes hold, with what else was allocated meanwhile, and those counted."""
         gc.collect()
-        counted, held = running.store.ended.bytes, 0
+        before = running.store.ended.bytes
         tracemalloc.start()
         for number in range(20):
-            await play(running, f"{size}/{number}", size)
+            await play(running, f"{size}/{turn}/{number}", size)
         gc.collect()
         held = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
-        counted = running.store.ended.bytes - counted
-        assert held <= 1.1 * counted, (size, held, counted)
-        assert counted <= 2 * held, (size, held, counted)
+        return held, running.store.ended.bytes - before
+
+    for size in sizes:
+        rounds = [await measured(size, turn) for turn in range(3)]
+        held, counted = min(rounds)  # what other code of the process allocates only adds to what is held
+        assert held <= 1.1 * counted, (size, rounds)
+        assert counted <= 2 * held, (size, rounds)
 
 
 async def test_a_journal_brings_back_no_more_than_the_budget(tmp_path: Path) -> None:
