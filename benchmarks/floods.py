@@ -305,9 +305,9 @@ async def measure(workers: int | None, name: str, connections: int, seconds: flo
             before, memory = server.pids(), server.memory()
             flooder = None
             if name:
-                what = [url.hostname or "", str(url.port), name, str(connections)]
-                what += [urlsplit(episode.play_url).path, server.tokens[1], episode.id]
-                command = [sys.executable, __file__, "--flood", *what]
+                arguments = [url.hostname or "", str(url.port), name, str(connections)]
+                arguments += [urlsplit(episode.play_url).path, server.tokens[1], episode.id]
+                command = [sys.executable, __file__, "--flood", *arguments]
                 flooder = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
                 assert flooder.stdout is not None
                 await flooder.stdout.readline()
@@ -318,23 +318,23 @@ async def measure(workers: int | None, name: str, connections: int, seconds: flo
                 if flooder is not None:
                     flooder.kill()
                     lines = (await flooder.communicate())[0].splitlines()
-            said = json.loads(lines[-1]) if lines else {"sent": 0, "opened": 0}
+            traffic = json.loads(lines[-1]) if lines else {"sent": 0, "opened": 0}
             after = server.pids()
             return {
                 "steps": len(times), "p50": statistics.median(times), "max": max(times),
                 "p99": sorted(times)[int(0.99 * (len(times) - 1))],
-                "replaced": len(set(before) - set(after)), "memory": [memory, server.memory()], **said,
+                "replaced": len(set(before) - set(after)), "memory": [memory, server.memory()], **traffic,
             }  # fmt: skip
 
 
-def shown(name: str, found: dict[str, Any]) -> str:
+def line_of(name: str, row: dict[str, Any]) -> str:
     """Return the line of a flood."""
-    p50, p99, most = (1e3 * found[key] for key in ("p50", "p99", "max"))
-    before, after = found["memory"]
-    verdict = "met" if found["p99"] <= MOST and not found["replaced"] else "MISSED"
+    p50, p99, most = (1e3 * row[key] for key in ("p50", "p99", "max"))
+    before, after = row["memory"]
+    verdict = "met" if row["p99"] <= MOST and not row["replaced"] else "MISSED"
     return (
-        f"{name or 'no flood':20} {found['steps']:6} steps: p50 {p50:6.1f}, p99 {p99:7.1f}, max {most:7.1f} ms; "
-        f"{found['sent'] / _MIB:8.1f} MiB over {found['opened']:6} connections; {found['replaced']} replaced; "
+        f"{name or 'no flood':20} {row['steps']:6} steps: p50 {p50:6.1f}, p99 {p99:7.1f}, max {most:7.1f} ms; "
+        f"{row['sent'] / _MIB:8.1f} MiB over {row['opened']:6} connections; {row['replaced']} replaced; "
         f"memory {before:.0f} → {after:.0f} MiB; {verdict}"
     )
 
@@ -356,13 +356,13 @@ def main() -> int:
         uvloop.run(attack(host, int(port), floods(*rest)[name], int(connections)))
         return 0
     names = options.only.split(",") if options.only else list(floods("/", "", ""))
-    found = {}
+    rows = {}
     for name in ["", *names]:
-        found[name or "none"] = row = asyncio.run(measure(options.workers, name, options.connections, options.seconds))
-        print(shown(name, row), flush=True)
+        rows[name or "none"] = row = asyncio.run(measure(options.workers, name, options.connections, options.seconds))
+        print(line_of(name, row), flush=True)
     if options.json is not None:
-        options.json.write_text(json.dumps(found), encoding="utf-8")
-    return int(any(row["p99"] > MOST or row["replaced"] for row in found.values()))
+        options.json.write_text(json.dumps(rows), encoding="utf-8")
+    return int(any(row["p99"] > MOST or row["replaced"] for row in rows.values()))
 
 
 if __name__ == "__main__":

@@ -476,8 +476,8 @@ def of_floods(found: dict[str, Any]) -> Iterator[Figure]:
     """What another client's steps wait while one floods the server."""
     worst = max(found, key=lambda name: found[name]["p99"])
     p99 = found[worst]["p99"]
-    what = f"another client's step during {len(found) - 1} floods over 100 connections, one process: p99"
-    yield Figure(what, "≤ 200 ms", f"{1e3 * p99:.0f} ms (`{worst}`)", p99 <= 0.2)
+    title = f"another client's step during {len(found) - 1} floods over 100 connections, one process: p99"
+    yield Figure(title, "≤ 200 ms", f"{1e3 * p99:.0f} ms (`{worst}`)", p99 <= 0.2)
     most = max(after for _, after in (row["memory"] for row in found.values()))
     yield Figure("the server's memory after any of them", "< 400 MiB", f"{most:.0f} MiB", most < 400)
 

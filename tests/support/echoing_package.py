@@ -5,6 +5,8 @@ The list is what the process's HTTP parser has read, also of requests that it ne
 
 from __future__ import annotations
 
+from hostile_endpoint import quiet_environment
+
 REPORT = "/report"
 """The end of a path that gives the list."""
 
@@ -104,17 +106,4 @@ BoundedHttpProtocol.connection_lost = connection_lost
 BoundedHttpProtocol._start_asgi_task = _start_asgi_task
 
 
-class Echoing(Environment[Task]):
-    """Is served."""
-
-    splits = {{"train": [Task(id="only")]}}
-
-    def prompt(self):
-        """Say nothing."""
-        return "Nothing."
-
-    @tool
-    def look(self) -> str:
-        """Look."""
-        return "nothing"
-'''
+{quiet_environment("Echoing")}'''

@@ -4,6 +4,26 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 
+
+def quiet_environment(name: str) -> str:
+    """Return the source of an environment that does nothing, for modules that change the server around it."""
+    return f'''
+class {name}(Environment[Task]):
+    """Does nothing."""
+
+    splits = {{"train": [Task(id="only")]}}
+
+    def prompt(self):
+        """Say nothing."""
+        return "Nothing."
+
+    @tool
+    def look(self) -> str:
+        """Look."""
+        return "nothing"
+'''
+
+
 RAW = "/play/raw/"
 """The path below the endpoint behind which the bytes of an answer stand; `wait` in the query keeps the connection."""
 
@@ -44,20 +64,7 @@ async def write_on(transport):
 BoundedHttpProtocol.data_received = data_received
 
 
-class Hostile(Environment[Task]):
-    """Has an author who attacks the hub."""
-
-    splits = {{"train": [Task(id="only")]}}
-
-    def prompt(self):
-        """Say nothing."""
-        return "Nothing."
-
-    @tool
-    def look(self) -> str:
-        """Look."""
-        return "nothing"
-'''
+{quiet_environment("Hostile")}'''
 
 
 def raw_path(answer: bytes, query: str = "") -> str:

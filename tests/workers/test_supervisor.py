@@ -98,9 +98,12 @@ async def test_signs_of_life_of_a_process_are_no_answers() -> None:
 async def test_signs_of_life_never_block_a_process_whose_parent_does_not_read() -> None:
     read, write = os.pipe()
     try:
-        said = Answers(write)
+        answers = Answers(write)
         for number in range(100_000):
-            said.beat(number)
+            answers.beat(number)
+        waiting = os.read(read, 2**20)
+        assert waiting.endswith(b"\n")
+        assert 0 < waiting.count(b"\n") < 100_000
     finally:
         os.close(read)
         os.close(write)

@@ -119,7 +119,7 @@ def leftovers(folder: Path, card: str = "README.md") -> list[str]:
         "pyproject": [folder / "pyproject.toml"], "ludus": [folder / "ludus.toml"], "readme": [folder / card],
         "environment": code,
     }  # fmt: skip
-    found = []
+    lines: list[str] = []
     for template, texts in SHOWN_TEXTS.items():
         forms = [re.compile(re.sub(r"\\\$[a-z]+", ".+", re.escape(text))) for text in texts]
         for path in paths[template]:
@@ -127,8 +127,8 @@ def leftovers(folder: Path, card: str = "README.md") -> list[str]:
                 continue
             for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
                 if any(form.fullmatch(line.strip()) for form in forms):
-                    found.append(f"{path}:{number}: the hub will show what `ludus init` wrote here: {line.strip()}")
-    return found
+                    lines.append(f"{path}:{number}: the hub will show what `ludus init` wrote here: {line.strip()}")
+    return lines
 
 
 def class_name(name: str) -> tuple[str, str]:

@@ -138,8 +138,8 @@ async def observation(context: CheckContext) -> None:
             break
         hidden = {"the step's metadata": step.get("metadata"), "the step's reward": step.get("reward")}
         hidden = {name: value for name, value in hidden.items() if value}
-        where = find_private(around(reply.whole), hidden, "the result")
-        expect(where is None, f"{where} contains what an agent must not see")
+        leak = find_private(around(reply.whole), hidden, "the result")
+        expect(leak is None, f"{leak} contains what an agent must not see")
         compared = number
         content = [_plain(block) for block in shown["content"]]
         wanted = [_plain(block) for block in step["content"]]

@@ -193,12 +193,12 @@ class TokenPolicy:
         """Return a prompt of the task, the policy's own summary and the newest exchange."""
         request, past = self.renderer.messages([_REQUEST]), self._past
         run = self.renderer.run
-        asked = await run(self._next, tools, request)
-        while len(asked.ids) + self.config.max_tokens > self._context and len(self._past) > 1:
+        question = await run(self._next, tools, request)
+        while len(question.ids) + self.config.max_tokens > self._context and len(self._past) > 1:
             self._keep_newest(len(self._past) // 2)
-            asked = await run(self._next, tools, request)
-        if (room := self._context - len(asked.ids)) > 0:
-            summary = await self._sample(asked, min(room, self.config.max_tokens))
+            question = await run(self._next, tools, request)
+        if (room := self._context - len(question.ids)) > 0:
+            summary = await self._sample(question, min(room, self.config.max_tokens))
             self._summary = self.renderer.messages([text_message("user", SUMMARY + (summary.message or summary.text))])
         self._past = past
         return await run(self._newest, 1, prompt, tools)

@@ -106,15 +106,15 @@ async def check_new(client: RegistryClient, package: str, version: str, sha256: 
     """
     async with client:
         try:
-            found = await client.version(package, version)
+            published = await client.version(package, version)
         except PackageNotFound:
             return
-    if sha256 == found.sha256:
+    if sha256 == published.sha256:
         return
-    spelling = "" if found.version == version else f", which {version} is another spelling of"
+    spelling = "" if published.version == version else f", which {version} is another spelling of"
     raise VersionConflict(
-        f"{client.hub} has {package} {found.version} already{spelling}: {found.uploaded_by} published it on "
-        f"{found.uploaded_at:%Y-%m-%d}. A version never changes: raise the version in pyproject.toml"
+        f"{client.hub} has {package} {published.version} already{spelling}: {published.uploaded_by} published it on "
+        f"{published.uploaded_at:%Y-%m-%d}. A version never changes: raise the version in pyproject.toml"
     )
 
 

@@ -107,7 +107,7 @@ class TemplateProcess:
             ValueError: the template refuses the conversation.
             TemplateExceeded: it exceeds a bound, or ends its process.
         """
-        asked = {
+        request = {
             "messages": list(messages), "tools": list(tools) if tools else None, "prompt": add_generation_prompt,
             "options": {name: value for name, value in options.items() if name not in _OWN_OPTIONS},
         }  # fmt: skip
@@ -116,7 +116,7 @@ class TemplateProcess:
                 f"{self._name} has exceeded its bounds {self.exceeded} times, so it is not used again"
             )
         try:
-            answer = self._ask(self._connected(), asked)
+            answer = self._ask(self._connected(), request)
         except TimeoutError:
             answer = {"late": True}
         except (OSError, ValueError):

@@ -88,24 +88,24 @@ def main(descriptor: int) -> None:
     first = read_message(connection, 2**31)
     if first is None:
         return
-    given = json.loads(first)
+    settings = json.loads(first)
     os.nice(_NICE)
-    memory, seconds = _address_space() + int(given["memory"]), int(given["seconds"]) + 1
+    memory, seconds = _address_space() + int(settings["memory"]), int(settings["seconds"]) + 1
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     write_message(connection, {"ready": True})
     while (message := read_message(connection, 2**31)) is not None:
-        asked = json.loads(message)
+        request = json.loads(message)
         signal.alarm(seconds)  # the other side ends it before, unless it is gone
         try:
             texts, _ = render_jinja_template(
-                conversations=[asked["messages"]], tools=asked["tools"], chat_template=given["source"],
-                add_generation_prompt=asked["prompt"], **given["variables"], **asked["options"],
+                conversations=[request["messages"]], tools=request["tools"], chat_template=settings["source"],
+                add_generation_prompt=request["prompt"], **settings["variables"], **request["options"],
             )  # fmt: skip
             text = str(texts[0])
-            answer: dict[str, Any] = {"text": text} if len(text) <= given["characters"] else {"long": True}
+            answer: dict[str, Any] = {"text": text} if len(text) <= settings["characters"] else {"long": True}
         except MemoryError:
             answer = {"memory": True}
         except Exception as error:  # whatever a template raises is its own

@@ -228,12 +228,12 @@ class ValidationTarget:
                 return NoOp()
             case "empty":
                 return empty
-        own = self.demonstrator if name == "demonstrator" else self.oracle
-        if own is None:
+        policy = self.demonstrator if name == "demonstrator" else self.oracle
+        if policy is None:
             raise NotApplicable(self.no_class_reason)
         if not self._defines(name):
             raise NotApplicable(f"the class has no {name}")
-        return own
+        return policy
 
     @property
     def has_oracle(self) -> bool:
@@ -255,8 +255,8 @@ class ValidationTarget:
         concurrency: int | None = None,
     ) -> list[Trajectory]:
         """Play a policy on some tasks, by default the sampled ones, and return the episodes."""
-        own = policy in (self.oracle, self.demonstrator)
-        turns = max(self.settings.turns, ORACLE_TURNS) if own else self.settings.turns
+        is_own = policy in (self.oracle, self.demonstrator)
+        turns = max(self.settings.turns, ORACLE_TURNS) if is_own else self.settings.turns
         harness = Harness(max_turns=turns, episode_seconds=self.settings.episode_seconds)
         chosen = self.tasks if tasks is None else tasks
         found: list[Trajectory] = []

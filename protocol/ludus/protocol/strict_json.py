@@ -24,26 +24,26 @@ def read_strict(data: bytes | str, what: str) -> Any:
         ParseError: it is no JSON, or JSON that readers read in different ways: with a name twice in an object, with
             `NaN` or infinity, with a number that is too large, or with half of a surrogate pair.
     """
-    found: Any = None
+    value: Any = None
     try:
         text = data if isinstance(data, str) else data.decode("utf-8")
-        found = json.loads(text, object_pairs_hook=_object)
-        problem = json_problem(found, "it")
+        value = json.loads(text, object_pairs_hook=_object)
+        problem = json_problem(value, "it")
     except RecursionError:
         problem = "it nests too deeply"
     except ValueError as error:
         problem = str(error)
     if problem is not None:
         raise ParseError(f"{what} is not JSON that all readers read alike: {problem}")
-    return found
+    return value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
                 raise ValueError(f"an object has the name {name[:60]!a} twice")
             seen.add(name)
-    return found
+    return members

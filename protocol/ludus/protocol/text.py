@@ -85,16 +85,16 @@ def plain_label(text: str) -> str:
     Raises:
         ValueError: the label has another character, or nothing that is shown; the message names it.
     """
-    found = " ".join(unicodedata.normalize("NFKC", text).split())
-    for char in found:
+    label = " ".join(unicodedata.normalize("NFKC", text).split())
+    for char in label:
         if not " " <= char <= "~":
             name = unicodedata.name(char, "a character without a name")
             raise ValueError(
                 f"{text[:60]!a} has U+{ord(char):04X} ({name}); write it in ASCII, so that no other name looks like it"
             )
-    if not found:
+    if not label:
         raise ValueError(f"{text[:60]!a} has nothing that is shown")
-    return found
+    return label
 
 
 def escape_controls(text: str) -> str:

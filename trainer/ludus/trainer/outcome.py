@@ -8,6 +8,7 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,7 +72,7 @@ class Progress:
             self._counts.clear()
             return
         self.idle += 1
-        for rollout in (one for group in groups for one in group.scored):
+        for rollout in chain.from_iterable(group.scored for group in groups):
             self._counts["episodes"] += 1
             self._counts["unread"] += rollout.parse_errors
             self._counts["truncated"] += rollout.status is RolloutStatus.TRUNCATED

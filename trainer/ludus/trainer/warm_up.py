@@ -108,7 +108,7 @@ class WarmUp:
         """Return whether the policy's own episodes earn as much as `sft.until`, which is tried every few batches."""
         if sft.until is None or self.sft_steps % TRIED_EVERY or self.sft_steps == sft.steps:
             return False
-        rewards = [one for group in await host.own_groups(TRIED_GROUPS) for one in scored_rewards(group.rollouts)]
+        rewards = [reward for group in await host.own_groups(TRIED_GROUPS) for reward in scored_rewards(group.rollouts)]
         if not rewards or (mean := fmean(rewards)) < sft.until:
             return False
         host.log.note(

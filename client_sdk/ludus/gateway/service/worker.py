@@ -66,8 +66,8 @@ class Renderers:
         source = model.chat_template or tokenizer.chat_template
         if not isinstance(source, str):
             raise RenderingError(f"{name} has no chat template, or several: give one as model.chat_template")
-        shown = "model.chat_template" if model.chat_template is not None else f"the chat template of {name}"
-        process = TemplateProcess(tokenizer, source, self._bounds, shown)
+        label = "model.chat_template" if model.chat_template is not None else f"the chat template of {name}"
+        process = TemplateProcess(tokenizer, source, self._bounds, label)
         stack.callback(process.close)
         return await process.run(
             Renderer, tokenizer, chat_template=source, tool_calls=model.tool_calls, process=process

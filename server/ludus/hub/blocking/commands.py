@@ -88,11 +88,11 @@ def list_blocks(hub: Hub = None, token: Token = None, data: Data = DATA, databas
             return (await client.blocks()).blocks
 
     if hub is not None:
-        found = asyncio.run(over_api(hub))
+        infos = asyncio.run(over_api(hub))
     else:
         with _blocks_of(data, database) as blocks:
-            found = tuple(blocks.all())
-    for info in found:
+            infos = tuple(blocks.all())
+    for info in infos:
         typer.echo(f"{info.at:%Y-%m-%d %H:%M}  {_line(info)}")
 
 

@@ -128,17 +128,17 @@ class Blocks:
         self, session: Session, sha256: str, action: str, actor: str, address: str, now: datetime
     ) -> list[tuple[str, str]]:
         """Choose the newest versions of the packages with a wheel again, note that, and return the wheel's versions."""
-        found = _versions(session, sha256)
-        for version, package in found:
+        versions = _versions(session, sha256)
+        for version, package in versions:
             session.refresh(package, with_for_update=True)
             version.changed_at = now  # caches and mirrors look at this time
             session.flush()
             refresh_latest(session, package, now)
             title = f"{package.owner}/{package.name} {version.version}"
             note(session, action, title, actor=actor, account=package.owner, address=address)
-        if not found:
+        if not versions:
             note(session, action, f"sha256:{sha256}", actor=actor, account=actor, address=address)
-        return [(f"{package.owner}/{package.name}", version.version) for version, package in found]
+        return [(f"{package.owner}/{package.name}", version.version) for version, package in versions]
 
 
 def not_blocked(sha256: str) -> PackageNotFound:

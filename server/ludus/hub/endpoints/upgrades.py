@@ -213,8 +213,8 @@ def _refusal(error: LudusError) -> bytes:
 
 
 def _refused(status: int, headers: Headers, body: bytes) -> bytes:
-    own = [(name.encode(), value.encode()) for name, value in (*HEADERS, ("connection", "close"), SANDBOXED)]
-    fields = [*headers, *own, (b"content-length", str(len(body)).encode())]
+    added = [(name.encode(), value.encode()) for name, value in (*HEADERS, ("connection", "close"), SANDBOXED)]
+    fields = [*headers, *added, (b"content-length", str(len(body)).encode())]
     return _head(status, _REASONS.get(status, "Refused"), fields) + body
 
 

@@ -53,7 +53,7 @@ def check_environments(session: Session, viewer: Viewer, sent: OpenTraining) -> 
     Raises:
         VersionBlocked: it does.
     """
-    named = [(one.package, one.version) for one in sent.environments if one.package and one.version]
+    named = [(each.package, each.version) for each in sent.environments if each.package and each.version]
     for package, version in named:
         owner, _, name = package.partition("/")
         query = (
@@ -71,9 +71,9 @@ def end_blocked(session: Session, package: str, version: str, reason: str, now: 
     """End the running training runs of a version whose wheel is blocked."""
     running = select(TrainingRun).where(TrainingRun.state == "running", TrainingRun.environments.contains(package))
     for run in session.scalars(running.with_for_update()):
-        named = [TrainingEnvironment.model_validate(one) for one in json.loads(run.environments)]
-        same = [one for one in named if one.package == package and one.version is not None]
-        if any(version_identity(one.version or "") == version_identity(version) for one in same):
+        environments = map(TrainingEnvironment.model_validate, json.loads(run.environments))
+        versions = [each.version for each in environments if each.package == package and each.version is not None]
+        if version_identity(version) in map(version_identity, versions):
             run.state, run.ended_at = "failed", now
             run.reason = truncate(f"{package} {version} is blocked on this hub: {reason}", 500)
 

@@ -326,8 +326,10 @@ class Episode:
         self.instance = self.task = self.sandboxes = self.attempt = None
         self.toolsets = self.turns = ()
         if self.tools is not self.published.tools:  # those of the task refer to what their author made for it
-            own = self.published.tools
-            self.tools = {name: tool if own.get(name) is tool else EndedTool(tool) for name, tool in self.tools.items()}
+            shared = self.published.tools
+            self.tools = {
+                name: tool if shared.get(name) is tool else EndedTool(tool) for name, tool in self.tools.items()
+            }
         self.home.leave()
         if self.match is not None:
             self.match.release()

@@ -53,6 +53,8 @@ from ludus.server.tasks.service import TaskService
 
 log = logging.getLogger("ludus.server.recovery")
 
+_REBUILT_IN_VAIN: Final = "could not be rebuilt after its server ended"
+
 AT_ONCE: Final = 64
 """How many episodes are rebuilt at the same time."""
 
@@ -190,7 +192,7 @@ class Recovery:
             try:
                 await self._advance(episode, history, self._begun.pop(episode.id, 0), None)
             except (LudusError, Departed) as error:
-                failure = _failure(episode, str(error))
+                failure = failure_of(episode, _REBUILT_IN_VAIN, str(error))
         self._go_on(episode, history, failure, journal, on_end)
 
     def revivals(self, found: Found, journal: Journal, on_end: OnEnd) -> Iterator[Coroutine[Any, Any, None]]:
@@ -210,7 +212,9 @@ class Recovery:
             except (LudusError, Departed) as error:
                 why = str(error)
         for episode, history in seats:
-            self._go_on(episode, history, None if why is None else _failure(episode, why), journal, on_end)
+            self._go_on(
+                episode, history, None if why is None else failure_of(episode, _REBUILT_IN_VAIN, why), journal, on_end
+            )
 
     def _go_on(
         self, episode: Episode, history: History, failure: InfrastructureFailed | None, journal: Journal, on_end: OnEnd
@@ -300,16 +304,21 @@ class Recovery:
         await self._setup.tear_down(episode, self._runner.abandon(episode))
 
 
-def _failure(episode: Episode, why: str) -> InfrastructureFailed:
+def failure_of(episode: Episode, what: str, why: str) -> InfrastructureFailed:
+    """Log why an episode ends unscored, and return the error for its clients.
+
+    Args:
+        episode: the episode.
+        what: what has happened to it, for both.
+        why: the cause, for the log.
+    """
     incident = new_incident()
     log.error(
-        "episode %s of environment %r cannot go on: %s (incident %s)",
-        episode.id, episode.published.name, why, incident,
+        "episode %s of environment %r %s: %s (incident %s)", episode.id, episode.published.name, what, why, incident,
         extra={"incident": incident, "episode": episode.id},
     )  # fmt: skip
     return InfrastructureFailed(
-        f"episode {episode.id} could not be rebuilt after its server ended; the server's log has the cause under "
-        f"incident {incident}",
+        f"episode {episode.id} {what}; it is unscored, and the server's log has the cause under incident {incident}",
         incident=incident,
         endReason=str(EndReason.INFRASTRUCTURE_ERROR),
         episode=episode.id,

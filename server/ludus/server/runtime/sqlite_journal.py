@@ -266,12 +266,12 @@ class SqliteJournal(RowJournal):
     def _write(self, at: float, entries: bytes) -> LudusError | None:
         """Write a row, however long that takes; return the error if the server stops meanwhile."""
         began = time.monotonic()
-        shown, refused = -LOG_SECONDS, False
+        logged, refused = -LOG_SECONDS, False
         while (error := self._attempt(at, entries)) is not None:
             now = time.monotonic()
-            if now >= shown + LOG_SECONDS:
+            if now >= logged + LOG_SECONDS:
                 log.warning("the journal %s cannot be written, and is tried again: %s", self.path, error)
-                shown = now
+                logged = now
             if now >= began + PATIENCE_SECONDS:
                 refusal = ShuttingDown(
                     f"the server cannot write its journal ({error}); try again when it is back",
@@ -286,7 +286,7 @@ class SqliteJournal(RowJournal):
                         return refusal
                     entries = revised
             time.sleep(RETRY_SECONDS)
-        if shown > 0:
+        if logged > 0:
             seconds = time.monotonic() - began
             log.warning("the journal %s is written again, after %.1f s; no entry is lost", self.path, seconds)
         return None

@@ -16,23 +16,21 @@ How this works:
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
 from ludus.protocol.errors import InfrastructureFailed, LudusError, ShuttingDown
-from ludus.protocol.incidents import new_incident
 from ludus.protocol.lifecycle import EndReason
 from ludus.server.runtime.episode import Episode, EpisodeStore, StepRecord
 from ludus.server.runtime.journal import Journal, Undone
-from ludus.server.runtime.recovery import RecoveryCounts
+from ludus.server.runtime.recovery import RecoveryCounts, failure_of
 from ludus.server.runtime.repeating import Departed, rebuild
 from ludus.server.runtime.setup import EpisodeSetup
 from ludus.server.runtime.snapshots import Snapshots
 from ludus.server.runtime.steps import OnEnd, StepRunner
 
-log = logging.getLogger("ludus.server.recovery")
+_REFUSED_IN_VAIN: Final = "had run a call when the server could not write its journal, and that cannot be undone"
 
 AT_ONCE: Final = 64
 """How many episodes are executed again at the same time."""
@@ -68,16 +66,18 @@ class Undoing:
 
     def undo(self, refusal: ShuttingDown) -> dict[str, Undone]:
         """Undo the refused calls of all episodes, and return which entries must not be written."""
-        found: dict[str, Undone] = {}
+        undone: dict[str, Undone] = {}
         for episode in self._store:
             if episode.end_reason is not None or episode.recovering is not None or episode.journal is None:
                 continue
             if any(record.withheld is not None for record in episode.records or ()):
                 if episode.match is not None or episode.published.cls.outside_effects:
-                    self._on_end(episode, EndReason.INFRASTRUCTURE_ERROR, _failure(episode, refusal.message))
+                    self._on_end(
+                        episode, EndReason.INFRASTRUCTURE_ERROR, failure_of(episode, _REFUSED_IN_VAIN, refusal.message)
+                    )
                 else:
-                    found[episode.id] = self._begin(episode, refusal)
-        return found
+                    undone[episode.id] = self._begin(episode, refusal)
+        return undone
 
     def _begin(self, episode: Episode, refusal: ShuttingDown) -> Undone:
         records = episode.records or []
@@ -114,7 +114,7 @@ class Undoing:
                     raise Departed("its prompt is another one", before=prompt, now=episode.prompt)
                 await rebuild(self._runner, self._snapshots, episode, calls, saved)
             except (LudusError, Departed) as error:
-                failure = _failure(episode, str(error))
+                failure = failure_of(episode, _REFUSED_IN_VAIN, str(error))
         self._counts.end(departed=failure is not None)
         if failure is None:
             episode.began, episode.used = loop.time() - age, loop.time()
@@ -138,18 +138,3 @@ def _without_outcome(record: StepRecord) -> StepRecord:
     again = StepRecord(record.number, record.key, record.tool, record.arguments, record.turn)
     again.refused, again.digest = record.refused, record.digest
     return again
-
-
-def _failure(episode: Episode, why: str) -> InfrastructureFailed:
-    incident = new_incident()
-    log.error(
-        "episode %s of environment %r cannot go on after a call that its journal refused: %s (incident %s)",
-        episode.id, episode.published.name, why, incident, extra={"incident": incident, "episode": episode.id},
-    )  # fmt: skip
-    return InfrastructureFailed(
-        f"episode {episode.id} has ended and is unscored: a call of it had run when the server could not write its "
-        f"journal, and cannot be undone; the server's log has the cause under incident {incident}",
-        incident=incident,
-        endReason=str(EndReason.INFRASTRUCTURE_ERROR),
-        episode=episode.id,
-    )

@@ -395,11 +395,11 @@ def _settings(options: dict[str, Any]) -> Any:
 def _token_limits(texts: Sequence[str]) -> dict[str, Any]:
     """Return the settings that hold the limits of tokens and of client addresses."""
     try:
-        found = parse_limits(texts, (*TokenLimits.model_fields, *_ADDRESS_LIMITS))
+        limits = parse_limits(texts, (*TokenLimits.model_fields, *_ADDRESS_LIMITS))
     except ValueError as error:
         raise typer.BadParameter(f"--limit: {error}") from None
-    of_addresses: dict[str, Any] = {name: found.pop(name) for name in _ADDRESS_LIMITS if name in found}
-    return {"token_limits": found, **of_addresses}
+    of_addresses: dict[str, Any] = {name: limits.pop(name) for name in _ADDRESS_LIMITS if name in limits}
+    return {"token_limits": limits, **of_addresses}
 
 
 def _serve_stdio(classes: Sequence[Any], settings: Any, which: dict[str, Any]) -> None:

@@ -96,8 +96,8 @@ class Origins:
         if not self.accepts_host(name):
             return _Misdirected(f"this server does not answer to the host {name[:80]!r}; allow it with --allow-host")
         page = None if origin is None else origin.decode("latin-1")
-        own = self.hosts is not None and page in (f"http://{name}", f"https://{name}")
-        if page is not None and page not in self and not own:
+        same_address = self.hosts is not None and page in (f"http://{name}", f"https://{name}")
+        if page is not None and page not in self and not same_address:
             return Forbidden(f"pages of {page[:80]!r} may not use this server; allow them with --allow-origin")
         return None
 

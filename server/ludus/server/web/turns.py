@@ -31,10 +31,10 @@ LINGER_BYTES: Final = 1024 * 1024
 """The most bytes that are read and discarded after a refusal before the connection is closed."""
 
 FLOW: Final = 1
-"""Reading stops because what was read is not taken yet."""
+"""Parsing stops because what was parsed is not taken yet."""
 
 ROOM: Final = 2
-"""Reading stops until there is room for a large message."""
+"""Parsing stops until there is room for a large message."""
 
 FRESH_COST: Final = TURN_COST * 3 // 4
 """The units of a turn that may go to those who wait for their first share, while others wait for a further one."""

@@ -108,19 +108,19 @@ def _merge_readiness(replies: dict[str, Reply], trouble: str | None) -> tuple[in
         trouble: why the gateway cannot note starts; None if it can.
     """
     by_worker = {worker: _readiness(worker, reply) for worker, reply in replies.items()}
-    found = list(by_worker.values())
-    statuses = [one.get("status") for one in found]
-    reasons = [f"worker {worker}: {one['reason']!s:.300}" for worker, one in by_worker.items() if one.get("reason")]
+    bodies = list(by_worker.values())
+    statuses = [body.get("status") for body in bodies]
+    reasons = [f"worker {worker}: {body['reason']!s:.300}" for worker, body in by_worker.items() if body.get("reason")]
     if trouble is not None:
         statuses.append("unwritable")
         reasons.append(trouble)
-    status = next((one for one in ("unwritable", "ready", "full") if one in statuses), "stopping")
+    status = next((known for known in ("unwritable", "ready", "full") if known in statuses), "stopping")
     merged: dict[str, Any] = {"status": status}
     if status == "unwritable" and reasons:
         merged["reason"] = "; ".join(reasons)
     for name in ("running", "limit", "queued"):
-        if all(isinstance(one.get(name), int) for one in found):
-            merged[name] = sum(one[name] for one in found)
+        if all(isinstance(body.get(name), int) for body in bodies):
+            merged[name] = sum(body[name] for body in bodies)
     return (200 if status == "ready" else 503), json.dumps(merged, separators=(",", ":")).encode()
 
 

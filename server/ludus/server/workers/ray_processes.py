@@ -217,10 +217,10 @@ class RayProcess:
         """Return the number of its last sign of life; see `Process.turns`."""
         try:
             async with asyncio.timeout(TURNS_SECONDS):
-                said = await self._connection.call("turns", process=self._number)
+                answer = await self._connection.call("turns", process=self._number)
         except (CallFailed, ClusterLost, TimeoutError):
             return 0
-        return int(said["turns"])
+        return int(answer["turns"])
 
     @property
     def status(self) -> int | None:

@@ -98,8 +98,8 @@ class Request:
 
     def passed_headers(self) -> list[tuple[bytes, bytes]]:
         """Return the headers that are sent on."""
-        own = _OWN | {b"expect"} if self.complete else _OWN
-        return [(name, value.rstrip(_BLANKS)) for name, value in self.headers if name not in own]
+        dropped = _OWN | {b"expect"} if self.complete else _OWN
+        return [(name, value.rstrip(_BLANKS)) for name, value in self.headers if name not in dropped]
 
     def report_headers(self) -> list[tuple[bytes, bytes]]:
         """Return the headers of a report of outcomes that this request has brought, as a message of MCP."""
