@@ -201,9 +201,18 @@ class HubGuard:
             error = InvalidParams("the address holds a null character; no name has one")
         if error is None and not (len(length) < 18 and length.isdigit() and int(length) <= self._most):
             error = self._too_large()
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                kept = [*message.get("headers", ())]
+                names = {name.lower() for name, _ in kept}
+                kept += [field for field in _DEFAULTS if field[0] not in names]
+                message = {**message, "headers": kept}
+            await send(message)
+
         if error is not None:
             self._hub.counts[f"refused:{type(error).__name__}"] += 1
-            await error_response(error)(scope, receive, send)
+            await error_response(error)(scope, receive, guarded)
             return
         received = 0
 
@@ -215,15 +224,7 @@ class HubGuard:
                 raise self._too_large()
             return message
 
-        async def saying(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                kept = [*message.get("headers", ())]
-                names = {name.lower() for name, _ in kept}
-                kept += [field for field in _DEFAULTS if field[0] not in names]
-                message = {**message, "headers": kept}
-            await send(message)
-
-        await self._app(scope, counting, saying)
+        await self._app(scope, counting, guarded)
 
     def _misuse(self, scope: Scope, headers: dict[bytes, bytes]) -> LudusError | None:
         """Return the error for a request that a page of another site makes a browser send to an endpoint.

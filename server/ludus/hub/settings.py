@@ -24,6 +24,8 @@ from ludus.server.web.settings import is_loopback
 
 MEGABYTE = 1024 * 1024
 
+_OWN_PAGES = "a hub takes its own pages only, at --public-url if a proxy forwards to it"
+
 _BLOBS = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]*)?")
 
 
@@ -156,9 +158,9 @@ class HubSettings(BaseModel):
         """The `Host` and `Origin` headers to accept."""
         pages = (self.public_url.rstrip("/"),) if self.public_url else ()
         if not self.on_loopback and not self.allow_hosts:
-            return Origins(hosts=None, pages=pages)
+            return Origins(hosts=None, pages=pages, advice=_OWN_PAGES)
         below = f".{self.endpoints.domain}"
         hosts = (*LOOPBACK_HOSTS, f"*{below}", *self.allow_hosts)
         # Other programs of this machine, and endpoints, answer under these names, too.
         page_hosts = tuple(host for host in self.allow_hosts if not host.partition(":")[0].endswith(below))
-        return Origins(hosts=hosts, pages=pages, page_hosts=page_hosts)
+        return Origins(hosts=hosts, pages=pages, page_hosts=page_hosts, advice=_OWN_PAGES)

@@ -252,6 +252,10 @@ async def test_every_answer_of_a_hub_says_that_nothing_in_it_may_run_unless_it_i
             policy = got.headers["content-security-policy"]
             assert policy.startswith(SANDBOX), path
             assert got.headers["x-content-type-options"] == "nosniff", path
+        for headers in ({"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}, {"host": "evil.example"}):
+            got = await client.get("/e/ada/counter/health", headers=headers)
+            assert (got.status_code in (403, 421), got.headers["content-security-policy"]) == (True, SANDBOX)
+            assert "--allow-origin" not in got.text
         assert "script-src 'self'" in (await client.get("/")).headers["content-security-policy"]
 
 

@@ -56,11 +56,13 @@ class Origins:
         pages: additional origins whose pages may use this server, such as `https://lab.example`.
         page_hosts: the hosts whose pages may use this server, besides pages of the very address that a request is for;
             None for all of `hosts`.
+        advice: what a refusal of a page advises.
     """
 
     hosts: tuple[str, ...] | None = LOOPBACK_HOSTS
     pages: tuple[str, ...] = ()
     page_hosts: tuple[str, ...] | None = None
+    advice: str = "allow them with --allow-origin"
     _verdicts: dict[tuple[bytes | None, bytes | None], LudusError | None] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -98,7 +100,7 @@ class Origins:
         page = None if origin is None else origin.decode("latin-1")
         same_address = self.hosts is not None and page in (f"http://{name}", f"https://{name}")
         if page is not None and page not in self and not same_address:
-            return Forbidden(f"pages of {page[:80]!r} may not use this server; allow them with --allow-origin")
+            return Forbidden(f"pages of {page[:80]!r} may not use this server; {self.advice}")
         return None
 
 
