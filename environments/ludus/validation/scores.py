@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Sequence
 from statistics import fmean
 from typing import Final
 
 from ludus.client.policies.base import Conversation, EpisodePolicy
 from ludus.protocol.actions import Action, Answer
-from ludus.protocol.episodes import StepResult
+from ludus.protocol.episodes import StepResult, TaskRow
 from ludus.protocol.errors import LudusError
 from ludus.protocol.rewards import Reward
 from ludus.protocol.trajectory import Trajectory
@@ -246,15 +246,11 @@ async def _constant(target: ValidationTarget) -> AsyncIterator[Problem]:
 
 @suite.check("canary-floor", "The author's own exploits earn no more than the random baseline", "semantic.canary_floor")
 async def canary_floor(target: ValidationTarget) -> AsyncIterator[Problem]:
-    if target.local is None:
-        raise NotApplicable(target.no_class_reason)
     rows = target.sample_tasks(4)
-    names = sorted({name for row in rows for name in target.local.cls.exploits(target.task(row))})
-    if not names:
-        raise NotApplicable("the class lists no `exploits`")
+    names = _listed_names(target, "exploits", rows)
     rewarded: list[Evidence] = []
     for name in names:
-        for play in await target.play(_Exploit(target, name), tasks=rows):
+        for play in await target.play(_Listed(target, "exploits", name), tasks=rows, turns=ORACLE_TURNS):
             value = target.earned(play)
             if value is not None and target.share(value) >= target.settings.margin:
                 rewarded.append(evidence(play, f"earned {value:g}"))
@@ -262,19 +258,55 @@ async def canary_floor(target: ValidationTarget) -> AsyncIterator[Problem]:
         yield error("known exploits earn rewards: the verifier is weaker than its author states", rewarded)
 
 
-class _Exploit:
-    """A policy that plays an exploit that the class lists under a name."""
+@suite.check("equivalents", "Other right ways to solve a task earn what the oracle earns", "semantic.oracle_max")
+async def equivalents(target: ValidationTarget) -> AsyncIterator[Problem]:
+    rows = target.tasks
+    names = _listed_names(target, "equivalents", rows)
+    best = {(play.split, play.task.id): target.earned(play) for play in await target.played("oracle")}
+    below: list[Evidence] = []
+    scored = 0
+    for name in names:
+        listing = [row for row in rows if name in target.local.cls.equivalents(target.task(row))]
+        for play in await target.play(_Listed(target, "equivalents", name), tasks=listing, turns=ORACLE_TURNS):
+            value, most = target.earned(play), best.get((play.split, play.task.id))
+            scored += value is not None
+            if play.failure is not None or (value is not None and most is not None and value < most - target.tolerance):
+                earned = "nothing" if value is None else f"{value:g}"
+                below.append(evidence(play, f"earned {earned} ({play.outcome}); the oracle earned {most}"))
+    if below:
+        yield error("right ways to solve a task earn less than the oracle: the verifier refuses right work", below)
+    elif not scored:
+        raise NotApplicable("no episode was scored")
+
+
+def _listed_names(target: ValidationTarget, method: str, rows: Sequence[TaskRow]) -> list[str]:
+    """Return the names of the policies that a class lists for some tasks.
+
+    Raises:
+        NotApplicable: the class is not available or lists none.
+    """
+    if target.local is None:
+        raise NotApplicable(target.no_class_reason)
+    names = sorted({name for row in rows for name in getattr(target.local.cls, method)(target.task(row))})
+    if not names:
+        raise NotApplicable(f"the class lists no `{method}`")
+    return names
+
+
+class _Listed:
+    """A policy that plays what a class lists for a task under a name, in `exploits` or `equivalents`."""
 
     sees_rewards = True
 
-    def __init__(self, target: ValidationTarget, name: str) -> None:
+    def __init__(self, target: ValidationTarget, method: str, listed: str) -> None:
         self._target = target
-        self._exploit = name
-        self.name = f"exploit {name}"
+        self._method = method
+        self._listed = listed
+        self.name = f"{method.removesuffix('s')} {listed}"
 
     def begin(self, conversation: Conversation) -> EpisodePolicy:
         task = self._target.task(conversation.task)
-        moves = self._target.local.cls.exploits(task).get(self._exploit)
+        moves = getattr(self._target.local.cls, self._method)(task).get(self._listed)
         return Moves(moves if moves is not None else _no_moves())
 
 

@@ -253,10 +253,15 @@ class ValidationTarget:
         tasks: Sequence[TaskRow] | None = None,
         samples: int = 1,
         concurrency: int | None = None,
+        turns: int | None = None,
     ) -> list[Trajectory]:
-        """Play a policy on some tasks, by default the sampled ones, and return the episodes."""
+        """Play a policy on some tasks, by default the sampled ones, and return the episodes.
+
+        An episode has at most `turns`: by default those of the settings, or `ORACLE_TURNS` for the class's own
+        policies.
+        """
         is_own = policy in (self.oracle, self.demonstrator)
-        turns = max(self.settings.turns, ORACLE_TURNS) if is_own else self.settings.turns
+        turns = turns or (max(self.settings.turns, ORACLE_TURNS) if is_own else self.settings.turns)
         harness = Harness(max_turns=turns, episode_seconds=self.settings.episode_seconds)
         chosen = self.tasks if tasks is None else tasks
         found: list[Trajectory] = []

@@ -75,6 +75,18 @@ class OneForm(Sums):
         return [task.answer, f"{task.answer}."]
 
 
+@fault("equivalents")
+class PlainDigitsOnly(Sums):
+    """Refuse the answer in a sentence, which the author calls right."""
+
+    @classmethod
+    def equivalents(cls, task: Any) -> dict[str, Generator[Call | Answer, StepResult, None]]:
+        def sentence() -> Generator[Call | Answer, StepResult, None]:
+            yield Answer(f"The answer is {task.answer}.")
+
+        return {"sentence": sentence()}
+
+
 @fault("crash")
 class GradesNothing(Sums):
     """Forget to return the grade."""

@@ -286,6 +286,14 @@ class Environment(Generic[TaskT]):
         return {}
 
     @classmethod
+    def equivalents(cls, task: TaskT) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return other right ways to solve the task or to say its answer, by name, each a policy like `oracle`.
+
+        `ludus validate` runs them, and reports those that earn less than the oracle.
+        """
+        return {}
+
+    @classmethod
     def right_messages(cls, task: TaskT) -> Sequence[str]:
         """Return final messages that must earn the best reward, such as the right answer in each form that counts.
 
