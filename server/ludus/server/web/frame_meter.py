@@ -35,6 +35,7 @@ _FIRST_CONTROL: Final = 8
 _MASKED: Final = 0x80
 _WHOLE_TEXT: Final = 0x81
 _SMALL_HEAD: Final = 6
+_MEDIUM_HEAD: Final = 8
 _LONGER: Final = _MASKED + 126
 
 
@@ -138,8 +139,13 @@ class FrameMeter:
 
 
 def _is_one_small_text(data: bytes) -> bool:
-    """Return whether the data is exactly one frame with a whole text, not empty and of less than 126 bytes."""
-    return data[0] == _WHOLE_TEXT and len(data) > _SMALL_HEAD and data[1] == _MASKED + len(data) - _SMALL_HEAD < _LONGER
+    """Return whether the data is exactly one frame with a whole text, not empty and of less than 64 KiB."""
+    if data[0] != _WHOLE_TEXT or len(data) <= _SMALL_HEAD:
+        return False
+    size = data[1]
+    if size < _LONGER:
+        return size == _MASKED + len(data) - _SMALL_HEAD
+    return size == _LONGER and data[2] << 8 | data[3] == len(data) - _MEDIUM_HEAD > 0
 
 
 def _head_size(head: bytes) -> int:
