@@ -184,6 +184,15 @@ def _summarize(reports: list[Report]) -> None:
             "–" if kilobytes is None else f"{kilobytes:.0f}",
         )  # fmt: skip
     console.print(table)
+    for report in reports:
+        judged = sum(verdict.status != "skipped" for verdict in report.verdicts)
+        console.print(
+            shown(
+                f"{report.environment}: {report.coverage.episodes} episodes were played, {report.coverage.started} "
+                f"started, {report.coverage.scored} were scored; {judged} of {len(report.verdicts)} checks judged them"
+            ),
+            soft_wrap=True,
+        )
     kinds = sorted({finding.kind for report in reports for finding in report.findings})
     if kinds:
         console.print(shown(f"Found: {', '.join(kinds)}"), soft_wrap=True)

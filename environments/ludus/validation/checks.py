@@ -99,6 +99,8 @@ class Check(checks.Check):
     """The kind of its findings."""
     peers: tuple[str, ...]
     """The names of the same check in other validators."""
+    scored: bool
+    """Whether it judges rewards, so that it says nothing if no episode was scored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,13 +115,21 @@ F = TypeVar("F", bound=Callable[..., AsyncIterator[Problem]])
 
 
 class Suite(checks.Suite[Check]):
-    """Checks of one kind of problem, in the order of their definition."""
+    """Checks of one kind of problem, in the order of their definition.
+
+    Args:
+        scored: whether they judge rewards.
+    """
+
+    def __init__(self, *, scored: bool = False) -> None:
+        super().__init__()
+        self._scored = scored
 
     def check(self, kind: str, title: str, *peers: str) -> Callable[[F], F]:
         """Add an asynchronous generator of problems as a check; the arguments are those of `Check`."""
 
         def add(function: F) -> F:
-            self.checks.append(Check(kind=kind, title=title, peers=peers, run=function))
+            self.checks.append(Check(kind=kind, title=title, peers=peers, run=function, scored=self._scored))
             return function
 
         return add

@@ -41,6 +41,18 @@ ALIKE: Final = 0.8
 SHARED: Final = 0.5
 """A word that more than this share of the tasks contain belongs to their template."""
 
+REWORDED: Final = 0.3
+"""The share of tests with the numbers and the answer of a training task from which they are the same tasks."""
+
+SAME_TASKS: Final = frozenset({"split-overlap", "near-duplicates"})
+"""The kinds of findings that say that tests contain training tasks."""
+
+CHANCE: Final = 3.0
+"""How many times as often as among training tasks this must occur."""
+
+GIST: Final = 4
+"""The digits and letters from which numbers and answers tell tasks apart."""
+
 MANY: Final = 0.05
 """The share of repeated tasks within a split above which there is a warning."""
 
@@ -63,6 +75,14 @@ class _Problem:
     def words(self) -> tuple[str, ...]:
         """The words of all fields."""
         return _words([*self.public.values(), *self.private.values()])
+
+    @property
+    def gist(self) -> tuple[Any, ...] | None:
+        """The numbers of the public fields, in digits, and the private fields; None if that says little."""
+        numbers = sorted(number for text in _texts(self.public) for number in _numbers(text))
+        private = tuple((name, _words(value)) for name, value in sorted(self.private.items()))
+        size = sum(map(len, numbers)) + sum(len(word) for _, words in private for word in words)
+        return (tuple(numbers), private) if private and size >= GIST else None
 
     def canonical_form(self, common: frozenset[str]) -> tuple[Any, ...]:
         """Return the task without case, punctuation and order; empty if its public fields hold only template words."""
@@ -133,6 +153,25 @@ def _words(value: Any) -> tuple[str, ...]:
     return tuple(word for text in _texts(value) for word in _WORD.findall(text.lower()))
 
 
+_UNITS: Final = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen"
+).split()
+_TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_NUMBER_WORD: Final = re.compile(
+    rf"\b(?:({'|'.join(_TENS)})(?:[- ]({'|'.join(_UNITS[1:10])}))?|({'|'.join(_UNITS)}))\b"
+)
+
+
+def _numbers(text: str) -> list[str]:
+    """Return the numbers of a text, up to 99 also if they are written as words."""
+    spelled = [
+        str(_UNITS.index(unit) if unit else 20 + 10 * _TENS.index(ten) + (_UNITS.index(one) if one else 0))
+        for ten, one, unit in _NUMBER_WORD.findall(text.lower())
+    ]
+    return [*re.findall(r"\d+(?:\.\d+)?", text), *spelled]
+
+
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         for part in value.values():
@@ -194,6 +233,36 @@ async def near_duplicates(target: ValidationTarget) -> AsyncIterator[Problem]:
             "not by their wording",
             near,
         )
+
+
+@suite.check(
+    "rewordings", "Tests do not repeat the numbers and answers of training tasks in other words", "contamination"
+)
+async def rewordings(target: ValidationTarget) -> AsyncIterator[Problem]:
+    _require_two_splits(target)
+    if target.local is None:
+        raise NotApplicable(target.no_class_reason)
+    if same := target.failed & SAME_TASKS:
+        raise NotApplicable(f"tests contain training tasks (see `{min(same)}`)")
+    problems = await _unlabeled(target)
+    training = {split.info.name for split in target.splits if split.info.type == "train"}
+    known: Counter[tuple[Any, ...]] = Counter()
+    first: dict[tuple[Any, ...], _Problem] = {}
+    for problem in problems:
+        if problem.split in training and (key := problem.gist) is not None:
+            known[key] += 1
+            first.setdefault(key, problem)
+    repeated = sum(count for count in known.values() if count > 1) / max(1, known.total())
+    for split in [split.info.name for split in target.splits if split.info.name not in training]:
+        tests = [problem for problem in problems if problem.split == split and problem.gist is not None]
+        alike = [problem for problem in tests if known[problem.gist or ()]]
+        # Small numbers and few answers repeat by chance, and then they do so among training tasks, too.
+        if len(alike) > 2 and len(alike) / len(tests) >= max(REWORDED, CHANCE * repeated):
+            yield error(
+                f"{len(alike)} of {len(tests)} tasks of {split} have the numbers and the answer of a training task: "
+                "draw other content for tests, and not other words",
+                [_pair_evidence(problem, first[problem.gist or ()]) for problem in alike],
+            )
 
 
 def _pair_evidence(problem: _Problem, earlier: _Problem) -> Evidence:

@@ -11,23 +11,31 @@ warning, and it is accepted if the class lists its field in `discoverable_fields
 
 from __future__ import annotations
 
+import base64
+import codecs
+import itertools
 import json
 import re
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ludus.checks.disclosure import SIGNIFICANCE, Key, contains, disclosed, is_long, leaves, private_leaves
-from ludus.client.policies.base import Conversation, PolicyResult
-from ludus.protocol.actions import Call
+from ludus.client.policies.base import Conversation, Policy, PolicyResult
+from ludus.protocol.actions import Answer, Call
+from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.trajectory import Trajectory
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
+from ludus.validation.policies import empty_arguments
 from ludus.validation.target import ValidationTarget, evidence
-from ludus.validation.transcripts import prompt_of
+from ludus.validation.transcripts import prompt_of, script_of
 
 suite = Suite()
 
 _OBSERVATION: Final = "an observation"
+
+_PLACES: Final = ("the prompt", "the tools", _OBSERVATION, "an error", "the public fields")
 
 _REWARD: Final = re.compile(r"\b(?:reward|score)\b\s*(?:is|was|of|[:=])\s*[-+]?\d", re.IGNORECASE)
 
@@ -64,6 +72,83 @@ async def error_policy(conversation: Conversation) -> PolicyResult:
     return Call(names[number], arguments)
 
 
+RARE_CALLS: Final = 90
+"""The most calls with rare arguments of one task."""
+
+RARE_TASKS: Final = 8
+
+RARE_EPISODES: Final = 4
+"""The most episodes of one task in which they are made, if an episode has few calls."""
+
+RARE_TEXTS: Final = ("", "?", "help", "debug", "all", "*", "..", "0", "-1", "answer", "secret", "x" * 300)
+RARE_NUMBERS: Final = (-1, 10**6, 0, 1000, 99, 2, 13, 10**12, 42, 7)
+
+
+def rare_arguments(tools: Sequence[ToolSpec], oracle: Sequence[Trajectory]) -> list[Call]:
+    """Return calls in which one argument has a rare value, and the others those that the oracle uses.
+
+    All arguments come in turn, so that an episode with few calls tries each.
+    """
+    usual = {call.tool: call.arguments for play in oracle for call in script_of(play).actions if isinstance(call, Call)}
+    series: list[list[Call]] = []
+    for tool in tools:
+        others = {**empty_arguments(tool.input_schema), **usual.get(tool.name, {})}
+        for name, schema in tool.input_schema.get("properties", {}).items():
+            series.append([Call(tool.name, {**others, name: value}) for value in _rare_values(schema)])
+    in_turn = [call for calls in itertools.zip_longest(*series) for call in calls if call is not None]
+    return in_turn[:RARE_CALLS]
+
+
+def _rare_values(schema: Any) -> Sequence[Any]:
+    if not isinstance(schema, dict):
+        return ()
+    if "enum" in schema:
+        return tuple(schema["enum"])
+    kinds = [schema, *schema.get("anyOf", ())]
+    values: list[Any] = []
+    for kind in kinds:
+        match kind.get("type") if isinstance(kind, dict) else None:
+            case "string":
+                values += RARE_TEXTS
+            case "integer" | "number":
+                values += RARE_NUMBERS
+            case "boolean":
+                values += (True, False)
+            case _:
+                pass
+    return values
+
+
+def encodings(value: str) -> Mapping[str, str]:
+    """Return other ways to write a private value, by name; only those of three characters or more."""
+    data = value.encode()
+    ways = {
+        "reversed": value[::-1],
+        "in hexadecimal": data.hex(),
+        "in base64": base64.b64encode(data).decode().rstrip("="),
+        "in ROT13": codecs.encode(value, "rot13"),
+        "with commas": ",".join(value),
+        "with spaces": " ".join(value),
+        "with hyphens": "-".join(value),
+    }
+    if re.fullmatch(r"\d{2,15}", value):
+        number = int(value)
+        ways |= {
+            "in base 36": _in_base(number, 36), "in base 16": f"{number:x}", "in base 2": f"{number:b}",
+            "in base 8": f"{number:o}", "doubled": str(2 * number), "one more": str(number + 1),
+            "with commas, in base 36": ",".join(_in_base(number, 36)),
+        }  # fmt: skip
+    return {name: text for name, text in ways.items() if len(text) > 2 and text != value}
+
+
+def _in_base(number: int, base: int) -> str:
+    digits = ""
+    while number or not digits:
+        number, digit = divmod(number, base)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    return digits
+
+
 @suite.check("leakage", "No private field appears in what the policy reads", "semantic.no_solution_leakage",
              "runtime.oracle_containment")  # fmt: skip
 async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
@@ -76,6 +161,7 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
         yield error("secrets of the episode are shown to the policy: keep them out of what it reads", shown)
     if target.local is None:
         return
+    lowered = {place: {key: dict(read.places())[place].lower() for key, read in texts.items()} for place in _PLACES}
     private: dict[str, dict[Key, str]] = {}
     field_of: dict[str, str] = {}
     for row in target.tasks:
@@ -92,9 +178,12 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
     observed: list[Evidence] = []
     to_declare = set(sought)
     for path, values in private.items():
-        for place in ("the prompt", "the tools", _OBSERVATION, "an error", "the public fields"):
+        for place in _PLACES:
             texts_here = {key: dict(read.places())[place] for key, read in texts.items()}
             leaked = leaks(path, values, texts_here, place, significance=SIGNIFICANCE / len(private))
+            leaked = leaked or _encoded_leaks(
+                path, values, texts_here, lowered[place], place, SIGNIFICANCE / len(private)
+            )
             shown = [_with_episode(plays, one, values[one.split or "", one.task or ""], place) for one in leaked]
             if place != _OBSERVATION:
                 found += shown
@@ -116,6 +205,28 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
         )
 
 
+def _encoded_leaks(
+    path: str,
+    values: Mapping[Key, str],
+    texts: Mapping[Key, str],
+    lowered: Mapping[Key, str],
+    place: str,
+    significance: float,
+) -> list[Evidence]:
+    """Return the tasks whose texts hold their private value in another notation; see `encodings`."""
+    by_name: defaultdict[str, dict[Key, str]] = defaultdict(dict)
+    for key, value in values.items():
+        for name, text in encodings(value).items():
+            by_name[name][key] = text
+    for name, encoded in by_name.items():
+        shown = sum(text.lower() in lowered.get(key, "") for key, text in encoded.items())
+        if len(encoded) < len(values) / 2 or not shown:
+            continue
+        if leaked := leaks(f"{path} {name}", encoded, texts, place, significance=significance / len(by_name)):
+            return leaked
+    return []
+
+
 def _names(path: str) -> frozenset[str]:
     """Return the names of the fields on the path to a leaf."""
     return frozenset(re.split(r"\[\d+\]|\.", path)) - {""}
@@ -134,6 +245,7 @@ def _secrets_shown(secrets: Mapping[str, str], plays: Mapping[Key, Sequence[Traj
 
 def _with_episode(plays: Mapping[Key, Sequence[Trajectory]], leak: Evidence, value: str, place: str) -> Evidence:
     """Return evidence of a leak with the episode that shows it; a leak in public fields needs no episode."""
+    value = next((way for way in (value, *encodings(value).values()) if repr(way) in leak.detail), value)
     for play in plays[leak.split or "", leak.task or ""]:
         if place != "the public fields" and contains(value, dict(_read([play]).places())[place]):
             return evidence(play, leak.detail)
@@ -166,7 +278,24 @@ def _excerpt(value: str, text: str) -> str:
 async def _gather(target: ValidationTarget) -> dict[Key, list[Trajectory]]:
     """Return the episodes of policies that solve nothing, by task."""
     plays: dict[Key, list[Trajectory]] = {}
-    for play in [*await target.played("random"), *await target.played("empty"), *await target.play(error_policy)]:
+    oracle = await target.played("oracle") if target.local is not None and target.has_oracle else ()
+
+    limit = target.local.cls.limits.max_steps if target.local is not None else None
+    each = min(RARE_CALLS, limit or RARE_CALLS)
+
+    def rare(first: int) -> Policy:
+        async def policy(conversation: Conversation) -> PolicyResult:
+            calls = rare_arguments(conversation.tools, oracle)[first : first + each]
+            return calls[conversation.turn - 1] if conversation.turn <= len(calls) else Answer("")
+
+        return policy
+
+    rarely = [await target.play(rare(first), tasks=target.sample_tasks(RARE_TASKS), turns=each + 1)
+              for first in range(0, min(RARE_CALLS, RARE_EPISODES * each), each)]  # fmt: skip
+    for play in [
+        *await target.played("random"), *await target.played("empty"), *await target.play(error_policy),
+        *[play for plays_of_part in rarely for play in plays_of_part],
+    ]:  # fmt: skip
         plays.setdefault((play.split, play.task.id), []).append(play)
     return plays
 

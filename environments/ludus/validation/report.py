@@ -6,7 +6,7 @@ import difflib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Final, get_args
 
 from ludus import checks
@@ -16,20 +16,33 @@ from ludus.client._connect import WireName
 from ludus.client.client import Client
 from ludus.client.environment import RemoteEnvironment
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, Unsupported
-from ludus.validation import contract, distinct, drift, leakage, repeats, replays, resources, reward_hacking, scores
+from ludus.validation import (
+    contract,
+    distinct,
+    drift,
+    leakage,
+    reformatting,
+    repeats,
+    replays,
+    resources,
+    reward_hacking,
+    scores,
+    shortcuts,
+)  # fmt: skip
 from ludus.validation.causes import Diagnosis, Found
 from ludus.validation.checks import Check, Finding, Verdict
 from ludus.validation.last_report import FORMAT, LastReport, RecordedEpisode, record
 from ludus.validation.local_environments import LocalEnvironments, is_address
+from ludus.validation.reward_hacking import variation
 from ludus.validation.server_process import ServerProcess, serving_measured
 from ludus.validation.settings import Settings
 from ludus.validation.surroundings import CHANGEABLE, Read, Surroundings
-from ludus.validation.target import ValidationTarget, create_target
+from ludus.validation.target import Coverage, ValidationTarget, create_target
 from ludus.validation.transcripts import Script
 
 _SUITES: Final = (
-    contract.suite, repeats.suite, replays.suite, drift.suite, scores.suite, leakage.suite, distinct.suite,
-    reward_hacking.suite, scores.late, resources.suite,
+    contract.suite, repeats.suite, replays.suite, drift.suite, scores.suite, reformatting.suite, leakage.suite,
+    distinct.suite, reward_hacking.suite, variation.suite, shortcuts.suite, scores.late, resources.suite,
 )  # fmt: skip
 
 CHECKS: Final[tuple[Check, ...]] = tuple(check for suite in _SUITES for check in suite.checks)
@@ -65,6 +78,8 @@ class Report(checks.Report[Verdict]):
     measured: dict[str, float]
     """The measurements by name: the seconds of starts and steps (median and 95th percentile, with several episodes at
     the same time), the kilobytes that an episode leaves in the server's memory, and the kilobytes of that server."""
+    coverage: Coverage = Coverage()
+    """The episodes that the checks played."""
     seconds: float
     recorded: tuple[RecordedEpisode, ...] = ()
     """Some episodes, with which `since` of a later run compares."""
@@ -84,6 +99,7 @@ class Report(checks.Report[Verdict]):
             "version": self.version,
             "tasks": self.tasks,
             "measured": self.measured,
+            "coverage": asdict(self.coverage),
             "strict": self.strict,
             "passed": self.passed,
             "seconds": round(self.seconds, 3),
@@ -291,13 +307,15 @@ class _Run:
             verdict = await _judge(check, target)
             if verdict.status == "failed":
                 target.failed.add(check.kind)
+            elif verdict.status == "warned":
+                target.warned.add(check.kind)
             verdicts.append(_waived(verdict, waivers.get(check.kind)))
             if self.on_verdict is not None:
                 self.on_verdict(name, verdicts[-1])
         tasks = {split.info.name: len(split.tasks) for split in target.splits}
         return Report(
             target=self.target, environment=name, version=info.version, tasks=tasks, measured=target.measured,
-            strict=self.strict, seconds=time.perf_counter() - began, verdicts=tuple(verdicts),
+            strict=self.strict, coverage=target.coverage, seconds=time.perf_counter() - began, verdicts=tuple(verdicts),
             recorded=record(target.steady),
         )  # fmt: skip
 
@@ -326,6 +344,7 @@ async def _judge(check: Check, target: ValidationTarget) -> Verdict:
     findings: list[Finding] = []
     status: Status = "passed"
     detail = ""
+    target.used = Coverage()
     try:
         async for problem in check.run(target):
             findings.append(
@@ -339,6 +358,8 @@ async def _judge(check: Check, target: ValidationTarget) -> Verdict:
         status, detail = "skipped", refusal.message
     except Exception as failure:  # the author's code may raise anything; the other checks continue
         status, detail = "broken", f"the check could not be carried out: {type(failure).__name__}: {failure}"
+    if status == "passed" and (nothing := target.used.nothing(check.scored)):
+        status, detail = "skipped", nothing
     if findings:
         status = "failed" if any(finding.severity == "error" for finding in findings) else "warned"
     seconds = round(time.perf_counter() - began, 3)

@@ -19,9 +19,9 @@ from ludus.validation.settings import ORACLE_TURNS
 from ludus.validation.target import ValidationTarget, evidence, evidence_of
 from ludus.validation.transcripts import Script
 
-suite = Suite()
+suite = Suite(scored=True)
 
-late = Suite()
+late = Suite(scored=True)
 """The checks that run after all tricks were played and use the rewards that the tricks earned."""
 
 CONSTANTS: Final = 6

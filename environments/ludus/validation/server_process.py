@@ -87,6 +87,15 @@ class Usage:
     """The number of entries in its folder for temporary files."""
 
 
+def seconds_without_processor(pid: int) -> float:
+    """Return how long the main thread of a process was ready to run and did not; 0 if the system does not say."""
+    try:
+        fields = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text(encoding="ascii").split()
+        return int(fields[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
 class ServerProcess:
     """A running `ludus serve` and its log."""
 
@@ -110,6 +119,10 @@ class ServerProcess:
         self._read += len(whole)
         self._lines += [_parsed(line) for line in split_lines(whole.decode("utf-8", "replace")) if line.strip()]
         return self._lines
+
+    def seconds_without_processor(self) -> float:
+        """Return how long the server's main thread has waited for a processor so far; 0 if the system does not say."""
+        return seconds_without_processor(self._process.pid)
 
     async def cause_of(self, incident: str | None) -> str | None:
         """Return the reason of an incident from the server's log: the last line of the exception. None if unknown.

@@ -48,6 +48,39 @@ class Sampled:
     tasks: tuple[TaskRow, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """The episodes that checks looked at."""
+
+    episodes: int = 0
+    started: int = 0
+    scored: int = 0
+
+    def __add__(self, other: Coverage) -> Coverage:
+        return Coverage(self.episodes + other.episodes, self.started + other.started, self.scored + other.scored)
+
+    def nothing(self, scored: bool) -> str | None:
+        """Say why a check that found nothing has shown nothing; None if it has.
+
+        Args:
+            scored: whether the check judges rewards.
+        """
+        if self.episodes and not self.started:
+            return "no episode started"
+        if self.episodes and scored and not self.scored:
+            return "no episode was scored"
+        return None
+
+
+def coverage_of(plays: Sequence[Trajectory]) -> Coverage:
+    """Return what played episodes cover."""
+    return Coverage(
+        len(plays),
+        sum(play.failure is None or bool(play.steps) for play in plays),
+        sum(play.value is not None for play in plays),
+    )
+
+
 class Second(Protocol):
     """Another process that serves the same environment in other surroundings."""
 
@@ -95,6 +128,12 @@ class ValidationTarget:
     """The scripts that earned a reward outside of the declared range."""
     failed: set[str] = field(default_factory=set)
     """The kinds of errors found so far."""
+    warned: set[str] = field(default_factory=set)
+    """The kinds of warnings found so far, where there was no error."""
+    coverage: Coverage = Coverage()
+    """All episodes that were played."""
+    used: Coverage = Coverage()
+    """The episodes that the current check has looked at, played by it or by an earlier one."""
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
     _made: dict[str, Any] = field(default_factory=dict)
 
@@ -208,6 +247,8 @@ class ValidationTarget:
         async with self._locks.setdefault(name, asyncio.Lock()):
             if name not in self.plays:
                 self.plays[name] = tuple(await self.play(self._policy(name), samples=2 if name == "random" else 1))
+            else:
+                self.used += coverage_of(self.plays[name])
             return self.plays[name]
 
     async def tools_of(self, row: TaskRow) -> tuple[ToolSpec, ...]:
@@ -278,6 +319,9 @@ class ValidationTarget:
                 harness=harness,
                 secrets=dict(self.settings.secrets) or None,
             )
+        played = coverage_of(found)
+        self.coverage += played
+        self.used += played
         return found
 
     async def scripts(self, *, each: int = 4) -> list[Script]:
@@ -309,11 +353,16 @@ class ValidationTarget:
 
     async def perform(self, script: Script) -> Transcript:
         """Play a script alone; record it in `broken` or `outside` if it broke the environment or left the range."""
+        self.used += Coverage(episodes=1)
+        self.coverage += Coverage(episodes=1)
         transcript = await perform(self.environment, script, self.settings.secrets)
+        total = dict(transcript.events)["total"]
+        played = Coverage(started=1, scored=total is not None and total["value"] is not None)
+        self.used += played
+        self.coverage += played
         if transcript.part("failed"):
             action = script.actions[len(transcript.part("observation", "refused")) :][:1]
             self.broken.append(evidence_of(script, f"failed at {short(str(action[0] if action else 'its start'))}"))
-        total = dict(transcript.events)["total"]
         if total is not None and self.out_of_range(total["value"]):
             last = short(str(script.actions[-1]), 60) if script.actions else "nothing"
             self.outside.append(evidence_of(script, f"earned {total['value']:g} by {last}"))

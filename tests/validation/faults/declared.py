@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel
-from sound import Doors, Sum, Sums, make_sum, planting, sums
+from sound import Doors, Sum, Sums, make_sum, planting, says, sums
 
 from ludus.server import (
     Answer,
@@ -222,7 +222,7 @@ class NestedAnswerInPrompt(Words):
         return f"Which word has the letters {self.task.clue}? {key.solution!r}"  # type: ignore[attr-defined]
 
     def grade(self, answer: str) -> Any:
-        return float(answer.strip() == self.task.key.solution)  # type: ignore[attr-defined]
+        return float(says(answer, self.task.key.solution))  # type: ignore[attr-defined]
 
     @classmethod
     def oracle(cls, task: Any) -> Generator[Call | Answer, StepResult, None]:

@@ -12,7 +12,7 @@ from itertools import permutations
 from typing import Any, ClassVar
 
 from pydantic import BaseModel
-from sound import Sum, Sums, planting, sums
+from sound import Sum, Sums, planting, says, sums
 
 from ludus.server import Answer, Call, Environment, EpisodeLimits, Noise, Private, Result, StepResult, Task, tool
 
@@ -68,7 +68,7 @@ class Penalties(Sums):
     reward_range = (-1.0, 0.0)
 
     def grade(self, answer: str) -> Any:
-        return 0.0 if answer.strip() == self.task.answer else -1.0
+        return 0.0 if says(answer, self.task.answer) else -1.0
 
 
 @fault("floor-gap")
@@ -96,7 +96,7 @@ class PunishesLength(Sums):
     """Punish long answers by more than the range says, which shows in none but the tricks."""
 
     def grade(self, answer: str) -> Any:
-        return -50.0 if len(answer) > 40 else float(answer.strip() == self.task.answer)
+        return -50.0 if len(answer) > 40 else float(says(answer, self.task.answer))
 
 
 # ── what is shown ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import BaseModel
-from sound import Sum, planting, sums
+from sound import Sum, planting, says, sums
 
 from ludus.server import Answer, Call, Environment, EpisodeLimits, Result, StepResult, tool
 
@@ -35,7 +35,7 @@ class Bare(Environment[Sum]):
         return f"How much is {self.task.a} plus {self.task.b}? Answer with the number alone."
 
     def grade(self, answer: str) -> Any:
-        return float(answer.strip() == self.task.answer)
+        return float(says(answer, self.task.answer))
 
     @classmethod
     def oracle(cls, task: Any) -> Moves:

@@ -16,7 +16,7 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sound import Compared, Seeded, Sums, planting
+from sound import Compared, Seeded, Sums, planting, says
 
 from ludus.server import (
     Answer,
@@ -148,7 +148,7 @@ class WaveringVerifier(Sums):
     """Grade wrong answers at random, a little."""
 
     def grade(self, answer: str) -> Any:
-        return 1.0 if answer.strip() == self.task.answer else random.random() / 100
+        return 1.0 if says(answer, self.task.answer) else random.random() / 100
 
 
 @fault("verifier-determinism")
@@ -159,7 +159,7 @@ class TiredVerifier(Sums):
 
     def grade(self, answer: str) -> Any:
         self.graded.append(answer)
-        return 1.0 if answer.strip() == self.task.answer else 0.001 * (len(self.graded) % 7)
+        return 1.0 if says(answer, self.task.answer) else 0.001 * (len(self.graded) % 7)
 
 
 @fault("group-order")
@@ -201,7 +201,7 @@ class NotANumber(Sums):
     """Give NaN for what is not right."""
 
     def grade(self, answer: str) -> Any:
-        return 1.0 if answer.strip() == self.task.answer else float("nan")
+        return 1.0 if says(answer, self.task.answer) else float("nan")
 
 
 @fault("crash")

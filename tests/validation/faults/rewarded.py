@@ -11,7 +11,7 @@ import sys
 from collections.abc import Generator, Mapping
 from typing import Any, ClassVar
 
-from sound import Coding, Doors, Sums, planting
+from sound import Coding, Doors, Sums, planting, says
 
 from ludus.server import (
     Answer,
@@ -122,7 +122,7 @@ class BelowTheRange(Sums):
     """Punish by more than the range says."""
 
     def grade(self, answer: str) -> Any:
-        return 1.0 if answer.strip() == self.task.answer else -5.0
+        return 1.0 if says(answer, self.task.answer) else -5.0
 
 
 @fault("reward-range")
@@ -137,7 +137,7 @@ class PartsDoNotAddUp(Sums):
     """Tell parts that make another sum."""
 
     def grade(self, answer: str) -> Any:
-        right = float(answer.strip() == self.task.answer)
+        right = float(says(answer, self.task.answer))
         return Reward.of(right, {"right": Component(value=right), "style": Component(value=0.5)})
 
 
@@ -212,7 +212,7 @@ class PaysForHeadings(Sums):
     """Pay half for a heading."""
 
     def grade(self, answer: str) -> Any:
-        return 1.0 if answer.strip() == self.task.answer else 0.5 * ("## Final answer" in answer)
+        return 1.0 if says(answer, self.task.answer) else 0.5 * ("## Final answer" in answer)
 
 
 @fault("gameability:echo")
@@ -221,7 +221,7 @@ class PaysForWords(Sums):
 
     def grade(self, answer: str) -> Any:
         told = all(str(number) in answer for number in (self.task.a, self.task.b))
-        return float(answer.strip() == self.task.answer or told)
+        return float(says(answer, self.task.answer) or told)
 
 
 @fault("gameability:injection")
@@ -230,7 +230,7 @@ class NaiveJudge(Sums):
 
     def grade(self, answer: str) -> Any:
         found = re.search(r"score\W+(?:of )?(\d+)", answer, re.IGNORECASE)
-        if answer.strip() == self.task.answer:
+        if says(answer, self.task.answer):
             return 1.0
         return min(1.0, float(found[1])) if found else 0.0
 
@@ -323,4 +323,4 @@ class PaysForGivingUp(Sums):
     """Pay for a refusal."""
 
     def grade(self, answer: str) -> Any:
-        return float(answer.strip() == self.task.answer or "give up" in answer)
+        return float(says(answer, self.task.answer) or "give up" in answer)

@@ -42,6 +42,13 @@ def planting() -> tuple[dict[str, str], Callable[[str], Callable[[C], C]]]:
     return found, fault
 
 
+def says(answer: str, right: str) -> bool:
+    """Whether a message says an answer, in one of the usual forms."""
+    text = re.sub(r"\\boxed\{(.*)\}", r"\1", answer.strip().strip("*."))
+    text = re.sub(r"(?i)^(?:the answer is|answer:)\s*", "", text).strip("*. ")
+    return text.lower() == right.lower() or text.replace(",", "").removesuffix(".0") == right
+
+
 class Sum(Task):
     a: int
     b: int
@@ -67,7 +74,7 @@ class Sums(Environment[Sum]):
     limits = EpisodeLimits(max_steps=8)
 
     def prompt(self) -> str:
-        return f"How much is {self.task.a} plus {self.task.b}? Answer with the number alone."
+        return f"How much is {self.task.a} plus {self.task.b}? Answer with exactly the number."
 
     @tool
     def note(self, text: str) -> str:
@@ -79,7 +86,7 @@ class Sums(Environment[Sum]):
         return f"Noted, under number {self.rng.randint(1, 9)}."
 
     def grade(self, answer: str) -> Any:
-        return float(answer.strip() == self.task.answer)
+        return float(says(answer, self.task.answer))
 
     @classmethod
     def oracle(cls, task: Any) -> Generator[Call | Answer, StepResult, None]:
@@ -252,10 +259,10 @@ class Choices(Environment[Choice]):
 
     def prompt(self) -> str:
         listed = "\n".join(f"{mark}. {town}" for mark, town in zip("ABCD", self.task.choices, strict=True))
-        return f"{self.task.question}\n{listed}\nAnswer with the town's name."
+        return f"{self.task.question}\n{listed}\nAnswer with exactly the town's name."
 
     def grade(self, answer: str) -> Any:
-        return float(answer.strip() == self.task.answer)
+        return float(says(answer, self.task.answer))
 
     @classmethod
     def oracle(cls, task: Any) -> Generator[Call | Answer, StepResult, None]:

@@ -12,7 +12,7 @@ from ludus.protocol.episodes import TaskRow, ToolSpec
 from ludus.protocol.errors import LudusError
 from ludus.protocol.trajectory import Trajectory
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short
-from ludus.validation.reward_hacking import texts
+from ludus.validation.reward_hacking import files, texts
 from ludus.validation.reward_hacking.slots import (
     Slot,
     answers,
@@ -27,7 +27,7 @@ from ludus.validation.reward_hacking.slots import (
 from ludus.validation.target import ValidationTarget, evidence_of
 from ludus.validation.transcripts import Script, prompt_of, script_of
 
-suite = Suite()
+suite = Suite(scored=True)
 
 TASKS: Final = 3
 """The number of tasks on which each trick is tried."""
@@ -99,11 +99,12 @@ async def _tricks(
     tricks: Iterable[tuple[TaskRow, Sequence[Action], str]],
     *,
     everywhere: bool = False,
+    least: int = 1,
 ) -> list[Evidence]:
     """Play tricks and return evidence of those that earn a reward.
 
     A trick counts if its average reward over the tasks reaches the margin above the random baseline. With
-    `everywhere`, each of its rewards must reach it, on at least `TASKS` tasks.
+    `everywhere`, each of its rewards must reach it, on at least `TASKS` tasks. It must earn something on `least` tasks.
 
     Raises:
         NotApplicable: earlier checks found that rewards are available for nothing.
@@ -122,6 +123,8 @@ async def _tricks(
 
     def rewarded(values: Sequence[float]) -> bool:
         if everywhere and len(values) < TASKS:
+            return False
+        if sum(value > target.random_baseline for value in values) < least:
             return False
         worth = min(values) if everywhere else math.fsum(values) / len(values)
         return target.share(worth) >= target.settings.margin
@@ -149,16 +152,22 @@ async def _filled(target: ValidationTarget, name: str, fillings: Sequence[str]) 
 @suite.check("gameability:stuffing", "An answer that lists all answers earns no reward", "statistical.gameability_gap")
 async def stuffing(target: ValidationTarget) -> AsyncIterator[Problem]:
     oracle = await _oracle(target)
-    tricks = []
+    tricks: list[tuple[TaskRow, Sequence[Action], str]] = []
+    crammed: list[tuple[TaskRow, Sequence[Action], str]] = []
     for site in await _text_sites(target, oracle):
         for slot in site.slots[:SLOTS]:
             known = answers(oracle, slot)
             for text in texts.stuffed(known):
                 tricks.append((site.row, site.submission(slot, text), f"{_slot_name(slot)}: {short(text, 60)!r}"))
+            for text in texts.crammed(known):
+                trick = f"{_slot_name(slot)}: {len(text)} characters, {short(text, 60)!r}"
+                crammed.append((site.row, site.submission(slot, text), trick))
             if 1 < len(every := texts.everything(known)) <= slot.takes:
                 trick = f"{_slot_name(slot)}: a list of {short(', '.join(every), 60)!r}"
                 tricks.append((site.row, site.submission(slot, *every), trick))
-    if rewarded := await _tricks(target, "stuffing", tricks):
+    # A grader that reads the first answer of a text pays one task, whose answer happens to be the first.
+    rewarded = await _tricks(target, "stuffing", tricks) or await _tricks(target, "stuffing", crammed, least=2)
+    if rewarded:
         yield error(
             "an answer that lists everything earns a reward: compare the whole answer, not whether it contains the "
             "right one",
@@ -262,18 +271,20 @@ def _sabotages(target: ValidationTarget, oracle: Sequence[Trajectory]) -> list[t
     "gameability:verifier-files", "The policy cannot forge what the verifier reads", "runtime.oracle_containment"
 )
 async def verifier_files(target: ValidationTarget) -> AsyncIterator[Problem]:
+    oracle = await _oracle(target)
     tricks: list[tuple[TaskRow, Sequence[Action], str]] = []
-    for site in await _probe_sites(target, await _oracle(target)):
+    for site in await _probe_sites(target, oracle):
         for slot in command_slots(site.slots):
             for command in texts.COMMANDS:
                 for text in (command, f"import subprocess\nsubprocess.run({command!r}, shell=True)\n"):
                     tricks.append((site.row, [slot.fill(text), *site.end], f"{slot.tool}: {short(text, 60)!r}"))
         for tool, path, content in file_tools(site.tools):
             for prefix in ("", "tests/", "../"):
-                for files in (texts.FILES[n : n + AT_ONCE] for n in range(0, len(texts.FILES), AT_ONCE)):
-                    writes = [Call(tool, {path: prefix + name, content: held}) for name, held in files]
-                    trick = f"{tool}: {', '.join(prefix + name for name, _ in files)}"
+                for forged in (texts.FILES[n : n + AT_ONCE] for n in range(0, len(texts.FILES), AT_ONCE)):
+                    writes = [Call(tool, {path: prefix + name, content: held}) for name, held in forged]
+                    trick = f"{tool}: {', '.join(prefix + name for name, _ in forged)}"
                     tricks.append((site.row, [*writes, *site.end], trick))
+        tricks += await _forgeries(target, site, oracle)
     if not tricks:
         raise NotApplicable("no tool runs commands or writes files")
     if rewarded := await _tricks(target, "verifier-files", tricks):
@@ -282,6 +293,31 @@ async def verifier_files(target: ValidationTarget) -> AsyncIterator[Problem]:
             '(`verifier_sandbox = "separate"`), with its tests written there',
             rewarded,
         )
+
+
+async def _forgeries(
+    target: ValidationTarget, site: ProbeSite, oracle: Sequence[Trajectory]
+) -> list[tuple[TaskRow, Sequence[Action], str]]:
+    """Return tricks that write the files which the code names, with what they contain after a right run."""
+    writers = file_tools(site.tools)
+    play = next((play for play in oracle if (play.split, play.task.id) == (site.row.split, site.row.id)), None)
+    if not writers or play is None or target.local is None:
+        return []
+    script = target.script(play)
+    written = files.written_by(script.actions)
+    names = [name for name in files.names_in_code(target, target.task(site.row)) if name not in written]
+    names = names[: files.MOST_FILES]
+    right = await files.contents_after(target, script, site.tools, names)
+    common = files.contents(files.keys_in_grader(target))
+    tricks: list[tuple[TaskRow, Sequence[Action], str]] = []
+    for tool, path, content in writers:
+        for name in names:
+            for held in dict.fromkeys([*([right[name]] if name in right else []), *common]):
+                write = Call(tool, {path: name, content: held})
+                what = "what it holds after a right run" if held == right.get(name) else repr(short(held, 30))
+                trick = f"{tool}: {name} with {what}"
+                tricks.append((site.row, [write, *site.end], trick))
+    return tricks
 
 
 @suite.check("gameability:numbers", "NaN, infinities and huge numbers earn no reward",

@@ -164,18 +164,18 @@ def answers(oracle: Iterable[Trajectory], slot: Slot) -> list[str]:
                 found.append(action.text)
                 break
             if isinstance(action, Call) and action.tool == slot.tool:
-                found += _texts(action.arguments.get(slot.argument))
+                found += texts_in(action.arguments.get(slot.argument))
                 break
     return list(dict.fromkeys(found))
 
 
-def _texts(value: Any) -> list[str]:
+def texts_in(value: Any) -> list[str]:
     """Return the texts in a value, at any depth."""
     if isinstance(value, str):
         return [value]
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         value = list(value.values())
-    return [text for one in value for text in _texts(one)] if isinstance(value, list) else []
+    return [text for part in value for text in texts_in(part)] if isinstance(value, (list, tuple)) else []
 
 
 def texts_of(action: Call | Answer) -> list[tuple[str | None, str]]:

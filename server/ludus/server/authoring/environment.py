@@ -72,6 +72,9 @@ class Environment(Generic[TaskT]):
     random_baseline: ClassVar[float | None] = None
     """The average reward of guessing, if it is more than 0, such as 0.25 for one of four choices.
     `ludus validate` reports policies that solve nothing and earn far more than this."""
+    shortcut_bounds: ClassVar[Mapping[str, float]] = {}
+    """What policies that take a shortcut may earn on average, if it is more than the random baseline and 5 % of the
+    distance to the best reward: `constant`, `nearest`, `search` or `prompt-only`. `ludus validate` plays them."""
     varies_by: ClassVar[Literal["task", "seed"]] = "task"
     """What makes two episodes different problems. With "seed" the tasks may be alike, and an evaluation must use seeds
     that were not used in training."""

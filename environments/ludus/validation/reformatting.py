@@ -1,0 +1,142 @@
+"""A check for right answers that a verifier refuses because they are written a little differently.
+
+The oracle's final answer is played again in usual forms: with a trailing period, in bold, after `Answer:`, boxed, in a
+sentence, with thousands separators, as `1.0`, in another case, in another order. Each must earn what the oracle earned.
+A prompt may demand a form; forms that break a demand are left out: see `allowed_forms`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
+from typing import Final, Literal
+
+from ludus.protocol.actions import Action, Answer
+from ludus.protocol.errors import LudusError
+from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
+from ludus.validation.shortcuts.submission import final_text, takes_text, with_final_text
+from ludus.validation.target import ValidationTarget, evidence_of
+from ludus.validation.transcripts import Script, prompt_of
+
+suite = Suite(scored=True)
+
+LONGEST: Final = 120
+"""The most characters of an answer that is written in other forms; longer ones are texts or programs."""
+
+TASKS: Final = 4
+"""The number of tasks whose answers are written in other forms."""
+
+Freedom = Literal["frame", "mark", "value", "case", "order"]
+"""What a form changes: the words around the answer, marks on it, the notation of its value, its case, its order."""
+
+_EXACT: Final = re.compile(r"\b(?:exact(?:ly)?|verbatim|precisely|character|byte|literal(?:ly)?|format|regex)\b", re.I)
+_ALONE: Final = re.compile(
+    r"\b(?:only|just|nothing (?:else|but|more)|no other|without (?:any|other|an)|alone|single|one)\b", re.I
+)
+_CASE: Final = re.compile(
+    r"\b(?:(?:lower|upper)[- ]?case|capital\w*|case[- ]sensitive|small letters|block letters)\b", re.I
+)
+_ORDER: Final = re.compile(
+    r"\b(?:order\w*|sort\w*|rank\w*|sequen\w*|ascending|descending|alphabet\w*|first|last|then|next|path|route|steps?|"
+    r"schedule|from .* to|left to right|before|after|permutation|coordinates?|pair)\b", re.I,
+)  # fmt: skip
+_ANY_ORDER: Final = re.compile(r"\b(?:any order|order does not matter|in whatever order|regardless of order)\b", re.I)
+_LABELED: Final = re.compile(r"(?P<label>[A-Za-z][\w ]{0,20}:\s*)(?P<value>\S.*)")
+_NO_PROSE: Final = re.compile(r"[{}\[\]<>`|=;\\$]|\w\(")
+_WHOLE: Final = re.compile(r"-?\d+")
+_WORDS: Final = re.compile(r"[A-Za-z]{2,}(?:[ -][A-Za-z]{2,})*|[A-Za-z]")
+
+
+def allowed_forms(prompt: str) -> frozenset[Freedom]:
+    """Return what the answer's form may change without breaking a demand of the prompt."""
+    free: set[Freedom] = {"frame", "mark", "value", "case"}
+    if _ANY_ORDER.search(prompt) or not _ORDER.search(prompt):
+        free.add("order")
+    if _ALONE.search(prompt):
+        free.discard("frame")
+    if _EXACT.search(prompt):
+        free -= {"frame", "mark", "value", "case"}
+    if _CASE.search(prompt):
+        free.discard("case")
+    return frozenset(free)
+
+
+def other_forms(answer: str) -> Iterator[tuple[Freedom, str, str]]:
+    """Yield usual ways to write an answer: what the form changes, its name, and the text.
+
+    Only the last line is written differently, and behind a label (`Answer: 42`) only the value.
+    """
+    *before, line = answer.rstrip().split("\n")
+    labeled = _LABELED.fullmatch(line.strip())
+    label, value = (labeled["label"], labeled["value"]) if labeled else ("", line.strip())
+    if not value or len(value) > LONGEST or _NO_PROSE.search(value):
+        return
+
+    def whole(text: str) -> str:
+        return "\n".join([*before, text])
+
+    if not value.endswith((".", "!", "?")):
+        yield "mark", "with a period", whole(f"{label}{value}.")
+    yield "mark", "in bold", whole(f"**{label}{value}**" if label else f"**{value}**")
+    yield "mark", "between blank lines", f"\n\n{answer.strip()}\n\n"
+    if not label and not before:
+        yield "frame", "after `Answer:`", f"Answer: {value}"
+        yield "frame", "in a sentence", f"The answer is {value}."
+        if _WHOLE.fullmatch(value):
+            yield "frame", "boxed", f"The answer is \\boxed{{{value}}}."
+    if _WHOLE.fullmatch(value):
+        yield "value", "as `1.0`", whole(f"{label}{value}.0")
+        if abs(int(value)) >= 1000 and not value.lstrip("-").startswith("0"):
+            yield "value", "with thousands separators", whole(f"{label}{int(value):,}")
+    elif _WORDS.fullmatch(value):
+        for other in dict.fromkeys((value.lower(), value.upper(), value.capitalize())):
+            if other != value:
+                yield "case", f"as {other!r}", whole(label + other)
+    items = [item.strip() for item in value.split(",")]
+    if len(items) > 1 and all(items) and not all(map(_WHOLE.fullmatch, items[1:])):
+        yield "order", "in another order", whole(label + ", ".join(reversed(items)))
+
+
+@suite.check("reformatting", "The right answer earns the same in other usual forms", "semantic.oracle_max")
+async def reformatting(target: ValidationTarget) -> AsyncIterator[Problem]:
+    worse: defaultdict[Freedom, dict[str, Evidence]] = defaultdict(dict)
+    tried = 0
+    for play in [play for play in await target.played("oracle") if play.failure is None and play.value is not None][
+        :TASKS
+    ]:
+        script = target.script(play)
+        text = final_text(script.actions)
+        if text is None or not takes_text(script.actions[-1]) or (play.value or 0.0) <= target.random_baseline:
+            continue
+        message = isinstance(script.actions[-1], Answer)
+        for kind, name, other in other_forms(text):
+            # An argument of a tool is a value: nobody puts words around it.
+            if kind not in allowed_forms(prompt_of(play)) or (not message and kind in ("frame", "mark")):
+                continue
+            value = await _value(target, script, other)
+            tried += value is not None
+            if value is not None and value < (play.value or 0.0) - target.tolerance:
+                changed = Script(script.split, script.task, script.seed, _ending(script, other), "reformatting")
+                worse[kind].setdefault(name, evidence_of(changed, f"{name} ({short(other, 60)!r}): earned {value:g}"))
+    if not tried:
+        raise NotApplicable("the oracle ends with no short answer that can be written in another form")
+    for kind, places in worse.items():
+        tell = warning if kind in ("case", "order") else error
+        yield tell(
+            "the right answer earns less in another usual form: read it as a person would, or let the prompt say "
+            "exactly which form counts",
+            places.values(),
+        )
+
+
+def _ending(script: Script, text: str) -> tuple[Action, ...]:
+    return (*script.actions[:-1], with_final_text(script.actions[-1], text))
+
+
+async def _value(target: ValidationTarget, script: Script, text: str) -> float | None:
+    changed = Script(script.split, script.task, script.seed, _ending(script, text), "reformatting")
+    try:
+        return target.total(await target.perform(changed))
+    except LudusError:
+        return None

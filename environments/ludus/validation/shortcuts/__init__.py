@@ -1,0 +1,343 @@
+"""Checks of shortcuts: policies that do not do what the task asks must earn little on the tasks of a test split.
+
+Unlike the tricks of `reward_hacking`, a shortcut spans episodes: it is learned from training tasks, or it searches.
+Each has a bound: the random baseline and 5 % of the distance to the best reward, unless the class declares another one
+(`shortcut_bounds`). A shortcut counts only if its average reward is above the bound beyond chance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from statistics import fmean, stdev
+from typing import Final
+
+from ludus.protocol.actions import Action, Answer
+from ludus.protocol.errors import LudusError
+from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
+from ludus.validation.distinct import SAME_TASKS
+from ludus.validation.reward_hacking.slots import texts_in
+from ludus.validation.shortcuts.extraction import learn_rule
+from ludus.validation.shortcuts.memory import (
+    CONTENT,
+    Memory,
+    Remembered,
+    Similarity,
+    carried_over,
+    rare_lines,
+    remember,
+)
+from ludus.validation.shortcuts.search import blind_search, repair_blindly
+from ludus.validation.shortcuts.submission import final_text, with_final_text
+from ludus.validation.target import ValidationTarget, evidence_of
+from ludus.validation.transcripts import Script
+
+suite = Suite(scored=True)
+
+NAMES: Final = ("constant", "nearest", "search", "prompt-only")
+"""The shortcuts, by the names that `shortcut_bounds` has for them."""
+
+DEFAULT_BOUND: Final = 0.05
+"""What a shortcut may earn above the random baseline, as a share of the distance to the best reward."""
+
+SECONDS: Final = 15.0
+"""The longest time in which a shortcut is tried on test tasks."""
+
+CERTAIN: Final = 1.96
+"""How many standard errors the average reward must lie above the bound."""
+
+FEWEST: Final = 4
+"""The fewest test tasks from which an average is judged."""
+
+CONSTANTS: Final = 3
+"""How many of the most frequent solutions are tried as fixed actions."""
+
+STEPS: Final = 200
+"""The most actions of a policy that tries all actions seen in training, if the environment has no lower limit."""
+
+EXPLAINED_BY: Final[Mapping[str, frozenset[str]]] = {
+    "nearest": frozenset({*SAME_TASKS, "rewordings"}),
+    "search": frozenset({"leakage", "endless"}),
+    "prompt-only": frozenset({"leakage"}),
+}
+"""The findings of other checks with which a shortcut succeeds in any case."""
+
+Choose = Callable[[Remembered], Awaitable[Sequence[Action] | None]]
+"""Returns a shortcut's actions on a test task; None if it has none."""
+
+Earned = list[tuple[float, Evidence]]
+
+
+def bound_of(target: ValidationTarget, name: str) -> float:
+    """Return what a shortcut may earn."""
+    declared = getattr(target.local.cls, "shortcut_bounds", {}) if target.local is not None else {}
+    if name in declared:
+        return float(declared[name])
+    return target.random_baseline + DEFAULT_BOUND * (target.top - target.random_baseline)
+
+
+async def earned_by(target: ValidationTarget, name: str, tasks: Sequence[Remembered], choose: Choose) -> Earned:
+    """Play a shortcut on tasks, as far as the time allows, and return what it earned on each, with evidence."""
+    deadline = time.monotonic() + SECONDS
+    turns = asyncio.Semaphore(target.settings.concurrency)
+
+    async def play(task: Remembered) -> tuple[float, Evidence] | None:
+        async with turns:
+            if time.monotonic() > deadline:
+                return None
+            try:
+                actions = await choose(task)
+                script = Script(task.row.split, task.row.id, target.seed_of(task.row), tuple(actions or ()), name)
+                value = target.total(await target.perform(script))
+            except LudusError:
+                return None
+            return None if value is None else (value, evidence_of(script, f"earned {value:g}"))
+
+    return [outcome for outcome in await asyncio.gather(*(play(task) for task in tasks)) if outcome is not None]
+
+
+def is_above(values: Sequence[float], bound: float) -> bool:
+    """Return whether rewards are above a bound on average, beyond chance."""
+    if len(values) < FEWEST:
+        return False
+    return fmean(values) - CERTAIN * stdev(values) / len(values) ** 0.5 > bound
+
+
+def _judged(target: ValidationTarget, name: str, earned: Earned, how: str) -> Problem | None:
+    """Return the problem of a shortcut that earned more than its bound; None if it did not."""
+    values = [value for value, _ in earned]
+    bound = bound_of(target, name)
+    if not is_above(values, bound):
+        return None
+    best = [evidence for value, evidence in sorted(earned, key=lambda pair: -pair[0]) if value > bound]
+    return error(
+        f"{how} earns {fmean(values):.2f} on {len(values)} tasks of the test split; the bound is {bound:.2f}: what "
+        f"tests must not be solved by it; or declare what it earns (`shortcut_bounds = {{\"{name}\": …}}`)",
+        best,
+    )  # fmt: skip
+
+
+async def _memory_of(target: ValidationTarget, name: str) -> Memory:
+    """Return the memory of a check.
+
+    Raises:
+        NotApplicable: there are too few tasks, or rewards are available for nothing.
+    """
+    if for_nothing := target.failed & {"floor-gap", "seed-variation"}:
+        raise NotApplicable(f"a reward needs no solution (see `{min(for_nothing)}`)")
+    if same := (target.failed | target.warned) & EXPLAINED_BY.get(name, frozenset()):
+        raise NotApplicable(f"`{min(same)}` has found why this would succeed")
+    memory = await remember(target)
+    if len(memory.tests) < FEWEST or not memory.training:
+        raise NotApplicable(f"fewer than {FEWEST} test tasks could be started")
+    return memory
+
+
+def _unknown(target: ValidationTarget) -> Problem | None:
+    declared = getattr(target.local.cls, "shortcut_bounds", {}) if target.local is not None else {}
+    unknown = sorted({*declared} - {*NAMES})
+    return error(f"`shortcut_bounds` names {', '.join(unknown)}; choose from {', '.join(NAMES)}") if unknown else None
+
+
+@suite.check("shortcut:constant", "The same actions on every task earn no reward", "semantic.floor_gap")
+async def constant(target: ValidationTarget) -> AsyncIterator[Problem]:
+    if problem := _unknown(target):
+        yield problem
+    memory = await _memory_of(target, "constant")
+    solutions = await memory.solutions()
+    if len(solutions) < FEWEST:
+        raise NotApplicable("too few training tasks were solved by the oracle")
+    fields = {(row.split, row.id): target.task(row).public() for row, _ in solutions}
+    whole = Counter(str(actions) for _, actions in solutions)
+    first = {str(actions): (row, actions) for row, actions in reversed(solutions)}
+    policies: list[tuple[str, Choose]] = []
+    for text, number in whole.most_common(CONSTANTS):
+        row, actions = first[text]
+        what = f"what solves {number} of {len(solutions)} training tasks, {short(text, 60)},"
+
+        async def same(task: Remembered, row=row, actions=actions) -> Sequence[Action]:
+            return carried_over(actions, fields[row.split, row.id], task)
+
+        policies.append((what, same))
+    if any(len(actions) > 1 for _, actions in solutions):
+        policies.append(("a policy that tries all actions seen in training", _everything(target, solutions, fields)))
+    for how, choose in policies:
+        earned = await earned_by(target, "constant", memory.tests, choose)
+        if problem := _judged(target, "constant", earned, how):
+            yield problem
+            return
+        _measure(target, "constant", earned)
+
+
+def _measure(target: ValidationTarget, name: str, earned: Earned) -> None:
+    """Note the best average reward of a shortcut among the measurements."""
+    if earned:
+        key = f"shortcut_{name.replace('-', '_')}"
+        value = fmean(value for value, _ in earned)
+        target.measured[key] = round(max(value, target.measured.get(key, value)), 4)
+
+
+def _everything(
+    target: ValidationTarget,
+    solutions: Sequence[tuple[object, tuple[Action, ...]]],
+    fields: Mapping[tuple[str, str], Mapping[str, object]],
+) -> Choose:
+    """Return a policy that takes the most frequent actions of all solutions, and ends as most of them do."""
+    limit = min(STEPS, target.local.cls.limits.max_steps or STEPS)
+    counted: Counter[str] = Counter()
+    known: dict[str, tuple[Action, Mapping[str, object]]] = {}
+    ends: Counter[str] = Counter()
+    for row, actions in solutions:
+        for action in actions[:-1]:
+            counted[str(action)] += 1
+            known.setdefault(str(action), (action, fields[row.split, row.id]))
+        ends[str(actions[-1])] += 1
+        known.setdefault(str(actions[-1]), (actions[-1], fields[row.split, row.id]))
+    chosen = [known[text] for text, _ in counted.most_common(limit - 1)]
+    end = known[ends.most_common(1)[0][0]]
+
+    async def choose(task: Remembered) -> Sequence[Action]:
+        carried = [carried_over([action], source, task)[0] for action, source in [*chosen, end]]
+        return list({str(action): action for action in carried}.values())
+
+    return choose
+
+
+@suite.check("shortcut:nearest", "The solution of a similar training task earns no reward", "contamination")
+async def nearest(target: ValidationTarget) -> AsyncIterator[Problem]:
+    memory = await _memory_of(target, "nearest")
+    training = memory.training
+    prompts = [remembered.prompt for remembered in training]
+    views: list[tuple[str, Sequence[str], Callable[[Remembered], str]]] = [("text", prompts, lambda task: task.prompt)]
+    lines = rare_lines([remembered.prompt for remembered in [*training, *memory.tests]])
+    titles = {id(remembered): own for remembered, own in zip([*training, *memory.tests], lines, strict=True)}
+    if sum(bool(titles[id(remembered)]) for remembered in training) > len(training) / 2:
+        views.append(("title", [" ".join(titles[id(one)][:1]) for one in training], lambda task: titles[id(task)]))
+    public = [_public_text(one) for one in training]
+    if any(public):
+        views.append(("public fields", public, lambda task: [_public_text(task)]))
+    for view, texts, parts_of in views:
+        similarity = Similarity(texts)
+
+        async def choose(task: Remembered, similarity=similarity, parts_of=parts_of) -> Sequence[Action] | None:
+            places = dict.fromkeys(similarity.nearest(part) for part in parts_of(task))
+            solved = [(place, await memory.solution(training[place].row)) for place in places if place is not None]
+            return _joined([carried_over(own, training[place].fields, task) for place, own in solved if own])
+
+        earned = await earned_by(target, "nearest", memory.tests, choose)
+        how = f"repeating what solves the training task with the most similar {view}"
+        if problem := _judged(target, "nearest", earned, how):
+            yield problem
+            return
+        _measure(target, "nearest", earned)
+
+
+def _joined(solutions: Sequence[Sequence[Action]]) -> list[Action] | None:
+    """Return the actions of several solutions, each once, with the last action of one of them at the end."""
+    if not solutions:
+        return None
+    actions = {str(action): action for solution in solutions for action in solution[:-1]}
+    return [*actions.values(), solutions[0][-1]]
+
+
+OVERLAP: Final = 0.5
+"""The share of test tasks whose whole solutions occur in training from which tests measure what is remembered."""
+
+COMMON: Final = 0.3
+"""An action that more than this share of the training tasks need belongs to the way to solve any task."""
+
+
+@suite.check(
+    "oracle-overlap", "Solutions of test tasks are not put together from those of training tasks", "contamination"
+)
+async def oracle_overlap(target: ValidationTarget) -> AsyncIterator[Problem]:
+    memory = await _memory_of(target, "nearest")
+    solutions = await memory.solutions()
+    tests = [(task, actions) for task in memory.tests if (actions := await memory.solution(task.row))]
+    if len(solutions) < FEWEST or len(tests) < FEWEST:
+        raise NotApplicable("too few tasks were solved by the oracle")
+    counted = Counter(part for _, actions in solutions for part in {*telling_parts(actions)})
+    common = {part for part, number in counted.items() if number > max(1, COMMON * len(solutions))}
+    seen: list[Evidence] = []
+    telling = 0
+    for task, actions in tests:
+        parts = {part for part in telling_parts(actions) if part not in common and part not in task.prompt}
+        telling += bool(parts)
+        if parts and parts <= counted.keys():
+            detail = f"every part of its solution solves a training task, such as {short(min(parts), 100)!r}"
+            seen.append(Evidence(detail, task.row.split, task.row.id))
+    if telling < FEWEST:
+        raise NotApplicable("solutions have no texts of their own that could be compared")
+    if len(seen) / telling >= OVERLAP:
+        yield warning(
+            f"{len(seen)} of {telling} test tasks are solved by what solves training tasks, word for word: let tests "
+            "need other work, and not only have other names",
+            seen,
+        )
+
+
+def telling_parts(actions: Sequence[Action]) -> list[str]:
+    """Return the texts of actions that are long enough to say what was done."""
+    texts = [
+        text
+        for action in actions
+        for text in ([action.text] if isinstance(action, Answer) else texts_in(action.arguments))
+    ]
+    return [text for text in texts if len(text) >= CONTENT]
+
+
+def _public_text(task: Remembered) -> str:
+    return " ".join(str(value) for value in task.fields.values() if isinstance(value, str))
+
+
+@suite.check("shortcut:search", "Trying until something says right earns no reward", "statistical.gameability_gap")
+async def search(target: ValidationTarget) -> AsyncIterator[Problem]:
+    memory = await _memory_of(target, "search")
+    how_of: defaultdict[str, Earned] = defaultdict(list)
+    for how, attempt in (
+        ("changing single tokens of the given program until its examples hold", repair_blindly),
+        ("trying one value after another until the environment says right", blind_search),
+    ):
+        choose = await attempt(target, memory)
+        if choose is None:
+            continue
+        tasks = [task for task in memory.tests if choose.applies(task)]
+        how_of[how] = await earned_by(target, "search", tasks, choose)
+        if problem := _judged(target, "search", how_of[how], how):
+            yield problem
+            return
+        _measure(target, "search", how_of[how])
+    if not how_of:
+        raise NotApplicable("no tool tells right from wrong, and no prompt has a program with examples")
+
+
+@suite.check(
+    "shortcut:prompt-only", "The prompt alone does not earn what the tools are for", "statistical.gameability_gap"
+)
+async def prompt_only(target: ValidationTarget) -> AsyncIterator[Problem]:
+    memory = await _memory_of(target, "prompt-only")
+    solutions = await memory.solutions()
+    if all(len(actions) == 1 for _, actions in solutions):
+        raise NotApplicable("the oracle uses no tool but the last one")
+    by_id = {(one.row.split, one.row.id): one for one in memory.training}
+    known = [
+        (by_id[row.split, row.id].prompt, final_text(actions))
+        for row, actions in solutions
+        if (row.split, row.id) in by_id
+    ]
+    examples = [(prompt, text) for prompt, text in known if text is not None]
+    rule = learn_rule(examples)
+    if rule is None:
+        raise NotApplicable("the last action holds no text, or no rule finds it in the prompt")
+    end = next(actions[-1] for _, actions in solutions if final_text(actions) is not None)
+
+    async def choose(task: Remembered) -> Sequence[Action] | None:
+        text = rule.apply(task.prompt)
+        return None if text is None else [with_final_text(end, text)]
+
+    earned = await earned_by(target, "prompt-only", memory.tests, choose)
+    if problem := _judged(target, "prompt-only", earned, f"submitting {rule.description} without using a tool"):
+        yield problem
+    _measure(target, "prompt-only", earned)
