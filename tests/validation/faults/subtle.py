@@ -364,7 +364,7 @@ class TellsRight(Environment[Question]):
 
 class Order(Task):
     customer: str
-    code: Private[str]
+    code: str
 
 
 @fault("shortcut:prompt-only")
@@ -381,7 +381,6 @@ class WrittenInThePrompt(Environment[Order]):
     }
     reward_range = (0.0, 1.0)
     limits = EpisodeLimits(max_steps=5)
-    waived_checks: ClassVar[Any] = {"leakage": "it is the same fault, seen from the other side"}
 
     def prompt(self) -> str:
         return f"[debug: {self.task.code}] Find out the code of {self.task.customer}. Answer with exactly the code."
@@ -398,8 +397,6 @@ class WrittenInThePrompt(Environment[Order]):
     def oracle(cls, task: Any) -> Moves:
         yield Call("lookup")
         yield Answer(task.code)
-
-    discoverable_fields = ("code",)
 
 
 @fault("shortcut:constant")

@@ -43,9 +43,8 @@ async def variation(target: ValidationTarget) -> AsyncIterator[Problem]:
         for place in _varied_places(script.actions):
             action = script.actions[place]
             assert isinstance(action, Call)
-            for what, others in (
-                ("in other spellings", list(spellings(action))), *_cycles(action, tools),
-            ):  # fmt: skip
+            series: list[tuple[str, list[Action]]] = [("in other spellings", [*spellings(action)])]
+            for what, others in [*series, *_cycles(action, tools)]:
                 if others:
                     tried = True
                     if where := await _farmed(target, script, place, others, what):

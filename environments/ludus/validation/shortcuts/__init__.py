@@ -12,9 +12,10 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from statistics import fmean, stdev
-from typing import Final
+from typing import Any, Final
 
 from ludus.protocol.actions import Action, Answer
+from ludus.protocol.episodes import TaskRow
 from ludus.protocol.errors import LudusError
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
 from ludus.validation.distinct import SAME_TASKS
@@ -102,7 +103,7 @@ def is_above(values: Sequence[float], bound: float) -> bool:
     """Return whether rewards are above a bound on average, beyond chance."""
     if len(values) < FEWEST:
         return False
-    return fmean(values) - CERTAIN * stdev(values) / len(values) ** 0.5 > bound
+    return bool(fmean(values) - CERTAIN * stdev(values) / len(values) ** 0.5 > bound)
 
 
 def _judged(target: ValidationTarget, name: str, earned: Earned, how: str) -> Problem | None:
@@ -156,11 +157,7 @@ async def constant(target: ValidationTarget) -> AsyncIterator[Problem]:
     for text, number in whole.most_common(CONSTANTS):
         row, actions = first[text]
         what = f"what solves {number} of {len(solutions)} training tasks, {short(text, 60)},"
-
-        async def same(task: Remembered, row=row, actions=actions) -> Sequence[Action]:
-            return carried_over(actions, fields[row.split, row.id], task)
-
-        policies.append((what, same))
+        policies.append((what, _repeated(actions, fields[row.split, row.id])))
     if any(len(actions) > 1 for _, actions in solutions):
         policies.append(("a policy that tries all actions seen in training", _everything(target, solutions, fields)))
     for how, choose in policies:
@@ -169,6 +166,13 @@ async def constant(target: ValidationTarget) -> AsyncIterator[Problem]:
             yield problem
             return
         _measure(target, "constant", earned)
+
+
+def _repeated(actions: Sequence[Action], source: Mapping[str, Any]) -> Choose:
+    async def choose(task: Remembered) -> Sequence[Action]:
+        return carried_over(actions, source, task)
+
+    return choose
 
 
 def _measure(target: ValidationTarget, name: str, earned: Earned) -> None:
@@ -181,13 +185,13 @@ def _measure(target: ValidationTarget, name: str, earned: Earned) -> None:
 
 def _everything(
     target: ValidationTarget,
-    solutions: Sequence[tuple[object, tuple[Action, ...]]],
-    fields: Mapping[tuple[str, str], Mapping[str, object]],
+    solutions: Sequence[tuple[TaskRow, tuple[Action, ...]]],
+    fields: Mapping[tuple[str, str], Mapping[str, Any]],
 ) -> Choose:
     """Return a policy that takes the most frequent actions of all solutions, and ends as most of them do."""
     limit = min(STEPS, target.local.cls.limits.max_steps or STEPS)
     counted: Counter[str] = Counter()
-    known: dict[str, tuple[Action, Mapping[str, object]]] = {}
+    known: dict[str, tuple[Action, Mapping[str, Any]]] = {}
     ends: Counter[str] = Counter()
     for row, actions in solutions:
         for action in actions[:-1]:
@@ -208,36 +212,53 @@ def _everything(
 @suite.check("shortcut:nearest", "The solution of a similar training task earns no reward", "contamination")
 async def nearest(target: ValidationTarget) -> AsyncIterator[Problem]:
     memory = await _memory_of(target, "nearest")
-    training = memory.training
-    prompts = [remembered.prompt for remembered in training]
-    views: list[tuple[str, Sequence[str], Callable[[Remembered], str]]] = [("text", prompts, lambda task: task.prompt)]
-    lines = rare_lines([remembered.prompt for remembered in [*training, *memory.tests]])
-    titles = {id(remembered): own for remembered, own in zip([*training, *memory.tests], lines, strict=True)}
-    if sum(bool(titles[id(remembered)]) for remembered in training) > len(training) / 2:
-        views.append(("title", [" ".join(titles[id(one)][:1]) for one in training], lambda task: titles[id(task)]))
-    public = [_public_text(one) for one in training]
-    if any(public):
-        views.append(("public fields", public, lambda task: [_public_text(task)]))
-    for view, texts, parts_of in views:
-        similarity = Similarity(texts)
-
-        async def choose(task: Remembered, similarity=similarity, parts_of=parts_of) -> Sequence[Action] | None:
-            places = dict.fromkeys(similarity.nearest(part) for part in parts_of(task))
-            solved = [(place, await memory.solution(training[place].row)) for place in places if place is not None]
-            return _joined([carried_over(own, training[place].fields, task) for place, own in solved if own])
-
-        earned = await earned_by(target, "nearest", memory.tests, choose)
-        how = f"repeating what solves the training task with the most similar {view}"
+    for name, view in _views(memory):
+        earned = await earned_by(target, "nearest", memory.tests, _nearest_by(memory, view))
+        how = f"repeating what solves the training task with the most similar {name}"
         if problem := _judged(target, "nearest", earned, how):
             yield problem
             return
         _measure(target, "nearest", earned)
 
 
+View = Callable[[Remembered], Sequence[str]]
+"""Returns the texts of a task by which it is compared with others; a task with several reports has several titles."""
+
+
+def _views(memory: Memory) -> list[tuple[str, View]]:
+    everything = [*memory.training, *memory.tests]
+    titles = {
+        (task.row.split, task.row.id): lines
+        for task, lines in zip(everything, rare_lines([task.prompt for task in everything]), strict=True)
+    }
+    views: list[tuple[str, View]] = [("text", lambda task: [task.prompt])]
+    if sum(bool(titles[task.row.split, task.row.id]) for task in memory.training) > len(memory.training) / 2:
+        views.append(("title", lambda task: titles[task.row.split, task.row.id]))
+    if any(_public_text(task) for task in memory.training):
+        views.append(("public fields", lambda task: [_public_text(task)]))
+    return views
+
+
+def _nearest_by(memory: Memory, view: View) -> Choose:
+    texts = [(text, task) for task in memory.training for text in view(task)]
+    similarity = Similarity([text for text, _ in texts])
+
+    async def choose(task: Remembered) -> Sequence[Action] | None:
+        solutions: dict[str, Sequence[Action]] = {}
+        for text in view(task):
+            if (place := similarity.nearest(text)) is not None:
+                alike = texts[place][1]
+                if actions := await memory.solution(alike.row):
+                    solutions[alike.row.id] = carried_over(actions, alike.fields, task)
+        return _joined(list(solutions.values()))
+
+    return choose
+
+
 def _joined(solutions: Sequence[Sequence[Action]]) -> list[Action] | None:
     """Return the actions of several solutions, each once, with the last action of one of them at the end."""
-    if not solutions:
-        return None
+    if len(solutions) < 2:
+        return list(solutions[0]) if solutions else None
     actions = {str(action): action for solution in solutions for action in solution[:-1]}
     return [*actions.values(), solutions[0][-1]]
 

@@ -18,6 +18,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 EXAMPLE_SECONDS = 0.5
@@ -45,15 +46,15 @@ def mutants(program: str) -> Iterator[str]:
 def _changes(node: ast.AST) -> Iterator[Callable[[Any], None]]:
     match node:
         case ast.Compare(ops=[operator]):
-            for kind in _COMPARISONS:
-                if isinstance(operator, _COMPARISONS) and not isinstance(operator, kind):
-                    yield _set("ops", [kind()])
+            for comparison in _COMPARISONS:
+                if isinstance(operator, _COMPARISONS) and not isinstance(operator, comparison):
+                    yield _set("ops", [comparison()])
             if isinstance(operator, (ast.In, ast.NotIn)):
                 yield _set("ops", [ast.NotIn() if isinstance(operator, ast.In) else ast.In()])
         case ast.BinOp(op=operator) | ast.AugAssign(op=operator):
-            for kind in _ARITHMETIC:
-                if not isinstance(operator, kind):
-                    yield _set("op", kind())
+            for arithmetic in _ARITHMETIC:
+                if not isinstance(operator, arithmetic):
+                    yield _set("op", arithmetic())
         case ast.BoolOp(op=operator):
             yield _set("op", ast.Or() if isinstance(operator, ast.And) else ast.And())
         case ast.Constant(value=bool() as value):
@@ -90,8 +91,8 @@ def holds(program: str, examples: list[tuple[str, str]]) -> bool:
             _limited(lambda: exec(program, scope))
             for source, expected in examples:
                 if not expected:
-                    _limited(lambda source=source: exec(source, scope))
-                elif repr(_limited(lambda source=source: eval(source, scope))) != expected.strip():
+                    _limited(partial(exec, source, scope))
+                elif repr(_limited(partial(eval, source, scope))) != expected.strip():
                     return False
     except BaseException:  # a mutant may raise anything, also SystemExit
         return False

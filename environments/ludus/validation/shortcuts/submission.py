@@ -50,6 +50,6 @@ def _like(example: object, text: str) -> object:
     if isinstance(example, str):
         return text
     try:
-        return type(example)(text)  # type: ignore[call-arg]  (int or float)
+        return float(text) if isinstance(example, float) else int(text)
     except ValueError:
         return text
