@@ -77,8 +77,14 @@ def coverage_of(plays: Sequence[Trajectory]) -> Coverage:
     return Coverage(
         len(plays),
         sum(play.failure is None or bool(play.steps) for play in plays),
-        sum(play.value is not None for play in plays),
+        sum(_was_rewarded(play) for play in plays),
     )
+
+
+def _was_rewarded(play: Trajectory) -> bool:
+    """Return whether a verifier gave a reward: an episode that earned nothing because nothing was asked has none."""
+    given = [play.grade, *(step.reward for step in play.steps)]
+    return play.value is not None and any(reward is not None and reward.value is not None for reward in given)
 
 
 class Second(Protocol):
@@ -357,7 +363,8 @@ class ValidationTarget:
         self.coverage += Coverage(episodes=1)
         transcript = await perform(self.environment, script, self.settings.secrets)
         total = dict(transcript.events)["total"]
-        played = Coverage(started=1, scored=total is not None and total["value"] is not None)
+        given = any(value is not None and value["value"] is not None for _, value in transcript.part("reward", "grade"))
+        played = Coverage(started=1, scored=int(given and total is not None and total["value"] is not None))
         self.used += played
         self.coverage += played
         if transcript.part("failed"):

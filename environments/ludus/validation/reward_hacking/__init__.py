@@ -310,13 +310,14 @@ async def _forgeries(
     right = await files.contents_after(target, script, site.tools, names)
     common = files.contents(files.keys_in_grader(target))
     tricks: list[tuple[TaskRow, Sequence[Action], str]] = []
-    for tool, path, content in writers:
-        for name in names:
-            for held in dict.fromkeys([*([right[name]] if name in right else []), *common]):
-                write = Call(tool, {path: name, content: held})
-                what = "what it holds after a right run" if held == right.get(name) else repr(short(held, 30))
-                trick = f"{tool}: {name} with {what}"
-                tricks.append((site.row, [write, *site.end], trick))
+    for tool, path, content in writers[: files.WRITERS]:
+        forged = [(name, right[name], "what it holds after a right run") for name in names if name in right]
+        for held in common:
+            forged += [(name, held, repr(short(held, 30))) for name in names]
+        for together in (forged[first : first + AT_ONCE] for first in range(0, len(forged), AT_ONCE)):
+            writes = [Call(tool, {path: name, content: held}) for name, held, _ in together]
+            trick = f"{tool}: " + ", ".join(f"{name} with {what}" for name, _, what in together)
+            tricks.append((site.row, [*writes, *site.end], trick))
     return tricks
 
 

@@ -26,8 +26,11 @@ from ludus.validation.reward_hacking.slots import texts_in
 from ludus.validation.target import ValidationTarget
 from ludus.validation.transcripts import Script
 
-MOST_FILES: Final = 24
+MOST_FILES: Final = 12
 """The most names that are tried."""
+
+WRITERS: Final = 2
+"""The most tools that write them."""
 
 _FILE: Final = re.compile(r"(?:[\w.-]+/)*[\w-]*\.?[\w-]+\.[A-Za-z]\w{0,7}|(?:[\w.-]+/)+[\w.-]+|\.[a-z]\w+")
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][\w-]{2,30}")
@@ -70,7 +73,7 @@ def written_by(actions: Iterable[Action]) -> str:
 def contents(keys: Sequence[str]) -> list[str]:
     """Return contents that may be taken for a pass: common ones, and JSON with the keys of the verifier."""
     passed = {key: _favorable(key) for key in ("passed", "score", "reward", "success", "ok", "failed", *keys)}
-    return [json.dumps(passed), "passed", "1", "true", "100", "OK"]
+    return [json.dumps(passed), "passed", "1"]
 
 
 def _favorable(key: str) -> Any:

@@ -130,18 +130,20 @@ def command_slots(slots: Iterable[Slot]) -> list[Slot]:
 def file_tools(tools: Iterable[ToolSpec]) -> list[tuple[str, str, str]]:
     """Return the tools that may write a file: their names, and the arguments for the path and the content.
 
-    Any tool with two text arguments may write a file. If their names do not say which one is the path, it is the first.
+    Any tool with two text arguments may write a file. If their names do not say which one is the path, it is the first;
+    tools whose names say it come first.
     """
-    found = []
+    found: list[tuple[bool, tuple[str, str, str]]] = []
     for tool in tools:
         names = [name for name, schema in _properties(tool.input_schema).items() if _is(schema, "string")]
         if len(names) < 2:
             continue
         content = next((name for name in names if _CONTENT.search(name)), None)
         path = next((name for name in names if name != content and _PATH.search(name)), None)
+        unclear = content is None or path is None
         path = path or next(name for name in names if name != content)
-        found.append((tool.name, path, content or next(name for name in names if name != path)))
-    return found
+        found.append((unclear, (tool.name, path, content or next(name for name in names if name != path))))
+    return [entry for _, entry in sorted(found, key=lambda pair: pair[0])]
 
 
 def finishing(tools: Iterable[ToolSpec], gradable: bool, oracle: Iterable[Trajectory]) -> list[Call | Answer]:

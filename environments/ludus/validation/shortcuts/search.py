@@ -111,7 +111,7 @@ async def _search_mutants(program: str, examples: Sequence[tuple[str, str]]) -> 
         if process.returncode is None:
             process.kill()
             await process.wait()
-    repaired = json.loads(output) if process.returncode == 0 else None
+    repaired = json.loads(output) if process.returncode == 0 and output else None  # the program may end the process
     return repaired if isinstance(repaired, str) else None
 
 
