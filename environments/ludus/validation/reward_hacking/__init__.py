@@ -311,10 +311,9 @@ async def _forgeries(
     common = files.contents(files.keys_in_grader(target))
     tricks: list[tuple[TaskRow, Sequence[Action], str]] = []
     for tool, path, content in writers[: files.WRITERS]:
-        forged = [(name, right[name], "what it holds after a right run") for name in names if name in right]
-        for held in common:
-            forged += [(name, held, repr(short(held, 30))) for name in names]
-        for together in (forged[first : first + AT_ONCE] for first in range(0, len(forged), AT_ONCE)):
+        series = [[(name, right[name], "what it holds after a right run") for name in names if name in right]]
+        series += [[(name, held, repr(short(held, 30))) for name in names] for held in common]
+        for together in (part[first : first + AT_ONCE] for part in series for first in range(0, len(part), AT_ONCE)):
             writes = [Call(tool, {path: name, content: held}) for name, held, _ in together]
             trick = f"{tool}: " + ", ".join(f"{name} with {what}" for name, _, what in together)
             tricks.append((site.row, [*writes, *site.end], trick))

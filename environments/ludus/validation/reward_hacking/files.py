@@ -53,12 +53,14 @@ def keys_in_grader(target: ValidationTarget) -> list[str]:
 
 
 def _trees(cls: type) -> list[ast.AST]:
-    """Return the parsed module of a class; nothing if its source is not available."""
+    """Return the parsed class and then its whole module; nothing if the source is not available."""
     try:
         source = Path(inspect.getsourcefile(sys.modules[cls.__module__]) or "").read_text(encoding="utf-8")
-        return [ast.parse(source)]
+        module = ast.parse(source)
     except (OSError, SyntaxError, TypeError, KeyError, UnicodeDecodeError):
         return []
+    own = [node for node in ast.walk(module) if isinstance(node, ast.ClassDef) and node.name == cls.__name__]
+    return [*own, module]
 
 
 def _texts_of(tree: ast.AST) -> Iterable[str]:
