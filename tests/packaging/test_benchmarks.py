@@ -51,23 +51,9 @@ def test_environments_that_are_not_measured_keep_their_rows(monkeypatch: pytest.
     (before, solved), (after, same) = (
         [one for one in text.splitlines() if one.startswith("| `swe` |")] for text in (page, measured)
     )
-    assert solved == same, "what a small model solves is another table"
+    assert solved == same, "what shortcuts earn is another table"
     assert after == "| `swe` | 9.00 | 9.00 | – | 9.0 ms | 9.0 ms | 9.0 ms | 9.00 s | 9 KiB |"
     assert measured.replace(after, before) == page
     assert environments.written(page, {}, [one for one in names if one != "swe"]) == page.replace(f"{before}\n", "")
     without = page.replace(f"{before}\n", "")
     assert environments.written(without, {"swe": figures | {"nothing": None}}, names) == measured
-
-
-def test_pass_rates_that_are_not_measured_keep_their_rows_or_say_so() -> None:
-    rates = loaded("pass_rates")
-    page = rates.PAGE.read_text("utf-8")
-    names = rates.built_in()
-    assert rates.written(page, {}, names) == page
-    figures = {"level": "swe-easy", "tasks": 20, "failed": 2, "mean": 0.5, "solved": 0.5, "low": 0.26, "high": 0.74}
-    measured = rates.written(page, {"swe": {**figures, "date": "2026-01-02"}}, names)
-    assert "| `swe` | `swe-easy` | 9 of 18, 2 failed | 26% to 74% | 0.50 | 2026-01-02 |" in measured
-    assert [one for one in measured.splitlines() if "`swe` |" not in one] == [
-        one for one in page.splitlines() if "`swe` |" not in one
-    ]
-    assert "| `new` | – | not measured | – | – | – |" in rates.written(page, {}, [*names, "new"])

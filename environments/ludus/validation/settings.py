@@ -39,6 +39,10 @@ class Settings:
     """The number of episodes at the same time, unless a check requires another number."""
     scan: int = 10_000
     """The number of tasks of each split that are compared with those of the other splits."""
+    shortcut_tasks: int = 24
+    """The most test tasks on which a shortcut is tried."""
+    shortcut_seconds: float = 15.0
+    """The longest time in which a shortcut is tried on them."""
     step_seconds: float = 5.0
     """The time limit, in seconds, that 95 % of the tool calls should meet."""
     setup_seconds: float = 30.0
@@ -51,12 +55,12 @@ class Settings:
     """The secrets that are given to each episode."""
 
     def __post_init__(self) -> None:
-        for name in ("turns", "concurrency", "scan"):
+        for name in ("turns", "concurrency", "scan", "shortcut_tasks"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be 1 or more, not {getattr(self, name)}")
         if self.tasks is not None and self.tasks < 1:
             raise ValueError(f"tasks must be 1 or more, or None for all, not {self.tasks}")
-        for name in ("step_seconds", "setup_seconds", "episode_kilobytes", "episode_seconds"):
+        for name in ("shortcut_seconds", "step_seconds", "setup_seconds", "episode_kilobytes", "episode_seconds"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be a number above 0, not {getattr(self, name)}")
         if not 0 <= self.margin <= 1:

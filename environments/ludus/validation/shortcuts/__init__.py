@@ -43,9 +43,6 @@ NAMES: Final = ("constant", "nearest", "search", "prompt-only")
 DEFAULT_BOUND: Final = 0.05
 """What a shortcut may earn above the random baseline, as a share of the distance to the best reward."""
 
-SECONDS: Final = 15.0
-"""The longest time in which a shortcut is tried on test tasks."""
-
 CERTAIN: Final = 1.96
 """How many standard errors the average reward must lie above the bound."""
 
@@ -81,7 +78,7 @@ def bound_of(target: ValidationTarget, name: str) -> float:
 
 async def earned_by(target: ValidationTarget, name: str, tasks: Sequence[Remembered], choose: Choose) -> Earned:
     """Play a shortcut on tasks, as far as the time allows, and return what it earned on each, with evidence."""
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + target.settings.shortcut_seconds
     turns = asyncio.Semaphore(target.settings.concurrency)
 
     async def play(task: Remembered) -> tuple[float, Evidence] | None:
@@ -162,10 +159,10 @@ async def constant(target: ValidationTarget) -> AsyncIterator[Problem]:
         policies.append(("a policy that tries all actions seen in training", _everything(target, solutions, fields)))
     for how, choose in policies:
         earned = await earned_by(target, "constant", memory.tests, choose)
+        _measure(target, "constant", earned)
         if problem := _judged(target, "constant", earned, how):
             yield problem
             return
-        _measure(target, "constant", earned)
 
 
 def _repeated(actions: Sequence[Action], source: Mapping[str, Any]) -> Choose:
@@ -215,10 +212,10 @@ async def nearest(target: ValidationTarget) -> AsyncIterator[Problem]:
     for name, view in _views(memory):
         earned = await earned_by(target, "nearest", memory.tests, _nearest_by(memory, view))
         how = f"repeating what solves the training task with the most similar {name}"
+        _measure(target, "nearest", earned)
         if problem := _judged(target, "nearest", earned, how):
             yield problem
             return
-        _measure(target, "nearest", earned)
 
 
 View = Callable[[Remembered], Sequence[str]]
@@ -326,10 +323,10 @@ async def search(target: ValidationTarget) -> AsyncIterator[Problem]:
             continue
         tasks = [task for task in memory.tests if choose.applies(task)]
         how_of[how] = await earned_by(target, "search", tasks, choose)
+        _measure(target, "search", how_of[how])
         if problem := _judged(target, "search", how_of[how], how):
             yield problem
             return
-        _measure(target, "search", how_of[how])
     if not how_of:
         raise NotApplicable("no tool tells right from wrong, and no prompt has a program with examples")
 
@@ -359,6 +356,6 @@ async def prompt_only(target: ValidationTarget) -> AsyncIterator[Problem]:
         return None if text is None else [with_final_text(end, text)]
 
     earned = await earned_by(target, "prompt-only", memory.tests, choose)
+    _measure(target, "prompt-only", earned)
     if problem := _judged(target, "prompt-only", earned, f"submitting {rule.description} without using a tool"):
         yield problem
-    _measure(target, "prompt-only", earned)

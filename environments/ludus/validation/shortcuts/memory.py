@@ -44,9 +44,6 @@ SOLUTION_SECONDS: Final = 8.0
 PLAYED_SOLUTIONS: Final = 24
 """The most training tasks that any other oracle plays."""
 
-TESTS: Final = 24
-"""The most test tasks on which a shortcut is tried."""
-
 LONGEST_ORACLE: Final = 500
 """The most actions of an oracle that is asked without observations."""
 
@@ -152,7 +149,7 @@ async def _remember(target: ValidationTarget) -> Memory:
     types = [split.info.type for split in target.splits]
     if "train" not in types or not {"test", "validation"} & {*types}:
         raise NotApplicable("there is no training split, or no split to test on")
-    tests = await _rows(target, ("test",) if "test" in types else ("validation",), TESTS)
+    tests = await _rows(target, ("test",) if "test" in types else ("validation",), target.settings.shortcut_tasks)
     training = await _rows(target, ("train",), PROMPTS)
     with_prompts = await _with_prompts(target, [*tests, *training])
     known = [remembered for remembered in with_prompts if remembered is not None]
