@@ -16,8 +16,9 @@ _REASONS: Final = (
     r"why", r"how come", r"reasons?", r"grounds", r"background", r"circumstances", r"situation", r"motiv\w+",
     r"prompt(?:s|ed|ing)?", r"caus(?:e|es|ed)", r"behind (?:it|this|that|your)", r"explain", r"elaborate",
     r"what(?:'s| is| has| was)? (?:happen\w*|going on|wrong|up|the (?:problem|issue|matter))",
-    r"what (?:made|makes|led|leads|brings|brought|drives|drove)", r"(?:led|leads|brings|brought) (?:you )?to",
-    r"brings you", r"what(?:'s| is) (?:it|this) about", r"(?:problem|issue) with", r"describe (?:what|why|the|your)",
+    r"what (?:is )?(?:made|makes|making|led|leads|brings|brought|drives|drove)", r"brings you",
+    r"(?:led|leads|brings|brought) (?:you )?to", r"(?:what|something|anything) (?:has |have )?(?:changed|happen\w*)",
+    r"keeps? you", r"what(?:'s| is) (?:it|this) about", r"(?:problem|issue) with", r"describe (?:what|why|the|your)",
     r"more about (?:it|this|your)", r"wrong",
 )  # fmt: skip
 
@@ -33,7 +34,7 @@ def _pattern(words: Iterable[str]) -> re.Pattern[str]:
 
 OPENED: Final = _pattern((
     r"(?:un)?open(?:ed|ing)?", r"(?:un)?used?", r"(?:un)?seal(?:ed)?", r"condition", r"packag\w+", r"(?:un)?box(?:ed)?",
-    r"unwrap\w*", r"intact", r"untouched", r"tried (?:it|out)", r"(?:taken|took) (?:it )?out",
+    r"unwrap\w*", r"intact", r"untouched", r"tried", r"using", r"(?:taken|took) (?:it )?out",
 ))  # fmt: skip
 METHOD: Final = _pattern((
     r"card", r"credit", r"(?:refund|payment|payout) (?:method|option)s?", r"prefer\w*",
@@ -43,14 +44,14 @@ METHOD: Final = _pattern((
     r"(?:pay|paid|get|give|send|sent) [^?.]{0,12}back", r"reimburs\w+",
 ))  # fmt: skip
 ADDRESS: Final = _pattern((
-    r"new address", r"(?:which|what) address", r"(?<!mail )address(?!es)", r"where", r"destination", r"street",
-    r"deliver(?:ed)? (?:it )?to", r"ship(?:ped)? (?:it )?to", r"sen[dt] (?:it )?to",
+    r"new address", r"(?:which|what) address", r"(?<!mail )address(?!es)", r"where", r"location", r"destination",
+    r"street", r"deliver(?:ed)? (?:it )?to", r"ship(?:ped)? (?:it )?to", r"sen[dt] (?:it )?to",
 ))  # fmt: skip
 CONTENT: Final = _pattern((
     r"what(?:'s| is| are| will be| would be)? in", r"contents?", r"contain\w*", r"inside", r"in (?:it|them|there)",
     r"pack\w*", r"animals?", r"pets?", r"carry\w*", r"carried", r"transport\w*", r"bring\w*", r"unusual", r"special",
     r"(?:type|kind|sort)s? of (?:luggage|baggage|bags?|things?|items?|stuff|goods)", r"what (?:things|items|goods)",
-    r"put in(?:to|side)?", r"what (?:are|is|do|will) you [^?.]{0,20}(?:tak|travel)\w*",
+    r"(?:put|goes|go) in(?:to|side)?", r"hold", r"what (?:are|is|do|will) you [^?.]{0,20}(?:tak|travel)\w*",
 ))  # fmt: skip
 COUNT: Final = _pattern((
     r"how many", r"how much (?:extra |additional |more )?(?:luggage|baggage)", r"number of", r"several", r"count",
@@ -66,14 +67,14 @@ USE: Final = _pattern((
     r"students?", r"education\w*", r"household", r"who (?:is|are|will|else)",
 ))  # fmt: skip
 LENGTH: Final = _pattern((
-    r"how (?:long|many)", r"how much time", r"until when", r"till when", r"number of days", r"duration", r"period",
-    r"length", r"days?(?! of birth)", r"last",
+    r"how (?:long|many)", r"how much time", r"when", r"until when", r"till when", r"number of days", r"duration",
+    r"period", r"length", r"days?(?! of birth)", r"last",
 ))  # fmt: skip
 WHEN: Final = _pattern((
     r"when", r"what time", r"(?:which|what|new) (?:day|date|flight)(?! of birth)", r"days?",
     r"dates?(?! of birth)", r"exactly",
 ))  # fmt: skip
 UNTIL: Final = _pattern((
-    r"until", r"till", r"how long", r"when", r"resum\w+", r"(?:which|what|end) (?:day|date)(?! of birth)",
+    r"until", r"till", r"how (?:long|many)", r"when", r"resum\w+", r"(?:which|what|end) (?:day|date)(?! of birth)",
     r"dates?(?! of birth)", r"start again", r"duration", r"period", r"end of",
 ))  # fmt: skip

@@ -67,23 +67,27 @@ _CONSENT: Final = re.compile(
     r"\b(?:is|are|does|would) (?:that|this|it|these|everything)\b[^?]{0,60}\b(?:ok|okay|fine|"
     r"correct|right|"
     r"alright|acceptable|good|work|sound|suit)|\bok(?:ay)? (?:if|to|with|for you)\b|\b(?:please )?confirm\b|"
-    r"\b(?:proceed|go ahead|go on|agree|agreed|approve|consent|permission)\b|\byes\b",
+    r"\bis (?:this|that) what you\b|\b(?:proceed|go ahead|go on|agree|agreed|approve|consent|permission)\b|\byes\b",
     re.IGNORECASE,
 )
 _REFUSING: Final = re.compile(
     r"\b(?:can ?not|can['’]?t|could ?n['’]?t|unable|won['’]?t|not (?:able|possible|eligible|allowed|permitted|allow|"
     r"qualify|covered)|do(?:es)?(?: not|n['’]t) (?:allow|permit|qualify|cover)|declin\w+|refus\w+|den(?:y|ied)|"
     r"(?:is|are|was|were)n['’]t (?:able|possible|eligible|allowed|permitted|covered)|impossible|reject\w*|"
-    r"unfortunately|no longer)\b",
+    r"unfortunately|no longer|not something (?:i|we) can|prevents?|outside (?:of )?(?:our|the)|say no|"
+    r"against (?:our|the)|"
+    r"do(?:es)?(?: not|n['’]t) (?:meet|offer)|too late)\b",
     re.IGNORECASE,
 )
 _ESCALATING: Final = re.compile(
     r"\b(?:escalat\w+|transfer\w*|pass(?:ed|ing)? (?:it|this|your|on)|forward\w*|hand(?:ed|ing)? (?:it|this|over)|"
-    r"supervisors?)\b",
+    r"supervisors?|referred|raised (?:this|it)|(?:opened|created) a (?:case|ticket)|get back to you|"
+    r"(?:now|is) with (?:the|our))\b",
     re.IGNORECASE,
 )
 _MORE: Final = re.compile(
-    r"\bwhat else\b|\b(?:anything|something|any|nothing) (?:else|more|further|other)|\bany ?thing i can\b|"
+    r"\b(?:what|how) else\b|\banother (?:question|request|concern|issue|matter)\b|\b(?:is|will) that (?:be )?(?:all|"
+    r"everything)\b|\b(?:anything|something|any|nothing) (?:else|more|further|other)|\bany ?thing i can\b|"
     r"\b(?:further|other|more) (?:question|request|help|concern|issue|matter)s?\b|\bhelp you further\b",
     re.IGNORECASE,
 )
@@ -221,7 +225,9 @@ def working_days(text: str) -> set[str]:
 def read(message: str, today: date) -> Reading:
     """Return what a message says."""
     text = " ".join(message.lower().split())
-    questions = "?" in message or re.search(r"\b(?:please|reply|answer|say|just)\b[^.]*\b(?:confirm|yes)\b", text)
+    questions = "?" in message or re.search(
+        r"\b(?:please|reply|answer|say|just|let me know)\b[^.]*\b(?:confirm|yes|i should)\b", text
+    )
     return Reading(
         text=text,
         facts=facts_of(message, today),

@@ -43,25 +43,37 @@ _MONTH: Final = (
 )
 _DAY_FIRST: Final = re.compile(rf"\b(\d{{1,2}})(?:st|nd|rd|th)?\.?\s+(?:of\s+)?{_MONTH},?\s+(\d{{4}})\b", re.IGNORECASE)
 _MONTH_FIRST: Final = re.compile(rf"\b{_MONTH}\s+(\d{{1,2}})(?:st|nd|rd|th)?,?\s+(\d{{4}})\b", re.IGNORECASE)
+_DOTTED: Final = re.compile(r"\b(\d{1,2})\.(\d{1,2})\.(\d{4})\b")
+_SLASHED: Final = re.compile(r"\b(\d{4})/(\d\d)/(\d\d)\b")
+_FULL_HOUR: Final = re.compile(r"\b(\d\d?)(:\d\d)?\s?(?:h|hrs|o['’]clock)\b", re.IGNORECASE)
 _HALF_DAY: Final = re.compile(r"\b(\d{1,2})(?::(\d\d))?\s?([ap])\.?m\b\.?", re.IGNORECASE)
 _UNIT: Final = r"(?:seconds?|secs?|minutes?|mins?|hours?|hrs?|h|days?|nights?|weeks?|months?|quarters?|years?)"
 _DURATION: Final = re.compile(
-    rf"(?<![\w.,:-])\d{{1,3}}(?:\s?-\s?|\s+)?(?:(?:full|more|other|working|business|calendar|work)[\s-]+)?{_UNIT}\b",
+    rf"(?<![\w.,:-])(?:\d{{1,3}}\s?(?:-|–|to|or)\s?)?\d{{1,3}}(?:\s?-\s?|\s+)?(?:(?:full|more|other|working|business|"
+    rf"calendar|work)[\s-]+)?{_UNIT}\b",
     re.IGNORECASE,
 )
 _UNTIL: Final = re.compile(
     r"\b(?:until|till)\s+(?:about\s+)?\d\d?:\d\d\b|(?<=:\d\d)\s?(?:[-–]|to)\s?\d\d?:\d\d\b", re.IGNORECASE
 )
 _PLACE: Final = re.compile(
-    r"\b(?:step|part|item|point|section|remark|day|week)\s+#?\d{1,2}\b(?:\s*(?:of|/)\s*\d{1,2}\b)?", re.IGNORECASE
+    r"\b(?:step|part|item|point|section|remark|day|week|version|page|top)\s+#?\d{1,2}\b(?!\.\d)(?:\s*(?:of|/)\s*"
+    r"\d{1,2}\b)?|\(\d{1,2}/\d{1,2}\)|\b24/7\b",
+    re.IGNORECASE,
+)
+_RECORDS: Final = (
+    r"(?:in total|of them|items?|entries|points?|parts?|steps?|things?|remarks?|reasons?|questions?|expenses|claims|"
+    r"deals|tickets|documents|files|contacts|customers|requests|meetings|e?mails|people|colleagues|employees|records|facts)"
 )
 _COUNT: Final = re.compile(
-    r"\ball (?:the |of the )?\d{1,2}\b|\b\d{1,2}\s+(?:in total|of them|items?|entries|points?|parts?|steps?|things?|"
-    r"remarks?|reasons?|questions?)\b",
+    r"\ball (?:the |of the )?\d{1,2}\b|(?<![\w.,:-])\d{1,2}\s+(?:(?:pending|open|overdue|blocked|approved|rejected|"
+    rf"other|remaining|current|new|quiet)\s+)?{_RECORDS}\b",
     re.IGNORECASE,
 )
 _WHOLE: Final = re.compile(r"\b100\s?(?:%|percent\b)", re.IGNORECASE)
-_SEPARATOR: Final = re.compile(r"(?<=\d)[,\u00a0\u202f\u2009](?=\d{3}\b)|(?<=\d)\.0+\b")
+_SEPARATOR: Final = re.compile(
+    r"(?<=\d)[,\u00a0\u202f\u2009](?=\d{3}\b)|(?<=\d)\.0+\b|(?<=\d)\.(?=\d{3}\s?(?:€|eur))", re.IGNORECASE
+)
 
 
 def facts_of(text: str, names: Iterable[str] = ()) -> dict[str, set[str]]:
@@ -91,6 +103,9 @@ def _in_one_form(text: str) -> str:
     text = re.sub(r"(?<!\w)_+|_+(?!\w)", " ", text)
     text = _DAY_FIRST.sub(lambda hit: _iso(hit[3], hit[2], hit[1]), text)
     text = _MONTH_FIRST.sub(lambda hit: _iso(hit[3], hit[1], hit[2]), text)
+    text = _DOTTED.sub(lambda hit: f"{hit[3]}-{int(hit[2]):02d}-{int(hit[1]):02d}", text)
+    text = _SLASHED.sub(r"\1-\2-\3", text)
+    text = _FULL_HOUR.sub(lambda hit: f"{hit[1]}{hit[2] or ':00'}" if hit[2] or "clock" in hit[0] else hit[0], text)
     return _HALF_DAY.sub(_clock, text)
 
 
