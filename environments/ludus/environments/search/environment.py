@@ -69,7 +69,8 @@ class SearchTask(Task):
     """The titles of the pages that state each needed fact, such as `A | B / C`: A, and B or C. The last states the
     answer."""
     deciding: Private[str] = ""
-    """The same for the facts that decide between candidates, such as the values that a question compares."""
+    """The same for the facts that decide: the values that a question compares, the conditions that it has, or else the
+    answer."""
 
 
 def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> SearchTask:
@@ -92,7 +93,7 @@ def _task(id: str, world: str, difficulty: Difficulty, question: Question) -> Se
     titles = layout_of(world).titles
     evidence, deciding = (
         _BETWEEN_NEEDS.join(_BETWEEN_PAGES.join(titles[page] for page in sorted(need)) for need in needs)
-        for needs in (question.needs, question.deciding)
+        for needs in (question.needs, question.deciding or question.needs[-1:])
     )
     return SearchTask(
         id=id, world=world, question=question.text, form=question.form, hops=question.hops, difficulty=difficulty,
