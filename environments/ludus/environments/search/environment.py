@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -69,8 +70,8 @@ class SearchTask(Task):
     """The titles of the pages that state each needed fact, such as `A | B / C`: A, and B or C. The last states the
     answer."""
     deciding: Private[str] = ""
-    """The same for the facts that decide: the values that a question compares, the conditions that it has, or else the
-    answer."""
+    """Which of these facts decide, such as `fact 3, fact 4`: the values that a question compares, the conditions that
+    it has, or else the answer."""
 
 
 def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> SearchTask:
@@ -91,10 +92,10 @@ def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) 
 
 def _task(id: str, world: str, difficulty: Difficulty, question: Question) -> SearchTask:
     titles = layout_of(world).titles
-    evidence, deciding = (
-        _BETWEEN_NEEDS.join(_BETWEEN_PAGES.join(titles[page] for page in sorted(need)) for need in needs)
-        for needs in (question.needs, question.deciding or question.needs[-1:])
+    evidence = _BETWEEN_NEEDS.join(
+        _BETWEEN_PAGES.join(titles[page] for page in sorted(need)) for need in question.needs
     )
+    deciding = ", ".join(f"fact {place + 1}" for place in question.deciding or (question.hops - 1,))
     return SearchTask(
         id=id, world=world, question=question.text, form=question.form, hops=question.hops, difficulty=difficulty,
         solution=question.answers[0], evidence=evidence, deciding=deciding,
@@ -103,12 +104,12 @@ def _task(id: str, world: str, difficulty: Difficulty, question: Question) -> Se
 
 def evidence_of(task: SearchTask) -> list[list[str]]:
     """Return the titles of the pages that state each needed fact."""
-    return pages_of(task.evidence)
+    return [need.split(_BETWEEN_PAGES) for need in task.evidence.split(_BETWEEN_NEEDS)]
 
 
-def pages_of(text: str) -> list[list[str]]:
-    """Return the titles in a field for evidence, a list for each fact."""
-    return [need.split(_BETWEEN_PAGES) for need in text.split(_BETWEEN_NEEDS)] if text else []
+def deciding_of(task: SearchTask) -> list[int]:
+    """Return the places in the evidence of the facts that decide."""
+    return [int(place) - 1 for place in re.findall(r"\d+", task.deciding)]
 
 
 def _splits(*difficulties: Difficulty) -> dict[str, Split[SearchTask]]:
@@ -125,7 +126,7 @@ class Search(Reader[SearchTask]):
     splits = _splits(*DIFFICULTIES)
     variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
     reward_range = (0.0, 1.0)
-    discoverable_fields = ("solution", "evidence", "deciding")
+    discoverable_fields = ("solution", "evidence")
     limits = EpisodeLimits(max_steps=40)
     forkable = True
     blocking = False
@@ -175,13 +176,10 @@ class Search(Reader[SearchTask]):
         Nothing counts without a page for each fact that decides, so that choosing one of two candidates is worth 0.
         """
         task, numbers = self.task, self.world.by_name
-        needs, deciding = (
-            [[numbers[title.lower()] for title in need] for need in pages_of(text)]
-            for text in (task.evidence, task.deciding)
-        )
+        needs = [[numbers[title.lower()] for title in need] for need in evidence_of(task)]
         right = same_answer(answer, self.world.names.get(task.solution, (task.solution,)), task.form)
         support = supported(cited, needs)
-        decided = all(cited.intersection(need) for need in deciding)
+        decided = all(cited.intersection(needs[place]) for place in deciding_of(task))
         counts = float(right and support.stated and decided)
         components = {
             "recall": Component(value=counts * support.recall, weight=0.75),
