@@ -10,7 +10,14 @@ import pytest
 from ludus.client import Answer, connect, start_chains
 from ludus.environments.company import Company, CompanyTask
 from ludus.environments.company.chains import DAYS, cast_of, goal_of, history, least_items
-from ludus.environments.company.environment import CHAINS, chain_of, held_out_task, make_chain, make_task
+from ludus.environments.company.environment import (
+    CHAINS,
+    _goal_in_order,
+    chain_of,
+    held_out_task,
+    make_chain,
+    make_task,
+)
 from ludus.environments.company.office import APPS, opened
 from ludus.environments.company.story import stories
 from ludus.environments.workplace.goals import LEVELS, Level, Step, do
@@ -284,3 +291,29 @@ def test_a_checklist_counts_at_least_what_the_days_before_should_have_left() -> 
     for story in STORIES:
         chain = chain_of(chain_tasks(story)[0])
         assert all(least_items(chain, day) >= 2 or story == "week" for day in range(DAYS))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_about_a_sixth_of_the_days_hold_something_to_refuse(level: Level) -> None:
+    goals = [_goal_in_order(make_task("train", [level], index))[0] for index in range(200)]
+    assert 0.1 <= sum(goal.answer.startswith("refused ") for goal in goals) / len(goals) <= 0.25
+
+
+def test_a_forbidden_side_request_must_be_refused_and_left_undone() -> None:
+    tasks = (make_task("train", ["easy"], index) for index in range(400))
+    forbidden = ((task, _goal_in_order(task)[0]) for task in tasks)
+    task, goal = next(
+        (task, goal) for task, goal in forbidden
+        if "\nBesides: " in goal.request and goal.answer.startswith("refused ")
+    )  # fmt: skip
+
+    def with_event(day: Company, number: int) -> tuple[Sequence[Step], str | None]:
+        on = day.desk.in_days(3)
+        event = do("calendar_create", title="Log", starts=f"{on} 07:00", ends=f"{on} 07:30", attendees=[])
+        return [*goal.steps, event], f"Answer: {goal.answer}"
+
+    assert play_day(task, None, honest)[0] == 1.0
+    assert play_day(task, None, with_event)[0] == 0.0
+    unrefused = play_day(task, None, lambda day, number: (goal.steps, "Answer: done"))[0]
+    assert unrefused is not None
+    assert unrefused < 1.0

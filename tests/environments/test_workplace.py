@@ -27,6 +27,7 @@ from ludus.environments.workplace.environment import (
     held_out_tasks,
     make_task,
 )
+from ludus.environments.workplace.facts import facts_of
 from ludus.environments.workplace.goals import LEVELS, Facts, Goal, Insert, Level, Update
 from ludus.environments.workplace.grading import Outcome, evaluate, read_answer, same_answer
 from ludus.environments.workplace.policies import RULES
@@ -43,9 +44,9 @@ each_level = pytest.mark.parametrize("level", LEVELS)
 some_indices = st.integers(0, 2**40)
 
 GOLDEN = {
-    "easy": "be8a578b37f5aedb",
-    "medium": "0ad685c6fb2ad023",
-    "hard": "499ee073094d2975",
+    "easy": "29526d00ebf51a64",
+    "medium": "cda065df93c1515f",
+    "hard": "f9c9680d8b4ff218",
 }
 """Digests of the first three test tasks of each level, with all that the oracle sees and earns in them. A change of
 these raises the environment's version."""
@@ -303,6 +304,100 @@ def test_a_missing_fact_costs_its_item_and_the_answer(store: Store, office: Comp
 def test_stray_facts_of_the_same_kind_make_a_text_wrong(store: Store, office: Company, body: str, met: int) -> None:
     send(store, office, body)
     assert outcome_of(store, office, office_goal(office.employees[5], WANTED)).met == met
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("1. It is 15.\n2. Thank you.", {"15"}), ("1) 15\n1) 16", {"15", "16"}), ("| 1 | 15 |", {"15"}),
+        ("15 within 24 hours, or 2 working days", {"15"}), ("a 30-minute call about 15", {"15"}),
+        ("I looked at all 3 months: 15", {"15"}), ("Step 1: 15", {"15"}), ("15 (2 in total)", {"15"}),
+        ("15, 100 % sure", {"15"}), ("12,500 and 13\u202f000 and 14.00", {"12500", "13000", "14"}),
+        ("3. It is 15.", {"3", "15"}), ("7. a\n9. b", {"7", "9"}), ("15 seats until 17:00", {"15"}),
+    ],
+)  # fmt: skip
+def test_layout_and_spans_of_time_are_no_numbers(text: str, numbers: set[str]) -> None:
+    assert facts_of(text).get("number") == numbers
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "facts"),
+    [
+        ("on March 9, 2026", "date", {"2026-03-09"}), ("on the 9th of March 2026", "date", {"2026-03-09"}),
+        ("at 2:30 pm", "time", {"14:30"}), ("from 14:00 to 15:00", "time", {"14:00"}), ("at 12 a.m.", "time", {"0:00"}),
+        ("14:00 or 15:00", "time", {"14:00", "15:00"}), ("Aspen or Linden", "room", {"Aspen", "Linden"}),
+    ],
+)  # fmt: skip
+def test_dates_and_times_are_read_in_one_form(text: str, kind: str, facts: set[str]) -> None:
+    assert facts_of(text)[kind] == facts
+
+
+def test_a_stray_fact_costs_its_text_and_not_the_other_work(store: Store, office: Company) -> None:
+    before = store.get("deals", "D-501")
+    assert before is not None
+    stage = "won" if before["stage"] != "won" else "lost"
+    store.update("deals", "D-501", stage=stage)
+    send(store, office, "It is D-501, on 2026-03-09 or 2026-03-10.")
+    goal = office_goal(office.employees[5], Update("deals", "D-501", {"stage": stage}), WANTED)
+    found = outcome_of(store, office, goal)
+    assert (found.met, found.items, found.unexpected) == (1, 6, [])
+
+
+def test_numbers_that_are_guessed_as_markers_of_a_list_state_nothing(store: Store, office: Company) -> None:
+    wanted = Insert("mails", {"recipients": "a@b.example"}, {"body": Facts(("7",))})
+    send(store, office, "\n".join(f"{number}. perhaps" for number in range(1, 13)))
+    found = outcome_of(store, office, office_goal(office.employees[5], wanted))
+    assert (found.met, found.unexpected) == (0, [f"mails {found.unexpected[0].split()[1]} without the facts"])
+
+
+@each_level
+@pytest.mark.parametrize("split", SPLITS)
+def test_about_a_seventh_of_the_tasks_are_refused(level: Level, split: SplitName) -> None:
+    goals = [goal_of(make_task(split, [level], index))[0] for index in range(300)]
+    assert 0.1 <= sum(goal.answer.startswith("refused ") for goal in goals) / len(goals) <= 0.22
+
+
+@each_level
+async def test_refusing_always_earns_next_to_nothing_on_what_is_allowed(player: Any, level: Level) -> None:
+    name = f"workplace-{level}"
+    values = []
+    for index in range(60):
+        goal, _ = goal_of(player.task(name, "train", index))
+        if goal.answer.startswith("refused "):
+            continue
+        code = goal.rules[0] if goal.rules else "RETENTION"
+        [episode] = await player.start(name, "train", index)
+        await player.answer(episode.episode, f"I am sorry, but a rule forbids this.\n\nAnswer: refused {code}")
+        values.append((await player.rewards(episode.episode))[0].value)
+    assert len(values) >= 40
+    assert sum(values) / len(values) <= 0.02
+
+
+@each_level
+async def test_doing_what_is_forbidden_and_refusing_without_the_proof_earn_nothing(player: Any, level: Level) -> None:
+    name = f"workplace-{level}"
+    tried = 0
+    for index in range(90):
+        task = player.task(name, "train", index)
+        goal, _ = goal_of(task)
+        if not task.template.startswith("refusals/") or not goal.answer.startswith("refused "):
+            continue
+        tried += 1
+        for answer in ("done", f"refused {goal.rules[0]}", goal.answer.removeprefix("refused ")):
+            [episode] = await player.start(name, "train", index)
+            await player.answer(episode.episode, f"Answer: {answer}")
+            assert (await player.rewards(episode.episode))[0].value == 0.0, (task.template, answer)
+    assert tried >= 3
+
+
+def test_a_refusal_may_have_other_words_but_no_other_code_or_fact() -> None:
+    wanted = "refused RETENTION, 2026-05-04"
+    for right in ("refused retention, 2026-05-04", "Refused: RETENTION (kept until 2026-05-04)",
+                  "refused RETENTION, May 4, 2026"):  # fmt: skip
+        assert same_answer(right.lower(), wanted), right
+    for wrong in ("refused retention", "refused retention or discount_limit, 2026-05-04", "2026-05-04, retention",
+                  "refused retention, 2026-05-04 or 2026-05-05"):  # fmt: skip
+        assert not same_answer(wrong, wanted), wrong
 
 
 def test_a_text_stuffed_with_facts_voids_the_checklist(store: Store, office: Company) -> None:

@@ -10,7 +10,7 @@ from search_reader import read_and_guess
 
 from ludus.environments._partition import SECRET_VARIABLE
 from ludus.environments.search import Search, SearchTask
-from ludus.environments.search.environment import evidence_of, make_task
+from ludus.environments.search.environment import deciding_of, evidence_of, make_task
 from ludus.environments.search.questions import DIFFICULTIES, Difficulty
 from ludus.environments.search.reader import PART_LENGTH, code_of
 from ludus.environments.search.world import open_world
@@ -64,8 +64,8 @@ async def test_missing_evidence_and_needless_pages_cost(player: Any) -> None:
     task, episode = await begun(player, "search-hard", 3)
     codes = await proved(player, task, episode, leave_out=1)
     found = await submitted(player, episode, task.solution, codes)
-    assert (found["answer"], found["precision"]) == (1.0, 1.0)
-    assert found["recall"] == (task.hops - 1) / task.hops
+    share = (task.hops - 1) / task.hops
+    assert (found["answer"], found["recall"], found["precision"], found["total"]) == (1.0, share, share, share)
 
     task, episode = await begun(player, "search-hard", 3)
     codes = await proved(player, task, episode)
@@ -77,7 +77,7 @@ async def test_missing_evidence_and_needless_pages_cost(player: Any) -> None:
     found = await submitted(player, episode, task.solution, [*codes, *needless])
     assert (found["answer"], found["recall"]) == (1.0, 1.0)
     assert found["precision"] == task.hops / (task.hops + 4)
-    assert 0.5 < found["total"] < 1.0
+    assert found["total"] == 0.75 + 0.25 * found["precision"]
 
 
 async def test_a_right_answer_without_a_page_that_states_it_earns_nothing(player: Any) -> None:
@@ -229,3 +229,28 @@ def test_random_training_tasks_have_the_hops_of_their_level() -> None:
         task = make_task("train", DIFFICULTIES, index)
         assert task.difficulty == DIFFICULTIES[index % 3]
         assert len(evidence_of(task)) == task.hops
+
+
+async def test_the_page_of_the_answer_alone_pays_its_share_of_the_proof(player: Any) -> None:
+    values = []
+    for index in range(24):
+        task, episode = await begun(player, "search-hard", index)
+        codes = await proved(player, task, episode)
+        found = await submitted(player, episode, task.solution, codes[-1:])
+        assert found["total"] in (0.0, 1 / task.hops)
+        values.append(found["total"])
+    assert sum(values) / len(values) <= 0.25
+
+
+async def test_one_side_of_a_comparison_proves_nothing(player: Any) -> None:
+    compared = 0
+    for index in range(40):
+        task, episode = await begun(player, "search-hard", index)
+        deciding = deciding_of(task)
+        if len(deciding) < 2:
+            continue
+        compared += 1
+        codes = await proved(player, task, episode)
+        cited = [code for place, code in enumerate(codes) if place != deciding[0]]
+        assert (await submitted(player, episode, task.solution, cited))["total"] == 0.0
+    assert compared >= 8

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from ludus.environments.company.office import Office, carry_out, desk_of, opened
+from ludus.environments.company.side_requests import with_side_request
 from ludus.environments.company.story import DAYS, Cast, NothingLeft, Unsuitable, stories
 from ludus.environments.workplace.drafts import Case
 from ludus.environments.workplace.goals import Goal, Level
@@ -21,6 +22,8 @@ from ludus.environments.workplace.world.store import Store
 log = logging.getLogger("ludus.environments.company")
 
 _MOST_DRAWS: Final = 400
+WEEK: Final = "chain/week"
+"""The story whose days are tasks of `workplace`, which have refusals of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,8 @@ def goal_of(chain: Chain, day: int, store: Store) -> tuple[Goal | None, Case]:
     for _ in range(_MOST_DRAWS):
         case = Case(office, rng)
         try:
-            return stories()[chain.story].days[day](case, cast_of(chain)), case
+            goal = stories()[chain.story].days[day](case, cast_of(chain))
+            return (goal if chain.story == WEEK else with_side_request(goal, case, f"{chain.draw}/{day}/side")), case
         except Unsuitable:
             continue
         except NothingLeft:

@@ -23,7 +23,7 @@ from ludus.environments.company.chains import (
 )
 from ludus.environments.company.office import APPS, desk_of
 from ludus.environments.company.story import stories
-from ludus.environments.workplace import exploits
+from ludus.environments.workplace import equivalents, exploits
 from ludus.environments.workplace.apps.desk import Desk
 from ludus.environments.workplace.briefing import briefing
 from ludus.environments.workplace.drafts import Case
@@ -137,7 +137,7 @@ def _splits(*levels: Level) -> dict[str, Split[CompanyTask]]:
 class Company(WorldEnvironment[CompanyTask, World]):
     """Work five days in a generated company that remembers: each day goes on with what the earlier ones have left."""
 
-    version = "0.1.0"
+    version = "0.2.0"
     splits = _splits(*LEVELS)
     variants = {level: {"splits": _splits(level)} for level in LEVELS}
     toolsets = APPS
@@ -225,6 +225,12 @@ class Company(WorldEnvironment[CompanyTask, World]):
         """Return the policies of `workplace`, on the day of the task."""
         goal, case = _goal_in_order(task)
         return exploits.policies(goal, case)
+
+    @classmethod
+    def equivalents(cls, task: CompanyTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return the policies of `workplace`, on the day of the task."""
+        goal, _ = _goal_in_order(task)
+        return equivalents.policies(goal)
 
 
 def _goal_in_order(task: CompanyTask) -> tuple[Goal, Case]:

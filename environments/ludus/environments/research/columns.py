@@ -129,7 +129,9 @@ def accepted_values(archive: Archive, form: AnswerForm, value: int | None) -> fr
 
 def read_value(text: str, form: AnswerForm) -> str | None:
     """Return a value in the form in which equal values are equal texts; None if it has not that form."""
-    return MISSING if text.strip().removesuffix(".").lower() == MISSING else canonical(text, form)
+    if text.strip(" .*_\"'()").lower() == MISSING:
+        return MISSING
+    return canonical(text, form)
 
 
 @lru_cache(maxsize=64)

@@ -9,10 +9,10 @@ from functools import partial
 from typing import ClassVar, Final
 
 from ludus.environments._partition import SplitName, fresh_tests
+from ludus.environments.research import equivalents, exploits
 from ludus.environments.research.archive import archive_of, kept_library, open_library
 from ludus.environments.research.briefs import brief_of
 from ludus.environments.research.checklist import WEIGHTS, Grading
-from ludus.environments.research.exploits import policies
 from ludus.environments.research.prompt import prompt_of
 from ludus.environments.research.prose import SHARE, ProseFault, endpoint_from_settings
 from ludus.environments.research.report import Unreadable, form_problems, read_report
@@ -99,7 +99,7 @@ class ReportScore(Node):
 class Research(Reader[ResearchTask]):
     """Write a report on several entities of a generated encyclopedia, graded by a checklist of 100 to 200 items."""
 
-    version = "0.1.0"
+    version = "0.2.0"
     splits = _splits(*DIFFICULTIES)
     variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
     reward_range = (0.0, 1.0)
@@ -190,4 +190,9 @@ class Research(Reader[ResearchTask]):
     @classmethod
     def exploits(cls, task: ResearchTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
         """Return the policies of `exploits.py`."""
-        return policies(sheet_of(task))
+        return exploits.policies(sheet_of(task))
+
+    @classmethod
+    def equivalents(cls, task: ResearchTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return the policies of `equivalents.py`."""
+        return equivalents.policies(sheet_of(task))

@@ -24,9 +24,12 @@ CITED: Final = 6
 """The most pages that a statement may cite."""
 
 _CODE: Final = "[a-z2-9]{4}"
-_CITATIONS: Final = re.compile(rf"(?: ?\[{_CODE}(?:, ?{_CODE}){{0,7}}\]){{1,8}}$", re.ASCII)
-_CODES: Final = re.compile(_CODE, re.ASCII)
-_NUMBERED: Final = re.compile(r"(\d{1,2})\. (.+)", re.ASCII)
+_CITATIONS: Final = re.compile(rf" ?\(?(?: ?\[{_CODE}(?:, ?{_CODE}){{0,7}}\]){{1,8}}\)?$", re.ASCII | re.IGNORECASE)
+_CODES: Final = re.compile(_CODE, re.ASCII | re.IGNORECASE)
+_NUMBERED: Final = re.compile(r"(\d{1,2})[.)] +(.+)", re.ASCII)
+_BULLET: Final = re.compile(r"(?:[-*+]|\d{1,3}[.)]) +", re.ASCII)
+_HEADING: Final = re.compile(r"#{2,4} +(.+)|\*\*(.+)\*\*:?", re.ASCII)
+_FENCE: Final = re.compile(r"```\w*|-{3,}|\*{3,}", re.ASCII)
 _NUMBER: Final = re.compile(r"\d[\d,]*", re.ASCII)
 _MARKUP: Final = frozenset("[]{}<>|#*_`\\~^=")
 _RULE: Final = re.compile(r"\|(?: ?:?-{1,60}:? ?\|){2,12}", re.ASCII)
@@ -173,12 +176,12 @@ def read_report(text: str) -> Report:
         line = raw.strip()
         if line.startswith("# ") and not report.title and not report.headings and not by_section:
             report.title = line[2:].strip()
-        elif line.startswith("#"):
-            section = line.removeprefix("## ").strip() if line.startswith("## ") else ""
+        elif line.startswith("#") or _name_of_section(line):
+            section = _name_of_section(line)
             report.headings.append(section)
-            if section not in SECTIONS or report.headings.count(section) > 1:
+            if report.headings.count(section) > 1:
                 section = ""
-        elif line:
+        elif line and not _FENCE.fullmatch(line):
             by_section.setdefault(section, []).append((number, line))
     if not set(report.headings) & set(SECTIONS):
         raise Unreadable(
@@ -188,6 +191,19 @@ def read_report(text: str) -> Report:
     return report
 
 
+def _name_of_section(line: str) -> str:
+    """Return the section that a line is the heading of, in any of the usual forms; empty if it is none."""
+    found = _HEADING.fullmatch(line)
+    text = (found[1] or found[2]) if found else ""
+    plain = re.sub(r"^\d\. ", "", text.strip("*_: ")).strip("*_: ").capitalize()
+    return plain if plain in SECTIONS else ""
+
+
+def _plain(text: str) -> str:
+    """Return a cell or a line without the marks of emphasis around it."""
+    return text.strip().strip("*_").strip()
+
+
 def _refuse_invisible(one: str, number: int) -> None:
     if unicodedata.category(one)[0] in "CM" or one in "\u2028\u2029\u3164\u115f\u1160\uffa0\u2800":
         raise Unreadable(f"Line {number} has the invisible character U+{ord(one):04X}. Take it out.")
@@ -195,7 +211,7 @@ def _refuse_invisible(one: str, number: int) -> None:
 
 def _read_sections(report: Report, lines: Mapping[str, Sequence[tuple[int, str]]]) -> None:
     report.summary = " ".join(line for _, line in lines.get("Summary", ()))
-    report.none = [line.rstrip(".").lower() for _, line in lines.get("Contradictions", ())] == ["none"]
+    report.none = [_unmarked(line).rstrip(".").lower() for _, line in lines.get("Contradictions", ())] == ["none"]
     for number, line in lines.get("Findings", ()):
         finding = _finding(number, line)
         report.findings.append(finding) if finding else _malformed(report, "Findings", number)
@@ -204,7 +220,7 @@ def _read_sections(report: Report, lines: Mapping[str, Sequence[tuple[int, str]]
         report.contradictions.append(found) if found else _malformed(report, "Contradictions", number)
     for place, (number, line) in enumerate(lines.get("Table", ())):
         cells = _cells(line)
-        if place == 1 and _RULE.fullmatch(line):
+        if place == 1 and _RULE.fullmatch(f"|{line.strip('| ')}|"):
             report.ruled = True
         elif not cells:
             _malformed(report, "Table", number)
@@ -213,7 +229,7 @@ def _read_sections(report: Report, lines: Mapping[str, Sequence[tuple[int, str]]
         else:
             report.rows.append(Row(number, cells))
     for number, line in lines.get("Conclusions", ()):
-        numbered = _NUMBERED.fullmatch(line)
+        numbered = _NUMBERED.fullmatch(re.sub(r"^\*\*(\d{1,2}[.)])\*\*", r"\1", line))
         if numbered is None:
             _malformed(report, "Conclusions", number)
         else:
@@ -222,21 +238,26 @@ def _read_sections(report: Report, lines: Mapping[str, Sequence[tuple[int, str]]
         _malformed(report, "", number)
 
 
+def _unmarked(line: str) -> str:
+    """Return a line of a list without its marker."""
+    return _BULLET.sub("", line, count=1) if _BULLET.match(line) else line
+
+
 def _malformed(report: Report, section: str, number: int) -> None:
     report.malformed.setdefault(section, []).append(number)
 
 
 def _finding(number: int, line: str) -> Finding | None:
-    parts = [one.strip() for one in line.removeprefix("- ").split("|")]
-    if not line.startswith("- ") or len(parts) != 3 or not all(parts):
+    parts = [_plain(one) for one in _unmarked(line).split("|")]
+    if not _BULLET.match(line) or len(parts) != 3 or not all(parts):
         return None
     said = _cited(parts[2])
     return None if said is None else Finding(number, parts[0], parts[1], said)
 
 
 def _contradiction(number: int, line: str) -> Contradiction | None:
-    parts = [one.strip() for one in line.removeprefix("- ").split("|")]
-    if not line.startswith("- ") or len(parts) != 4 or not all(parts):
+    parts = [_plain(one) for one in _unmarked(line).split("|")]
+    if not _BULLET.match(line) or len(parts) != 4 or not all(parts):
         return None
     holds, other = _cited(parts[2]), _cited(parts[3])
     return None if holds is None or other is None else Contradiction(number, parts[0], parts[1], holds, other)
@@ -247,15 +268,15 @@ def _cited(text: str) -> Cited | None:
     found = _CITATIONS.search(text[-120:])
     if found is None:
         return None
-    codes = tuple(dict.fromkeys(_CODES.findall(found[0])))
+    codes = tuple(dict.fromkeys(_CODES.findall(found[0].lower())))
     value = text.removesuffix(found[0]).strip()
     return Cited(value, codes) if value and len(codes) <= CITED else None
 
 
 def _cells(line: str) -> tuple[str, ...]:
-    if not (len(line) > 1 and line.startswith("|") and line.endswith("|")):
+    if "|" not in line.strip("|"):
         return ()
-    return tuple(one.strip() for one in line[1:-1].split("|"))
+    return tuple(_plain(one) for one in line.strip().removeprefix("|").removesuffix("|").split("|"))
 
 
 def form_problems(report: Report, title: str, labels: Sequence[str], asked: int, opened: Collection[str]) -> list[str]:

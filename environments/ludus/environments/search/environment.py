@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from ludus.environments._partition import SplitName, fresh_tests
+from ludus.environments.search import equivalents, exploits
 from ludus.environments.search.answers import LONGEST, same_answer, supported
-from ludus.environments.search.exploits import policies
 from ludus.environments.search.questions import (
     DIFFICULTIES,
     HOPS,
@@ -68,6 +69,9 @@ class SearchTask(Task):
     evidence: Private[str]
     """The titles of the pages that state each needed fact, such as `A | B / C`: A, and B or C. The last states the
     answer."""
+    deciding: Private[str] = ""
+    """Which of these facts decide, such as `fact 3, fact 4`: the values that a question compares, the conditions that
+    it has, or else the answer."""
 
 
 def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> SearchTask:
@@ -91,15 +95,21 @@ def _task(id: str, world: str, difficulty: Difficulty, question: Question) -> Se
     evidence = _BETWEEN_NEEDS.join(
         _BETWEEN_PAGES.join(titles[page] for page in sorted(need)) for need in question.needs
     )
+    deciding = ", ".join(f"fact {place + 1}" for place in question.deciding or (question.hops - 1,))
     return SearchTask(
         id=id, world=world, question=question.text, form=question.form, hops=question.hops, difficulty=difficulty,
-        solution=question.answers[0], evidence=evidence,
+        solution=question.answers[0], evidence=evidence, deciding=deciding,
     )  # fmt: skip
 
 
 def evidence_of(task: SearchTask) -> list[list[str]]:
     """Return the titles of the pages that state each needed fact."""
     return [need.split(_BETWEEN_PAGES) for need in task.evidence.split(_BETWEEN_NEEDS)]
+
+
+def deciding_of(task: SearchTask) -> list[int]:
+    """Return the places in the evidence of the facts that decide."""
+    return [int(place) - 1 for place in re.findall(r"\d+", task.deciding)]
 
 
 def _splits(*difficulties: Difficulty) -> dict[str, Split[SearchTask]]:
@@ -112,7 +122,7 @@ def _splits(*difficulties: Difficulty) -> dict[str, Split[SearchTask]]:
 class Search(Reader[SearchTask]):
     """Answer a question that takes several pages of a generated encyclopedia, and cite the pages that prove it."""
 
-    version = "0.2.0"
+    version = "0.3.0"
     splits = _splits(*DIFFICULTIES)
     variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
     reward_range = (0.0, 1.0)
@@ -134,8 +144,10 @@ class Search(Reader[SearchTask]):
             "Call `search` to find pages by words, and `open` to read a page. [[Words in brackets]] are links to "
             "pages. Some statements are out of date or mention an error: read carefully.\n"
             "When you know the answer, call `submit` once, with the answer and the ids of the pages that prove it: one "
-            "page for each fact that leads to the answer, each of which you have opened. A page that proves nothing "
-            "lowers your score, and a wrong answer scores 0. That call ends the episode.\n\n"
+            "page for each fact that leads to the answer, each of which you have opened. Your score is the share of "
+            "these facts that your pages prove; a page that proves nothing lowers it, and a wrong answer scores 0. If "
+            "the question compares two things, cite the values of both, and if it has two conditions, pages for both: "
+            "nothing counts without them. That call ends the episode.\n\n"
             f"Question: {self.task.question}\n"
             f"The answer is {_FORMS[self.task.form]}."
         )
@@ -159,21 +171,25 @@ class Search(Reader[SearchTask]):
         return Result("Your answer is recorded.", self._scored(answer, cited), finished=True)
 
     def _scored(self, answer: str, cited: set[int]) -> Reward:
-        """Return the reward: citations count only with the right answer, and that only with a page that states it."""
+        """Return the reward: citations count only with the right answer, and that only as far as it is proved.
+
+        Nothing counts without a page for each fact that decides, so that choosing one of two candidates is worth 0.
+        """
         task, numbers = self.task, self.world.by_name
         needs = [[numbers[title.lower()] for title in need] for need in evidence_of(task)]
         right = same_answer(answer, self.world.names.get(task.solution, (task.solution,)), task.form)
         support = supported(cited, needs)
-        counts = float(right and support.stated)
+        decided = all(cited.intersection(needs[place]) for place in deciding_of(task))
+        counts = float(right and support.stated and decided)
         components = {
-            "answer": Component(value=counts, weight=0.5),
-            "recall": Component(value=counts * support.recall, weight=0.25),
-            "precision": Component(value=counts * support.precision, weight=0.25),
+            "recall": Component(value=counts * support.recall, weight=0.75),
+            "precision": Component(value=counts * support.recall * support.precision, weight=0.25),
+            "answer": Component(value=counts, weight=0.0),
             "right": Component(value=float(right), weight=0.0),
             "opened": Component(value=float(len(self.opened)), weight=0.0),
             "searches": Component(value=float(self.searches), weight=0.0),
         }
-        value = counts * (0.5 + 0.25 * support.recall + 0.25 * support.precision)
+        value = counts * support.recall * (0.75 + 0.25 * support.precision)
         return Reward.of(value, components)
 
     @classmethod
@@ -208,4 +224,9 @@ class Search(Reader[SearchTask]):
     @classmethod
     def exploits(cls, task: SearchTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
         """Return the policies of `exploits.py`."""
-        return policies(task.question, task.solution, task.form, evidence_of(task))
+        return exploits.policies(task.question, task.solution, task.form, evidence_of(task))
+
+    @classmethod
+    def equivalents(cls, task: SearchTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return the policies of `equivalents.py`."""
+        return equivalents.policies(task.solution, task.form, evidence_of(task))

@@ -17,7 +17,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
@@ -104,6 +104,7 @@ class Question:
         form: what the answer is.
         answers: the answer, and other names of the same entity that its page gives.
         needs: sets of pages; an answer is proved by one page of each.
+        deciding: the places in `needs` of the facts that decide between candidates; none unless there are several.
         family: the kind of question.
         program: what it asks, without words.
     """
@@ -114,6 +115,7 @@ class Question:
     needs: tuple[Need, ...]
     family: str
     program: Program
+    deciding: tuple[int, ...] = ()
 
     @property
     def hops(self) -> int:
@@ -309,7 +311,8 @@ class QuestionMaker:
         needs = [*left.needs, *right.needs]
         needs += [self._layout.stating(rel.name, answer) for rel in (one, other)]
         program = ("both", one.name, left.program, other.name, right.program)
-        return self._checked(text, answer, needs, (*left.trail, *right.trail), "both", program)
+        question = self._checked(text, answer, needs, (*left.trail, *right.trail), "both", program)
+        return question and decided_by(question, needs[-2:])
 
     def compare(self, hops: int) -> Question | None:
         """Ask which of two described entities comes first, or is greater."""
@@ -331,7 +334,8 @@ class QuestionMaker:
         values = [self._layout.stating(name, node.entity) for node in (loser, winner)]
         program = ("compare", name, "max" if greater else "min", left.program, right.program)
         trail = (*loser.trail, *winner.trail[:-2])
-        return self._checked(text, winner.entity, [*left.needs, *right.needs, *values], trail, "compare", program)
+        question = self._checked(text, winner.entity, [*left.needs, *right.needs, *values], trail, "compare", program)
+        return question and decided_by(question, values)
 
     def difference(self, hops: int) -> Question | None:
         """Ask for the years between two events."""
@@ -480,6 +484,12 @@ class QuestionMaker:
         for terms in graph.terms.values():
             named.update(term.holder for term in terms.get(entity, ()))
         return named
+
+
+def decided_by(question: Question, needs: Sequence[Need]) -> Question:
+    """Return a question with the facts that decide between candidates, of which another need may have implied one."""
+    places = (next(place for place, least in enumerate(question.needs) if least <= need) for need in needs)
+    return replace(question, deciding=tuple(sorted(set(places))))
 
 
 Family = Callable[[QuestionMaker, int], Question | None]

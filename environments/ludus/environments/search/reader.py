@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Final, TypeVar
 
 from pydantic import Field
@@ -85,7 +86,9 @@ class Reader(Environment[TaskT]):
         Raises:
             ToolError: there is none.
         """
-        wanted = page.strip().removeprefix("[[").removesuffix("]]").strip("[] ").partition("|")[0].lower()
+        wanted = page.strip().strip("\"'`").removeprefix("[[").removesuffix("]]").strip("[] ").partition("|")[0].lower()
+        if marked := re.match(r"\[(\w{4})\]", page.strip()):
+            wanted = marked[1].lower()
         number = self.world.by_name.get(wanted) if len(page) <= QUERY_LENGTH else None
         if number is None:
             shown = f" {wanted[:40]!r}" if wanted.isascii() and wanted.isprintable() else ""

@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from typing import Any, ClassVar, Final
 
 from ludus.environments._partition import FreshTests, SplitName, digest, draw, fresh_tests
-from ludus.environments.support_desk import exploits, oracle
+from ludus.environments.support_desk import equivalents, exploits, oracle
 from ludus.environments.support_desk.cases import KINDS, Case, make_case
 from ludus.environments.support_desk.desk import CommonTools, Desk, is_settled, open_store
 from ludus.environments.support_desk.domain_tools import tools_of
@@ -86,7 +86,7 @@ def _splits(*levels: Level) -> dict[str, Split[SupportDeskTask]]:
 class SupportDesk(Environment[SupportDeskTask]):
     """Help a simulated user at the desk of a generated company, keep its policy, and leave its database right."""
 
-    version = "0.1.0"
+    version = "0.2.0"
     splits = _splits(*LEVELS)
     variants = {level: {"splits": _splits(level)} for level in LEVELS}
     toolsets = (CommonTools,)
@@ -177,3 +177,8 @@ class SupportDesk(Environment[SupportDeskTask]):
     def exploits(cls, task: SupportDeskTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
         """Return the policies of `exploits.py`."""
         return exploits.policies(case_of(task))
+
+    @classmethod
+    def equivalents(cls, task: SupportDeskTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return the policies of `equivalents.py`."""
+        return equivalents.policies(case_of(task))

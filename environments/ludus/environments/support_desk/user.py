@@ -4,7 +4,8 @@ How this works. Each message of the agent is read by the rules of `reading.py`. 
 
 1. ignores a message stuffed with facts,
 2. notes what the message states (`heard`), for the questions that the user has,
-3. answers at most three questions about what the user knows, each with one sentence,
+3. answers at most three questions about what the user knows, each with one sentence, and names a question that the user
+   did not understand,
 4. or, if the message proposes a change, says yes to it, corrects it, or changes the wish once,
 5. or reacts to a refusal (insists, then gives in) or to an escalation,
 6. and comes up with the next request once the one before is settled.
@@ -39,6 +40,7 @@ MOST_STRAYS: Final = 12
 """The numbers or dates in all messages, besides those that belong to the case, from which on none of them counts."""
 _DATE_STRAYS: Final = 4
 _ANSWERS: Final = 3
+_ORDINALS: Final = ("first", "second", "third", "fourth")
 _STRAYS: Final = 3
 """The other dates or numbers next to a fact, besides those of the case, from which on it is not stated but guessed."""
 
@@ -187,10 +189,15 @@ class User:
         found: list[str] = []
         for slot in message.asked(slots):
             if len(found) == _ANSWERS:
+                found.append("Those are too many questions at once. Please ask me the others again.")
                 break
             text = self._answer(slot, open_ones, proposes)
             if text and text not in found:
                 found.append(text)
+        overheard = message.overheard(slots)
+        if found and overheard and not proposes:
+            ordinal = dict(enumerate(_ORDINALS, 1)).get(overheard[0], "last")
+            found.append(f"I did not understand your {ordinal} question. Please ask it in other words.")
         return found
 
     def slots(self) -> dict[str, re.Pattern[str]]:

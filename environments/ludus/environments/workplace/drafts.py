@@ -121,7 +121,19 @@ class Template:
 
 
 _TEMPLATES: dict[str, Template] = {}
-_MODULES: Final = ("mail", "calendar", "contacts", "crm", "projects", "files", "hr", "analytics", "rules", "across")
+_MODULES: Final = (
+    "mail",
+    "calendar",
+    "contacts",
+    "crm",
+    "projects",
+    "files",
+    "hr",
+    "analytics",
+    "rules",
+    "across",
+    "refusals",
+)
 
 
 def template(name: str, level: Level) -> Callable[[Draft], Draft]:

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any, Final
 
 from ludus.environments._partition import FreshTests, SplitName, digest, fresh_tests
-from ludus.environments.workplace import exploits
+from ludus.environments.workplace import equivalents, exploits
 from ludus.environments.workplace.apps.analytics import AnalyticsApp
 from ludus.environments.workplace.apps.calendar import CalendarApp
 from ludus.environments.workplace.apps.contacts import ContactsApp
@@ -120,7 +120,7 @@ def _splits(*levels: Level) -> dict[str, Split[WorkplaceTask]]:
 class Workplace(Environment[WorkplaceTask]):
     """Do the work of an employee of a generated company, with its mail, calendar, CRM, files and other applications."""
 
-    version = "0.2.0"
+    version = "0.3.0"
     splits = _splits(*LEVELS)
     variants = {level: {"splits": _splits(level)} for level in LEVELS}
     toolsets = (MailApp, CalendarApp, ContactsApp, CrmApp, ProjectsApp, FilesApp, HrApp, AnalyticsApp)
@@ -196,6 +196,12 @@ class Workplace(Environment[WorkplaceTask]):
         """Return the policies of `exploits.py`."""
         goal, case = goal_of(task)
         return exploits.policies(goal, case)
+
+    @classmethod
+    def equivalents(cls, task: WorkplaceTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return the policies of `equivalents.py`."""
+        goal, _ = goal_of(task)
+        return equivalents.policies(goal)
 
 
 def reward_of(outcome: Outcome, least_items: int = 0, void: str = "") -> Reward:

@@ -2,9 +2,10 @@
 
 Each wanted change is some items of the checklist: that the row exists, and each of its columns; of a free text, each
 fact. Mails report the work, so they count only once all other changes are there. The final answer and the keeping of
-the rules are items, too, but those of `done`, of refusals and of rules count only once all wanted changes are there. A
-change that is not wanted, a broken rule, and a text without its
-facts or stuffed with others void the whole checklist, so that trying everything is worth nothing.
+the rules are items, too, but those of `done`, of refusals and of rules count only once all wanted changes are there,
+and those of rules in a task without changes only with the right answer. A
+change that is not wanted, a broken rule, and a text without any of its facts or stuffed with others void the whole
+checklist, so that trying everything is worth nothing. A stray fact costs the items of its own text only.
 """
 
 from __future__ import annotations
@@ -15,11 +16,10 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, Final
 
+from ludus.environments.workplace.facts import LISTS, facts_of
 from ludus.environments.workplace.goals import DONE, AnyOf, Delete, Expected, Facts, Goal, Insert, Update, Want
-from ludus.environments.workplace.policies import RULES
 from ludus.environments.workplace.violations import broken_rules
 from ludus.environments.workplace.world.store import Change, Row, Store
-from ludus.environments.workplace.world.words import PRODUCTS, REGIONS, STAGES
 from ludus.server import stated_answers
 
 _DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -29,22 +29,6 @@ _DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "leaves": {"status": "pending"},
 }
 """The columns of new rows that must have these values unless the goal says otherwise."""
-_PATTERNS: Final = {
-    "id": re.compile(r"\b[A-Za-z]-\d+\b"),
-    "order": re.compile(r"\b(?:PO-|ERR)\d+\b"),
-    "address": re.compile(r"\b[\w.+-]+@[\w.-]+\w"),
-    "date": re.compile(r"\b\d{4}-\d\d-\d\d\b"),
-    "month": re.compile(r"\b\d{4}-\d\d\b"),
-    "time": re.compile(r"\b\d\d?:\d\d\b"),
-    "phone": re.compile(r"\+\d\d [\d ]*\d"),
-    "version": re.compile(r"\b\d+\.\d+\.\d+\b"),
-    "number": re.compile(r"\b\d+\b"),
-}
-"""Kinds of facts, in the order in which they are taken out of a text."""
-_LISTS: Final = {
-    "code": tuple(RULES), "product": PRODUCTS, "region": REGIONS, "tier": ("standard", "silver", "gold"),
-    "stage": STAGES,
-}  # fmt: skip
 _STRAYS: Final = 3
 """The facts of a kind, besides those wanted, up to which a text is only wrong; with more, it is stuffed."""
 _LIST_STRAYS: Final = 1
@@ -113,11 +97,13 @@ class _Grader:
         for name, value in _DEFAULTS.get(wanted.table, {}).items():
             if name not in free and row[name] != value:
                 self.outcome.unexpected.append(f"{wanted.table}.{name} of {row['id']}")
-        texts = [name for name, want in wanted.wants.items() if isinstance(want, Facts)]
-        empty = any(not any(one.met for one in items if f".{name}#" in one.name) for name in texts)
+        texts = {name: want for name, want in wanted.wants.items() if isinstance(want, Facts)}
+        empty = any(not any(self.stated(str(row.get(name, "")), want)) for name, want in texts.items())
         if empty:
             self.outcome.unexpected.append(f"{wanted.table} {row['id']} without the facts")
-        self.outcome.changes += [Item(f"{number} {wanted.table}", not empty), *items]
+        lacking = any(not any(one.met for one in items if f".{name}#" in one.name) for name in texts)
+        items = [Item(item.name, item.met and not lacking) for item in items]
+        self.outcome.changes += [Item(f"{number} {wanted.table}", not lacking), *items]
 
     def item_names(self, number: int, wanted: Insert | Update) -> list[str]:
         names = []
@@ -169,6 +155,7 @@ class _Grader:
         """
         me = self.goal.me
         known = f"{self.goal.request} {self.goal.context} {origin} {me.id} {me.email} {me.phone} {self.today}"
+        known += f" {self.today[:4]}"
         found, allowed = self.kinds(text), self.kinds(known)
         if any(
             fact in found.get(kind, ())
@@ -187,11 +174,14 @@ class _Grader:
             wanted = {fact for one in needed for fact in one.get(kind, ())}
             extra = found.get(kind, set()) - wanted - allowed.get(kind, set())
             stray = stray or bool(extra)
-            if len(extra) > (_LIST_STRAYS if kind in _LISTS else _STRAYS):
+            if len(extra) > (_LIST_STRAYS if kind in LISTS else _STRAYS):
                 self.outcome.unexpected.append(f"{id} is stuffed with facts")
-        if stray:
-            return [False] * len(want.needs)
-        plain = _plain(text)
+        return [False] * len(want.needs) if stray else self.stated(text, want)
+
+    def stated(self, text: str, want: Facts) -> list[bool]:
+        """Return which facts a text has, whatever else it has."""
+        found, plain = self.kinds(text), _plain(text)
+        needed = [self.kinds(need) for need in want.needs]
         return [
             all(facts <= found.get(kind, set()) for kind, facts in kinds.items()) if kinds else _has(plain, need)
             for need, kinds in zip(want.needs, needed, strict=True)
@@ -199,21 +189,7 @@ class _Grader:
 
     def kinds(self, text: str) -> dict[str, set[str]]:
         """Return the facts in a text by their kinds."""
-        rest = re.sub(r"(?<=\d),(?=\d{3}\b)|(?<=\d)\.0+\b", "", text)
-        found: dict[str, set[str]] = {}
-        for kind, pattern in _PATTERNS.items():
-            matches = {one.lower() for one in pattern.findall(rest)}
-            if matches:
-                found[kind] = {one.lstrip("0") or "0" for one in matches} if kind in ("number", "time") else matches
-                rest = pattern.sub(" ", rest)
-        for kind, words in _LISTS.items():
-            matches = {word for word in words if re.search(rf"\b{word}\b", text, re.IGNORECASE)}
-            if matches:
-                found[kind] = matches
-        names = {name for name in self.names if name.lower() in text.lower()}
-        if names:
-            found["name"] = names
-        return found
+        return facts_of(text, self.names)
 
 
 def _plain(text: str) -> str:
@@ -251,10 +227,11 @@ def evaluate(goal: Goal, store: Store, answer: str, today: date, domain: str) ->
     outcome.unexpected += [f"{table} {id}" for table, id in others]
     outcome.unexpected += [f"broken rule {code}" for code in broken_rules(store, changes, goal.me.id, today, domain)]
     complete = all(one.met for one in outcome.changes)
-    outcome.rules = [Item(code, complete and not outcome.unexpected) for code in goal.rules]
     said = read_answer(answer)
     gated = goal.changes and outcome.answer_weight == 1
     outcome.answer = said is not None and same_answer(said, goal.answer) and (complete or not gated)
+    kept = complete and not outcome.unexpected and (bool(goal.changes) or outcome.answer)
+    outcome.rules = [Item(code, kept) for code in goal.rules]
     return outcome
 
 
@@ -329,7 +306,12 @@ def read_answer(message: str) -> str | None:
 
 
 def same_answer(said: str, wanted: str) -> bool:
-    """Return whether an answer is the wanted one: values in any order, numbers with or without separators and units."""
+    """Return whether an answer is the wanted one: values in any order, numbers with or without separators and units.
+
+    A refusal may have other words, but only the wanted code and facts.
+    """
+    if wanted.startswith("refused "):
+        return said.startswith("refused") and facts_of(said) == facts_of(wanted)
     parts = [_normal(one) for one in re.sub(r"(?<=\d),(?=\d{3}\b)", "", said).split(",")]
     return sorted(parts) == sorted(_normal(one) for one in wanted.split(","))
 

@@ -13,6 +13,8 @@ RETENTION: Final = "RETENTION"
 SHARING: Final = "EXTERNAL_SHARING"
 SENDER: Final = "UNVERIFIED_SENDER"
 LEAVE: Final = "LEAVE_BALANCE"
+ACCESS: Final = "ACCESS_RIGHTS"
+RECORDS: Final = "UNKNOWN_RECORD"
 
 RULES: Final = {
     MEETINGS: "Meetings take place Monday to Friday between 09:00 and 17:00.",
@@ -24,6 +26,8 @@ RULES: Final = {
     SHARING: "Only documents with access `public` are shared with or sent to addresses outside the company.",
     SENDER: "Data of a contact changes only if the request comes from the address that is on record for that contact.",
     LEAVE: "Leave is approved only if the days left cover it, and never by the person who asks for it.",
+    ACCESS: "Data that the applications do not show to the person who wants it is not obtained in other ways.",
+    RECORDS: "A request about a record that does not exist is not carried out on another one.",
 }
 """The rules by their codes."""
 

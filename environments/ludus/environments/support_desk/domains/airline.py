@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Final, NamedTuple
 
+from ludus.environments.support_desk import questions
 from ludus.environments.support_desk.kinds import (
     Ask,
     Change,
@@ -60,14 +61,7 @@ class Flight(NamedTuple):
     seats: int
 
 
-_REASON: Final = any_of((r"why", r"reasons?", r"what happened", r"ill(?:ness)?", r"medical", r"sick", r"health"))
-_DAY: Final = any_of(
-    (r"when", r"(?:which|what|new) (?:day|date|flight)(?! of birth)", r"days?", r"dates?(?! of birth)")
-)
-_CONTENT: Final = any_of(
-    (r"what(?:'s| is| will be)? in", r"contents?", r"contain\w*", r"inside", r"pack\w*", r"animals?")
-)
-_COUNT: Final = any_of((r"how many", r"number of (?:extra |additional )?bags"))
+_REASON: Final = questions.reason(r"ill(?:ness)?", r"medical", r"sick", r"health")
 
 
 def _policy(rng: random.Random, today: date) -> Policy:
@@ -278,7 +272,7 @@ AIRLINE: Final = Domain(
             "airline/change",
             "change_flight",
             any_of((r"chang\w+", r"mov(?:e|ing)", r"rebook\w*", r"switch\w*", r"reschedul\w+")),
-            {"day": _DAY},
+            {"day": questions.WHEN},
             _draft_change,
             _decide_change,
         ),
@@ -286,7 +280,7 @@ AIRLINE: Final = Domain(
             "airline/bags",
             "add_bags",
             any_of((r"bags?", r"luggage", r"baggage")),
-            {"bags": _COUNT, "content": _CONTENT},
+            {"bags": questions.COUNT, "content": questions.CONTENT},
             _draft_bags,
             _decide_bags,
             "content",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Final, NamedTuple
 
+from ludus.environments.support_desk import questions
 from ludus.environments.support_desk.kinds import (
     Ask,
     Change,
@@ -52,16 +53,7 @@ class Subscription(NamedTuple):
     refund: int
 
 
-_REASON: Final = any_of(
-    (r"why", r"reasons?", r"what happened", r"circumstances", r"situation", r"hospital", r"ill(?:ness)?")
-)
-_UNTIL: Final = any_of(
-    (r"until when", r"how long", r"when", r"(?:which|what|end) (?:day|date)(?! of birth)", r"dates?(?! of birth)")
-)
-_PLAN: Final = any_of((r"(?:which|what|new) (?:plan|one)", r"plans?"))
-_USE: Final = any_of(
-    (r"school", r"class", r"teach\w*", r"pupils?", r"students?", r"use (?:it|the)", r"used for", r"purpose")
-)
+_REASON: Final = questions.reason(r"hospital", r"ill(?:ness)?")
 
 
 def _policy(rng: random.Random, today: date) -> Policy:
@@ -259,7 +251,7 @@ MEDIA: Final = Domain(
             "media/pause",
             "pause_subscription",
             any_of((r"paus\w+", r"suspen\w+", r"hold")),
-            {"until": _UNTIL, "reason": _REASON},
+            {"until": questions.UNTIL, "reason": _REASON},
             _draft_pause,
             _decide_pause,
             "reason",
@@ -268,7 +260,7 @@ MEDIA: Final = Domain(
             "media/plan",
             "change_plan",
             any_of((r"plans?", r"chang\w+", r"switch\w*", r"upgrad\w+", r"downgrad\w+")),
-            {"plan": _PLAN, "use": _USE},
+            {"plan": questions.PLAN, "use": questions.USE},
             _draft_plan,
             _decide_plan,
             "use",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Final, NamedTuple
 
+from ludus.environments.support_desk import questions
 from ludus.environments.support_desk.kinds import (
     Ask,
     Change,
@@ -50,21 +51,7 @@ class Order(NamedTuple):
 
 
 _METHODS: Final = {"card": "my card", "credit": "store credit"}
-_REASON: Final = any_of(
-    (r"why", r"reasons?", r"wrong", r"what happened", r"problems?", r"defect(?:ive)?", r"faulty", r"broken", r"damaged")
-)
-_OPENED: Final = any_of((r"open(?:ed)?", r"unopened", r"used", r"unused", r"seal(?:ed)?", r"condition", r"packag\w+"))
-_METHOD: Final = any_of(
-    (
-        r"card",
-        r"credit",
-        r"refund method",
-        r"how (?:would|do) you (?:like|want|prefer)",
-        r"prefer\w*",
-        r"payment method",
-    )
-)
-_ADDRESS: Final = any_of((r"new address", r"which address", r"what address", r"(?<!mail )address", r"where"))
+_REASON: Final = questions.reason(r"problems?", r"defect(?:ive)?", r"faulty", r"broken", r"damaged")
 
 
 def _policy(rng: random.Random, today: date) -> Policy:
@@ -254,7 +241,7 @@ SHOP: Final = Domain(
             "shop/refund",
             "refund_order",
             any_of((r"refund\w*", r"money back", r"return\w*", r"credit", r"reimburs\w+", r"pay(?:ing)? back")),
-            {"reason": _REASON, "opened": _OPENED, "to": _METHOD},
+            {"reason": _REASON, "opened": questions.OPENED, "to": questions.METHOD},
             _draft_refund,
             _decide_refund,
             "reason",
@@ -272,7 +259,7 @@ SHOP: Final = Domain(
             "shop/address",
             "change_address",
             any_of((r"address", r"deliver\w*", r"sen[dt]", r"ship\w*")),
-            {"address": _ADDRESS},
+            {"address": questions.ADDRESS},
             _draft_address,
             _decide_address,
         ),

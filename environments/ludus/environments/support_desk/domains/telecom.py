@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Final, NamedTuple
 
+from ludus.environments.support_desk import questions
 from ludus.environments.support_desk.kinds import (
     Ask,
     Change,
@@ -57,13 +58,7 @@ class Outage(NamedTuple):
     hours: int
 
 
-_PLAN: Final = any_of((r"(?:which|what|new) (?:plan|tariff|one)", r"plans?", r"tariffs?"))
-_WHEN: Final = any_of((r"when", r"days?", r"dates?(?! of birth)"))
-_USE: Final = any_of(
-    (r"business", r"company", r"privately?", r"use (?:it|the line)", r"used for", r"purpose", r"commercial\w*")
-)
-_LOST: Final = any_of((r"why", r"reasons?", r"stolen", r"lost", r"what happened", r"theft"))
-_LENGTH: Final = any_of((r"how (?:long|many)", r"until when", r"how much time", r"number of days", r"duration"))
+_LOST: Final = questions.reason(r"stolen", r"lost", r"theft")
 
 
 def _policy(rng: random.Random, today: date) -> Policy:
@@ -250,7 +245,7 @@ TELECOM: Final = Domain(
             "telecom/plan",
             "change_plan",
             any_of((r"plans?", r"chang\w+", r"switch\w*", r"upgrad\w+", r"downgrad\w+")),
-            {"plan": _PLAN, "use": _USE},
+            {"plan": questions.PLAN, "use": questions.USE},
             _draft_plan,
             _decide_plan,
             "use",
@@ -259,7 +254,7 @@ TELECOM: Final = Domain(
             "telecom/credit",
             "credit_bill",
             any_of((r"credit\w*", r"refund\w*", r"compensat\w+", r"money back", r"reimburs\w+")),
-            {"day": _WHEN},
+            {"day": questions.WHEN},
             _draft_credit,
             _decide_credit,
             "day",
@@ -268,7 +263,7 @@ TELECOM: Final = Domain(
             "telecom/suspend",
             "suspend_line",
             any_of((r"suspen\w+", r"paus\w+", r"block\w*", r"hold")),
-            {"days": _LENGTH, "reason": _LOST},
+            {"days": questions.LENGTH, "reason": _LOST},
             _draft_suspend,
             _decide_suspend,
             "reason",
