@@ -430,3 +430,16 @@ def test_a_constant_is_kept_apart_from_variables() -> None:
     above, below = evaluate(parse("i*i"), Budget())
     assert above == {ONE: Fraction(-1)}
     assert below == {ONE: Fraction(1)}
+
+
+def test_no_congruence_is_solved_by_a_division_of_whole_numbers() -> None:
+    found = [problem for problem in problems("medium", 1000) if problem.topic == "congruence"]
+    assert len(found) > 50
+    for problem in found:
+        factor, remainder, divisor = map(
+            int, re.findall(r"(\d+)x leaves the remainder (\d+) .* by (\d+)", problem.drawn.question)[0]
+        )
+        solution = int(problem.drawn.solution.removeprefix("x = "))
+        assert factor * solution % divisor == remainder
+        assert factor * solution > divisor
+        assert solution >= 10
