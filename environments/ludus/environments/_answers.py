@@ -12,17 +12,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Final
+from typing import Final, NamedTuple
 
 from ludus.server import final_answer
 
 LONGEST: Final = 100
 """The most characters of a number."""
+READ: Final = 10_000
+"""The most characters of a message that are read, from its end."""
 MOST_READ: Final = 600
 """The most characters of a text whose layout is removed; a longer one is no answer."""
 
-_DASHES: Final = str.maketrans("−–‑﹣－", "-----")
-"""Characters that look like a minus sign."""
+_SIGNS: Final = str.maketrans("−–‑﹣－⁄∕", "-----//")
+"""Characters that look like a minus sign or a slash."""
 _VULGAR: Final[Mapping[str, str]] = {
     "½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5", "⅘": "4/5",
     "⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8",
@@ -34,24 +36,33 @@ _SPACED_GROUPS: Final = re.compile(r"(?<![\d.,])(?<!\d )([1-9]\d{0,2})((?: \d{3}
 _COMMA_GROUPS: Final = re.compile(r"(?<![\d.,])([1-9]\d{0,2})((?:,\d{3})+)(?![\d,])")
 _LAYOUT: Final = (
     (
-        re.compile(r"\\(?:text|textrm|textbf|mathrm|mathbf|mathit|boldsymbol|mbox|operatorname)\{([^{}\\]{0,100})\}"),
+        re.compile(
+            r"\\(?:text|textrm|textbf|mathrm|mathbf|mathit|boldsymbol|mbox|operatorname|num)\{([^{}\\]{0,100})\}"
+        ),
         r" \1 ",
     ),
     (re.compile(r"\\(?:text|mathrm)\{\\\$([^{}\\]{0,100})\}"), r"$\1"),
     (re.compile(r"\\(?:left|right|displaystyle|[bB]igg?[lr]?)(?![a-zA-Z])"), ""),
+    (re.compile(r"\\min(?![a-zA-Z])"), " min"),
     (re.compile(r"\\(?:qquad|quad)(?![a-zA-Z])|\\[()\[\],;:! ]|~|[\u00a0\u2009\u202f]"), " "),
     (re.compile(r"\\([%#&])"), r"\1"),
     (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
 )
 """What LaTeX has around words and numbers, and what replaces it."""
+_APPROXIMATION: Final = re.compile(
+    r"(?<=\S)\s*\(?\s*(?:\\approx|≈|\bapproximately\b|\bapprox\.)\s*-?\d{1,9}(?:\.\d{1,9})?\s*\)?\s*\Z"
+)
+"""An approximation behind an exact value, as in `103/18 ≈ 5.72`."""
+_TOTAL: Final = re.compile(r"\s+(?:in total|total|altogether)\s*\Z", re.IGNORECASE)
 _MARKS: Final = "*_`$ \t\r\n"
 _NAME: Final = re.compile(
     r"\s*((?:the\s+)?(?!not\b|about\b|around\b|roughly\b|approximately\b|maybe\b)(?:\\?[A-Za-z]{3,20}|\\?[A-Za-z]'?)"
-    r"(?:_\{?[\w,]{1,5}\}?|\d{1,2})?(?:\([a-z]\))?|)\s*(?::(?!=)|=)(?!.*=)",
+    r"(?:_\{?[\w,]{1,5}\}?|\d{1,2})?(?:\([A-Za-z ]{1,30}\))?|)\s*(?::(?!=)|=)(?!.*=)",
     re.DOTALL | re.IGNORECASE,
 )
 """A symbol such as `S_7` or `f(x)`, or a word such as `Total`, with its `=` or colon; no other `=` may follow."""
 _FRACTION: Final = re.compile(r"\\frac\s*(?:\{([^{}]{1,60})\}|(\d))\s*(?:\{([^{}]{1,60})\}|(\d))")
+_BOX: Final = re.compile(r"\\boxed\s{0,4}\{")
 _DECIMAL: Final = re.compile(r"\d+(?:\.\d+)?|\.\d+", re.ASCII)
 _MIXED: Final = re.compile(r"(\d+)(?:\s+(\d+)\s*/\s*(\d+)|\s*\(\((\d+)\)/\((\d+)\)\))", re.ASCII)
 
@@ -64,7 +75,8 @@ def stated(message: str) -> str:
 
 def without_layout(text: str) -> str:
     """Return a text without bold, what LaTeX has around words and numbers, and marks of groups of thousands."""
-    text = _MARKED_GROUPS.sub(_joined, text.translate(_DASHES))
+    text = _APPROXIMATION.sub("", text)
+    text = _MARKED_GROUPS.sub(_joined, text.translate(_SIGNS))
     for mark, plain in _LAYOUT:
         text = mark.sub(plain, text)
     return text.strip().strip(_MARKS).removesuffix(".").removesuffix(",").strip(_MARKS)
@@ -78,10 +90,34 @@ def without_commas(text: str) -> str:
     return _COMMA_GROUPS.sub(_joined, _SPACED_GROUPS.sub(_joined, text))
 
 
+class Box(NamedTuple):
+    """What a `\\boxed{…}` holds, and where it is."""
+
+    start: int
+    end: int
+    text: str
+
+
+def boxes_of(text: str) -> list[Box]:
+    """Return the boxes of a text in order; of boxes within each other, the outer ones."""
+    found: list[Box] = []
+    for opening in _BOX.finditer(text):
+        if found and opening.start() < found[-1].end:
+            continue
+        depth, end = 1, opening.end()
+        while end < len(text) and depth:
+            depth += (text[end] == "{") - (text[end] == "}")
+            end += 1
+        if depth:
+            return found
+        found.append(Box(opening.start(), end, text[opening.end() : end - 1]))
+    return found
+
+
 def split_name(text: str) -> tuple[str, str]:
     """Split a text such as `r = 128` into the name before `=` or a colon, empty if there is none, and the rest."""
     name = _NAME.match(text)
-    return (name[1], text[name.end() :].strip()) if name else ("", text)
+    return (name[1], text[name.end() :].strip(_MARKS)) if name else ("", text)
 
 
 def read_number(text: str) -> Fraction | None:
@@ -107,6 +143,7 @@ def without_unit(text: str, patterns: Sequence[str], words: str = "") -> str:
         patterns: regular expressions of the units that may be there.
         words: what is counted, of which some words in a row may be there, singular or plural: `bars of soap`.
     """
+    text = _TOTAL.sub("", text)
     for pattern in patterns:
         if (found := re.search(rf"(?<![A-Za-z])(?:{pattern})\s*\Z", text, re.IGNORECASE)) is not None:
             return text[: found.start()].strip()

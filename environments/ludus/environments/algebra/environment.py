@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 from ludus.environments._dice import Dice
 from ludus.environments._partition import FreshTests, SplitName, different_problems, digest, fresh_tests, split_of
 from ludus.environments.algebra.exploits import messages, right_messages
-from ludus.environments.algebra.grading import Form, is_answer
+from ludus.environments.algebra.grading import Form, is_answer, said
 from ludus.environments.algebra.topics import DIFFICULTIES, TOPICS, Difficulty, Drawn
 from ludus.protocol import Answer, Call, Component, Reward, StepResult
-from ludus.server import Environment, Private, Split, Task, final_answer
+from ludus.server import Environment, Private, Split, Task
 
 COUNTS: Final[Mapping[SplitName, int]] = {"validation": 300, "test": 300}
 """The number of tasks of the splits that end. Training never does."""
@@ -147,7 +147,7 @@ class Algebra(Environment[AlgebraProblem]):
 
     def grade(self, answer: str) -> Reward:
         """Compare what the message gives with the answer, and check its form."""
-        found = is_answer(self.task.form, final_answer(answer), self.task.solution)
+        found = is_answer(self.task.form, said(self.task.form, answer), self.task.solution)
         return Reward.of(
             float(bool(found)),
             {

@@ -12,7 +12,15 @@ from fractions import Fraction
 from math import gcd, lcm
 from typing import Final, Literal
 
-from ludus.environments._answers import MOST_READ, read_number, split_name, without_commas, without_layout
+from ludus.environments._answers import (
+    MOST_READ,
+    READ,
+    boxes_of,
+    read_number,
+    split_name,
+    without_commas,
+    without_layout,
+)
 from ludus.environments.algebra.parser import (
     Division,
     Name,
@@ -36,6 +44,7 @@ from ludus.environments.algebra.polynomials import (
     degree,
     equal,
 )
+from ludus.server import final_answer
 
 Form = Literal["expanded", "factored", "numbers", "assignment", "inequality", "fraction", "partial_fractions"]
 
@@ -52,27 +61,33 @@ _SIGNS: Final = (
     (re.compile(r"≥|⩾|\\ge(?:q|qslant)?(?![a-z])"), ">="),
     (re.compile(r"\\lt(?![a-z])"), "<"),
     (re.compile(r"\\gt(?![a-z])"), ">"),
-    (re.compile(r"\\infty(?![a-z])|\b(?:infinity|inf)\b"), "∞"),
+    (re.compile(r"\\infty(?![a-z])|\b(?:infinity|inf|oo)\b"), "∞"),
     (re.compile(r"\\cup(?![a-z])|(?<=[)\]])\s*U\s*(?=[(\[])"), "∪"),
     (re.compile(r"\\in(?![a-z])|(?<=x)\s+in\s+(?=[(\[{])"), "∈"),
     (re.compile(r"≡|\\equiv(?![a-z])"), "="),
     (re.compile(r"\\pmod\{\s*\d{1,5}\s*\}|\(\s*(?:mod|\\text\{\s*mod\s*\})\s*\d{1,5}\s*\)"), ""),
-    (re.compile(r"\$"), " "),
+    (re.compile(r"\$|(?m:^[ \t]*[-*•]\s+(?=[xy]))|\*\*(?=[xy]\s*=)|(?<=\d)\*\*(?=[,\s]|\Z)"), " "),
+    (re.compile(r"&\s*="), "="),
+    (re.compile(r"\^\{?\s*\\prime\s*\}?|[′’]"), "'"),
+    (re.compile(r"ₙ"), "_n"),
+    (re.compile(r"\A\s*(?:the\s+)?(?:solutions?|roots?)\s*(?::|\bare\b|\bis\b)\s*", re.IGNORECASE), ""),
     (re.compile(r"\\\{"), "{"),
     (re.compile(r"\\\}"), "}"),
 )
 """Signs in LaTeX and in characters, and the one way in which they are read."""
 _AND: Final = re.compile(r"[,;&\n]\s*and\b|[,;&\n]|\band\b", re.IGNORECASE)
-_SEPARATOR: Final = re.compile(r"[,;]\s*(?:or|and)\b|[,;]|\bor\b|\band\b", re.IGNORECASE)
+_SEPARATOR: Final = re.compile(r"[,;]\s*(?:or|and)\b|[,;\n]|\bor\b|\band\b", re.IGNORECASE)
 _OR: Final = re.compile(r",?\s*\bor\b|∪", re.IGNORECASE)
 _EQUATION: Final = re.compile(r"\s*([xy])\s*[=:](.*)", re.DOTALL)
 _INDEX: Final = re.compile(r"(?<=[a-zA-Z])(?:_\d|_\{[\d,]{1,5}\}|[₁₂₃]|\d(?=\s*=))")
 """The number of a solution, as in `x_1 =`, `x1 =` and `x_{1,2} =`."""
 _SET: Final = re.compile(r"(?:x\s*[∈=]\s*)?\{(.*)\}", re.DOTALL)
-_BUILDER: Final = re.compile(r"\{\s*x\s*(?:\\mid(?![a-z])|[|:])(.*)\}", re.DOTALL)
+_BUILDER: Final = re.compile(r"\{\s*x\s*(?:∈\s*(?:\\mathbb\{R\}|ℝ|R)\s*)?(?:\\mid(?![a-z])|[|:])(.*)\}", re.DOTALL)
 _PAIR: Final = re.compile(r"\{?\s*(?:\(\s*x\s*,\s*y\s*\)\s*=\s*)?\(([^,;]*)[,;]([^,;]*)\)\s*\}?", re.DOTALL)
+_WRAPPED: Final = re.compile(r"\s*(?:\(([^()=:]*[=:][^()]*)\)|\{([^{}=:]*[=:][^{}]*)\})\s*", re.DOTALL)
+"""Several assignments in one pair of brackets."""
 _DERIVATIVE: Final = re.compile(
-    r"\s*(?:\\frac\{\s*d\s*[a-z]?\s*\}\{\s*dx\s*\}|d[a-z]?\s*/\s*dx|y'|[a-zA-Z](?:'|_n|_\{n\}|n)(?:\([xn]\))?)\s*=(?!.*=)",
+    r"\s*(?:(?:\\frac\{\s*d\s*[a-z]?\s*\}\{\s*d\s*x\s*\}|d[a-z]?\s*/\s*dx)[^=]*|y'|[a-zA-Z](?:'|_n|_\{n\}|n)(?:\([xn]\))?)\s*=(?!.*=)",
     re.DOTALL,
 )
 _COMPARISON: Final = re.compile(r"(<=|>=|<|>)")
@@ -162,8 +177,8 @@ def _term(node: Node) -> tuple[tuple[str, int], ...] | None:
             stack += [(one.above, False), (one.below, True)]
         elif isinstance(one, Number):
             numbers["below" if below else "above"] += 1
-        elif isinstance(one, Negative) and isinstance(one.part, Number) and not below:
-            numbers["above"] += 1
+        elif isinstance(one, Negative) and not isinstance(one.part, Negative) and not below:
+            stack.append((one.part, False))
         elif isinstance(one, Name) and not below:
             if powers[one.name]:
                 return None
@@ -272,6 +287,8 @@ def _solutions(text: str, budget: Budget) -> list[frozenset[tuple[tuple[int, ...
     for part in parts:
         name, value = split_name(part)
         names |= {name} - {""}
+        if "=" in value:
+            value = _computed(value, budget)
         if value.count("±") == 1:
             signed = [_number(value.replace("±", sign), budget, computed=True) for sign in "+-"]
         else:
@@ -282,11 +299,26 @@ def _solutions(text: str, budget: Budget) -> list[frozenset[tuple[tuple[int, ...
     return found
 
 
+def _computed(text: str, budget: Budget) -> str:
+    """Return the right side of an equation whose left side is the expression of the question.
+
+    Raises:
+        Unreadable: it is no such equation.
+    """
+    left, _, right = text.partition("=")
+    node, value = _read(left, budget)
+    if _is_number(node, False) or not equal(value, _read(right, budget)[1], budget):
+        raise Unreadable("the left side is not the expression of the question")
+    return right
+
+
 def _assignment(said: str, solution: str, budget: Budget) -> bool:
     return _assigned(said, budget) == _assigned(solution, budget)
 
 
 def _assigned(text: str, budget: Budget) -> dict[str, Polynomial]:
+    if (inner := _WRAPPED.fullmatch(text)) is not None:
+        text = inner[1] or inner[2]
     pair = _PAIR.fullmatch(text)
     parts = [f"x = {pair[1]}", f"y = {pair[2]}"] if pair else [part for part in _AND.split(text) if part.strip()]
     found: dict[str, Polynomial] = {}
@@ -466,3 +498,37 @@ FORMS: Final[Mapping[Form, Callable[[str, str, Budget], bool]]] = {
     "partial_fractions": _partial_fractions,
 }
 """How each form is compared."""
+
+
+_BETWEEN_BOXES: Final = re.compile(
+    r"(?:\s|[$,;.&]|\\[()\[\],; ]|\\q?quad(?![a-z])|\\text\{\s*(?:and|or)\s*\}|\band\b|\bor\b){0,30}", re.IGNORECASE
+)
+_NEXT: Final = re.compile(r"[xy](?:_\{?\d\}?|\d)?\s*[=:](?!.*(?<!\\)\b[A-Za-z]{2})[^=]{1,80}")
+
+
+def said(form: Form, message: str) -> str:
+    """Return the answer that a message states in a form; of several values, those in all of its boxes or lines."""
+    text = final_answer(message)
+    if form not in ("numbers", "assignment"):
+        return text
+    end = message[-READ:]
+    boxes = boxes_of(end)
+    first = len(boxes) - 1
+    while first > 0 and _BETWEEN_BOXES.fullmatch(end, boxes[first - 1].end, boxes[first].start):
+        first -= 1
+    if text and len(boxes) - first > 1 and boxes[-1].text.strip(" .") == text:
+        return ", ".join(box.text for box in boxes[first:])
+    return ", ".join([text, *_next_lines(message, text)])
+
+
+def _next_lines(message: str, text: str) -> list[str]:
+    """Return the lines below an answer that give further values."""
+    at = message.rfind(text)
+    lines = message[at + len(text) :].split("\n")[1:] if text and at >= 0 and "\n" not in text else []
+    found = []
+    for line in lines[:MOST_PARTS]:
+        plain = line.strip(" \t\r-*•$\\()[]>`.,")
+        if plain and not _NEXT.fullmatch(plain):
+            break
+        found += [plain] if plain and plain != text else []
+    return found

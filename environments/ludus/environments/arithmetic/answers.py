@@ -23,7 +23,7 @@ def read_answer(message: str) -> Fraction | None:
     if number is not None or not equals:
         return number
     number = read_number(right)
-    return number if number is not None and _value(left) == number else None
+    return number if number is not None and number in (_value(left), read_number(left)) else None
 
 
 def _value(text: str) -> Fraction | None:

@@ -13,12 +13,7 @@ from ludus.server import ToolError
 MAX_CHARS: Final = 200
 MAX_DEPTH: Final = 20
 MAX_DIGITS: Final = 6
-_TYPOGRAPHIC: Final = str.maketrans(
-    dict.fromkeys("×·⋅∗∙•", "*")
-    | dict.fromkeys("÷∕／", "/")
-    | dict.fromkeys("−–﹣－", "-")
-    | {"＋": "+", "（": "(", "）": ")"}
-)
+_TYPOGRAPHIC: Final = str.maketrans("×·⋅∗∙•÷∕／−–﹣－＋（）", "******///----+()")
 _LAYOUT: Final = (
     (re.compile(r"```[a-z]{0,10}|\\[()\[\]]"), " "),
     (re.compile(r"\\(?:left|right|displaystyle)(?![a-zA-Z])"), ""),

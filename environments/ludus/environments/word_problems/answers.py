@@ -12,14 +12,14 @@ from ludus.environments._answers import read_number, split_name, stated, without
 _METERS: Final = r"m(?:et(?:er|re)s?)?"
 _UNITS: Final[Mapping[str, Sequence[str]]] = {
     "square meters": (
-        rf"sq(?:uare)?\.?\s*{_METERS}\.?", r"m\s*(?:²|\^?\s*\{?2\}?)", rf"{_METERS}\s+squared",
+        rf"sq(?:uare)?\.?[\s-]*{_METERS}\.?", r"m\s*(?:²|\^?\s*\{?2\}?)", rf"{_METERS}\s+squared",
     ),
     "meters": (_METERS,),
     "milliliters": (r"m(?:l|illilit(?:er|re)s?)",),
     "minutes": (r"min(?:s|utes?)?\.?",),
     "dollars": (r"(?:u\.?s\.?\s*)?dollars?", r"usd", r"(?<=\d)\s*\$"),
     "points": (r"pts?\.?|points?",),
-    "years": (r"(?:y(?:ea)?rs?\.?)(?:\s+(?:old|of age))?",),
+    "years": (r"(?:y(?:ea)?rs?\.?)(?:[\s-]+(?:old|of age))?",),
     "weeks": (r"w(?:ee)?ks?\.?",),
 }  # fmt: skip
 """Other ways to write the units that units begin with."""
