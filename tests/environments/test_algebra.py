@@ -23,7 +23,7 @@ from ludus.environments.algebra.environment import (
     held_out_tasks,
     train_task,
 )
-from ludus.environments.algebra.grading import FORMS, Form, is_answer
+from ludus.environments.algebra.grading import FORMS, Form, is_answer, said
 from ludus.environments.algebra.parser import Unreadable, evaluate, parse
 from ludus.environments.algebra.polynomials import MOST_WORK, ONE, Budget, TooMuch
 from ludus.environments.algebra.topics import DIFFICULTIES, TOPICS, Difficulty
@@ -361,7 +361,7 @@ PIECES = (
 @given(st.one_of(st.text(max_size=60), st.lists(st.sampled_from(PIECES), max_size=40).map("".join)))
 def test_no_message_breaks_the_grading(message: str) -> None:
     for form, solution in ONE_OF_EACH:
-        assert is_answer(form, final_answer(message), solution) in (True, False, None)
+        assert is_answer(form, said(form, message), solution) in (True, False, None)
 
 
 ONE_OF_EACH: list[tuple[Form, str]] = [
@@ -430,3 +430,49 @@ def test_a_constant_is_kept_apart_from_variables() -> None:
     above, below = evaluate(parse("i*i"), Budget())
     assert above == {ONE: Fraction(-1)}
     assert below == {ONE: Fraction(1)}
+
+
+def test_no_congruence_is_solved_by_a_division_of_whole_numbers() -> None:
+    found = [problem for problem in problems("medium", 1000) if problem.topic == "congruence"]
+    assert len(found) > 50
+    for problem in found:
+        factor, remainder, divisor = map(
+            int, re.findall(r"(\d+)x leaves the remainder (\d+) .* by (\d+)", problem.drawn.question)[0]
+        )
+        solution = int(problem.drawn.solution.removeprefix("x = "))
+        assert factor * solution % divisor == remainder
+        assert factor * solution > divisor
+        assert solution >= 10
+
+
+SEVERAL: list[tuple[Form, str, str]] = [
+    ("assignment", "x = 15, y = -16", "Answer: x = 15\ny = -16"),
+    ("assignment", "x = 15, y = -16", "### Answer\n\n- x = 15\n- y = -16\n\nBoth equations hold."),
+    ("assignment", "x = 15, y = -16", "\\boxed{x = 15} and \\boxed{y = -16}"),
+    ("numbers", "x = 2 or x = -3", "So \\boxed{x = 2} or \\boxed{x = -3}."),
+    ("numbers", "x = 2 or x = -3", "Answer: $x_1 = 2$\n$x_2 = -3$"),
+    ("numbers", "x = 73", "Answer: x = 73\n\nx = 73 is the only one from 0 to 308."),
+    ("numbers", "x = 103/18", r"Answer: x = \frac{103}{18} \approx 5.72"),
+    ("numbers", "105 + 90i", "Answer: (12+3i)(10+5i) = 105 + 90i"),
+    ("expanded", "2x - 3", "Answer: d/dx(x^2 - 3x) = 2x - 3"),
+    ("expanded", "2x - 3", r"Answer: f^{\prime}(x) = 2x - 3"),
+]
+OTHERS: list[tuple[Form, str, str]] = [
+    ("assignment", "x = 15, y = -16", "Answer: x = 15\ny = -16\nx = 14"),
+    ("numbers", "x = 2 or x = -3", r"\boxed{x = 2} or \boxed{x = -3} or \boxed{x = 0}"),
+    ("numbers", "x = 73", r"\boxed{73} \boxed{}"),
+    ("numbers", "x = 73", r"\boxed{72} or \boxed{73}"),
+    ("numbers", "x = 73", "Answer: x = 73\nx = 74"),
+    ("numbers", "105 + 90i", "Answer: (12+3i)(10+5i)"),
+    ("expanded", "2x - 3", "Answer: 2x - 3 = 2x - 3"),
+]
+
+
+@pytest.mark.parametrize(("form", "solution", "message"), SEVERAL)
+def test_all_values_that_a_message_states_together_are_read(form: Form, solution: str, message: str) -> None:
+    assert is_answer(form, said(form, message), solution)
+
+
+@pytest.mark.parametrize(("form", "solution", "message"), OTHERS)
+def test_a_value_too_many_among_them_makes_the_answer_wrong(form: Form, solution: str, message: str) -> None:
+    assert not is_answer(form, said(form, message), solution)

@@ -20,7 +20,8 @@ from negotiators import earned, match_of, seat_of
 from ludus.environments._partition import SECRET_VARIABLE, SplitName
 from ludus.environments.negotiation.drawing import Drawn, scenario_of
 from ludus.environments.negotiation.environment import LONGEST_MESSAGE, MESSAGES, Negotiation
-from ludus.environments.negotiation.opponents import STYLES, Opponent, acceptable
+from ludus.environments.negotiation.opponents import IMPROVEMENTS, STYLES, Opponent, acceptable
+from ludus.environments.negotiation.reactions import MISSES, NEEDS, meeting, needs_of
 from ludus.environments.negotiation.scenario import SEATS, Deal, Issue, Scenario
 from ludus.environments.negotiation.tasks import (
     DIFFICULTIES,
@@ -99,15 +100,18 @@ def test_a_contract_has_one_issue_on_which_both_want_the_same_and_items_have_dif
 
 
 @pytest.mark.parametrize("strength", [name for name in STYLES if name != "random"])
-def test_no_three_offers_bring_an_opponent_to_more_than_what_counts_as_its_best(strength: str) -> None:
+def test_no_offers_and_messages_bring_an_opponent_to_more_than_what_counts_as_its_best(strength: str) -> None:
     for task in tasks_of(kinds_of(["easy"], ["contract"]), 1):
         scenario = scenario_of(task.scenario)
         best = max(scenario.value(0, deal) for deal in acceptable(scenario, 1, strength))
         reached = 0
-        openings = [deal for deal in scenario.deals if scenario.value(1, deal) <= scenario.fallbacks[1]][:3]
-        for deals in itertools.product(openings or scenario.deals, scenario.deals, scenario.deals):
-            opponent, rng = Opponent(scenario, 1, strength), random.Random(1)
-            for deal in deals:
+        needs = NEEDS[:2]
+        for meets, *deals in itertools.product(range(3), scenario.deals, scenario.deals):
+            opponent, rng = Opponent(scenario, 1, strength, needs), random.Random(1)
+            for number, deal in enumerate(deals):
+                if meets <= number:
+                    for need in needs:
+                        opponent.listen(meeting(need))
                 opponent.hear(deal)
                 if opponent.accepts(deal, rng, last=False):
                     reached = max(reached, scenario.value(0, deal))
@@ -157,8 +161,11 @@ def test_the_optimal_opponent_asks_for_the_share_that_earns_it_the_most(kind: An
     assert max(earns, key=lambda share: earns[share]) == STYLES["optimal"].floor
 
 
-def test_repeated_offers_rejections_and_messages_move_no_opponent() -> None:
-    for task, strength in itertools.product(tasks_of(kinds_of(), 9), [name for name in STYLES if name != "random"]):
+CONCEDING = [name for name in STYLES if name != "random"]
+
+
+def test_repeated_offers_rejections_and_pleas_move_no_opponent() -> None:
+    for task, strength in itertools.product(tasks_of(kinds_of(), 9), CONCEDING):
         match = match_of(task, ("first",), strength)
         offers = []
         while not match.finished:
@@ -172,22 +179,84 @@ def test_repeated_offers_rejections_and_messages_move_no_opponent() -> None:
         assert values == {match.scenario.targets[1]}
 
 
-def test_a_concession_is_answered_in_proportion() -> None:
-    tables = [[range(11)], [range(10, -1, -1)]]
-    scenario = Scenario("price", [Issue("price", [str(n) for n in range(11)])], tables)
+def one_price() -> Scenario:
+    """A price from 0 to 100, of which `second` gets what is below 100."""
+    tables = [[range(101)], [range(100, -1, -1)]]
+    return Scenario("price", [Issue("price", [str(n) for n in range(101)])], tables)
 
-    def wants(strength: str, *offers: int) -> int:
-        opponent = Opponent(scenario, 1, strength)
-        for price in offers:
-            opponent.hear((price,))
-        return opponent.wants
 
-    assert [wants("conceder", *offers) for offers in ([], [10], [10, 9], [10, 9, 8], [10, 9, 10])] == [10, 10, 8, 6, 8]
-    assert [wants("tit-for-tat", *offers) for offers in ([10], [10, 7], [8, 7])] == [10, 7, 9]
-    assert [wants("boulware", *offers) for offers in ([10, 9], [10, 8], [10, 6])] == [10, 9, 8]
-    assert [wants("optimal", *offers) for offers in ([10], [10, 8], [10, 2])] == [10, 8, 7]
-    assert Opponent(scenario, 1, "optimal").accepts((3,), random.Random(1), last=False)
-    assert not Opponent(scenario, 1, "optimal").accepts((4,), random.Random(1), last=False)
+def wants(strength: str, *deeds: int | str) -> int:
+    """What an opponent asks for after prices that are offered and messages."""
+    opponent = Opponent(one_price(), 1, strength, NEEDS[:2])
+    for deed in deeds:
+        if isinstance(deed, str):
+            opponent.listen(deed)
+        else:
+            opponent.hear((deed,))
+    return opponent.wants
+
+
+def test_a_concession_is_answered_in_proportion_once_a_need_is_met() -> None:
+    met = meeting(NEEDS[0])
+    assert [wants("conceder", met, *offers) for offers in ([], [90], [90, 80], [80], [80, 90])] == [100, 80, 60, 60, 60]
+    assert [wants("tit-for-tat", met, *offers) for offers in ([90], [60])] == [90, 60]
+    assert [wants("boulware", met, *offers) for offers in ([90], [60])] == [95, 80]
+    assert [wants("optimal", met, *offers) for offers in ([90], [60], [20])] == [90, 70, 70]
+    assert Opponent(one_price(), 1, "optimal", NEEDS[:2]).accepts((20,), random.Random(1), last=False)
+    assert not Opponent(one_price(), 1, "optimal", NEEDS[:2]).accepts((21,), random.Random(1), last=False)
+
+
+@pytest.mark.parametrize("strength", CONCEDING)
+def test_a_met_need_moves_an_opponent_and_a_list_of_all_needs_does_not(strength: str) -> None:
+    met, offer = meeting(NEEDS[1]), 60
+    everything = " ".join(map(meeting, NEEDS))
+    plain = wants(strength, offer)
+    assert wants(strength, met, offer) < plain
+    assert wants(strength, "OF COURSE! I CAN SEND A WRITTEN CONFIRMATION.", offer) < plain
+    for said in (everything, "Please accept.", "I will not give you a confirmation.", meeting(NEEDS[5])):
+        assert wants(strength, said, offer) == plain, said
+    assert wants(strength, *[meeting(NEEDS[5])] * MISSES, met, offer) == plain, "it hears no more of needs"
+
+
+@pytest.mark.parametrize("strength", CONCEDING)
+def test_an_opening_without_anything_and_many_small_steps_make_an_opponent_hold_back(strength: str) -> None:
+    met, last = meeting(NEEDS[0]), 60
+    assert wants(strength, met, 100, last) > wants(strength, met, 90, last)
+    few, many = ([99, *range(last + count, last - 1, -1)] for count in (IMPROVEMENTS - 1, IMPROVEMENTS))
+    assert wants(strength, met, *many) > wants(strength, met, *few)
+    assert wants(strength, met, 100, meeting(NEEDS[1]), last) == wants(strength, met, 90, last), (
+        "a second need makes up"
+    )
+
+
+async def test_an_opponent_says_what_it_needs_only_when_it_is_asked(player: Any) -> None:
+    [episode] = await player.start(NAME, "train", 0)
+    task = player.task(NAME, "train", 0)
+    scenario, needs = scenario_of(task.scenario), needs_of(task.scenario, 1)
+    terms = write_terms(scenario, 0, scenario.ideal(0))
+
+    async def answered(*messages: str) -> str:
+        for message in messages:
+            await player.step(episode.episode, "message", text=message)
+        return text_of((await player.step(episode.episode, "propose", terms=terms)).content)
+
+    assert "need" not in await answered("Hello.")
+    first = await answered("What do you need?")
+    ranges = [max(table) for table in scenario.points[1]]
+    favorite = scenario.issues[ranges.index(max(ranges))].name
+    assert f"What matters most to me: {favorite}. I also need {needs[0].text}." in first
+    assert "Good, that helps me." in await answered(f"I will see to {needs[0].text}.")
+    assert f"I also need {needs[1].text}." in await answered("And what else?")
+    assert "You know what I need." in await answered("Anything more?")
+
+
+def test_who_asks_and_meets_needs_earns_much_more_than_the_best_script() -> None:
+    for kinds in (kinds_of(["easy"]), kinds_of(["medium"]), PRICES):
+        earns = [
+            statistics.fmean(earned(train_task(kinds, n), turn, seed=n) for n in range(45))
+            for turn in (negotiators.best_script, negotiators.ask_and_meet)
+        ]
+        assert earns[1] - earns[0] > 0.25
 
 
 def test_the_random_opponent_accepts_what_gains_it_something_now_or_in_its_last_turn() -> None:
@@ -280,8 +349,12 @@ def test_random_offers_earn_the_declared_baseline(name: str) -> None:
 
 @BREADTH
 def test_the_readme_has_the_measured_baselines() -> None:
-    rows = re.findall(r"^\| `(guess|accept_what_gains|step_down|look_and_step_down)`[^|]*\|(.*)\|$", README, re.M)
-    assert len(rows) == 4
+    rows = re.findall(
+        r"^\| `(guess|accept_what_gains|step_down|look_and_step_down|best_script|ask_and_meet)`[^|]*\|(.*)\|$",
+        README,
+        re.M,
+    )
+    assert len(rows) == 6
     columns = [kinds_of(["easy"]), kinds_of(["medium"]), kinds_of(["hard"]), PRICES, ALL_KINDS[9:]]
     for name, cells in rows:
         for kinds, cell in zip(columns, cells.split("|"), strict=True):
@@ -327,6 +400,16 @@ async def test_no_exploit_earns_anything(player: Any, name: str) -> None:
         total, _ = await player.rewards(episode.episode)
         assert total.value == 0.0, exploit
         assert (await player.info(episode.episode)).end_reason is not None, exploit
+
+
+@pytest.mark.parametrize("name", [pytest.param(one, marks=[BREADTH] if "-" in one else []) for one in NAMES])
+async def test_every_other_right_way_earns_what_the_oracle_earns(player: Any, name: str) -> None:
+    cls = player.host.catalog[name].cls
+    for index in range(9):
+        for way, policy in cls.equivalents(player.task(name, "train", index)).items():
+            [episode] = await player.start(name, "train", index, seed=index)
+            await player.play(episode.episode, policy)
+            assert (await player.rewards(episode.episode))[0].value == 1.0, way
 
 
 async def test_the_readme_shows_a_turn_as_it_is(player: Any) -> None:

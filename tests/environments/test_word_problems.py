@@ -211,8 +211,8 @@ def test_a_secret_gives_other_test_tasks_with_other_ids(monkeypatch: pytest.Monk
     ("message", "value"),
     [
         ("Answer: 12", "12"), ("12", "12"), ("The answer is 12.", "12"), ("So the final answer is: **12**", "12"),
-        ("**Answer:** 5/4", "5/4"), (r"Thus \boxed{1,234.50}", "2469/2"), ("Answer: $12.50", "25/2"),
-        (r"Answer: \$12.50", "25/2"), ("Answer: 12 square meters", "12"), ("Answer: 12 square", "12"),
+        ("**Answer:** 5/4", "5/4"), (r"Thus \boxed{1,234.50}", "2469/2"), ("Answer: 12 square meters", "12"),
+        ("Answer: 12 sqm.", "12"),
         (r"\boxed{12 \text{ square meters}}", "12"), ("I have 3, so\nTherefore, the answer is 12 Square meters.", "12"),
         ("Answer:\n12 square meters", "12"), ("**Answer:**\n\n\\[\n\\boxed{12}\n\\]", "12"), ("Answer: –12", "-12"),
         ("Answer: 3\nThe answer is 4", "4"), (r"The answer is \boxed{\frac{7}{2}}.", "7/2"), ("Answer: .75", "3/4"),
@@ -220,6 +220,12 @@ def test_a_secret_gives_other_test_tasks_with_other_ids(monkeypatch: pytest.Monk
 )  # fmt: skip
 def test_a_number_is_read_in_any_usual_form(message: str, value: str) -> None:
     assert read_answer(message, "square meters") == Fraction(value)
+
+
+@pytest.mark.parametrize("message", ["Answer: US$12.50", r"Answer: \$12.50", "Answer: 12.50 USD"])
+def test_an_amount_is_read_only_where_dollars_are_asked_for(message: str) -> None:
+    assert read_answer(message, "dollars") == Fraction(25, 2)
+    assert read_answer(message, "square meters") is None
 
 
 @pytest.mark.parametrize(

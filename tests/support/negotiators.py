@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Sequence
 
-from ludus.environments.negotiation.environment import Negotiation, NegotiationMatch
+from ludus.environments.negotiation.environment import MESSAGES, Negotiation, NegotiationMatch
+from ludus.environments.negotiation.reactions import NEEDS, meeting
 from ludus.environments.negotiation.scenario import SEATS
 from ludus.environments.negotiation.tasks import NegotiationTask
 
@@ -109,3 +111,46 @@ def _last_chance(match: NegotiationMatch, seat: str) -> bool:
     if match.last_turn:
         match.walk_away(seat)
     return match.last_turn or match.finished
+
+
+SCRIPT_LEVELS = (0.62, 0.62, 0.31, 0.31, 0.19)
+"""The shares of its own range that the best script asks for, turn by turn, found by a random search."""
+READER_LEVELS = (0.77, 0.77, 0.29, 0.29, 0.17)
+"""Those of `ask_and_meet`, found by the same search."""
+
+
+def best_script(match: NegotiationMatch, seat: str, rng: random.Random) -> None:
+    """Name one need after the other without a question, and go down in three steps, without a look at what is said."""
+    number = match.turns // 2
+    if number < 3 and match.said == 0:
+        match.say(seat, meeting(NEEDS[5 * number % len(NEEDS)]))
+    _offer_at(match, seat, SCRIPT_LEVELS)
+
+
+def ask_and_meet(match: NegotiationMatch, seat: str, rng: random.Random) -> None:
+    """Ask what the other side needs, meet that, and go down in three steps."""
+    heard = " ".join(event.text for event in match.events if event.kind == "message" and event.seat != seat)
+    needs = re.findall(r"I also need ([^.]*)\.", heard)
+    said = {event.text for event in match.events if event.kind == "message" and event.seat == seat}
+    for need in needs:
+        if f"You get {need}." not in said and match.said < MESSAGES:
+            match.say(seat, f"You get {need}.")
+    if len(needs) < 2 and match.said < MESSAGES:
+        match.say(seat, "What matters most to you, and what do you need?")
+    _offer_at(match, seat, READER_LEVELS)
+
+
+def _offer_at(match: NegotiationMatch, seat: str, levels: Sequence[float]) -> None:
+    """Accept what is worth the level of the turn, or else offer such a deal, close to the other side's offer."""
+    scenario, me = match.scenario, SEATS.index(seat)
+    low, high = scenario.fallbacks[me], scenario.targets[me]
+    least, near = low + (high - low) * levels[min(match.turns // 2, len(levels) - 1)], match.open
+    if near is not None and scenario.value(me, near.deal) >= max(least, low + 1):
+        match.accept(seat)
+    elif not _last_chance(match, seat):
+        worth = [(value, one) for value, one in zip(scenario.values[me], scenario.deals, strict=True) if value >= least]
+        if near is None:
+            match.propose(seat, min(worth)[1])
+            return
+        gaps = [sum(abs(a - b) for a, b in zip(one, near.deal, strict=True)) for _, one in worth]
+        match.propose(seat, max(one for one, gap in zip(worth, gaps, strict=True) if gap == min(gaps))[1])

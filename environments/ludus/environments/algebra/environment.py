@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 
 from ludus.environments._dice import Dice
 from ludus.environments._partition import FreshTests, SplitName, different_problems, digest, fresh_tests, split_of
-from ludus.environments.algebra.exploits import messages
-from ludus.environments.algebra.grading import Form, is_answer
+from ludus.environments.algebra.exploits import messages, right_messages
+from ludus.environments.algebra.grading import Form, is_answer, said
 from ludus.environments.algebra.topics import DIFFICULTIES, TOPICS, Difficulty, Drawn
 from ludus.protocol import Answer, Call, Component, Reward, StepResult
-from ludus.server import Environment, Private, Split, Task, final_answer
+from ludus.server import Environment, Private, Split, Task
 
 COUNTS: Final[Mapping[SplitName, int]] = {"validation": 300, "test": 300}
 """The number of tasks of the splits that end. Training never does."""
@@ -28,7 +28,8 @@ HINTS: Final[Mapping[Form, str]] = {
     "as x = 2 or x = -3.",
     "assignment": "Write both values, such as x = 2, y = -7/2.",
     "inequality": "Write all solutions in one of these forms: x <= 2, or -1 < x <= 5/2, or x < -1 or x > 4.",
-    "fraction": "Write one fraction, such as (2x + 1)/(x - 3).",
+    "fraction": "Write one fraction whose numerator and denominator are multiplied out or factored, such as "
+    "(2x + 1)/(x - 3)^2.",
     "partial_fractions": "Write a sum of fractions with numbers above and linear denominators, such as "
     "2/(x - 1) - 5/(x + 4).",
 }
@@ -129,7 +130,7 @@ def _splits(*difficulties: Difficulty) -> dict[str, Split[AlgebraProblem]]:
 class Algebra(Environment[AlgebraProblem]):
     """Solve a problem of algebra: expand, factor, simplify, solve, differentiate and others, with an exact answer."""
 
-    version = "0.2.0"
+    version = "0.3.0"
     splits = _splits(*DIFFICULTIES)
     variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
     reward_range = (0.0, 1.0)
@@ -146,7 +147,7 @@ class Algebra(Environment[AlgebraProblem]):
 
     def grade(self, answer: str) -> Reward:
         """Compare what the message gives with the answer, and check its form."""
-        found = is_answer(self.task.form, final_answer(answer), self.task.solution)
+        found = is_answer(self.task.form, said(self.task.form, answer), self.task.solution)
         return Reward.of(
             float(bool(found)),
             {
@@ -169,3 +170,12 @@ class Algebra(Environment[AlgebraProblem]):
 
         found = messages(task.question, task.form, task.solution)
         return {name: say(message) for name, message in found.items()}
+
+    @classmethod
+    def equivalents(cls, task: AlgebraProblem) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return messages that write the answer in other ways, one policy each."""
+
+        def say(message: str) -> Generator[Call | Answer, StepResult, None]:
+            yield Answer(message)
+
+        return {name: say(message) for name, message in right_messages(task.form, task.solution).items()}

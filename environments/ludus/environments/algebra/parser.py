@@ -153,13 +153,15 @@ class _Reader:
             raise Unreadable(f"{token!r} is missing")
 
     def sum(self, depth: int) -> Node:
-        """Read terms with signs between them."""
+        """Read terms with signs between them; a term after the first may have a minus sign of its own."""
         if depth > DEEPEST:
             raise TooMuch("the expression is too deep")
         parts = [self.signed(depth)]
         while self.next in ("+", "-"):
             negative = self.tokens[self.at] == "-"
             self.at += 1
+            if self.take("-"):
+                negative = not negative
             part = self.product(depth)
             parts.append(Negative(part) if negative else part)
         return parts[0] if len(parts) == 1 else Sum(tuple(parts))

@@ -202,7 +202,8 @@ def geometric_sum(dice: Dice) -> Drawn:
 def congruence(dice: Dice) -> Drawn | None:
     """A linear congruence with one solution."""
     m, a, b = dice.between(101, 499), dice.between(7, 95), dice.between(2, 99)
-    if gcd(a, m) > 1:
+    # A multiple of a has a solution that needs no inverse, such as 1.
+    if gcd(a, m) > 1 or b % a == 0 or b * pow(a, -1, m) % m < _LEAST_REMAINDER:
         return None
     question = f"Find the only x from 0 to {m - 1} for which {a}x leaves the remainder {b} when divided by {m}."
     return Drawn(question, "numbers", f"x = {b * pow(a, -1, m) % m}")

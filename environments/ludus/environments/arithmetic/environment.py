@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ludus.environments._partition import FreshTests, SplitName, digest, draw, fresh_tests, place_of, split_of
 from ludus.environments.arithmetic.answers import read_answer
-from ludus.environments.arithmetic.exploits import messages
+from ludus.environments.arithmetic.exploits import messages, right_messages
 from ludus.environments.arithmetic.expressions import (
     DIFFICULTIES,
     PAIRS,
@@ -110,7 +110,7 @@ def _splits(*difficulties: Difficulty) -> dict[str, Split[ArithmeticTask]]:
 class Arithmetic(Environment[ArithmeticTask]):
     """Compute an expression of whole numbers, fractions, decimals and powers exactly."""
 
-    version = "0.3.0"
+    version = "0.4.0"
     splits = _splits(*DIFFICULTIES)
     variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
     reward_range = (0.0, 1.0)
@@ -168,3 +168,12 @@ class Arithmetic(Environment[ArithmeticTask]):
             yield Answer(message)
 
         return {name: say(message) for name, message in messages(task.expression, task.solution).items()}
+
+    @classmethod
+    def equivalents(cls, task: ArithmeticTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return messages that write the value in other ways, one policy each."""
+
+        def say(message: str) -> Generator[Call | Answer, StepResult, None]:
+            yield Answer(message)
+
+        return {name: say(message) for name, message in right_messages(task.expression, task.solution).items()}

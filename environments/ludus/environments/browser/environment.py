@@ -16,9 +16,9 @@ from ludus.environments._store import Store
 from ludus.environments.browser.driver.chromium import chromium_settings, missing_chromium
 from ludus.environments.browser.driver.tab import KEYS, Tab
 from ludus.environments.browser.exploits import exploits
-from ludus.environments.browser.goals import Goal, Template
+from ludus.environments.browser.goals import Goal, Step, Template, go
 from ludus.environments.browser.grading import Outcome, judge
-from ludus.environments.browser.oracle import walk
+from ludus.environments.browser.oracle import searched_by_key, walk
 from ludus.environments.browser.sites.actions import Desk
 from ludus.environments.browser.sites.issues import Tracker
 from ludus.environments.browser.sites.shop import Shop
@@ -118,7 +118,7 @@ def _begin(task: BrowserTask) -> tuple[World, Goal, Store]:
 class Browser(Environment[BrowserTask]):
     """Do errands in a web shop, a wiki and an issue tracker with Chromium, through the accessibility trees of pages."""
 
-    version = "0.1.0"
+    version = "0.2.0"
     splits = _splits(*LEVELS)
     variants = {level: {"splits": _splits(level)} for level in LEVELS}
     reward_range = (0.0, 1.0)
@@ -277,6 +277,27 @@ class Browser(Environment[BrowserTask]):
         """Return the policies of `exploits.py`."""
         world, goal = problem_of(task)
         return exploits(world, goal)
+
+    @classmethod
+    def equivalents(cls, task: BrowserTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return other paths through the pages, and other ways to write the answer."""
+        _, goal = problem_of(task)
+        parts = [part.strip() for part in goal.answer.split(",")]
+        finish = Call("finish", {"answer": goal.answer})
+
+        def visit(steps: Sequence[Step], last: Call | Answer) -> Generator[Call | Answer, StepResult, None]:
+            yield from walk(steps)
+            yield last
+
+        found = {
+            "a look at every site first": visit([*(go(f"http://{host}/") for host in HOSTS), *goal.steps], finish),
+            "Enter in place of the search button": visit(searched_by_key(goal.steps), finish),
+            "a final message": visit(goal.steps, Answer(f"Answer: {goal.answer}" if goal.answer else "Done.")),
+        }
+        if goal.answer:
+            said = f"**{', '.join(reversed(parts))}**."
+            found["the answer in bold, and in another order"] = visit(goal.steps, Call("finish", {"answer": said}))
+        return found
 
 
 def _writable(text: str) -> bool:

@@ -33,6 +33,11 @@ def fill(element: str, text: str) -> Step:
     return Step("type", element, text)
 
 
+def enter(element: str, text: str) -> Step:
+    """Replace the text of a field, and press Enter."""
+    return Step("enter", element, text)
+
+
 def pick(element: str, option: str) -> Step:
     """Choose an option of a list."""
     return Step("select", element, option)

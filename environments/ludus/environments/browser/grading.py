@@ -12,14 +12,24 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
+from ludus.environments._answers import without_commas, without_layout
 from ludus.environments._store import Change, Row, Store
 from ludus.environments.browser.goals import Goal
+from ludus.server import final_answer
 
 LONGEST_ANSWER: Final = 300
 _NAMELESS: Final = frozenset({"cart_lines", "wishes", "watches", "issue_labels"})
 """The tables whose rows no page names by their ids: a row that was deleted and added again is no difference."""
-_MARKS: Final = " \"'`*"
-"""What may stand around an answer."""
+_MARKS: Final = " \"'`*_“”‘’«»"
+"""What may be around an answer."""
+_LINK: Final = re.compile(r"\[([^\[\]]{1,200})\]\((?:mailto:|https?:)[^()\s]{0,200}\)")
+_BULLET: Final = re.compile(r"(?m)^\s*(?:[-•>]|\d{1,2}[.)])\s+")
+_AROUND: Final = {"(": ")", "[": "]", "<": ">"}
+_AMOUNT: Final = re.compile(
+    r"(?:usd |us)?\\?[$#]? ?(\d{1,9}(?:\.\d{1,4})?)(?: ?(?:usd|(?:us )?dollars?|\$))?", re.ASCII
+)
+_PARTS: Final = re.compile(r"[,;:|&()\n]|\s[-–—]\s|\b(?:and|with)\b", re.IGNORECASE)
+"""What may be between several values."""
 _SPACED: Final = frozenset({"issues.body", "comments.text"})
 """The columns in which empty lines between others make no difference; all other texts are compared line by line."""
 Difference = tuple[Any, ...]
@@ -112,11 +122,23 @@ def same_answer(said: str, wanted: str) -> bool:
     """Return whether an answer is the wanted one: values in any order, amounts with or without `$`."""
     if len(said) > LONGEST_ANSWER:
         return False
-    parts = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", said).split(",")
-    return sorted(_normal(one) for one in parts) == sorted(_normal(one) for one in wanted.split(","))
+    text = _LINK.sub(r"\1", without_commas(without_layout(_unwrapped(final_answer(said)))))
+    values = sorted(map(_normal, without_commas(wanted).split(",")))
+    readings = [text.split(",")]
+    if len(values) > 1:
+        readings.append([part for part in _PARTS.split(_BULLET.sub("", text)) if part.strip(_MARKS)])
+    return any(sorted(map(_normal, parts)) == values for parts in readings)
+
+
+def _unwrapped(text: str) -> str:
+    """Return a text without a bullet before it, and without brackets around the whole."""
+    plain = _BULLET.sub("", text, count=1).strip(_MARKS) if text.count("\n") == 0 else text.strip(_MARKS)
+    closing = _AROUND.get(plain[:1])
+    is_around = closing is not None and plain.endswith(closing) and plain.count(plain[0]) == 1
+    return plain[1:-1] if is_around else plain
 
 
 def _normal(text: str) -> str:
-    plain = " ".join(text.split()).casefold().strip(_MARKS).rstrip(".").strip(_MARKS)
-    number = re.fullmatch(r"[$#]? ?(\d{1,9}(?:\.\d{1,4})?)", plain, re.ASCII)
+    plain = " ".join(without_layout(text).split()).casefold().strip(_MARKS).rstrip(".").strip(_MARKS)
+    number = _AMOUNT.fullmatch(plain)
     return str(Decimal(number[1]).normalize()) if number else plain

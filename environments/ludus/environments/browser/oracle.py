@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Sequence
+from typing import Final
 
-from ludus.environments.browser.goals import Step
+from ludus.environments.browser.goals import Step, click, enter
 from ludus.protocol import Answer, Call, StepResult, text_of
+
+SEARCH: Final = click('button "Search"')
 
 Policy = Generator[Call | Answer, StepResult, None]
 
@@ -50,8 +53,22 @@ def _look(step: Step, shown: str) -> Generator[Call | Answer, StepResult, tuple[
 def _call(step: Step, ref: str) -> Call:
     if step.tool == "navigate":
         return Call("navigate", {"url": step.target})
+    if step.tool == "enter":
+        return Call("type", {"ref": ref, "text": step.text, "submit": True})
     more = {"type": {"text": step.text}, "select": {"option": step.text}}.get(step.tool, {})
     return Call(step.tool, {"ref": ref, **more})
+
+
+def searched_by_key(steps: Sequence[Step]) -> list[Step]:
+    """Return steps that press Enter in a search field in place of a click on the button next to it."""
+    found: list[Step] = []
+    for step in steps:
+        before = found[-1] if found else None
+        if step == SEARCH and before is not None and before.tool == "type" and before.target.startswith("searchbox "):
+            found[-1] = enter(before.target, before.text)
+        else:
+            found.append(step)
+    return found
 
 
 def _found(shown: str, step: Step) -> str | None:

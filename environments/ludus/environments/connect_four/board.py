@@ -85,6 +85,17 @@ def forced_win(position: Position, plies: int) -> int | None:
     return _forced_win(position, plies, {})
 
 
+def winning_columns(position: Position, plies: int) -> list[int]:
+    """Return all columns with which the side to move wins within some plies, in the order opposite to `forced_win`."""
+    known: dict[tuple[Position, int], int | None] = {}
+    wins = (
+        column
+        for column in position.columns()
+        if position.wins(column) or (plies >= 3 and _always_wins(position.drop(column), plies - 1, known))
+    )
+    return list(wins)[::-1]
+
+
 def best_columns(position: Position, depth: int) -> list[int]:
     """Return the columns that are best for the side to move, looking some plies ahead; only lines of four count."""
     values = {column: _value_of(position, column, depth) for column in position.columns()}

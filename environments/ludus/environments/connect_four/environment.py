@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import Field
 
 from ludus.environments._partition import SPLITS, SplitName
-from ludus.environments.connect_four.board import HEIGHT, WIDTH, choose, forced_win, position_after
+from ludus.environments.connect_four.board import (
+    HEIGHT,
+    WIDTH,
+    Position,
+    choose,
+    forced_win,
+    position_after,
+    winning_columns,
+)
 from ludus.environments.connect_four.openings import COUNTS, opening_at
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult, text_of
 from ludus.server import Match, SeatedEnvironment, Split, Task, ToolError, tool
@@ -179,17 +187,37 @@ class ConnectFour(SeatedEnvironment[ConnectFourTask, ConnectFourMatch]):
     @classmethod
     def oracle(cls, task: ConnectFourTask) -> Generator[Call | Answer, StepResult, None]:
         """Play the forced win of the first seat, which a search finds after each answer."""
-        position, plies = position_after(task.opening), task.win_in
-        while True:
-            column = forced_win(position, plies)
-            assert column is not None
-            result = yield Call("drop", {"column": column + 1})
-            if result.ended:
-                return
-            answer = re.search(r"O dropped into column (\d)", text_of(result.content))
-            assert answer is not None
-            position = position.drop(column).drop(int(answer[1]) - 1)
-            plies -= 2
+        yield from _win(task, forced_win)
+
+    @classmethod
+    def equivalents(cls, task: ConnectFourTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return another forced win, where there are several, and a win after a move that is refused."""
+
+        def try_an_outside_column() -> Generator[Call | Answer, StepResult, None]:
+            yield Call("drop", {"column": WIDTH + 1})
+            yield from _win(task, forced_win)
+
+        return {
+            "other columns": _win(task, lambda position, plies: winning_columns(position, plies)[0]),
+            "a refused column first": try_an_outside_column(),
+        }
+
+
+def _win(
+    task: ConnectFourTask, choose_column: Callable[[Position, int], int | None]
+) -> Generator[Call | Answer, StepResult, None]:
+    """Play a forced win of the first seat by a function that chooses a column in a position that wins in some plies."""
+    position, plies = position_after(task.opening), task.win_in
+    while True:
+        column = choose_column(position, plies)
+        assert column is not None
+        result = yield Call("drop", {"column": column + 1})
+        if result.ended:
+            return
+        answer = re.search(r"O dropped into column (\d)", text_of(result.content))
+        assert answer is not None
+        position = position.drop(column).drop(int(answer[1]) - 1)
+        plies -= 2
 
 
 def _other(seat: str) -> str:

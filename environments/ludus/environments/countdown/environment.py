@@ -9,7 +9,7 @@ from functools import cache, partial
 from typing import Final
 
 from ludus.environments._partition import FreshTests, SplitName, digest, fresh_tests
-from ludus.environments.countdown.expression import Expression, read_expression
+from ludus.environments.countdown.expression import Expression, read_expression, swapped, without_layout
 from ludus.environments.countdown.generator import LEVELS, Difficulty, make_problem
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult
 from ludus.server import Environment, Private, Result, Split, Task, ToolError, tool
@@ -56,7 +56,7 @@ def _splits(*difficulties: Difficulty) -> dict[str, Split[CountdownTask]]:
 class Countdown(Environment[CountdownTask]):
     """Combine the given numbers with + - * / and parentheses, each at most once, so that they make the target."""
 
-    version = "0.2.0"
+    version = "0.3.0"
     splits = _splits("easy", "medium", "hard")
     variants = {"easy": {"splits": _splits("easy")}, "hard": {"splits": _splits("hard")}}
     reward_range = (0.0, 1.0)
@@ -117,7 +117,7 @@ class Countdown(Environment[CountdownTask]):
         return Result(text, Reward.of(float(correct), components), finished=True)
 
     def _read(self, text: str) -> Expression:
-        found = read_expression(text)
+        found = read_expression(without_layout(text, self.task.target))
         if wrong := Counter(found.numbers) - Counter(self.task.numbers):
             number, extra = next(iter(wrong.items()))
             listed = self.task.numbers.count(number)
@@ -132,3 +132,23 @@ class Countdown(Environment[CountdownTask]):
     def oracle(cls, task: CountdownTask) -> Generator[Call | Answer, StepResult, None]:
         """Submit the known solution."""
         yield Call("submit", {"expression": task.solution})
+
+    @classmethod
+    def equivalents(cls, task: CountdownTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return other expressions of the target, and other ways to write the known one."""
+
+        def submit(expression: str, *tried: str) -> Generator[Call | Answer, StepResult, None]:
+            for one in tried:
+                yield Call("evaluate", {"expression": one})
+            yield Call("submit", {"expression": expression})
+
+        solution = task.solution
+        return {
+            "operands in the other order": submit(swapped(solution)),
+            "parentheses around it": submit(f"({solution})"),
+            "signs of mathematics": submit(solution.translate(str.maketrans("*/-", "×÷−"))),
+            "square brackets": submit(solution.translate(str.maketrans("()", "[]"))),
+            "LaTeX": submit(f"${solution.replace('*', chr(92) + 'times ')}$"),
+            "the target behind it": submit(f"{solution} = {task.target}"),
+            "evaluated first": submit(solution, str(task.numbers[0]), solution),
+        }

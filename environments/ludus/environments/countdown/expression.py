@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -11,7 +13,22 @@ from ludus.server import ToolError
 MAX_CHARS: Final = 200
 MAX_DEPTH: Final = 20
 MAX_DIGITS: Final = 6
-_TYPOGRAPHIC: Final = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-"})
+_TYPOGRAPHIC: Final = str.maketrans("×·⋅∗∙•÷∕／−–﹣－＋（）", "******///----+()")
+_LAYOUT: Final = (
+    (re.compile(r"```[a-z]{0,10}|\\[()\[\]]"), " "),
+    (re.compile(r"\\(?:left|right|displaystyle)(?![a-zA-Z])"), ""),
+    (re.compile(r"\\(?:times|cdot)(?![a-zA-Z])"), "*"),
+    (re.compile(r"\\div(?![a-zA-Z])"), "/"),
+    (re.compile(r"\\boxed\{(.*)\}", re.DOTALL), r"\1"),
+    (re.compile(r"\\[dt]?frac\{([^{}]{1,80})\}\{([^{}]{1,80})\}"), r"((\1)/(\2))"),
+    (re.compile(r"(?<=[\d)\]}])\s*[xX]\s*(?=[\d(\[{])"), " * "),
+    (re.compile(r"(?<=[\d)\]}])\s*:\s*(?=[\d(\[{])"), " / "),
+    (re.compile(r"[\[{]"), "("),
+    (re.compile(r"[\]}]"), ")"),
+)
+"""Other ways to write expressions, and what each becomes."""
+_LEAD: Final = re.compile(r"\s*\**(?:the\s+|my\s+)?(?:final\s+)?(?:answer|solution)\**\s*(?::|is\b)\**", re.IGNORECASE)
+_MARKS: Final = "`$*\"' \t\r\n"
 _DIGITS: Final = frozenset("0123456789")
 
 
@@ -31,7 +48,8 @@ class Expression:
 def read_expression(text: str) -> Expression:
     """Parse and compute whole numbers joined by + - * / and parentheses, with the usual precedence.
 
-    The signs × · ÷ − – are read as * * / - -. A sign before a number or a parenthesis is refused.
+    The signs × · ÷ − – and others that look like them are read as * * / - -. A sign before a number or a parenthesis is
+    refused.
 
     Raises:
         ExpressionError: the text contains anything else, divides by zero, or has more than 200 characters, 20 nested
@@ -43,6 +61,19 @@ def read_expression(text: str) -> Expression:
     value = reader.sum(0)
     reader.expect_end()
     return Expression(value, tuple(reader.numbers))
+
+
+def without_layout(text: str, target: int) -> str:
+    """Return an expression without marks of Markdown and LaTeX around it, a lead such as `Answer:`, and `= target`."""
+    if len(text) > 2 * MAX_CHARS:
+        return text
+    plain = _LEAD.sub("", text, count=1)
+    for written, replaced in _LAYOUT:
+        plain = written.sub(replaced, plain)
+    plain = plain.strip(_MARKS).removesuffix(".").strip(_MARKS)
+    left, equals, right = plain.partition("=")
+    sides = {left.strip(_MARKS): right, right.strip(_MARKS): left}
+    return sides.get(str(target), plain).strip(_MARKS) if equals else plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +170,12 @@ class _Reader:
             return None
         self._at += 1
         return token
+
+
+def swapped(text: str) -> str:
+    """Return an expression whose sums and products have their operands in the other order."""
+    tree = ast.parse(text, mode="eval")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mult):
+            node.left, node.right = node.right, node.left
+    return ast.unparse(tree)

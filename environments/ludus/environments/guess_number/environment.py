@@ -197,3 +197,25 @@ class GuessNumber(Environment[GuessNumberTask]):
                 low = middle + 1
             else:
                 high = middle - 1
+
+    @classmethod
+    def equivalents(cls, task: GuessNumberTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return other ways to halve the range, which need no more guesses."""
+
+        def halve(low: int, high: int, *tried: int) -> Generator[Call | Answer, StepResult, None]:
+            for number in tried:
+                yield Call("guess", {"number": number})
+            while True:
+                middle = (low + high + 1) // 2
+                result = yield Call("guess", {"number": middle})
+                if result.ended:
+                    return
+                if "higher" in text_of(result.content):
+                    low = middle + 1
+                else:
+                    high = middle - 1
+
+        return {
+            "the upper of two middles": halve(task.low, task.high),
+            "a refused guess first": halve(task.low, task.high, task.low - 1),
+        }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field
@@ -11,6 +11,7 @@ from ludus.environments.negotiation.drawing import scenario_of
 from ludus.environments.negotiation.exploits import policies
 from ludus.environments.negotiation.opponents import STYLES, Opponent, acceptable, best_deals
 from ludus.environments.negotiation.prompts import briefing
+from ludus.environments.negotiation.reactions import meeting, needs_of
 from ludus.environments.negotiation.scenario import SEATS, Deal
 from ludus.environments.negotiation.tasks import DOMAINS, NegotiationTask, kinds_of, splits_of
 from ludus.environments.negotiation.terms import read_terms, write_terms
@@ -57,9 +58,8 @@ class NegotiationMatch(Match[NegotiationTask]):
         self.turns = 0
         self.said = 0
         self._offers = 0
-        self._introduced: set[str] = set()
         self._scripted = {
-            seat: Opponent(self.scenario, number, self.opponent)
+            seat: Opponent(self.scenario, number, self.opponent, needs_of(self.task.scenario, number))
             for number, seat in enumerate(self.seats)
             if seat not in self.played
         }
@@ -113,6 +113,9 @@ class NegotiationMatch(Match[NegotiationTask]):
         """Say something; the turn goes on."""
         self.said += 1
         self.events.append(Event("message", seat, text=text))
+        for opponent in self._scripted.values():
+            if seat in self.played:
+                opponent.listen(text)
 
     def act(self, seat: str, opponent: str) -> None:
         """Take the turn of a seat that no agent plays."""
@@ -123,9 +126,8 @@ class NegotiationMatch(Match[NegotiationTask]):
         elif self.last_turn:
             self.reject(seat)
         else:
-            if seat not in self._introduced and (wish := script.wish()) is not None:
-                self.say(seat, f"What matters most to me: {wish}.")
-            self._introduced.add(seat)
+            if reply := script.reply():
+                self.say(seat, reply)
             self.propose(seat, script.offers(offer.deal if offer is not None else None, self.rng))
 
     def left(self, seat: str) -> Mapping[str, Reward]:
@@ -179,18 +181,18 @@ class NegotiationMatch(Match[NegotiationTask]):
 class Negotiation(SeatedEnvironment[NegotiationTask, NegotiationMatch]):
     """Negotiate items, contracts and prices with another agent or a scripted opponent whose values are hidden."""
 
-    version = "0.1.0"
+    version = "0.2.0"
     match_class = NegotiationMatch
     splits = splits_of(kinds_of())
     variants = {
-        "easy": {"splits": splits_of(kinds_of(difficulties=["easy"])), "random_baseline": 0.1},
-        "medium": {"splits": splits_of(kinds_of(difficulties=["medium"])), "random_baseline": 0.05},
-        "hard": {"splits": splits_of(kinds_of(difficulties=["hard"])), "random_baseline": 0.04},
-        "price": {"splits": splits_of(kinds_of(domains=["price"])), "random_baseline": 0.05},
-        "shared": {"splits": splits_of(kinds_of(domains=DOMAINS[:2], scoring="shared")), "random_baseline": 0.14},
+        "easy": {"splits": splits_of(kinds_of(difficulties=["easy"])), "random_baseline": 0.05},
+        "medium": {"splits": splits_of(kinds_of(difficulties=["medium"])), "random_baseline": 0.01},
+        "hard": {"splits": splits_of(kinds_of(difficulties=["hard"])), "random_baseline": 0.01},
+        "price": {"splits": splits_of(kinds_of(domains=["price"])), "random_baseline": 0.01},
+        "shared": {"splits": splits_of(kinds_of(domains=DOMAINS[:2], scoring="shared")), "random_baseline": 0.12},
     }
     reward_range = (0.0, 1.0)
-    random_baseline = 0.06  # the average reward of random offers, where every fifth turn accepts what is open
+    random_baseline = 0.02  # the average reward of random offers, where every fifth turn accepts what is open
     limits = EpisodeLimits(max_steps=100)
     blocking = False
 
@@ -308,21 +310,66 @@ class Negotiation(SeatedEnvironment[NegotiationTask, NegotiationMatch]):
 
     @classmethod
     def oracle(cls, task: NegotiationTask) -> Generator[Call | Answer, StepResult, None]:
-        """Open with what is worth nothing to the opponent; then offer the best deals that each opponent accepts."""
-        scenario, shared = scenario_of(task.scenario), task.scoring == "shared"
-        # The weakest first, so that none of them gets an offer that is better for it than it asks for.
-        sets = [acceptable(scenario, 1, strength) for strength in STYLES if strength != "random"]
-        deals = [best_deals(one, scenario, 0, shared) for one in sets]
-        for deal in (scenario.ideal(0), *deals):
-            result = yield Call("propose", {"terms": write_terms(scenario, 0, deal)})
-            if result.ended:
-                return
-        yield Call("walk_away", {"reason": "We do not come together."})
+        """Meet the needs of the opponent; then offer the best deals that each opponent accepts."""
+        for need in needs_of(task.scenario, 1):
+            yield Call("message", {"text": meeting(need)})
+        yield from _offers(task)
 
     @classmethod
     def exploits(cls, task: NegotiationTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
         """Return the policies of `exploits.py`."""
         return policies(scenario_of(task.scenario), task.rounds)
+
+    @classmethod
+    def equivalents(cls, task: NegotiationTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return other ways to meet the needs of the opponent and to write the terms."""
+        first, second = needs_of(task.scenario, 1)
+        best = write_terms(scenario_of(task.scenario), 0, _best_offers(task)[0])
+
+        def say(*messages: str) -> Generator[Call | Answer, StepResult, None]:
+            for message in messages:
+                yield Call("message", {"text": message})
+
+        def ask_first() -> Generator[Call | Answer, StepResult, None]:
+            """Ask, with an offer that may be accepted at once, and meet both needs in the next turn."""
+            yield from say("What matters most to you, and what do you need?")
+            result = yield Call("propose", {"terms": best})
+            if not result.ended:
+                yield from say(f"Of course, we can arrange {first.text}.", f"You will also have {second.text}!")
+                yield from _offers(task)
+
+        def meet(*messages: str, write: Callable[[str], str] = str) -> Generator[Call | Answer, StepResult, None]:
+            yield from say(*messages)
+            yield from _offers(task, write)
+
+        return {
+            "questions first": ask_first(),
+            "one need": meet(f"I agree to {first.text}."),
+            "the other need": meet(f"{second.text.capitalize()} is no problem."),
+            "both needs in one message": meet(f"You get {first.text}, and {second.text} as well."),
+            "terms in lines": meet(meeting(first), write=lambda terms: terms.replace(", ", "\n").replace("=", ": ")),
+            "terms in capitals": meet(meeting(second), write=lambda terms: f"{terms.upper()}."),
+        }
+
+
+def _best_offers(task: NegotiationTask) -> list[Deal]:
+    """Return the best deal for `first` that each opponent accepts.
+
+    The weakest opponent comes first, so that none of them gets an offer that is better for it than it asks for.
+    """
+    scenario, shared = scenario_of(task.scenario), task.scoring == "shared"
+    sets = [acceptable(scenario, 1, strength) for strength in STYLES if strength != "random"]
+    return [best_deals(one, scenario, 0, shared) for one in sets]
+
+
+def _offers(task: NegotiationTask, write: Callable[[str], str] = str) -> Generator[Call | Answer, StepResult, None]:
+    """Offer the best deal that each opponent accepts, and walk away if none does."""
+    scenario = scenario_of(task.scenario)
+    for deal in _best_offers(task):
+        result = yield Call("propose", {"terms": write(write_terms(scenario, 0, deal))})
+        if result.ended:
+            return
+    yield Call("walk_away", {"reason": "We do not come together."})
 
 
 def _other(seat: str) -> str:

@@ -1,21 +1,27 @@
-"""Scripted opponents: what they accept, and what they offer.
+"""Scripted opponents: what they accept, what they offer, and how they react.
 
 Each but `random` answers concessions. A concession is what the other seat's best offer is worth to the opponent above
-its first one; offers below the opponent's fallback count as that. An opponent that concedes at the rate r wants
+its fallback. An opponent that concedes at the rate r wants
 
     its opening points - r × the concession
 
-and accepts an offer that is worth as much to it. So offers that are repeated, messages and the passing of rounds move
-none of them. Rates: `conceder` 2, `tit-for-tat` 1, `boulware` 1/2. `optimal` accepts a fixed share of what lies between
-its fallback and its opening, the share that earns it the most on average against agents with the values of the tasks.
+and accepts an offer that is worth as much to it. Rates: `conceder` 2, `tit-for-tat` 1, `boulware` 1/2. `optimal`
+accepts a fixed share of what lies between its fallback and its opening, the share that earns it the most on average
+against agents with the values of the tasks.
+
+How far it goes depends on its goodwill, from 0 to 2. It begins at 1. Each of its needs that a message meets
+(`reactions.py`) adds 1. An opening that leaves it no more than its fallback takes 1 away, and so does each improvement
+of an offer after the third: who comes closer with every turn is worth waiting for. Below 2, its rate is a part of the
+full one (`GOODWILL`), or the share is higher.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from ludus.environments.negotiation.reactions import Listener, Need
 from ludus.environments.negotiation.scenario import Deal, Scenario
 
 
@@ -41,6 +47,15 @@ STYLES: Final = {
 
 HARDEST: Final = "optimal"
 
+GOODWILL: Final = (10, 25, 100)
+"""The percentage of its rate at which an opponent concedes, by its goodwill."""
+
+RAISED: Final = 10
+"""By how many percent an opponent with a fixed share raises it for each level of goodwill that is missing."""
+
+IMPROVEMENTS: Final = 3
+"""How many improvements of an offer cost no goodwill."""
+
 
 class Opponent:
     """The opponent that plays one seat of one match.
@@ -49,40 +64,74 @@ class Opponent:
         scenario: what is negotiated.
         seat: its seat.
         strength: its name in `STYLES`.
+        needs: what it needs besides the deal.
     """
 
-    def __init__(self, scenario: Scenario, seat: int, strength: str) -> None:
+    def __init__(self, scenario: Scenario, seat: int, strength: str, needs: Sequence[Need] = ()) -> None:
         self._scenario, self._seat, self._strength = scenario, seat, strength
         self._style = STYLES[strength]
         self._fallback, self._target = scenario.fallbacks[seat], scenario.targets[seat]
-        self._first: int | None = None
-        self._most = 0
+        self._least = _least_value(self._style, self._fallback, self._target)
+        self._most: int | None = None
+        self._improvements = 0
+        self._slips = 0
+        self._listener = Listener(self._interests(), needs)
 
-    def wish(self) -> str | None:
-        """Return the issue whose options differ the most for it; None if it has nothing to say."""
+    def _interests(self) -> list[str]:
+        """Return the names of the issues, those first whose options differ the most for it; none for a price."""
         issues = self._scenario.issues
-        if self._strength == "random" or len(issues) == 1:
-            return None
+        if len(issues) == 1:
+            return []
         ranges = [max(table) - min(table) for table in self._scenario.points[self._seat]]
-        return issues[ranges.index(max(ranges))].name
+        order = sorted(range(len(issues)), key=lambda number: -ranges[number])
+        return [issues[number].name for number in order]
+
+    @property
+    def goodwill(self) -> int:
+        """How far it meets the other seat, from 0 to 2."""
+        return min(2, max(0, 1 + self._listener.met - self._slips))
 
     @property
     def wants(self) -> int:
         """The points that it asks for in its next offer."""
-        first = self._first if self._first is not None else self._most
-        asked = self._target - self._style.numerator * max(0, self._most - first) // self._style.denominator
-        return max(asked, self._least)
+        style = self._style
+        concession = (self._most if self._most is not None else self._fallback) - self._fallback
+        given = style.numerator * GOODWILL[self.goodwill] * concession // (100 * style.denominator)
+        return max(self._target - given, self._floor)
 
     @property
-    def _least(self) -> int:
-        return max(self._fallback + 1, _floor(self._style, self._fallback, self._target))
+    def _floor(self) -> int:
+        """The points below which it accepts nothing now."""
+        if not self._style.floor:
+            return self._least
+        raised = min(100, self._style.floor + RAISED * (2 - self.goodwill))
+        return max(self._least, _share(raised, self._fallback, self._target))
+
+    def listen(self, text: str) -> None:
+        """Take note of a message of the other seat."""
+        if self._strength != "random":
+            self._listener.listen(text)
+
+    def reply(self) -> str:
+        """Return what it says in its turn; empty if it says nothing."""
+        return self._listener.reply()
 
     def hear(self, offer: Deal) -> None:
         """Take note of an offer of the other seat."""
         value = max(self._fallback, self._scenario.value(self._seat, offer))
-        if self._first is None:
-            self._first = value
-        self._most = max(self._most, value)
+        if self._strength == "random":
+            return
+        if self._most is None:
+            self._most = value
+            if value == self._fallback:
+                self._slips += 1
+                self._listener.remark("That leaves me nothing, so I hold back.")
+        elif value > self._most:
+            self._most = value
+            self._improvements += 1
+            if self._improvements > IMPROVEMENTS:
+                self._slips += 1
+                self._listener.remark("You come closer with every offer, so I wait.")
 
     def accepts(self, offer: Deal, rng: random.Random, last: bool) -> bool:
         """Return whether it accepts an offer, of which it took note.
@@ -95,7 +144,7 @@ class Opponent:
         value = self._scenario.value(self._seat, offer)
         if self._strength == "random":
             return value >= self._least and (last or rng.random() < 0.5)
-        return value >= (self._least if self._style.at_once else self.wants)
+        return value >= (self._floor if self._style.at_once else self.wants)
 
     def offers(self, answered: Deal | None, rng: random.Random) -> Deal:
         """Return its next offer: of the deals that are worth what it wants, one that is close to the other's offer."""
@@ -112,20 +161,24 @@ class Opponent:
 
 
 def acceptable(scenario: Scenario, seat: int, strength: str) -> list[Deal]:
-    """Return the deals to which an opponent on a seat can be brought, by an opening that is worth nothing to it.
+    """Return the deals to which an opponent on a seat can be brought, with all of its goodwill.
 
-    No other way of playing leads to further ones: what it wants falls with the concession, and the greatest concession
-    with which an offer can be made is that from its fallback.
+    No other way of playing leads to further ones: none is worth less to it than `_least_value`.
     """
-    style, fallback, target = STYLES[strength], scenario.fallbacks[seat], scenario.targets[seat]
-    least = max(fallback + 1, _floor(style, fallback, target))
-    if not style.at_once:
-        least = next(
-            value
-            for value in range(least, target + 1)
-            if value >= target - style.numerator * (value - fallback) // style.denominator
-        )
+    least = _least_value(STYLES[strength], scenario.fallbacks[seat], scenario.targets[seat])
     return [deal for deal, value in zip(scenario.deals, scenario.values[seat], strict=True) if value >= least]
+
+
+def _least_value(style: Style, fallback: int, target: int) -> int:
+    """Return the least points for which an opponent with all of its goodwill accepts a deal."""
+    least = max(fallback + 1, _share(style.floor, fallback, target))
+    if style.at_once:
+        return least
+    return next(
+        value
+        for value in range(least, target + 1)
+        if value >= target - style.numerator * (value - fallback) // style.denominator
+    )
 
 
 def best_deals(deals: Iterable[Deal], scenario: Scenario, seat: int, shared: bool) -> Deal:
@@ -140,8 +193,9 @@ def reachable_by_hardest(scenario: Scenario, seat: int) -> int:
     return max(scenario.value(seat, deal) for deal in acceptable(scenario, 1 - seat, HARDEST))
 
 
-def _floor(style: Style, fallback: int, target: int) -> int:
-    return fallback - (-(target - fallback) * style.floor // 100)
+def _share(percent: int, fallback: int, target: int) -> int:
+    """Return the points at a percentage of the way from a fallback to an opening, rounded up."""
+    return fallback - (-(target - fallback) * percent // 100)
 
 
 def _distance(one: Deal, other: Deal) -> int:

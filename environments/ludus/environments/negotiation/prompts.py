@@ -19,8 +19,9 @@ With `message` you can say something before your turn ends, up to {messages} tim
 If nothing is agreed in the last turn, there is no deal."""
 
 _ALONE: Final = """
-The other side answers concessions with concessions: it compares your best offer with your first one, by its own points.
-Offers that you repeat do not move it."""
+The other side reacts to what you offer and say. It answers concessions with concessions, by its own points; offers that
+you repeat do not move it. Ask it what matters to it and what it needs. Where a message of yours meets a need, it says
+so and concedes more. An opening that leaves it nothing makes it hold back, and so do many small improvements."""
 _TOGETHER: Final = """
 The other side takes its time: call `wait` to see what it does."""
 

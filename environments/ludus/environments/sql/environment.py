@@ -8,7 +8,7 @@ from typing import Final
 
 from ludus.environments.sql.data import VISIBLE, image
 from ludus.environments.sql.engine import Database, check_query
-from ludus.environments.sql.exploits import messages
+from ludus.environments.sql.exploits import messages, right_messages
 from ludus.environments.sql.grading import Verdict, judge, read_query
 from ludus.environments.sql.recipes import DIFFICULTIES
 from ludus.environments.sql.schema import Schema, Table, schema_of
@@ -38,7 +38,7 @@ other rows, so constants from this database do not help."""
 class Sql(Environment[SqlTask]):
     """Write one SQL query that answers a question about a database with several tables."""
 
-    version = "0.1.0"
+    version = "0.2.0"
     splits = splits(*DIFFICULTIES)
     variants = {difficulty: {"splits": splits(difficulty)} for difficulty in DIFFICULTIES}
     reward_range = (0.0, 1.0)
@@ -124,6 +124,21 @@ class Sql(Environment[SqlTask]):
             yield Answer(message)
 
         return {name: say(message) for name, message in messages(task.domain, task.variant, task.solution).items()}
+
+    @classmethod
+    def equivalents(cls, task: SqlTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return the reference in other ways, and an answer after a look at the database."""
+
+        def say(message: str) -> Generator[Call | Answer, StepResult, None]:
+            yield Answer(message)
+
+        def look_first() -> Generator[Call | Answer, StepResult, None]:
+            yield Call("describe", {"table": schema_of(task.domain, task.variant).asked[0].name})
+            yield Call("query", {"sql": task.solution})
+            yield Answer(f"```sql\n{task.solution}\n```")
+
+        found = {name: say(message) for name, message in right_messages(task.solution).items()}
+        return {**found, "a look at the database first": look_first()}
 
 
 def _visible(schema: Schema) -> Database:

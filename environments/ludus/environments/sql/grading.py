@@ -23,7 +23,9 @@ TOLERANCE: Final = 1e-6
 _READ: Final = 20_000
 """The most characters of a message that are read, from its end."""
 
-_FENCE: Final = re.compile(r"```[ \t]*(?:sql|sqlite|SQL)?[ \t]*\n(.*?)```", re.DOTALL)
+_FENCE: Final = re.compile(r"(`{3,}|~{3,})[ \t]*([\w+-]{0,20})[ \t]*\r?\n(.*?)\1", re.DOTALL)
+_LANGUAGES: Final = frozenset({"sql", "sqlite", "sqlite3", "postgresql", "postgres", "mysql"})
+_QUERY: Final = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:select|with)\b", re.IGNORECASE | re.DOTALL)
 _ORDERED: Final = re.compile(r"\nORDER BY [^\n]*(?:\nLIMIT \d+)?\Z")
 _ROUNDED: Final = re.compile(r"\bROUND\(")
 
@@ -42,10 +44,17 @@ class Verdict:
 
 
 def read_query(message: str) -> str:
-    """Return the query of a final message: the last code block, or else the whole message."""
+    """Return the query of a final message: its last code block of SQL, or else the whole message.
+
+    A block without a language is one of SQL if it begins with SELECT or WITH, so the output below a query is none.
+    Where no block is one of SQL, the last block without a language counts.
+    """
     end = message[-_READ:]
-    blocks = _FENCE.findall(end)
-    return (blocks[-1] if blocks else end).strip()
+    blocks = [(language.lower(), text) for _, language, text in _FENCE.findall(end)]
+    queries = [text for language, text in blocks if language in _LANGUAGES or (not language and _QUERY.match(text))]
+    queries = queries or [text for language, text in blocks if not language]
+    query = (queries[-1] if queries else end).strip()
+    return query[1:-1].strip() if len(query) > 1 and query[0] == query[-1] == "`" else query
 
 
 def judge(sql: str, solution: str, schema: Schema) -> Verdict:

@@ -228,6 +228,27 @@ class Terminal(Environment[TerminalTask]):
         """Return the policies of `exploits.py`."""
         return exploits(make_problem(task), task.project)
 
+    @classmethod
+    def equivalents(cls, task: TerminalTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return other sequences of commands that reach the goal."""
+        commands = make_problem(task).commands
+        together = "\n".join(f"(\n{command}\n)" for command in commands)
+        script = f"cat > /tmp/steps.sh <<'END_OF_STEPS'\n{together}\nEND_OF_STEPS\nbash /tmp/steps.sh"
+        python = "import subprocess, sys\nsubprocess.run(['bash', '-c', sys.stdin.read()])"
+
+        def run(*lines: str, message: str = "Done.") -> Generator[Call | Answer, StepResult, None]:
+            for line in lines:
+                yield Call("bash", {"command": line})
+            yield Answer(message)
+
+        return {
+            "all in one call": run(together),
+            "a script in another folder": run(script),
+            "from Python": run(f"python3 -c \"{python}\" <<'END_OF_STEPS'\n{together}\nEND_OF_STEPS"),
+            "a look around first": run("pwd; ls -laR . | head -50", "git log --oneline | head", *commands, "ls -la"),
+            "another message": run(*commands, message="All files are as you asked.\n\nAnswer: done"),
+        }
+
 
 def _reward(outcome: Outcome) -> Reward:
     """Return the reward: 0.4 for the share of goals, and 0.6 for all of them; nothing if anything was damaged."""

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Final
 
-from ludus.environments.arithmetic.answers import LONGEST, read_number
-from ludus.server import final_answer
+from ludus.environments._answers import read_number, split_name, stated, without_unit
 
-_TEXT: Final = re.compile(r"\\(?:text|mathrm)\{([^{}]{0,100})\}")
-_MARKS: Final = re.compile(r"\\[()\[\] ]|\\\$")
-_SHORT: Final[Mapping[str, tuple[str, ...]]] = {
-    "dollars": ("dollar", "usd"),
-    "meters": ("m", "metres"),
-    "milliliters": ("ml", "millilitres"),
-    "minutes": ("min", "mins"),
-    "square meters": ("m²", "m^2", "sq m", "square metres"),
-}
+_METERS: Final = r"m(?:et(?:er|re)s?)?"
+_UNITS: Final[Mapping[str, Sequence[str]]] = {
+    "square meters": (
+        rf"sq(?:uare)?\.?[\s-]*{_METERS}\.?", r"m\s*(?:²|\^?\s*\{?2\}?)", rf"{_METERS}\s+squared",
+    ),
+    "meters": (_METERS,),
+    "milliliters": (r"m(?:l|illilit(?:er|re)s?)",),
+    "minutes": (r"min(?:s|utes?)?\.?",),
+    "dollars": (r"(?:u\.?s\.?\s*)?dollars?", r"usd", r"(?<=\d)\s*\$"),
+    "points": (r"pts?\.?|points?",),
+    "years": (r"(?:y(?:ea)?rs?\.?)(?:[\s-]+(?:old|of age))?",),
+    "weeks": (r"w(?:ee)?ks?\.?",),
+}  # fmt: skip
 """Other ways to write the units that units begin with."""
+_CURRENCY: Final = re.compile(r"\s*(?:US\s*)?\\?\$\s*|\s*USD\s*", re.IGNORECASE)
 
 
 def read_answer(message: str, unit: str) -> Fraction | None:
@@ -29,19 +33,11 @@ def read_answer(message: str, unit: str) -> Fraction | None:
         message: the message.
         unit: the words of which some in a row may follow the number: `square meters`.
     """
-    said = final_answer(message)
-    if len(said) > 2 * LONGEST:
-        return None
-    plain = _MARKS.sub(" ", _TEXT.sub(r" \1", said)).strip().strip("*_`$ ").removesuffix(".")
-    return read_number(_without_unit(plain.strip("*_`$ "), unit))
-
-
-def _without_unit(text: str, unit: str) -> str:
-    words = unit.split()
-    starts = range(1 if words[:1] == ["square"] else len(words))  # "meters" are no "square meters".
-    endings = {" ".join(words[start:end]) for start in starts for end in range(start + 1, len(words) + 1)}
-    endings |= {one for full, ways in _SHORT.items() if f"{unit} ".startswith(f"{full} ") for one in ways}
-    for ending in sorted(endings, key=len, reverse=True):
-        if text.lower().endswith(f" {ending}"):
-            return text[: -len(ending)].strip()
-    return text
+    _, text = split_name(stated(message))
+    if unit == "dollars" and (sign := _CURRENCY.match(text)) is not None:
+        text = text[sign.end() :]
+    measure = next((name for name in _UNITS if f"{unit} ".startswith(f"{name} ")), "")
+    # "meters" are no "square meters": a measure counts as a whole, and what it is of may follow.
+    of = re.escape(unit.removeprefix(measure).strip())
+    patterns = [rf"(?:{one})(?:\s+{of})?" if of else one for one in _UNITS.get(measure, ())]
+    return read_number(without_unit(text, patterns, "" if measure else unit))

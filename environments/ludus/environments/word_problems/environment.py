@@ -9,7 +9,7 @@ from typing import Final
 
 from ludus.environments._partition import FreshTests, SplitName, different_problems, fresh_tests
 from ludus.environments.word_problems.answers import read_answer
-from ludus.environments.word_problems.exploits import messages
+from ludus.environments.word_problems.exploits import messages, right_messages
 from ludus.environments.word_problems.problems import Problem, draw_problem
 from ludus.environments.word_problems.story import DIFFICULTIES, Difficulty
 from ludus.protocol import Answer, Call, Component, Reward, StepResult
@@ -95,7 +95,7 @@ def _splits(*difficulties: Difficulty) -> dict[str, Split[WordProblem]]:
 class WordProblems(Environment[WordProblem]):
     """Solve a math problem stated in words: several steps, exact numbers, and sentences that do not matter."""
 
-    version = "0.2.0"
+    version = "0.3.0"
     splits = _splits(*DIFFICULTIES)
     variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
     reward_range = (0.0, 1.0)
@@ -137,3 +137,12 @@ class WordProblems(Environment[WordProblem]):
 
         found = messages(task.question, task.solution, task.unit)
         return {name: say(message) for name, message in found.items()}
+
+    @classmethod
+    def equivalents(cls, task: WordProblem) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return messages that write the answer in other ways, one policy each."""
+
+        def say(message: str) -> Generator[Call | Answer, StepResult, None]:
+            yield Answer(message)
+
+        return {name: say(message) for name, message in right_messages(task.solution, task.unit).items()}

@@ -130,3 +130,18 @@ class Wordle(Environment[WordleTask]):
     def oracle(cls, task: WordleTask) -> Generator[Call | Answer, StepResult, None]:
         """Guess the answer."""
         yield Call("guess", {"word": task.answer})
+
+    @classmethod
+    def equivalents(cls, task: WordleTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return ways to the answer with other words before it, or in other letters."""
+
+        def guess(*words: str) -> Generator[Call | Answer, StepResult, None]:
+            for word in words:
+                yield Call("guess", {"word": word})
+
+        other = next(word for word in ("crane", "slate", "audio") if word != task.answer)
+        return {
+            "another word first": guess(other, task.answer),
+            "a word that is refused first": guess("zzzzz", task.answer),
+            "capital letters": guess(f" {task.answer.upper()} "),
+        }

@@ -6,6 +6,7 @@ How this works. A policy could list many answers and hope that one counts, so ex
    line is an answer as a whole.
 2. If nothing follows on that line, the next paragraph's first line does, or the formula that begins there: small models
    usually write a heading and give the answer below it.
+   If nothing is below it either, the last `\\boxed{…}` before it does.
 3. If that holds a `\\boxed{…}`, only what is in the last one counts. Below a heading, the box may stand anywhere.
 
 All patterns have bounded repetitions and read `READ` characters, so no message makes the search slow.
@@ -52,9 +53,11 @@ def stated_answers(message: str) -> list[str]:
     # What is below a line ends with the next one, so that many lines are read in linear time.
     below = [end[line.end() : following.start()] for line, following in pairwise(lines)]
     below += [end[lines[-1].end() :]] if lines else []
+    before = [end[previous.end() : line.start()] for previous, line in pairwise(lines)]
+    before = [end[: lines[0].start()], *before] if lines else []
     return [
-        _bare(last_box(line[1] if (line[1] or "").strip(_MARKS) else _below(text)))
-        for line, text in zip(lines, below, strict=True)
+        _bare(last_box(line[1] if (line[1] or "").strip(_MARKS) else _below(text) or _boxed(earlier)))
+        for line, text, earlier in zip(lines, below, before, strict=True)
     ]
 
 
@@ -94,6 +97,11 @@ def _below(text: str) -> str:
     if formula is not None:
         return next((part for part in formula.groups() if part is not None), "")
     return text.split("\n", 1)[0]
+
+
+def _boxed(text: str) -> str:
+    """Return a text that has a box; nothing if it has none."""
+    return text if _BOX.search(text) else ""
 
 
 def _bare(text: str) -> str:
