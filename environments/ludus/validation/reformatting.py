@@ -111,7 +111,7 @@ async def reformatting(target: ValidationTarget) -> AsyncIterator[Problem]:
             continue
         message = isinstance(script.actions[-1], Answer)
         for kind, name, other in other_forms(text):
-            # An argument of a tool is a value: nobody puts words around it.
+            # An argument of a tool is a value, without words around it.
             if kind not in allowed_forms(prompt_of(play)) or (not message and kind in ("frame", "mark")):
                 continue
             value = await _value(target, script, other)

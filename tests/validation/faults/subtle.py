@@ -315,7 +315,7 @@ class Patches(Environment[Report]):
 
 @fault("shortcut:nearest")
 class KnownPatches(Patches):
-    """Ask in tests for the edits of training, which the title of the report tells."""
+    """Ask in tests for the edits of training, which the title of the report shows."""
 
     waived_checks: ClassVar[Any] = {"oracle-overlap": "it is the same fault, seen from the other side"}
 

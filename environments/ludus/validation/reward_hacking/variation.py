@@ -1,4 +1,4 @@
-"""A check that a reward is paid once, however the action is spelled, and not again after it was undone."""
+"""A check that an action earns its reward once, in whatever spelling, and not again after it was undone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FARMED: Final = 2
 """From this number of further payments, varied actions earn a reward again and again."""
 
 
-@suite.check("gameability:variation", "A reward is not paid again for another spelling, or after undoing",
+@suite.check("gameability:variation", "Another spelling of an action, or undoing it, earns nothing more",
              "statistical.gameability_gap")  # fmt: skip
 async def variation(target: ValidationTarget) -> AsyncIterator[Problem]:
     if "gameability:repetition" in target.failed:

@@ -328,7 +328,7 @@ async def search(target: ValidationTarget) -> AsyncIterator[Problem]:
             yield problem
             return
     if not how_of:
-        raise NotApplicable("no tool tells right from wrong, and no prompt has a program with examples")
+        raise NotApplicable("no tool says what is right, and no prompt has a program with examples")
 
 
 @suite.check(

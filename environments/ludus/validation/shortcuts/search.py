@@ -164,7 +164,7 @@ class _BlindSearch:
 
 
 async def blind_search(target: ValidationTarget, memory: Memory) -> Attempt | None:
-    """Return the search that tries values with a tool which tells right from wrong; None if no tool does."""
+    """Return the search that tries values with a tool that says what is right; None if no tool does."""
     answered = [(row, actions) for row, actions in await memory.solutions() if final_text(actions) is not None]
     texts = [final_text(actions) or "" for _, actions in answered]
     if len({*texts}) < 2 or any(_defines(text) for text in texts[:1]):
