@@ -68,10 +68,11 @@ DIVIDED_BY = {
     "research": ("world", "number"),
     "search": ("world", "number"),
     "spreadsheet": ("goals",),
+    "swe": ("template", "recipe"),
     "wordle": ("answer",),
     "workplace": ("company",),
 }
-"""The fields in which splits differ on purpose: words, companies, encyclopedias, and variants of goals."""
+"""The fields in which splits differ on purpose: words, companies, encyclopedias, variants of goals, repositories."""
 
 WITHOUT_FORKS = ("algebra", "arithmetic", "connect_four", "negotiation", "word_problems")
 """Those whose episodes cannot be forked: they have one message, or an opponent."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from libreoffice import NEEDS_LIBREOFFICE, recalculated
 from random_formulas import book_of
 
-from ludus.environments._partition import SECRET_VARIABLE, SPLITS, SplitName, split_of
+from ludus.environments._partition import SECRET_VARIABLE, SPLITS, SplitName
 from ludus.environments.spreadsheet import Spreadsheet, SpreadsheetTask, exploits
 from ludus.environments.spreadsheet.desk import BookDesk
 from ludus.environments.spreadsheet.domains import DOMAINS
@@ -27,12 +28,14 @@ from ludus.environments.spreadsheet.engine.criteria import wildcards
 from ludus.environments.spreadsheet.engine.syntax import SyntaxFault, parse
 from ludus.environments.spreadsheet.engine.values import ErrorValue, Scalar, read_number
 from ludus.environments.spreadsheet.engine.xlsx import from_xlsx, to_xlsx
+from ludus.environments.spreadsheet.equivalents import equivalents
 from ludus.environments.spreadsheet.goals import KINDS
 from ludus.environments.spreadsheet.goals.goal import Goal
-from ludus.environments.spreadsheet.grading import VARIATIONS, Outcome, evaluate
+from ludus.environments.spreadsheet.grading import Outcome, evaluate
 from ludus.environments.spreadsheet.scenes import LEVELS, Level, Scene, make_scene
-from ludus.environments.spreadsheet.tasks import GOALS, build, identity_of, make_task, pool
+from ludus.environments.spreadsheet.tasks import GOALS, build, make_task, pool, split_of_goal
 from ludus.environments.spreadsheet.tools import CellTools, FeatureTools, SheetTools
+from ludus.environments.spreadsheet.variations import VARIATIONS, variation
 from ludus.protocol import Call
 from ludus.server import Split, ToolError
 
@@ -86,27 +89,42 @@ def test_every_goal_of_a_task_belongs_to_its_split(index: int, split: SplitName,
     task = make_task(split, [level], index)
     assert task == make_task(split, [level], index)
     goals = [goal.split("/") for goal in task.goals.split(" ")]
-    assert {split_of(identity_of(task.domain, name, int(variant))) for name, variant in goals} == {split}
+    assert {split_of_goal(name, int(variant)) for name, variant in goals} == {split}
     assert GOALS[level][0] <= len({name for name, _ in goals}) == len(goals) <= GOALS[level][1]
 
 
-def test_no_goal_of_a_domain_is_in_two_splits_and_each_split_has_many() -> None:
-    found = {
-        split: {
-            identity_of(domain, kind, at)
-            for domain in DOMAINS
-            for kind, all in pool(split, domain).items()
-            for at in all
-        }
-        for split in SPLITS
-    }
-    for one, other in itertools.combinations(found.values(), 2):
-        assert one.isdisjoint(other)
-    assert len(found["train"]) > 2000
-    assert len(found["validation"]) > 200
-    assert len(found["test"]) > 200
-    for split in SPLITS:
-        assert all(len(pool(split, domain)) > GOALS["hard"][1] for domain in DOMAINS)
+def test_no_goal_is_in_two_splits_and_some_kinds_are_in_one_only() -> None:
+    pools = {split: {(kind, variant) for kind, every in pool(split).items() for variant in every} for split in SPLITS}
+    assert set.union(*pools.values()) == set(VARIANTS)
+    assert sum(map(len, pools.values())) == len(VARIANTS)
+    for split in ("validation", "test"):
+        assert len(pools[split]) >= 30
+        assert len(pool(split)) > 3 * GOALS["hard"][1]
+        assert len(pool(split).keys() - pool("train").keys()) >= 4
+
+
+def words_of(request: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", request.lower()))
+
+
+@each_level
+def test_pasting_the_calls_of_the_nearest_training_goal_earns_nothing(level: Level) -> None:
+    training = [goal for index in range(300) for goal in build(make_task("train", LEVELS, index))[1]]
+    known = [(words_of(goal.request), goal.solution) for goal in training]
+    earned = 0.0
+    for split in ("validation", "test"):
+        for index in range(20):
+            task = make_task(split, [level], index)
+            scene, goals = build(task)
+            opened = Opened(scene.book)
+            for goal in goals:
+                words = words_of(goal.request)
+                for one in max(known, key=lambda pair: len(words & pair[0]) / len(words | pair[0]))[1]:
+                    with suppress(ToolError):
+                        opened.call(one.tool, **one.arguments)
+            reached = evaluate(opened.desk.book, scene, goals, task.draw).reached
+            earned += sum(reached) / len(reached)
+    assert earned <= 0.1 * 40
 
 
 def test_a_secret_gives_other_test_tasks_with_other_ids_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,7 +404,7 @@ def test_what_formulas_must_give_changes_with_the_data(name: str) -> None:
             continue
         found = [
             goal.expected(scene.data),
-            *(goal.expected(scene.variation(which, 7)) for which in range(1, VARIATIONS + 1)),
+            *(goal.expected(variation(scene, which, 7)) for which in range(1, VARIATIONS + 1)),
         ]
         constant = [cell for cell in found[0] if len({one[cell] for one in found}) == 1]
         assert len(constant) <= 0.7 * len(found[0]), (variant, constant)
@@ -429,6 +447,96 @@ def test_formulas_with_typical_mistakes_miss_the_goal(name: str) -> None:
                 tried += 1
                 survived += evaluate(book, scene, [goal], 7).reached == [True]
     assert survived <= max(tried * 0.1, SAME.get(name, 0)), f"{survived} of {tried} are taken for right ones"
+
+
+def leave_out_row(number: int, first: bool) -> Callable[[str], str]:
+    """Return a change of formulas: a range of several rows loses its first or last one."""
+
+    def change(formula: str) -> str:
+        ranges = [match for match in re.finditer(r"(\$?[A-Z]{1,2}\$?)(\d+):(\$?[A-Z]{1,2}\$?)(\d+)", formula)
+                  if int(match[2]) < int(match[4])]  # fmt: skip
+        if number >= len(ranges):
+            return formula
+        match = ranges[number]
+        top, bottom = (int(match[2]) + 1, int(match[4])) if first else (int(match[2]), int(match[4]) - 1)
+        return f"{formula[: match.start()]}{match[1]}{top}:{match[3]}{bottom}{formula[match.end() :]}"
+
+    return change
+
+
+def other_limit(number: int, kind: str) -> Callable[[str], str]:
+    """Return a change of formulas: another comparison, or a limit that is one step too high."""
+
+    def change(formula: str) -> str:
+        found = list(re.finditer(r"(>=|<=|>|<)(\d+(?:\.\d+)?)?(?![<>=])", formula))
+        if number >= len(found):
+            return formula
+        match = found[number]
+        sign, limit = match[1], match[2] or ""
+        if kind == "side":
+            sign = {">": ">=", ">=": ">", "<": "<=", "<=": "<"}[sign]
+        elif limit in ("", "0"):
+            return formula
+        else:
+            limit = str(int(limit) + 1) if limit.isdigit() else f"{float(limit) + 0.01:.2f}"
+        return f"{formula[: match.start()]}{sign}{limit}{formula[match.end() :]}"
+
+    return change
+
+
+SLIPS = {
+    **{f"the first row of range {number + 1} left out": leave_out_row(number, True) for number in range(5)},
+    **{f"the last row of range {number + 1} left out": leave_out_row(number, False) for number in range(5)},
+    **{f"comparison {number + 1} includes the limit or not": other_limit(number, "side") for number in range(2)},
+    **{f"limit {number + 1} is a step too high": other_limit(number, "step") for number in range(2)},
+}
+OFTEN_SLIPPED = ("above_average", "record_card", "top_values", "count_by", "flag", "share", "between_dates")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(one, marks=[] if one in OFTEN_SLIPPED else [pytest.mark.suite("spreadsheet", first=2)])
+        for one in random.Random(8).sample(sorted(KINDS), len(KINDS))
+    ],
+)
+@pytest.mark.timeout(300)
+def test_a_range_without_an_end_and_a_limit_on_the_wrong_side_miss_the_goal(name: str) -> None:
+    survivors = []
+    for variant in range(KINDS[name].variants):
+        scene, goal = goal_of(name, variant, LEVELS[variant % 3])
+        if goal.expected is None:
+            continue
+        for slip, change in SLIPS.items():
+            calls = replaced(goal, lambda cell, change=change: change(cell) if cell.startswith("=") else cell)  # type: ignore[misc]
+            if calls != goal.solution and evaluate(worked(scene, calls), scene, [goal], 7).reached == [True]:
+                survivors.append((variant, slip, calls))
+    assert survivors == []
+
+
+@pytest.mark.suite("spreadsheet", first=20)
+@pytest.mark.parametrize(("name", "variant"), random.Random(6).sample(VARIANTS, len(VARIANTS)))
+def test_other_right_formulas_and_calls_reach_each_goal(name: str, variant: int) -> None:
+    scene, goal = goal_of(name, variant, LEVELS[variant % 3])
+    for what, policy in equivalents([goal]).items():
+        calls = [action for action in policy if isinstance(action, Call)]
+        assert evaluate(worked(scene, calls), scene, [goal], 7) == ([True], ()), (what, calls)
+
+
+def test_many_goals_have_other_right_formulas() -> None:
+    kinds = Counter(what for name, variant in VARIANTS for what in equivalents([goal_of(name, variant, "medium")[1]]))
+    assert min(kinds[what] for what in ("other functions", "whole columns", "spaces and small letters")) >= 20
+
+
+@each_level
+async def test_other_right_ways_earn_what_the_oracle_earns(player: Any, level: Level) -> None:
+    for index in range(3):
+        policies = Spreadsheet.equivalents(player.task(f"spreadsheet-{level}", "test", index))
+        assert policies
+        for what, policy in policies.items():
+            [episode] = await player.start(f"spreadsheet-{level}", "test", index)
+            await player.play(episode.episode, policy)
+            assert (await player.rewards(episode.episode))[0].value == 1.0, what
 
 
 def test_round_rounds_converted_units_as_asked() -> None:

@@ -23,21 +23,28 @@ from ludus.environments._partition import SECRET_VARIABLE
 from ludus.environments._workspace.files import Tree, directory, file, fingerprint, link
 from ludus.environments._workspace.repository import Repository
 from ludus.environments.swe.blueprint import EXTRAS, blueprint, fill, names, parse, words_of
+from ludus.environments.swe.catalog import catalog, fault_named, reserve
 from ludus.environments.swe.environment import LINES_SHOWN, Swe
+from ludus.environments.swe.exploits import training_edits
 from ludus.environments.swe.grading import changes, expected_of, package_of, reward_of
+from ludus.environments.swe.imports import IsolatedImports
 from ludus.environments.swe.inside import MemoryFinder
+from ludus.environments.swe.mutations import derived_faults
 from ludus.environments.swe.problem import Problem, assemble, make_problem
-from ludus.environments.swe.reference import IsolatedImports, outcomes_of
+from ludus.environments.swe.reference import outcomes_of
+from ludus.environments.swe.searching import search_repair
+from ludus.environments.swe.selection import are_apart, pass_in_time, trial_of
+from ludus.environments.swe.sessions import run_lines, shortest_session
 from ludus.environments.swe.tasks import (
     DIFFICULTIES,
+    HELD_OUT,
     Difficulty,
     Recipe,
     SweTask,
-    compatible,
-    every_kind,
     held_out_tasks,
     kinds,
     make_task,
+    templates,
 )
 from ludus.protocol import Answer, Call, EndReason, text_of
 from ludus.protocol.errors import AuthoringError
@@ -74,20 +81,21 @@ def repaired(problem: Problem, *places: int) -> dict[str, str]:
 
 
 def test_there_are_enough_blueprints_and_kinds_of_tasks() -> None:
-    every = list(every_kind())
+    sets = [
+        (template, faults) for template in names() for level in DIFFICULTIES for _, faults in kinds(template, level)
+    ]
     assert len(names()) >= 8
-    assert len({(template, faults) for template, (_, faults) in every}) >= 500
-    assert len(set(every)) == len(every)
+    assert len({kind for kind in sets if len(kind[1]) == 1}) >= 220
+    assert len({kind for kind in sets if len(kind[1]) == 2}) >= 500
     assert all(len(blueprint(template).domains) >= 4 for template in names())
     assert EXTRAS not in names()
 
 
-@each_blueprint
-def test_no_kind_is_in_two_splits_and_each_split_has_some(template: str) -> None:
-    for count in (1, 2):
-        parts = [set(kinds(template, split, count)) for split in ("train", "validation", "test")]
-        assert all(parts)
-        assert all(one.isdisjoint(other) for one, other in combinations(parts, 2))
+def test_each_blueprint_is_for_one_split() -> None:
+    parts = [set(templates(split)) for split in ("train", "validation", "test")]
+    assert set.union(*parts) == set(names())
+    assert all(one.isdisjoint(other) for one, other in combinations(parts, 2))
+    assert sum(map(len, HELD_OUT.values())) == 3
 
 
 @each_difficulty
@@ -96,19 +104,36 @@ def test_a_training_task_is_of_a_kind_for_training(difficulty: Difficulty, index
     task = make_task("train", [difficulty], index)
     domain, faults, _ = Recipe.parse(task.recipe)
     assert len(faults) == (2 if difficulty == "hard" else 1)
-    assert (domain, faults) in kinds(task.template, "train", len(faults))
+    assert task.template in templates("train")
+    assert (domain, faults) in kinds(task.template, difficulty)
     assert task.package not in sys.stdlib_module_names
     assert str(Recipe.parse(task.recipe)) == task.recipe
 
 
-def test_held_out_tasks_are_of_their_own_kinds_and_templates_take_turns() -> None:
+def test_held_out_tasks_are_of_their_own_blueprints_which_take_turns() -> None:
     for split in ("validation", "test"):
         tasks = held_out_tasks(split, DIFFICULTIES)
         for task in tasks:
             domain, faults, _ = Recipe.parse(task.recipe)
-            assert (domain, faults) in kinds(task.template, split, len(faults))
-        assert {task.template for task in tasks} == set(names())
+            assert (domain, faults) in kinds(task.template, task.difficulty)
+        assert {task.template for task in tasks} == set(HELD_OUT[split])
         assert len({task.recipe for task in tasks}) == len(tasks)
+
+
+def faults_of(tasks: Sequence[SweTask]) -> set[tuple[str, str]]:
+    return {(task.template, name) for task in tasks for name in Recipe.parse(task.recipe).faults}
+
+
+def test_a_secret_draws_other_faults_for_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SECRET_VARIABLE, raising=False)
+    public = held_out_tasks("test", DIFFICULTIES)
+    monkeypatch.setenv(SECRET_VARIABLE, "a secret of twenty characters")
+    fresh = held_out_tasks("test", DIFFICULTIES)
+    monkeypatch.setenv(SECRET_VARIABLE, "another secret of such a length")
+    others = held_out_tasks("test", DIFFICULTIES)
+    assert faults_of(fresh).isdisjoint(faults_of(public))
+    assert len(faults_of(fresh)) >= 16
+    assert [Recipe.parse(task.recipe).faults for task in fresh] != [Recipe.parse(task.recipe).faults for task in others]
 
 
 def test_a_secret_gives_other_test_tasks_with_other_ids_and_the_same_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +170,7 @@ def recipe_of(task: SweTask) -> Recipe:
 
 @each_blueprint
 def test_the_history_holds_the_given_files_and_no_repaired_version(template: str) -> None:
-    faults = next(iter(kinds(template, "train", 2)))[1]
+    faults = kinds(template, "hard")[0][1]
     problem = problem_with(template, *faults)
     tree = problem.tree()
     repository = Repository(tree)
@@ -172,12 +197,13 @@ def failing(problem: Problem, modules: Mapping[str, str], expected: Sequence[Any
 @pytest.mark.timeout(300)
 @each_blueprint
 def test_every_fault_shows_in_its_hidden_tests_and_its_repair_passes_all(template: str) -> None:
-    for number, name in enumerate(blueprint(template).faults):
+    for number, name in enumerate(catalog(template).trials):
         problem = problem_with(template, name, seed=str(number))
         right = outcomes_of(problem.sound, problem.checks)
         assert all(("raised" not in kind) for noted in right for kind, _ in noted), f"{name}: a hidden test breaks off"
         own = {place for place, check in enumerate(problem.checks) if check.fault == name}
-        assert own <= failing(problem, problem.faulty, right), f"{name} does not always show"
+        failed = own & failing(problem, problem.faulty, right)
+        assert failed == own if name in blueprint(template).faults else failed, f"{name} does not always show"
         assert repaired(problem) == dict(problem.sound)
         assert problem.repairs
 
@@ -186,9 +212,10 @@ def test_every_fault_shows_in_its_hidden_tests_and_its_repair_passes_all(templat
 @pytest.mark.timeout(600)
 @each_blueprint
 def test_of_two_faults_each_shows_also_when_the_other_is_repaired(template: str) -> None:
-    pairs = [pair for pair in combinations(sorted(blueprint(template).faults), 2) if compatible(template, pair)]
+    pairs = catalog(template).pairs
     assert len(pairs) >= 50
-    for pair in pairs:
+    for pair in pairs[::2]:
+        assert are_apart(blueprint(template), [fault_named(blueprint(template), name) for name in pair])
         problem = problem_with(template, *pair, difficulty="hard", seed="2")
         right = outcomes_of(problem.sound, problem.checks)
         of = {name: {p for p, check in enumerate(problem.checks) if check.fault == name} for name in pair}
@@ -216,12 +243,54 @@ def run_tests(problem: Problem, folder: Path, modules: Mapping[str, str]) -> boo
 @pytest.mark.timeout(600)
 @each_blueprint
 def test_visible_tests_fail_at_easy_only_and_pass_when_repaired(template: str, tmp_path: Path) -> None:
-    for number, name in enumerate(blueprint(template).faults):
+    for number, name in enumerate([*blueprint(template).faults, *list(catalog(template).trials)[::5]]):
         easy = problem_with(template, name, difficulty="easy", seed=str(number))
         assert not run_tests(easy, tmp_path / f"{number}-easy", {}), name
         assert run_tests(easy, tmp_path / f"{number}-repaired", easy.sound), name
         medium = problem_with(template, name, seed=str(number))
         assert run_tests(medium, tmp_path / f"{number}-medium", {}), name
+
+
+@pytest.mark.parametrize("template", ["query", pytest.param("router", marks=pytest.mark.suite("swe", first=1))])
+def test_what_is_recorded_about_faults_is_what_trials_measure(template: str) -> None:
+    every = catalog(template).trials
+    assert set(blueprint(template).faults) <= set(every)
+    derived = [name for name in every if name in derived_faults(template)]
+    assert len(derived) >= 15
+    for name in derived[::9]:
+        trial = trial_of(template, derived_faults(template)[name])
+        assert trial is not None
+        assert (tuple(trial["always"]), tuple(trial["sometimes"]), trial["searchable"]) == every[name]
+
+
+def test_a_derived_fault_is_reported_by_a_short_session_that_it_breaks() -> None:
+    for task in held_out_tasks("test", ["medium"])[:12]:
+        problem = make_problem(task)
+        [name] = Recipe.parse(task.recipe).faults
+        if name in blueprint(task.template).faults:
+            continue
+        lines = re.findall(r"^>>> (.*)$", problem.issue, re.MULTILINE)[1:]
+        shown = re.search(r"^>>> .*\n(?!>>> )(.*)\n```$", problem.issue, re.MULTILINE)
+        assert shown is not None
+        right, wrong = (run_lines(problem.package, modules, lines)[-1] for modules in (problem.sound, problem.faulty))
+        assert shown[1] == (f"Error: {wrong.text}" if wrong.raised else wrong.text)
+        assert right[0::2] != wrong[0::2]
+        assert right.text in problem.issue
+
+
+def test_a_session_has_no_line_that_can_be_left_out() -> None:
+    package = "class Box:\n    def __init__(self):\n        self.things = []\n    def put(self, one):\n"
+    sound = {
+        "p/__init__.py": package
+        + "        self.things.append(one)\n    def count(self):\n        return len(self.things)\n"
+    }
+    faulty = {"p/__init__.py": sound["p/__init__.py"].replace("append(one)", "append(one) if one > 2 else None")}
+    test = "from p import *\nbox, other = Box(), Box()\nfor n in range(5):\n    box.put(n)\n    other.put(7)\n"
+    test += "note(box.count())\n"
+    session = shortest_session("p", [sound], [faulty], test, 1)
+    assert session is not None
+    assert session.lines == ["box = Box()", "box.put(0)", "box.count()"]
+    assert (session.shown.text, session.expected.text, session.calls) == ("0", "1", "Box.count")
 
 
 def test_the_visible_tests_of_a_task_of_each_level(tmp_path: Path) -> None:
@@ -397,6 +466,91 @@ def test_any_files_have_a_difference(files: dict[str, bytes]) -> None:
     text.encode()
 
 
+# Policies that do not read the repository
+
+
+def pasted(problem: Problem, edits: Sequence[tuple[str, str]]) -> float:
+    """The reward of a policy that replaces each piece that is in a module once."""
+    modules = dict(problem.faulty)
+    for path, text in modules.items():
+        for old, new in edits:
+            if modules[path].count(old) == 1:
+                modules[path] = modules[path].replace(old, new)
+        assert text.isascii()
+    if modules == problem.faulty:
+        return 0.0
+    value = reward_of(problem, expected_of(problem), passes(problem, modules), None).value
+    assert value is not None
+    return value
+
+
+def titles(issue: str) -> list[str]:
+    return re.findall(r"^## (?:Bug|Feature request)(?: \d)?: (.*)$", issue, re.MULTILINE)
+
+
+@pytest.mark.suite("swe", first=2)
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("split", ["test", "validation"])
+@each_difficulty
+def test_pasting_the_edits_of_training_tasks_earns_nothing(difficulty: Difficulty, split: Any) -> None:
+    """All edits wherever they fit, and those of the training task with the nearest title."""
+    training = [make_problem(make_task("train", DIFFICULTIES, index)) for index in range(90)]
+    every = dict.fromkeys((repair.faulty, repair.right) for problem in training for repair in problem.repairs)
+    constant, nearest = [*every, *training_edits()], []
+    known = [
+        (set(re.findall(r"\w+", title.lower())), problem) for problem in training for title in titles(problem.issue)
+    ]
+    earned: list[tuple[float, float]] = []
+    for task in held_out_tasks(split, [difficulty])[:30]:
+        problem = make_problem(task)
+        nearest = [
+            (repair.faulty, repair.right)
+            for words in (set(re.findall(r"\w+", title.lower())) for title in titles(problem.issue))
+            for repair in max(known, key=lambda pair: len(words & pair[0]) / len(words | pair[0]))[1].repairs
+        ]
+        earned.append((pasted(problem, constant), pasted(problem, nearest)))
+    assert sum(first for first, _ in earned) <= 0.1 * len(earned)
+    assert sum(second for _, second in earned) <= 0.1 * len(earned)
+
+
+def test_no_edit_of_a_held_out_task_is_one_of_training() -> None:
+    every = {
+        (edit.wrong, edit.right)
+        for template in templates("train")
+        for name in catalog(template).trials
+        for edit in fault_named(blueprint(template), name).edits
+    }
+    for template in {name for held_out in HELD_OUT.values() for name in held_out}:
+        for name in catalog(template).trials:
+            assert not {(edit.wrong, edit.right) for edit in fault_named(blueprint(template), name).edits} & every, name
+
+
+@pytest.mark.suite("swe", first=1)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_exchanging_tokens_until_the_visible_tests_pass_earns_nothing(split: Any) -> None:
+    tasks = held_out_tasks(split, ["easy"])[:12]
+    total = 0.0
+    for task in tasks:
+        problem = make_problem(task)
+        tests = {
+            path: text for path, text in problem.files.items() if path.startswith("tests/") and "def test_" in text
+        }
+        named = {
+            f"{problem.package}/{path}" for path in re.findall(r"`(\w+\.py)`", problem.issue)
+        } & problem.faulty.keys()
+        repaired_modules = search_repair(problem.faulty, tests, sorted(named), pass_in_time)
+        if repaired_modules is not None:
+            total += reward_of(problem, expected_of(problem), passes(problem, repaired_modules), None).value or 0.0
+    assert total <= 0.1 * len(tasks)
+
+
+def test_half_of_the_derived_faults_of_tests_are_in_reserve() -> None:
+    for template in HELD_OUT["test"]:
+        derived = [name for name in catalog(template).trials if name not in blueprint(template).faults]
+        assert len(derived) - 1 <= 2 * len(reserve(template)) <= len(derived) + 1
+
+
 # Episodes
 
 
@@ -414,10 +568,11 @@ async def played(player: Any, name: str, index: int, *calls: tuple[str, dict[str
 
 @NEEDS_BUBBLEWRAP
 async def test_an_issue_is_resolved_with_the_tools_as_an_agent_uses_them(player: Any) -> None:
-    problem = make_problem(make_task("train", ["easy"], 0))
+    problems = ((index, make_problem(make_task("train", ["easy"], index))) for index in range(50))
+    index, problem = next((index, problem) for index, problem in problems if len(problem.repairs) == 1)
     path, faulty, right = problem.repairs[0]
     shown, reward = await played(
-        player, "swe-easy", 0,
+        player, "swe-easy", index,
         ("bash", {"command": f"{problem.test_command} 2>&1 | tail -1"}),
         ("view", {"path": path, "first": 1}),
         ("search", {"pattern": "^class ", "path": "."}),
@@ -539,6 +694,28 @@ async def test_quick_exploits_earn_nothing(player: Any) -> None:
     assert len(every) >= 35
     quick = [name for name in every if not any(word in name for word in WAITS)]
     assert await earned(player, "swe-hard", 2, quick[::9]) == {}
+
+
+@NEEDS_BUBBLEWRAP
+async def test_pasting_all_edits_of_training_tasks_earns_nothing_in_an_episode(player: Any) -> None:
+    exploit = "the edits of training tasks"
+    for split in ("validation", "test"):
+        task = player.task("swe-medium", split, 1)
+        [episode] = await player.start("swe-medium", split, 1)
+        await player.play(episode.episode, Swe.exploits(task)[exploit])
+        assert (await player.rewards(episode.episode))[0].value == 0.0
+    assert exploit not in Swe.exploits(player.task("swe-medium", "train", 1))
+
+
+@NEEDS_BUBBLEWRAP
+@each_difficulty
+async def test_other_right_ways_earn_what_the_oracle_earns(player: Any, difficulty: Difficulty) -> None:
+    policies = Swe.equivalents(player.task(f"swe-{difficulty}", "test", 0))
+    assert len(policies) >= 5
+    for policy in policies.values():
+        [episode] = await player.start(f"swe-{difficulty}", "test", 0)
+        await player.play(episode.episode, policy)
+        assert (await player.rewards(episode.episode))[0].value == 1.0
 
 
 @pytest.mark.suite("swe")

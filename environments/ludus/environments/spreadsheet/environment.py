@@ -22,6 +22,7 @@ from typing import Final
 from ludus.environments.spreadsheet import exploits
 from ludus.environments.spreadsheet.desk import BookDesk
 from ludus.environments.spreadsheet.engine.functions import FUNCTIONS
+from ludus.environments.spreadsheet.equivalents import equivalents
 from ludus.environments.spreadsheet.grading import evaluate
 from ludus.environments.spreadsheet.scenes import LEVELS
 from ludus.environments.spreadsheet.tasks import SpreadsheetTask, build, splits
@@ -40,7 +41,7 @@ that you compute yourself do not help.
 class Spreadsheet(Environment[SpreadsheetTask]):
     """Edit a workbook with spreadsheet tools until it holds what was asked for."""
 
-    version = "0.1.0"
+    version = "0.2.0"
     splits = splits(*LEVELS)
     variants = {level: {"splits": splits(level)} for level in LEVELS}
     toolsets = (CellTools, SheetTools, FeatureTools)
@@ -95,6 +96,11 @@ class Spreadsheet(Environment[SpreadsheetTask]):
     def exploits(cls, task: SpreadsheetTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
         """Return the policies of `exploits.py`."""
         return exploits.policies(*build(task))
+
+    @classmethod
+    def equivalents(cls, task: SpreadsheetTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return the policies of `equivalents.py`."""
+        return equivalents(build(task)[1])
 
 
 def _each(calls: list[Call]) -> Generator[Call | Answer, StepResult, None]:

@@ -17,9 +17,8 @@ from ludus.environments.spreadsheet.engine.values import Scalar
 from ludus.environments.spreadsheet.engine.xlsx import from_xlsx, to_xlsx
 from ludus.environments.spreadsheet.goals.goal import Fact, Goal, facts_of
 from ludus.environments.spreadsheet.scenes import Data, Scene
+from ludus.environments.spreadsheet.variations import VARIATIONS, variation
 
-VARIATIONS: Final = 7
-"""How many variations of the data are tried."""
 _ABSENT: Final = object()
 
 
@@ -71,7 +70,7 @@ def _calculate(book: Book, scene: Scene, goals: Sequence[Goal], reached: Sequenc
     for which in range(VARIATIONS + 1):
         if not any(done and goal.expected for done, goal in zip(found, goals, strict=True)):
             break
-        data = scene.variation(which, seed) if which else scene.data
+        data = variation(scene, which, seed) if which else scene.data
         for id, table in scene.tables.items():
             sheet = book.sheet(table.sheet)
             if sheet is None:

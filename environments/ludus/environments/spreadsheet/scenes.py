@@ -127,6 +127,8 @@ class Scene:
         book: the workbook at the start.
         hot: values that variations use often, by table and role.
         edges: rare cases that requests name, which one variation has.
+        zeroed: columns whose total may be 0, by table and role.
+        looked_up: make an input name a row of the main table, from its place.
     """
 
     domain: Domain
@@ -136,6 +138,8 @@ class Scene:
     tables: dict[str, Table] = field(default_factory=dict)
     hot: dict[tuple[str, str], list[Content]] = field(default_factory=dict)
     edges: list[Edge] = field(default_factory=list)
+    zeroed: list[tuple[str, str]] = field(default_factory=list)
+    looked_up: list[Callable[[Mapping[str, Rows], int], None]] = field(default_factory=list)
     _columns: int = 0
     _summary: int = 0
 
@@ -218,6 +222,7 @@ class Scene:
     def sometimes_zero(self, id: str, role: str) -> None:
         """Make all numbers of a column 0 in one variation."""
         at = self.tables[id].index(role)
+        self.zeroed.append((id, role))
 
         def edge(data: Mapping[str, Rows]) -> None:
             for row in data[id]:

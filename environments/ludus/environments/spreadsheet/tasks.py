@@ -1,6 +1,7 @@
 """Tasks from an index.
 
-A goal's kind, variant and domain determine its split, and all goals of a task are of one split.
+A goal's kind and variant determine its split, whatever the domain, and all goals of a task are of one split. Of ten
+kinds, one each is held out as a whole for validation and test, and of the variants of the others one of ten.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from functools import cache, lru_cache, partial
 from typing import Final
 
 from ludus.environments._dice import Dice
-from ludus.environments._partition import FreshTests, SplitName, digest, fresh_tests, split_of
+from ludus.environments._partition import FreshTests, SplitName, digest, fresh_tests
 from ludus.environments.spreadsheet.domains import DOMAINS
 from ludus.environments.spreadsheet.goals import KINDS
 from ludus.environments.spreadsheet.goals.goal import Goal
@@ -23,6 +24,7 @@ COUNTS: Final[Mapping[SplitName, int]] = {"validation": 200, "test": 200}
 GOALS: Final[Mapping[Level, tuple[int, int]]] = {"easy": (1, 1), "medium": (2, 2), "hard": (3, 4)}
 """The least and the greatest number of goals of a task."""
 
+HELD_OUT: Final[tuple[SplitName, ...]] = ("validation", "test")
 _DOMAINS: Final = tuple(DOMAINS)
 
 
@@ -33,29 +35,41 @@ class SpreadsheetTask(Task):
     domain: str
     """What the workbook is about."""
     goals: Private[str]
-    """The kinds and variants of the goals, such as `sum_by/2 chart/0`; with the domain they determine the split."""
+    """The kinds and variants of the goals, such as `sum_by/2 chart/0`, which determine the split."""
     draw: Private[int]
     """The seed of all else."""
 
 
-def identity_of(domain: str, kind: str, variant: int) -> str:
-    """Return what determines the split of a goal."""
-    return f"spreadsheet:{'' if KINDS[kind].general else domain}:{kind}:{variant}"
+@cache
+def _divided() -> Mapping[tuple[str, int], SplitName]:
+    """Return the splits of all goals: of ten kinds, and of ten variants of the others, one each is held out."""
+    kinds = sorted(KINDS, key=lambda name: digest(f"spreadsheet:{name}"))
+    found: dict[tuple[str, int], SplitName] = {}
+    for place, name in enumerate(kinds):
+        if place % 10 < len(HELD_OUT):
+            found |= {(name, variant): HELD_OUT[place % 10] for variant in range(KINDS[name].variants)}
+    others = [
+        (name, variant) for name in kinds for variant in range(KINDS[name].variants) if (name, variant) not in found
+    ]
+    others.sort(key=lambda goal: digest(f"spreadsheet:{goal[0]}:{goal[1]}"))
+    for place, goal in enumerate(others):
+        found[goal] = HELD_OUT[place % 10] if place % 10 < len(HELD_OUT) else "train"
+    return found
+
+
+def split_of_goal(kind: str, variant: int) -> SplitName:
+    """Return the split of a goal."""
+    return _divided()[kind, variant]
 
 
 @cache
-def pool(split: SplitName, domain: str) -> Mapping[str, tuple[int, ...]]:
-    """Return the kinds of goals with their variants that a split has in a domain."""
+def pool(split: SplitName) -> Mapping[str, tuple[int, ...]]:
+    """Return the kinds of goals with their variants that a split has."""
     found = {
-        name: tuple(at for at in range(kind.variants) if split_of(identity_of(domain, name, at)) == split)
+        name: tuple(at for at in range(kind.variants) if split_of_goal(name, at) == split)
         for name, kind in KINDS.items()
     }
     return {name: variants for name, variants in found.items() if variants}
-
-
-@cache
-def _names(split: SplitName, domain: str) -> tuple[str, ...]:
-    return tuple(pool(split, domain))
 
 
 def make_task(
@@ -67,7 +81,8 @@ def make_task(
     seed = digest(f"spreadsheet:{split}:{level}:{which}:{fresh.secret if fresh else ''}") >> 11
     dice = Dice(seed)
     domain = dice.pick(_DOMAINS)
-    names, known = list(_names(split, domain)), pool(split, domain)
+    known = pool(split)
+    names = list(known)
     chosen = []
     for _ in range(min(dice.between(*GOALS[level]), len(names))):
         name = dice.pick(names)
@@ -104,4 +119,4 @@ def splits(*levels: Level) -> dict[str, Split[SpreadsheetTask]]:
     return {"train": Split.generated(partial(make_task, "train", levels)), **held_out}
 
 
-__all__ = ["COUNTS", "GOALS", "LEVELS", "SpreadsheetTask", "build", "identity_of", "make_task", "pool", "splits"]
+__all__ = ["COUNTS", "GOALS", "LEVELS", "SpreadsheetTask", "build", "make_task", "pool", "split_of_goal", "splits"]

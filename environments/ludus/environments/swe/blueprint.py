@@ -59,6 +59,8 @@ class Fault:
         examples: methods to add to the visible tests, by the path of the module.
         check: the hidden test that fails with it.
         apart: faults that hide this one, so that no task has both.
+        derived: whether it is made from the sources (`mutations.py`); then title, report, example and hidden tests
+            follow from what it does.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Fault:
     examples: dict[str, str] = field(default_factory=dict)
     check: str = ""
     apart: tuple[str, ...] = ()
+    derived: bool = False
 
 
 @dataclass(slots=True)

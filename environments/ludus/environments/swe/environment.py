@@ -14,6 +14,7 @@ from ludus.environments._isolated.hiding import hide_package
 from ludus.environments._partition import SplitName
 from ludus.environments._workspace.files import pack, read_tree
 from ludus.environments._workspace.shell import HOME, LONGEST_OUTPUT, VARIABLES, run_command, shown_result
+from ludus.environments.swe.equivalents import equivalents
 from ludus.environments.swe.exploits import exploits
 from ludus.environments.swe.grading import expected_of, grade_tree, reward_of
 from ludus.environments.swe.problem import Problem, make_problem
@@ -49,7 +50,7 @@ def _splits(*difficulties: Difficulty) -> dict[str, Split[SweTask]]:
 class Swe(Environment[SweTask]):
     """Repair or extend a small Python repository, from an issue as a user writes it; hidden tests decide."""
 
-    version = "0.1.0"
+    version = "0.2.0"
     splits = _splits(*DIFFICULTIES)
     variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
     reward_range = (0.0, 1.0)
@@ -267,7 +268,12 @@ class Swe(Environment[SweTask]):
     @classmethod
     def exploits(cls, task: SweTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
         """Return the policies of `exploits.py`."""
-        return exploits(make_problem(task), task.project)
+        return exploits(make_problem(task), task.project, task.template)
+
+    @classmethod
+    def equivalents(cls, task: SweTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return the policies of `equivalents.py`."""
+        return equivalents(make_problem(task))
 
 
 def _numbered(lines: list[str], first: int) -> str:

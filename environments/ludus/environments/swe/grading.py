@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from ludus.environments._isolated.running import CaseResult, program_text, run_requests
 from ludus.environments._workspace.files import Tree
-from ludus.environments.swe.problem import Check, Problem
-from ludus.environments.swe.reference import outcomes_of
+from ludus.environments.swe.problem import Problem
+from ludus.environments.swe.reference import Check, outcomes_of
 from ludus.protocol import Component, Reward
 from ludus.sandbox import Limits, Sandbox
 

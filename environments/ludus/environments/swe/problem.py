@@ -13,30 +13,18 @@ from ludus.environments._partition import digest
 from ludus.environments._workspace.files import EPOCH, Tree
 from ludus.environments._workspace.repository import Person, RepositoryWriter
 from ludus.environments._workspace.words import FIRST
-from ludus.environments.swe.blueprint import EXTRAS, Blueprint, blueprint, fill, words_of
+from ludus.environments.swe.blueprint import EXTRAS, Blueprint, Fault, blueprint, fill, words_of
+from ludus.environments.swe.catalog import fault_named, own_checks
+from ludus.environments.swe.reference import Check, outcomes_of
+from ludus.environments.swe.reports import find_session, written_report
 from ludus.environments.swe.tasks import Difficulty, Recipe, SweTask
 
 EXTRA_MODULES: Final[Mapping[Difficulty, int]] = {"easy": 0, "medium": 2, "hard": 6}
 """How many modules a repository has that have nothing to do with its purpose."""
+_MOST_DRAWS: Final = 20
+"""How often inputs of hidden tests are drawn until they show a derived fault."""
 ROUNDS: Final = 2
 """How often each hidden test is run, each time with other inputs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A hidden test with its inputs.
-
-    Attributes:
-        name: its name, for the trainer.
-        text: the script.
-        seed: what it draws its inputs from.
-        fault: the fault that it is about, if it is about one of this task.
-    """
-
-    name: str
-    text: str
-    seed: int
-    fault: str | None
 
 
 class Repair(NamedTuple):
@@ -130,8 +118,7 @@ def assemble(
         seed: what constants, layout, history and hidden inputs are drawn from.
     """
     rng = random.Random(digest(f"problem:{seed}"))
-    words = words_of(made.domains[domain]) | {"pkg": package}
-    words |= {name: str(rng.randint(low, high)) for name, (low, high) in made.numbers.items()}
+    words = words_for(made, domain, package, rng)
     top = rng.choice(("", "src/"))
     sources = {fill(path, words): text for path, text in made.files.items()}
     tests = dict(made.tests)
@@ -140,23 +127,86 @@ def assemble(
         sources[path] = blueprint(EXTRAS).files[path]
         tests[f"test_{path}"] = blueprint(EXTRAS).tests[f"test_{path}"]
     sound = {f"{package}/{path}": fill(text, words) for path, text in sources.items()}
-    given = dict(sound)
-    repairs: list[Repair] = []
-    for name in faults:
-        for path, right, wrong in made.faults[name].edits:
-            module, faulty, sound_piece = f"{package}/{fill(path, words)}", fill(wrong, words), fill(right, words)
-            given[module] = _replaced(given[module], sound_piece, faulty, name)
-            repairs.append(Repair(f"{top}{module}", faulty, sound_piece))
-        if difficulty == "easy":
-            for path, method in made.faults[name].examples.items():
-                tests[path] += f"\n{indent(method, '    ')}"
+    chosen = [fault_named(made, name) for name in faults]
+    given = with_faults(sound, chosen, words)
+    repairs = [
+        Repair(f"{top}{package}/{fill(path, words)}", fill(wrong, words), fill(right, words))
+        for fault in chosen
+        for path, right, wrong in fault.edits
+    ]
+    checks = _checks(made, words, faults, seed, sound, given)
+    texts = [_report(fault, chosen, sound, checks, words, seed) for fault in chosen]
+    if difficulty == "easy":
+        for text in texts:
+            for path, method in text.examples.items():
+                tests[path or next(iter(made.tests))] += f"\n{indent(method, '    ')}"
     files = {f"{top}{path}": text for path, text in given.items()}
     files |= {f"tests/{path}": fill(text, words) for path, text in tests.items()}
     files |= _other_files(fill(made.readme, words), made.about, package, top)
-    checks = _checks(made, words, faults, seed)
-    issue = _issue(made, difficulty, words, faults, rng)
+    issue = _issue(texts, difficulty, rng)
     history = _history(list(files), package, rng)
     return Problem(f"{top}{package}", package, files, history, issue, repairs, sound, checks, seed)
+
+
+def words_for(made: Blueprint, domain: int, package: str, rng: random.Random) -> dict[str, str]:
+    """Return what the open names of a blueprint stand for; its constants are drawn."""
+    words = words_of(made.domains[domain]) | {"pkg": package}
+    return words | {name: str(rng.randint(low, high)) for name, (low, high) in made.numbers.items()}
+
+
+def with_faults(sound: Mapping[str, str], faults: Sequence[Fault], words: Mapping[str, str]) -> dict[str, str]:
+    """Return the modules of a package with faults.
+
+    Args:
+        sound: the right modules.
+        faults: the faults.
+        words: what open names stand for.
+
+    Raises:
+        ValueError: the piece that a fault replaces is not in its module once.
+    """
+    given = dict(sound)
+    for fault in faults:
+        for path, right, wrong in fault.edits:
+            module = f"{words['pkg']}/{fill(path, words)}"
+            given[module] = _replaced(given[module], fill(right, words), fill(wrong, words), fault.name)
+    return given
+
+
+class _ReportText(NamedTuple):
+    """A report with its names filled in; an example without a path is for the first visible tests."""
+
+    kind: str
+    title: str
+    report: str
+    hint: str
+    examples: Mapping[str, str]
+
+
+def _report(
+    fault: Fault, every: Sequence[Fault], sound: Mapping[str, str], checks: Sequence[Check], words: Mapping[str, str],
+    seed: str,
+) -> _ReportText:  # fmt: skip
+    """Return the report of a fault, as it is written or from a session that shows it.
+
+    Raises:
+        ValueError: no session shows a derived fault.
+    """
+    hint = fill(fault.hint, words)
+    if not fault.derived:
+        title, report = fill(fault.title, words), fill(fault.report, words)
+        return _ReportText(fault.kind, title, report, hint, fault.examples)
+    package, others = words["pkg"], [other for other in every if other is not fault]
+    right, wrong = [sound], [with_faults(sound, every, words)]
+    if others:
+        right, wrong = [sound, with_faults(sound, others, words)], [with_faults(sound, [fault], words), *wrong]
+    own = list(dict.fromkeys(check.text for check in checks if check.fault == fault.name))
+    session = find_session(package, right, wrong, own, f"{seed}:{fault.name}") if own else None
+    if session is None:
+        raise ValueError(f"fault {fault.name}: no session shows it, so it suits no task")
+    text = written_report(session, package, f"{seed}:{fault.name}")
+    example = text.example.replace("$", "$$")
+    return _ReportText(fault.kind, text.title, text.text, hint, {"": example})
 
 
 def _replaced(text: str, before: str, after: str, name: str) -> str:
@@ -177,28 +227,49 @@ def _other_files(readme: str, about: str, package: str, top: str) -> dict[str, s
     }
 
 
-def _checks(made: Blueprint, words: Mapping[str, str], faults: Sequence[str], seed: str) -> list[Check]:
-    every: list[tuple[str, str, str | None]] = [(name, text, None) for name, text in made.checks.items()]
-    every += [(one.title, one.check, one.name if one.name in faults else None) for one in made.faults.values()]
-    return [
-        Check(f"{fill(name, words)} ({round + 1})", fill(text, words), digest(f"{seed}:{name}:{round}") % 2**48, fault)
-        for name, text, fault in every
-        for round in range(ROUNDS)
-    ]
+def every_check(made: Blueprint) -> dict[str, tuple[str, str]]:
+    """Return the names and texts of all hidden tests of a blueprint by their keys, which `faults.json` uses."""
+    every = {name: (name, text) for name, text in made.checks.items()}
+    return every | {f"fault {fault.name}": (fault.title, fault.check) for fault in made.faults.values()}
 
 
-def _issue(
-    made: Blueprint, difficulty: Difficulty, words: Mapping[str, str], faults: Sequence[str], rng: random.Random
-) -> str:
-    chosen = [made.faults[name] for name in faults]
-    rng.shuffle(chosen)
+def _checks(
+    made: Blueprint, words: Mapping[str, str], faults: Sequence[str], seed: str, sound: Mapping[str, str],
+    given: Mapping[str, str],
+) -> list[Check]:  # fmt: skip
+    """Return the hidden tests, with inputs for which each fault fails one of its own.
+
+    Raises:
+        ValueError: a fault shows with no inputs.
+    """
+    owners: dict[str, str] = {}
+    for name in faults:
+        other = next((other for other in faults if other != name), None)
+        is_written = name in made.faults
+        owners |= dict.fromkeys((f"fault {name}",) if is_written else own_checks(made.name, name, other), name)
+    for draw in range(_MOST_DRAWS):
+        checks = [
+            Check(f"{fill(name, words)} ({round + 1})", fill(text, words),
+                  digest(f"{seed}:{name}:{round}{f':{draw}' if draw else ''}") % 2**48, owners.get(key))
+            for key, (name, text) in every_check(made).items()
+            for round in range(ROUNDS)
+        ]  # fmt: skip
+        derived = [[check for check in checks if check.fault == name] for name in faults if name not in made.faults]
+        if all(any(outcomes_of(sound, [check]) != outcomes_of(given, [check]) for check in own) for own in derived):
+            return checks
+    raise ValueError(f"faults {', '.join(faults)}: no hidden test shows each of them, so they suit no task")
+
+
+def _issue(reports: Sequence[_ReportText], difficulty: Difficulty, rng: random.Random) -> str:
+    shuffled = list(reports)
+    rng.shuffle(shuffled)
     parts = []
-    for number, fault in enumerate(chosen, 1):
-        title = f"## {'Feature request' if fault.kind == 'feature' else 'Bug'}{f' {number}' if chosen[1:] else ''}: "
-        text = f"{title}{fault.title}\n\n{fault.report}"
+    for number, report in enumerate(shuffled, 1):
+        kind = "Feature request" if report.kind == "feature" else "Bug"
+        text = f"## {kind}{f' {number}' if shuffled[1:] else ''}: {report.title}\n\n{report.report}"
         if difficulty == "easy":
-            text += f"\n\n{fault.hint} A test for it is in the repository, and fails."
-        parts.append(fill(text, words))
+            text += f"\n\n{report.hint} A test for it is in the repository, and fails."
+        parts.append(text)
     return "\n\n".join(parts)
 
 

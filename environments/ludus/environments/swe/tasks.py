@@ -1,27 +1,31 @@
 """Tasks from an index: which blueprint, names, faults and constants.
 
-What decides the split is the blueprint with the words of its domain and the set of faults, without other names and
-constants: no test task is a training task with other numbers.
+The blueprint decides the split: three of them are held out as a whole, so that no repository, fault or repair of a test
+task occurs in training. Half of the derived faults of the blueprints for tests are in reserve for fresh test tasks.
 """
 
 from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from itertools import combinations
 from typing import Final, Literal, NamedTuple
 
-from ludus.environments._partition import SPLITS, FreshTests, SplitName, digest, fresh_tests
+from ludus.environments._partition import FreshTests, SplitName, digest, fresh_tests
 from ludus.environments._workspace.words import ADJECTIVES, NOUNS
 from ludus.environments.swe.blueprint import blueprint, names
+from ludus.environments.swe.catalog import catalog, reserve
 from ludus.server import Private, Task
 
 Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: Final[tuple[Difficulty, ...]] = ("easy", "medium", "hard")
 COUNTS: Final[Mapping[SplitName, int]] = {"validation": 300, "test": 300}
 """The number of tasks of the splits that end. Training never does."""
+PUBLIC: Final = "swe:"
+"""What held-out tasks are drawn from that everyone can compute."""
+HELD_OUT: Final[Mapping[SplitName, tuple[str, ...]]] = {"validation": ("events",), "test": ("planner", "query")}
+"""The blueprints of these splits; training has the others."""
 PACKAGES: Final = tuple(noun for noun in NOUNS if noun not in sys.stdlib_module_names)
 
 
@@ -66,47 +70,30 @@ Kind = tuple[int, tuple[str, ...]]
 """A domain and the names of faults."""
 
 
-@cache
-def kinds(template: str, split: SplitName, faults: int) -> tuple[Kind, ...]:
-    """Return the domains with sets of faults of a blueprint that belong to a split, in a fixed order.
+def templates(split: SplitName) -> tuple[str, ...]:
+    """Return the names of the blueprints of a split."""
+    held_out = {name for held in HELD_OUT.values() for name in held}
+    return HELD_OUT[split] if split != "train" else tuple(name for name in names() if name not in held_out)
 
-    Of all of them, a tenth each is for validation and for test, at least one.
+
+@cache
+def kinds(template: str, difficulty: Difficulty, fresh: bool = False) -> tuple[Kind, ...]:
+    """Return the domains with sets of faults that tasks have, in a fixed order.
 
     Args:
         template: the name of the blueprint.
-        split: the split.
-        faults: how many faults a task has.
+        difficulty: the level: hard tasks have two faults, and easy ones, whose visible tests fail, none that exchanging
+            tokens until these pass would repair.
+        fresh: whether the tasks are fresh tests, which have the faults in reserve; other blueprints have none.
     """
-    made = blueprint(template)
-    every = [
-        (domain, chosen)
-        for domain in range(len(made.domains))
-        for chosen in combinations(sorted(made.faults), faults)
-        if faults == 1 or compatible(template, chosen)
-    ]
-    every.sort(key=lambda one: digest(f"swe:{template}:{one[0]}:{'+'.join(one[1])}"))
-    held_out = max(1, len(every) // 10)
-    parts = {"validation": every[:held_out], "test": every[held_out : 2 * held_out], "train": every[2 * held_out :]}
-    return tuple(parts[split])
-
-
-def compatible(template: str, faults: Sequence[str]) -> bool:
-    """Return whether faults may be in one task: their edits are in different places, and neither hides the other."""
-    made = blueprint(template)
-    if any(other in made.faults[name].apart for name in faults for other in faults):
-        return False
-    edits = [[(edit.path, edit.right) for edit in made.faults[name].edits] for name in faults]
-    return not any(
-        path == other_path and _overlaps(made.files[path], right, other)
-        for one, two in combinations(edits, 2)
-        for path, right in one
-        for other_path, other in two
-    )
-
-
-def _overlaps(text: str, one: str, other: str) -> bool:
-    first, second = text.index(one), text.index(other)
-    return first < second + len(other) and second < first + len(one)
+    trials, pairs = catalog(template)
+    sets: list[tuple[str, ...]] = [*pairs]
+    if difficulty != "hard":
+        sets = [(name,) for name, trial in trials.items() if difficulty == "medium" or not trial.searchable]
+    if template in HELD_OUT["test"]:
+        sets = [faults for faults in sets if all((name in reserve(template)) == fresh for name in faults)]
+    every = [(domain, faults) for domain in range(len(blueprint(template).domains)) for faults in sets]
+    return tuple(sorted(every, key=lambda kind: digest(f"swe:{template}:{kind[0]}:{'+'.join(kind[1])}")))
 
 
 def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> SweTask:
@@ -127,20 +114,20 @@ def held_out_task(split: SplitName, difficulties: Sequence[Difficulty], index: i
 @cache
 def _made_once(split: SplitName, difficulties: Sequence[Difficulty], fresh: FreshTests | None) -> Sequence[SweTask]:
     prefix = f"{split}-{fresh.name}" if fresh else split
-    stream = f"swe:{fresh.secret if fresh else ''}"
+    stream = f"swe:{fresh.secret}" if fresh else PUBLIC
     return [_task(f"{prefix}-{index}", split, stream, difficulties, index) for index in range(COUNTS[split])]
 
 
 def _task(id: str, split: SplitName, stream: str, difficulties: Sequence[Difficulty], index: int) -> SweTask:
     difficulty = difficulties[index % len(difficulties)]
-    every = names()
-    # The splits begin with different blueprints.
-    turn = index // len(difficulties) + SPLITS.index(split) * len(every) // len(SPLITS)
-    round, place = divmod(turn, len(every))
+    every = templates(split)
+    round, place = divmod(index // len(difficulties), len(every))
     template = every[place]
     rng = random.Random(digest(f"{stream}:{split}:{difficulty}:{index}"))
-    choice = kinds(template, split, 2 if difficulty == "hard" else 1)
-    domain, faults = rng.choice(choice) if split == "train" else choice[round % len(choice)]
+    if split == "train":
+        domain, faults = rng.choice(kinds(template, difficulty))
+    else:
+        domain, faults = _held_out_kind(template, difficulty, stream, round)
     package = rng.choice(PACKAGES)
     return SweTask(
         id=id, template=template, difficulty=difficulty, project=f"{rng.choice(ADJECTIVES)}-{package}", package=package,
@@ -148,16 +135,19 @@ def _task(id: str, split: SplitName, stream: str, difficulties: Sequence[Difficu
     )  # fmt: skip
 
 
-def every_kind() -> Iterator[tuple[str, Kind]]:
-    """Yield all blueprints with the domains and sets of one or two faults that their tasks have."""
-    for template in names():
-        for faults in (1, 2):
-            for split in SPLITS:
-                for kind in kinds(template, split, faults):
-                    yield template, kind
+def _held_out_kind(template: str, difficulty: Difficulty, stream: str, round: int) -> Kind:
+    """Return the kind of the task that is the blueprint's `round`-th of a level; a secret decides about the order."""
+    every = kinds(template, difficulty, fresh=stream != PUBLIC)
+    at = round % len(every)
+    return every[at] if stream == PUBLIC else _shuffled(every, stream)[at]
+
+
+@cache
+def _shuffled(every: tuple[Kind, ...], stream: str) -> Sequence[Kind]:
+    return random.Random(digest(f"{stream}:kinds")).sample(every, len(every))
 
 
 __all__ = [
-    "COUNTS", "DIFFICULTIES", "Difficulty", "Recipe", "SweTask", "every_kind", "held_out_task", "held_out_tasks",
-    "kinds", "make_task",
+    "COUNTS", "DIFFICULTIES", "HELD_OUT", "Difficulty", "Recipe", "SweTask", "held_out_task", "held_out_tasks", "kinds",
+    "make_task", "templates",
 ]  # fmt: skip

@@ -403,6 +403,11 @@ def record_card(scene: Scene, variant: int) -> Goal:
         [(f"{t.header('key')} to show", lambda rng, place: rng.choice(keys), "General")],
     )
     scene.sometimes(card.id, missing)
+
+    def look_up(data: Mapping[str, Rows], place: int) -> None:
+        data[card.id][0][1] = keys[place]
+
+    scene.looked_up.append(look_up)
     cell = f"{INPUTS}!${card.letter('value')}${card.first}"
 
     def value(data: Data, role: str) -> Scalar:
