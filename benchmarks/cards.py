@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from environments import PAGE, built_in
 
-from ludus.client import RandomPolicy, RemoteEnvironment, connect, rollout_all
+from ludus.client import Policy, RandomPolicy, RemoteEnvironment, connect, rollout_all
 from ludus.protocol import Message
 from ludus.protocol.content import text_of
 from ludus.validation import Settings, validate
@@ -115,7 +115,7 @@ async def measure(name: str, tasks: int, seconds: float, examples: bool) -> Card
     low, high = cls.reward_range
     baseline = max(low, cls.random_baseline or 0.0)
     card = Card(name, allowed=max([baseline + DEFAULT_BOUND * (high - baseline), *cls.shortcut_bounds.values()]))
-    policies = {"random": RandomPolicy(0), "oracle": OraclePolicy(LocalEnvironments())}
+    policies: dict[str, Policy] = {"random": RandomPolicy(0), "oracle": OraclePolicy(LocalEnvironments())}
     async with serving([name]) as process, connect(process.url) as client:
         card.example = await example_of(client.environment(easiest(name)))
         for level in () if examples else [info.name for info in await client.environments()]:

@@ -344,7 +344,7 @@ async def _judge(check: Check, target: ValidationTarget) -> Verdict:
     findings: list[Finding] = []
     status: Status = "passed"
     detail = ""
-    target.used = Coverage()
+    target.used, target.remark = Coverage(), ""
     try:
         async for problem in check.run(target):
             findings.append(
@@ -360,6 +360,8 @@ async def _judge(check: Check, target: ValidationTarget) -> Verdict:
         status, detail = "broken", f"the check could not be carried out: {type(failure).__name__}: {failure}"
     if status == "passed" and (nothing := target.used.nothing(check.scored)):
         status, detail = "skipped", nothing
+    elif status == "passed":
+        detail = target.remark
     if findings:
         status = "failed" if any(finding.severity == "error" for finding in findings) else "warned"
     seconds = round(time.perf_counter() - began, 3)

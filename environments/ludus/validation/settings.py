@@ -43,6 +43,8 @@ class Settings:
     """The most test tasks on which a shortcut is tried."""
     shortcut_seconds: float = 15.0
     """The longest time in which a shortcut is tried on them."""
+    trick_seconds: float = 20.0
+    """The longest time in which a check tries its tricks; the report says how many were tried."""
     step_seconds: float = 5.0
     """The time limit, in seconds, that 95 % of the tool calls should meet."""
     setup_seconds: float = 30.0
@@ -60,7 +62,14 @@ class Settings:
                 raise ValueError(f"{name} must be 1 or more, not {getattr(self, name)}")
         if self.tasks is not None and self.tasks < 1:
             raise ValueError(f"tasks must be 1 or more, or None for all, not {self.tasks}")
-        for name in ("shortcut_seconds", "step_seconds", "setup_seconds", "episode_kilobytes", "episode_seconds"):
+        for name in (
+            "trick_seconds",
+            "shortcut_seconds",
+            "step_seconds",
+            "setup_seconds",
+            "episode_kilobytes",
+            "episode_seconds",
+        ):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be a number above 0, not {getattr(self, name)}")
         if not 0 <= self.margin <= 1:

@@ -138,6 +138,8 @@ class ValidationTarget:
     """The kinds of warnings found so far, where there was no error."""
     coverage: Coverage = Coverage()
     """All episodes that were played."""
+    remark: str = ""
+    """What the report says of the current check if it passes, such as how much of it was done."""
     used: Coverage = Coverage()
     """The episodes that the current check has looked at, played by it or by an earlier one."""
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -112,7 +113,16 @@ async def _tricks(
     if for_nothing := target.failed & {"floor-gap", "seed-variation"}:
         raise NotApplicable(f"a reward needs no solution (see `{min(for_nothing)}`)")
     earned: dict[str, list[tuple[float, Evidence]]] = {}
-    for row, actions, trick in tricks:
+    # Each trick is tried on all its tasks before the next one, so that an end of the time leaves out whole tricks.
+    by_name: dict[str, list[tuple[TaskRow, Sequence[Action], str]]] = {}
+    for entry in tricks:
+        by_name.setdefault(entry[2], []).append(entry)
+    all_tricks = [entry for entries in by_name.values() for entry in entries]
+    deadline = time.monotonic() + target.settings.trick_seconds
+    for number, (row, actions, trick) in enumerate(all_tricks):
+        if time.monotonic() > deadline:
+            target.remark = f"the time allowed for {number} of {len(all_tricks)} tricks"
+            break
         script = Script(row.split, row.id, target.seed_of(row), tuple(actions), name)
         try:
             transcript = await target.perform(script)
