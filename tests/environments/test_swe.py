@@ -418,6 +418,16 @@ def passes(problem: Problem, modules: Mapping[str, str]) -> list[bool]:
     return [one == other for one, other in zip(found, expected_of(problem).outcomes, strict=True)]
 
 
+def test_tasks_with_one_seed_and_report_do_not_share_what_must_come_out() -> None:
+    every = [
+        assemble(blueprint("events"), "medium", "otter", domain, ["snapshot-version-off"], "5") for domain in (0, 1)
+    ]
+    assert every[0].issue == every[1].issue
+    assert every[0].sound != every[1].sound
+    for problem in every:
+        assert expected_of(problem).outcomes == outcomes_of(problem.sound, problem.checks)
+
+
 def test_all_or_nothing_for_one_report_and_a_part_for_one_of_two() -> None:
     one = problem_with("inventory", "report-total")
     assert reward_of(one, expected_of(one), None, tree_of(one)).value == 0.0
