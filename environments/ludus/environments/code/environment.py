@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -186,11 +187,15 @@ class Code(Environment[CodeTask]):
 
     @classmethod
     def equivalents(cls, task: CodeTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
-        """Return the programs and messages of `equivalents.py`, one policy each."""
+        """Return a third of the programs and messages of `equivalents.py`, one policy each.
+
+        Which third depends on the task, so some tasks together play all.
+        """
         problem = problem_of(task)
         written = {name: _submit(text) for name, text in equivalents.programs(problem).items()}
         messages = {name: _end_with(text) for name, text in equivalents.messages(problem).items()}
-        return {**written, **messages, "after a test and a run": _tried_first(task.solution)}
+        ways = {**written, **messages, "after a test and a run": _tried_first(task.solution)}
+        return dict(islice(ways.items(), int(task.recipe, 16) % 3, None, 3))
 
 
 def _submit(program: str) -> Generator[Call | Answer, StepResult, None]:
