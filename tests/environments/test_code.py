@@ -8,13 +8,16 @@ import json
 import os
 import platform
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from importlib import resources
+from itertools import combinations, islice
 from pathlib import Path
+from textwrap import indent
 from typing import Any, Final
 
 import pytest
@@ -23,13 +26,14 @@ from hypothesis import strategies as st
 
 from ludus.environments._isolated.inside import SIGNALS
 from ludus.environments._partition import SECRET_VARIABLE, SplitName, split_of
-from ludus.environments.code import inside
+from ludus.environments.code import equivalents, inside
 from ludus.environments.code.checks import Case, compiled, constant_passes, make_hidden, outcomes_of
 from ludus.environments.code.environment import Code, sandbox_settings
 from ludus.environments.code.exploits import programs
 from ludus.environments.code.families import FAMILIES
 from ludus.environments.code.grading import program_in, reward_of
-from ludus.environments.code.mutations import changes_of
+from ludus.environments.code.mutations import changes_of, cuts_of
+from ludus.environments.code.neighbors import Draw, each_rule_counts, neighbors
 from ludus.environments.code.problem import DIFFICULTIES, Difficulty, Problem
 from ludus.environments.code.running import CASE_BYTES, CaseResult, read_results, run_cases, same
 from ludus.environments.code.tasks import (
@@ -42,16 +46,17 @@ from ludus.environments.code.tasks import (
     make_task,
     problem_of,
 )
+from ludus.environments.code.trials import outcomes_in
 from ludus.protocol import Call, text_of
 from ludus.sandbox import RunResult, Sandbox, find_provider
 
 each_family = pytest.mark.parametrize("family", FAMILIES)
 each_difficulty = pytest.mark.parametrize("difficulty", DIFFICULTIES)
 
-GOLDEN_TASKS: Final = {"easy": "3cd9cbbffaa81915", "medium": "1116ff19dab7aea8", "hard": "ad129d71e5c03c40"}
+GOLDEN_TASKS: Final = {"easy": "88cd3d674f8cca83", "medium": "77a05aff24f1f9f4", "hard": "a035f2c00c48c585"}
 """Digests of the first test tasks of each level: specification, examples, hidden cases with their values, and fault."""
 
-GOLDEN_EPISODES: Final = {"easy": "767f354518e6d959", "medium": "137405cc57fe974d", "hard": "153bd014d7e9f73f"}
+GOLDEN_EPISODES: Final = {"easy": "7a5320f9f04d32c6", "medium": "137405cc57fe974d", "hard": "153bd014d7e9f73f"}
 """Digests of what the first training tasks of each level show and reward. A change of these, or of those above, raises
 the environment's version."""
 
@@ -195,14 +200,125 @@ def test_a_fault_earns_nothing_and_shows_in_hidden_cases(family: str) -> None:
 
 
 def test_half_a_solution_earns_a_part() -> None:
-    found = []
-    for index in range(64):
+    values = []
+    for index in range(32):
         task = task_of("medium", index)
-        if task.mode == "repair":
-            written = task.model_copy(update={"mode": "write"})
-            found.append(reward_for(written, broken_of(task)))
-    assert all(0.0 <= value < 0.5 for value in found)
-    assert sum(0.1 < value for value in found) > len(found) / 4
+        problem, hidden, recipe = problem_of(task), make_hidden(problem_of(task), 1), int(task.recipe, 16)
+        for neighbor in islice(neighbors(drawing(task), recipe, random.Random(index)), 4):
+            outcomes = outcomes_in(problem, neighbor.problem.reference, [case.calls for case in hidden])
+            if outcomes is not None and outcomes != tuple(case.expected for case in hidden):
+                values.append(reward_of(hidden, [CaseResult(list(one)) for one in outcomes]).value or 0.0)
+    assert all(0.0 <= value < 0.5 for value in values)
+    assert sum(0.1 < value for value in values) > len(values) / 10
+
+
+def drawing(task: CodeTask) -> Draw:
+    """The family of a task at its level."""
+    return lambda rng: FAMILIES[task.family](rng, task.difficulty)
+
+
+def repairs(difficulty: Difficulty, count: int) -> list[CodeTask]:
+    """The first repairs of the test split of a level."""
+    return [task for task in held_out_tasks("test", [difficulty]) if task.mode == "repair"][:count]
+
+
+def reward_without_crash(task: CodeTask, program: str) -> float:
+    """The reward of a changed program, which may crash or not end."""
+    hidden = hidden_of(task)
+    outcomes = outcomes_in(problem_of(task), program, [case.calls for case in hidden])
+    return 0.0 if outcomes is None else reward_of(hidden, [CaseResult(list(one)) for one in outcomes]).value or 0.0
+
+
+def found_by_search(task: CodeTask, tries: int) -> str:
+    """What a search hands in that changes the given program in one or two places until the examples hold."""
+    given, examples = broken_of(task), examples_of(task)
+    changes = sorted({*changes_of(given), *cuts_of(given)})
+    pairs = [pair for pair in combinations(changes, 2) if pair[0].end <= pair[1].start]
+    rng = random.Random(task.id)
+    attempts = [
+        *rng.sample([(change,) for change in changes], len(changes)),
+        *rng.sample(pairs, min(tries, len(pairs))),
+    ]
+    for attempt in attempts:
+        program = given
+        for change in reversed(attempt):
+            program = change.applied_to(program)
+        outcomes = outcomes_in(problem_of(task), program, [case.calls for case in examples])
+        if program != given and outcomes == tuple(case.expected for case in examples):
+            return program
+    return given
+
+
+@pytest.mark.suite("breadth", first=1)
+@each_difficulty
+def test_a_repair_by_search_that_never_reads_the_specification_earns_next_to_nothing(difficulty: Difficulty) -> None:
+    tasks = repairs(difficulty, 64)
+    values = [reward_without_crash(task, found_by_search(task, tries=100)) for task in tasks]
+    assert sum(values) / len(values) <= 0.05
+    assert sum(value == 1.0 for value in values) <= 1
+
+
+@each_difficulty
+def test_a_program_to_repair_has_faults_that_no_single_token_repairs(difficulty: Difficulty) -> None:
+    solved = 0
+    for task in repairs(difficulty, 16):
+        given = broken_of(task)
+        solved += any(reward_without_crash(task, change.applied_to(given)) == 1.0 for change in changes_of(given))
+    assert solved == 0
+
+
+@pytest.mark.suite("breadth", first=1)
+@each_difficulty
+def test_the_examples_of_most_repairs_hold_for_the_faulty_program(difficulty: Difficulty) -> None:
+    tasks = repairs(difficulty, 64)
+    holding = 0
+    for task in tasks:
+        outcomes = outcomes_in(problem_of(task), broken_of(task), [case.calls for case in examples_of(task)])
+        holding += outcomes == tuple(case.expected for case in examples_of(task))
+    assert holding >= 0.7 * len(tasks)
+
+
+@pytest.mark.suite("breadth", first=1)
+@each_difficulty
+def test_the_solution_of_the_nearest_training_task_earns_next_to_nothing(difficulty: Difficulty) -> None:
+    def words(task: CodeTask) -> frozenset[str]:
+        return frozenset(re.findall(r"\w+|[^\w\s]+", task.specification))
+
+    training = [(words(task), task) for task in (task_of(difficulty, index) for index in range(400))]
+    values = []
+    for task in held_out_tasks("test", [difficulty])[:64]:
+        said = words(task)
+        nearest = max(training, key=lambda one: len(said & one[0]) / len(said | one[0]))[1]
+        names = problem_of(nearest).entry, problem_of(task).entry
+        values.append(reward_without_crash(task, re.sub(rf"\b{names[0]}\b", names[1], nearest.solution)))
+    assert sum(values) / len(values) <= 0.1
+
+
+@pytest.mark.suite("breadth", first=1)
+@each_difficulty
+def test_a_program_that_leaves_out_a_rule_is_never_right(difficulty: Difficulty) -> None:
+    shorter = 0
+    for task in [*held_out_tasks("test", [difficulty])[:48], *(task_of(difficulty, index) for index in range(48))]:
+        problem = problem_of(task)
+        hidden = make_hidden(problem, int(task.recipe, 16))
+        for neighbor in neighbors(drawing(task), int(task.recipe, 16), random.Random(0)):
+            if set(neighbor.problem.rules) < set(problem.rules):
+                shorter += 1
+                outcomes = outcomes_in(problem, neighbor.problem.reference, [case.calls for case in hidden])
+                assert outcomes != tuple(case.expected for case in hidden), (task.id, problem.key)
+    assert shorter > 10
+
+
+def test_a_problem_with_a_rule_without_effect_is_no_task() -> None:
+    def draw(rng: random.Random) -> Problem:
+        return FAMILIES["graphs"](rng, "easy")
+
+    keys = {seed: draw(random.Random(seed)).key for seed in range(400)}
+    tolls = [seed for seed, key in keys.items() if key.endswith("/toll/hops")]  # lengths do not change how many edges
+    assert tolls
+    assert not any(each_rule_counts(draw(random.Random(seed)), draw, seed) for seed in tolls)
+    costs = [seed for seed, key in keys.items() if key.endswith("/no-loops/degrees")]
+    assert any(each_rule_counts(draw(random.Random(seed)), draw, seed) for seed in costs)
 
 
 def test_what_a_repair_breaks_is_subtracted() -> None:
@@ -231,14 +347,18 @@ def test_the_tasks_of_this_version_are_fixed(difficulty: Difficulty) -> None:
 _SEEDED: Final = ("classes", "records", "machines", "graphs", "iterators")
 _CONTENT: Final = """
 import hashlib, random
-from ludus.environments.code.checks import make_hidden
+from ludus.environments.code.checks import make_hidden, make_inputs
 from ludus.environments.code.families import FAMILIES
-from ludus.environments.code.mutations import broken_program
+from ludus.environments.code.faults import faulty_program
 
 def _content(family):
-    problem = FAMILIES[family](random.Random(5), "hard")
+    def draw(rng):
+        return FAMILIES[family](rng, "hard")
+
+    problem = draw(random.Random(5))
     hidden = make_hidden(problem, 5)
-    content = repr((problem.specification, problem.reference, hidden, broken_program(problem, hidden, "hard", 5)))
+    faulty = faulty_program(problem, hidden, make_inputs(problem, hidden, 5), "hard", draw, 5, 5)
+    content = repr((problem.specification, problem.reference, hidden, faulty))
     return hashlib.sha256(content.encode()).hexdigest()
 """
 
@@ -260,7 +380,7 @@ def test_tasks_do_not_depend_on_the_hash_seed() -> None:
 
 def test_each_change_of_a_program_is_valid_python() -> None:
     source = FAMILIES["graphs"](random.Random(3), "hard").reference
-    changed = [source[: one.start] + one.text + source[one.end :] for one in changes_of(source)]
+    changed = [change.applied_to(source) for change in changes_of(source)]
     assert len(changed) > 20
     for text in changed:
         ast.parse(text)
@@ -353,6 +473,38 @@ def test_the_last_block_that_defines_the_name_counts() -> None:
     assert program_in("I would write def f somehow.", "f") is None
     assert program_in("```python\ndef g(x):\n    return 1\n```", "f") is None
     assert program_in("```python\n" * 20_000, "f") is None
+
+
+@each_family
+def test_other_right_programs_and_messages_earn_what_the_solution_earns(family: str) -> None:
+    played = 0
+    for index in range(48):
+        task = task_of(DIFFICULTIES[index % 3], index)
+        if task.family == family:
+            problem = problem_of(task)
+            ways = {**equivalents.programs(problem)}
+            for name, message in equivalents.messages(problem).items():
+                program = program_in(message, problem.entry)
+                assert program is not None, name
+                ways[name] = program
+            for name, program in ways.items():
+                assert reward_for(task, program) == 1.0, (name, task.id)
+            played += len(ways)
+    assert played >= 36
+
+
+def test_a_block_counts_in_the_layouts_of_markdown() -> None:
+    program = "def f(x):\n    return 1\n"
+    block = f"```python\n{program}```"
+    for message in (
+        f"1. The program:\n\n{indent(block, '   ')}\n\n2. That is all.",
+        block.replace("\n", "\r\n"),
+        block.replace("python", 'python title="f.py"'),
+        block.replace("python", "Python3.12 {.numbers}"),
+    ):
+        assert program_in(message, "f") == program
+    assert program_in(block.replace("python", "pytest"), "f") is None
+    assert program_in(block.replace("python", "diff"), "f") is None
 
 
 # Sandboxes.
@@ -561,6 +713,33 @@ async def test_a_final_message_with_the_program_earns_as_much(player: Any, name:
         info = await player.answer(episode.episode, text.format(program + ("" if value else "x = 1")) + closing)
         assert info.reward is not None
         assert info.reward.value == value
+
+
+@pytest.mark.suite("breadth", first=1)
+async def test_each_listed_way_to_do_it_right_earns_all(player: Any) -> None:
+    played: set[str] = set()
+    for index in range(12):
+        task = player.task("code-medium", "train", index)
+        for name, moves in Code.equivalents(task).items():
+            if name not in played:
+                played.add(name)
+                [episode] = await player.start("code-medium", "train", index)
+                await player.play(episode.episode, moves)
+                total, _ = await player.rewards(episode.episode)
+                assert total.value == 1.0, name
+    assert len(played) == 19
+
+
+async def test_a_search_in_one_call_of_run_earns_nothing(player: Any) -> None:
+    index = next(index for index in range(48) if task_of("medium", index).mode == "repair")
+    for name in ("search for a change", "search for two changes"):
+        [episode] = await player.start("code-medium", "train", index)
+        task = player.task("code-medium", "train", index)
+        run, submit = await player.play(episode.episode, Code.exploits(task)[name])
+        assert text_of(run.content).endswith("(exit code 0)")
+        assert submit.ended
+        total, _ = await player.rewards(episode.episode)
+        assert total.value == 0.0
 
 
 @pytest.mark.suite("breadth", first=1)

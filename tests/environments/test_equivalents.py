@@ -10,11 +10,11 @@ from ludus.environments.browser.driver.chromium import missing_chromium
 
 BREADTH = pytest.mark.suite("breadth")
 NAMES = (
-    "algebra", "arithmetic", "connect_four", "countdown", "guess_number", "negotiation", "sql", "terminal",
+    "algebra", "arithmetic", "code", "connect_four", "countdown", "guess_number", "negotiation", "sql", "terminal",
     "word_problems", "wordle",
 )  # fmt: skip
 LEVELS = (
-    "algebra-hard", "connect_four-easy", "connect_four-hard", "guess_number-tiny", "guess_number-shaped",
+    "algebra-hard", "code-easy", "code-hard", "connect_four-easy", "connect_four-hard", "guess_number-tiny", "guess_number-shaped",
     "negotiation-shared", "sql-hard", "terminal-hard", "wordle-easy", "wordle-hard", "wordle-sparse",
 )  # fmt: skip
 

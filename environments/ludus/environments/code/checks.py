@@ -23,6 +23,8 @@ Group = Literal["edge", "random", "large", "repeat"]
 GROUPS: Final[tuple[Group, ...]] = ("edge", "random", "large", "repeat")
 RANDOM_CASES, LARGE_CASES, REPEAT_CASES, EXAMPLES, DRAWN = 14, 2, 2, 3, 60
 """How many cases of each group there are, how many examples, and how many inputs are drawn at most to choose from."""
+INPUTS: Final = 40
+"""How many inputs the examples of a repair are chosen from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +70,18 @@ def outcomes_of(target: Any, problem: Problem, calls: Sequence[Any]) -> tuple[An
     return tuple(inside.perform(target, problem.kind, [copy.deepcopy(call) for call in calls]))
 
 
+def calls_of(problem: Problem, drawn: Any) -> list[Any]:
+    """Return the calls of a case with an input."""
+    return list(drawn) if problem.kind == "class" else [drawn]
+
+
 @lru_cache(maxsize=256)
 def compiled(source: str, entry: str) -> Any:
+    """Execute a source made by this package once, and return what it defines under a name."""
+    return executed(source, entry)
+
+
+def executed(source: str, entry: str) -> Any:
     """Execute a source made by this package, and return what it defines under a name."""
     namespace: dict[str, Any] = {"__name__": "reference"}
     exec(compile(source, "reference.py", "exec"), namespace)
@@ -92,7 +104,14 @@ class _Drawer:
 
     def edges(self) -> list[Case]:
         self._seen.update(json.dumps(inside.encode(edge)) for edge in self.problem.edges)
-        return [self.case("edge", self._calls(edge)) for edge in self.problem.edges]
+        return [self.case("edge", calls_of(self.problem, edge)) for edge in self.problem.edges]
+
+    def leave_out(self, cases: Sequence[Case]) -> None:
+        """Draw no input of these cases."""
+        inputs = [case.calls if self.problem.kind == "class" else call for case in cases for call in case.calls]
+        self._seen.update(
+            json.dumps(inside.encode(list(one) if self.problem.kind == "class" else one)) for one in inputs
+        )
 
     def draw(self, group: Group, size: int, count: int) -> list[Case]:
         """Draw until there are enough cases with new outcomes that are not guessed, but not without end."""
@@ -103,7 +122,7 @@ class _Drawer:
             if text in self._seen:
                 continue
             self._seen.add(text)
-            made = self.case(group, self._calls(drawn))
+            made = self.case(group, calls_of(self.problem, drawn))
             outcome = json.dumps(made.expected)
             found.append((self._common[outcome] + 100 * made.guessed, made))
             self._common[outcome] += 1
@@ -111,9 +130,6 @@ class _Drawer:
                 break
         found.sort(key=lambda one: one[0])
         return [made for _, made in found[:count]]
-
-    def _calls(self, drawn: Any) -> list[Any]:
-        return list(drawn) if self.problem.kind == "class" else [drawn]
 
     def _is_guessed(self, calls: Sequence[Any], expected: Sequence[Any]) -> bool:
         """Return whether a constant, an argument or an error is the outcome of all calls."""
@@ -157,6 +173,18 @@ def make_hidden(problem: Problem, seed: int) -> tuple[Case, ...]:
         for guess in _PLAIN:
             cases = _without_guess(cases, [_solves(guess, case) for case in cases])
     return tuple(cases)
+
+
+def make_inputs(problem: Problem, hidden: Sequence[Case], seed: int) -> list[Case]:
+    """Return small cases in random order, none of them hidden except those of the boundaries, which come last."""
+    drawer = _Drawer(problem, seed)
+    drawer.leave_out(hidden)
+    return [*drawer.draw("random", 0, INPUTS), *(case for case in hidden if case.group == "edge")]
+
+
+def mark_passed(cases: Sequence[Case], passed: Sequence[bool]) -> tuple[Case, ...]:
+    """Return the cases, where those that the given program passes count as guessed."""
+    return tuple(replace(case, guessed=case.guessed or one, given=one) for case, one in zip(cases, passed, strict=True))
 
 
 def _without_guess(cases: Sequence[Case], solved: Sequence[bool]) -> list[Case]:

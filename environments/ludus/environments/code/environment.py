@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from ludus.environments._isolated.hiding import VISIBLE, hide_package
 from ludus.environments._partition import SplitName
-from ludus.environments.code.exploits import programs
+from ludus.environments.code import equivalents, exploits
 from ludus.environments.code.grading import check_program, grade_program, program_in
 from ludus.environments.code.problem import DIFFICULTIES, Difficulty, Problem
 from ludus.environments.code.running import CASE_SECONDS, CaseResult, render, run_cases, run_script
+from ludus.environments.code.search import search
 from ludus.environments.code.showing import call_text, example_text
 from ludus.environments.code.tasks import (
     COUNTS,
@@ -62,7 +64,7 @@ def _splits(*difficulties: Difficulty) -> dict[str, Split[CodeTask]]:
 class Code(Environment[CodeTask]):
     """Write or repair a Python function or class; hidden cases decide."""
 
-    version = "0.1.0"
+    version = "0.2.0"
     splits = _splits(*DIFFICULTIES)
     variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
     reward_range = (0.0, 1.0)
@@ -86,9 +88,10 @@ class Code(Environment[CodeTask]):
         if self.broken is None:
             task = f"Write the Python {what} `{self.problem.entry}`.\n\n{self.task.specification}"
         else:
-            faults = "a fault or two" if self.task.difficulty == "hard" else "a fault"
             task = (
-                f"This Python program has {faults}. Find where it differs from the specification, and repair it.\n\n"
+                "This Python program has several faults: rules or parts of them may be missing, out of order or "
+                "replaced by others. The examples below may hold for it all the same. Find where it differs from the "
+                "specification, and repair it.\n\n"
                 f"```python\n{self.broken.rstrip()}\n```\n\nSpecification of `{self.problem.entry}`:\n\n"
                 f"{self.task.specification}"
             )
@@ -173,10 +176,37 @@ class Code(Environment[CodeTask]):
 
     @classmethod
     def exploits(cls, task: CodeTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
-        """Return the programs of `exploits.py`, one policy each."""
-
-        def submit(program: str) -> Generator[Call | Answer, StepResult, None]:
-            yield Call("submit", {"program": program})
-
+        """Return the programs of `exploits.py`, one policy each, and in a repair the searches of `search.py`."""
+        problem, examples = problem_of(task), examples_of(task)
         given = broken_of(task) if task.mode == "repair" else None
-        return {name: submit(text) for name, text in programs(problem_of(task), examples_of(task), given).items()}
+        policies = {name: _submit(text) for name, text in exploits.programs(problem, examples, given).items()}
+        if given is not None:
+            policies["search for a change"] = search(problem, examples, given, most=1)
+            policies["search for two changes"] = search(problem, examples, given, most=2)
+        return policies
+
+    @classmethod
+    def equivalents(cls, task: CodeTask) -> Mapping[str, Generator[Call | Answer, StepResult, None]]:
+        """Return a third of the programs and messages of `equivalents.py`, one policy each.
+
+        Which third depends on the task, so some tasks together play all.
+        """
+        problem = problem_of(task)
+        written = {name: _submit(text) for name, text in equivalents.programs(problem).items()}
+        messages = {name: _end_with(text) for name, text in equivalents.messages(problem).items()}
+        ways = {**written, **messages, "after a test and a run": _tried_first(task.solution)}
+        return dict(islice(ways.items(), int(task.recipe, 16) % 3, None, 3))
+
+
+def _submit(program: str) -> Generator[Call | Answer, StepResult, None]:
+    yield Call("submit", {"program": program})
+
+
+def _end_with(message: str) -> Generator[Call | Answer, StepResult, None]:
+    yield Answer(message)
+
+
+def _tried_first(program: str) -> Generator[Call | Answer, StepResult, None]:
+    yield Call("test", {"program": program})
+    yield Call("run", {"program": program})
+    yield Call("submit", {"program": program})

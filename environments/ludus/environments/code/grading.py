@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from textwrap import dedent
 from typing import Final
 
 from ludus.environments.code.checks import GROUPS, Case, constant_passes
@@ -18,7 +19,9 @@ LONGEST: Final = 20_000
 CASES_WEIGHT: Final = 0.5
 """The weight of the cases that a program passes; the rest is for passing all."""
 
-_BLOCK: Final = re.compile(r"```[ \t]*(?:python|py|python3)?[ \t]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL | re.I)
+_BLOCK: Final = re.compile(
+    r"```[ \t]*(?:(?:python|py)[\d.]*(?![\w-])[^\n`]*)?\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL | re.I
+)
 
 
 def check_program(program: str, entry: str | None = None) -> str:
@@ -50,9 +53,11 @@ def _has_surrogates(text: str) -> bool:
 def program_in(message: str, entry: str) -> str | None:
     """Return the program that a final message gives; None if it gives none.
 
-    It is the last code block that defines the entry, or else the whole message if that does.
+    It is the last code block that defines the entry, or else the whole message if that does. A block in a list is
+    indented as a whole.
     """
-    blocks = [block for block in _BLOCK.findall(message) if defines(block, entry)]
+    message = message.replace("\r\n", "\n")
+    blocks = [block for text in _BLOCK.findall(message) if defines(block := dedent(text), entry)]
     if blocks:
         return str(blocks[-1])
     return message if "```" not in message and defines(message, entry) else None

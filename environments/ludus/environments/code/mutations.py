@@ -1,25 +1,13 @@
-"""Put a fault into a right program: one small change of an operator, a constant, a condition or an argument.
+"""Changes of a program's text: of an operator, constant, condition or argument, and cuts of a statement or branch.
 
-A change replaces a piece of the text, so the rest of the program stays as it was written. A fault counts only if the
-changed program still runs and fails hidden cases that no guess solves, as `checks.py` defines them. Loops of a changed
-program may not end, so each loop counts its rounds while a fault is tried.
+A change replaces a piece of the text, so the rest of the program stays as it was written.
 """
 
 from __future__ import annotations
 
 import ast
-import random
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
-
-from ludus.environments.code.checks import Case, outcomes_of
-from ludus.environments.code.problem import Difficulty, Problem
-
-MOST_TRIED: Final = 40
-"""The most changes that are tried for one task."""
-ROUNDS: Final = 20_000
-"""The most rounds of all loops together of a changed program in one case."""
 
 _COMPARE: Final[dict[type[ast.cmpop], str]] = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==", ast.In: "not in",
@@ -40,111 +28,81 @@ class Change(NamedTuple):
     end: int
     text: str
 
-
-def broken_program(problem: Problem, hidden: Sequence[Case], difficulty: Difficulty, seed: int) -> str:
-    """Return the reference with one fault, or two at the level `hard`.
-
-    Args:
-        problem: the problem.
-        hidden: its hidden cases.
-        difficulty: an easy fault fails at least half of the cases that no guess solves; a medium or hard one is the
-            fault that fails the fewest of them, but at least two, of several that were tried.
-        seed: the same seed gives the same fault.
-
-    Raises:
-        LookupError: no change makes the program fail.
-    """
-    rng = random.Random(seed)
-    source = problem.reference
-    found = _choose(problem, source, hidden, rng, wanted=1 if difficulty == "easy" else 4, easy=difficulty == "easy")
-    if difficulty != "hard":
-        return found
-    try:
-        second = _choose(problem, found, hidden, rng, wanted=2, easy=False, fewest=_failures(problem, found, hidden))
-    except LookupError:
-        return found
-    return second
+    def applied_to(self, source: str) -> str:
+        """Return the changed program."""
+        return source[: self.start] + self.text + source[self.end :]
 
 
-def _choose(
-    problem: Problem, source: str, hidden: Sequence[Case], rng: random.Random,
-    *, wanted: int, easy: bool, fewest: int = 1,
-) -> str:  # fmt: skip
-    changes = list(changes_of(source))
-    rng.shuffle(changes)
-    scored = sum(not case.guessed for case in hidden)
-    tried: list[tuple[int, int, str]] = []
-    for number, change in enumerate(changes[:MOST_TRIED]):
-        text = source[: change.start] + change.text + source[change.end :]
-        failed = _failures(problem, text, hidden)
-        if failed > fewest:
-            tried.append((abs(failed - scored * 3 // 4) if easy else failed, number, text))
-            if len(tried) >= wanted and (not easy or 2 * failed >= scored):
-                break
-    if not tried:
-        raise LookupError(f"no change makes {problem.entry} fail: {problem.key}")
-    return min(tried)[2]
-
-
-def _failures(problem: Problem, source: str, hidden: Sequence[Case]) -> int:
-    """Return how many of the cases that no guess solves a program fails; 0 if it does not run or a loop is endless."""
-    counter = _Rounds()
-    namespace: dict[str, Any] = {"__name__": "changed", "_round": counter}
-    try:
-        tree = _CountRounds().visit(ast.parse(source))
-        exec(compile(ast.fix_missing_locations(tree), "changed.py", "exec"), namespace)
-        target, failed = namespace[problem.entry], 0
-        for case in hidden:
-            counter.left = ROUNDS
-            outcomes = outcomes_of(target, problem, case.calls)
-            if any(outcome[0] == "error" and outcome[1] in _CRASHES for outcome in outcomes):
-                return 0
-            failed += not case.guessed and outcomes != case.expected
-    except (_Endless, SyntaxError, NameError, ValueError, TypeError, RecursionError):
-        return 0
-    return failed
-
-
-_CRASHES: Final = ("NameError", "UnboundLocalError", "AttributeError", "RecursionError", "TypeError", "_Endless")
-
-
-class _Endless(BaseException):
-    """A changed program does not end."""
-
-
-class _Rounds:
-    def __init__(self) -> None:
-        self.left = ROUNDS
-
-    def __call__(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise _Endless
-
-
-class _CountRounds(ast.NodeTransformer):
-    """Puts a call of `_round` at the start of each loop and function."""
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        super().generic_visit(node)
-        if isinstance(node, ast.For | ast.While | ast.FunctionDef):
-            call = ast.Expr(ast.Call(ast.Name("_round", ast.Load()), [], []))
-            node.body.insert(0, call)
-        return node
-
-
-def changes_of(source: str) -> Iterator[Change]:
-    """Yield all changes of a program, in the order of its text."""
+def _spans(source: str) -> Callable[[Any], tuple[int, int]]:
+    """Return a function from a node of a program to its places in the text."""
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
 
-    def place(line: int, column: int) -> int:
-        return starts[line - 1] + column
-
     def span(node: Any) -> tuple[int, int]:
-        return place(node.lineno, node.col_offset), place(node.end_lineno, node.end_col_offset)
+        return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
 
+    return span
+
+
+def cuts_of(source: str) -> Iterator[Change]:
+    """Yield the changes that take something away: a branch, an update, a part of a condition, or a filter."""
+    span = _spans(source)
+    for node in _walk(ast.parse(source)):
+        for block in (getattr(node, field, None) for field in ("body", "orelse")):
+            if not isinstance(block, list):
+                continue
+            for statement in block:
+                if _is_optional(statement) and not source.startswith("elif", span(statement)[0]):
+                    yield _without_statement(source, *span(statement), alone=len(block) == 1)
+        yield from _cuts_in(source, node, span)
+
+
+def _cuts_in(source: str, node: ast.AST, span: Callable[[Any], tuple[int, int]]) -> Iterator[Change]:
+    """Yield the cuts of a part of a node."""
+    if isinstance(node, ast.If) and source.startswith("elif", span(node)[0]):
+        start, end = span(node)[0], span(node.body[-1])[1]
+        yield (
+            Change(start, source.index("el", end), "")
+            if node.orelse
+            else Change(source.rindex("\n", 0, start), end, "")
+        )
+    elif isinstance(node, ast.BoolOp):
+        for before, after in zip(node.values, node.values[1:], strict=False):
+            yield Change(span(before)[1], span(after)[1], "")
+    elif isinstance(node, ast.BinOp):
+        yield Change(span(node.left)[1], span(node.right)[1], "")
+    elif isinstance(node, ast.IfExp):
+        for part in (node.body, node.orelse):
+            yield Change(*span(node), source[slice(*span(part))])
+    elif isinstance(node, ast.comprehension) and node.ifs:
+        yield Change(span(node.iter)[1], span(node.ifs[-1])[1], "")
+    elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
+        yield Change(span(node.value)[1], span(node)[1], "")
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
+        yield Change(span(node.func.value)[1], span(node)[1], "")
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 1:
+        yield Change(*span(node), source[slice(*span(node.args[0]))])
+
+
+def _is_optional(node: ast.stmt) -> bool:
+    """Return whether a program may run without a statement: a branch without `else`, or an update."""
+    if isinstance(node, ast.Assign):
+        return not isinstance(node.targets[0], ast.Name) or _reads(node)
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Call)
+    return isinstance(node, ast.AugAssign) or isinstance(node, ast.If) and not node.orelse
+
+
+def _without_statement(source: str, start: int, end: int, *, alone: bool) -> Change:
+    if alone:
+        return Change(start, end, "pass")
+    return Change(source.rindex("\n", 0, start), end, "")
+
+
+def changes_of(source: str) -> Iterator[Change]:
+    """Yield the changes of single tokens, and of single assignments, of a program in the order of its text."""
+    span = _spans(source)
     tree = ast.parse(source)
     keys = sorted({key for one in _walk(tree) if (key := _key_of(one)) is not None})
     for node in _walk(tree):
@@ -211,8 +169,3 @@ def _between(source: str, start: int, end: int, text: str) -> Change:
     operator = inner.strip().strip("()").strip()
     at = start + inner.index(operator)
     return Change(at, at + len(operator), text)
-
-
-def mark_passed(cases: Sequence[Case], passed: Sequence[bool]) -> tuple[Case, ...]:
-    """Return the cases, where those that the given program passes count as guessed."""
-    return tuple(replace(case, guessed=case.guessed or one, given=one) for case, one in zip(cases, passed, strict=True))

@@ -12,9 +12,18 @@ from functools import cache, lru_cache
 from typing import Final, Literal
 
 from ludus.environments._partition import FreshTests, SplitName, digest, fresh_tests, split_of
-from ludus.environments.code.checks import Case, compiled, make_examples, make_hidden, outcomes_of
+from ludus.environments.code.checks import (
+    Case,
+    compiled,
+    make_examples,
+    make_hidden,
+    make_inputs,
+    mark_passed,
+    outcomes_of,
+)
 from ludus.environments.code.families import FAMILIES
-from ludus.environments.code.mutations import broken_program, mark_passed
+from ludus.environments.code.faults import Faulty, faulty_program
+from ludus.environments.code.neighbors import Draw, each_rule_counts
 from ludus.environments.code.problem import DIFFICULTIES, Difficulty, Problem
 from ludus.server import Private, Task
 
@@ -45,7 +54,7 @@ def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) 
     while True:
         recipe = f"{digest(f'code:{split}:{family}:{difficulty}:{index}:{attempt}'):016x}"
         problem = drawn_problem(family, difficulty, recipe)
-        if split_of(problem.key) == split:
+        if split_of(problem.key) == split and _each_rule_counts(family, difficulty, recipe, problem):
             return _task(f"{split}-{index}", family, difficulty, mode, recipe, problem)
         attempt += 1
 
@@ -70,7 +79,11 @@ def _made_once(split: SplitName, difficulties: Sequence[Difficulty], fresh: Fres
         family, difficulty, mode = _kind(difficulties, len(tasks))
         recipe = f"{rng.getrandbits(64):016x}"
         problem = drawn_problem(family, difficulty, recipe)
-        if split_of(problem.key) == split and problem.specification not in seen:
+        if (
+            split_of(problem.key) == split
+            and problem.specification not in seen
+            and _each_rule_counts(family, difficulty, recipe, problem)
+        ):
             seen.add(problem.specification)
             tasks.append(_task(f"{prefix}-{len(tasks)}", family, difficulty, mode, recipe, problem))
     return tasks
@@ -90,6 +103,14 @@ def _task(id: str, family: str, difficulty: Difficulty, mode: Mode, recipe: str,
     )  # fmt: skip
 
 
+def _each_rule_counts(family: str, difficulty: Difficulty, recipe: str, problem: Problem) -> bool:
+    return each_rule_counts(problem, _drawing(family, difficulty), int(recipe, 16))
+
+
+def _drawing(family: str, difficulty: Difficulty) -> Draw:
+    return lambda rng: FAMILIES[family](rng, difficulty)
+
+
 def drawn_problem(family: str, difficulty: Difficulty, recipe: str) -> Problem:
     """Return the problem of a recipe."""
     return FAMILIES[family](random.Random(int(recipe, 16)), difficulty)
@@ -107,18 +128,23 @@ def problem_of(task: CodeTask) -> Problem:
 
 def examples_of(task: CodeTask) -> tuple[Case, ...]:
     """Return the examples that the prompt shows."""
+    if task.mode == "repair":
+        return _faulty(task.family, task.difficulty, task.recipe).examples
     return make_examples(problem_of(task), digest(f"cases:{task.recipe}"))
 
 
 def broken_of(task: CodeTask) -> str:
     """Return the program that a repair begins with."""
-    return _broken(problem_of(task), task.difficulty, task.recipe)
+    return _faulty(task.family, task.difficulty, task.recipe).source
 
 
 @lru_cache(maxsize=512)
-def _broken(problem: Problem, difficulty: Difficulty, recipe: str) -> str:
+def _faulty(family: str, difficulty: Difficulty, recipe: str) -> Faulty:
+    problem = _problem(family, difficulty, recipe)
     hidden = make_hidden(problem, digest(f"cases:{recipe}"))
-    return broken_program(problem, hidden, difficulty, digest(f"fault:{recipe}"))
+    inputs = make_inputs(problem, hidden, digest(f"examples:{recipe}"))
+    draw = _drawing(family, difficulty)
+    return faulty_program(problem, hidden, inputs, difficulty, draw, int(recipe, 16), digest(f"fault:{recipe}"))
 
 
 def hidden_of(task: CodeTask) -> tuple[Case, ...]:
@@ -126,13 +152,16 @@ def hidden_of(task: CodeTask) -> tuple[Case, ...]:
     problem = problem_of(task)
     if task.mode == "write":
         return make_hidden(problem, digest(f"cases:{task.recipe}"))
-    return _hidden_in_repair(problem, task.difficulty, task.recipe)
+    return _hidden_in_repair(task.family, task.difficulty, task.recipe)
 
 
 @lru_cache(maxsize=512)
-def _hidden_in_repair(problem: Problem, difficulty: Difficulty, recipe: str) -> tuple[Case, ...]:
-    hidden = make_hidden(problem, digest(f"cases:{recipe}"))
-    target = compiled(_broken(problem, difficulty, recipe), problem.entry)
+def _hidden_in_repair(family: str, difficulty: Difficulty, recipe: str) -> tuple[Case, ...]:
+    problem = _problem(family, difficulty, recipe)
+    faulty = _faulty(family, difficulty, recipe)
+    shown = [case.calls for case in faulty.examples]
+    hidden = [case for case in make_hidden(problem, digest(f"cases:{recipe}")) if case.calls not in shown]
+    target = compiled(faulty.source, problem.entry)
     return mark_passed(hidden, [outcomes_of(target, problem, case.calls) == case.expected for case in hidden])
 
 
