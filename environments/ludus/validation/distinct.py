@@ -87,7 +87,7 @@ class _Problem:
     def canonical_form(self, common: frozenset[str]) -> tuple[Any, ...]:
         """Return the task without case, punctuation and order; empty if its public fields hold only template words."""
         fields = [
-            (name, tuple(sorted(word for word in _words(value) if word not in common)))
+            (name, tuple(_in_any_order(value, [word for word in _words(value) if word not in common])))
             for name, value in sorted(self.public.items())
         ]
         if not any(words for _, words in fields):
@@ -151,6 +151,12 @@ _WORD: Final = re.compile(r"(?<![\w)])-?\d+(?:\.\d+)*\w*|\w+")
 
 def _words(value: Any) -> tuple[str, ...]:
     return tuple(word for text in _texts(value) for word in _WORD.findall(text.lower()))
+
+
+def _in_any_order(value: Any, words: list[str]) -> list[str]:
+    """Return words without their order, except for those of a grid, where the order says what is where."""
+    is_grid = isinstance(value, (list, tuple)) and any(isinstance(part, (list, tuple, dict)) for part in value)
+    return words if is_grid else sorted(words)
 
 
 _UNITS: Final = (

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import base64
 import codecs
+import contextlib
 import itertools
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -77,6 +78,18 @@ RARE_CALLS: Final = 90
 
 RARE_TASKS: Final = 8
 
+PLAUSIBLE: Final = 4
+"""The values of an argument that are taken from what solves other tasks."""
+
+VOCABULARY: Final = 3
+"""A private value of more tasks than this is a word of the environment's world, and no secret by itself."""
+
+TABLE: Final = 20
+"""From this number of values, a private field is a world that the task is about, of which a prompt names a part."""
+
+ENCODED: Final = re.compile(r"[A-Za-z0-9+/_-]{8,}={0,2}")
+"""Matches what may be base64 or hexadecimal."""
+
 RARE_EPISODES: Final = 4
 """The most episodes of one task in which they are made, if an episode has few calls."""
 
@@ -89,12 +102,16 @@ def rare_arguments(tools: Sequence[ToolSpec], oracle: Sequence[Trajectory]) -> l
 
     All arguments come in turn, so that an episode with few calls tries each.
     """
-    usual = {call.tool: call.arguments for play in oracle for call in script_of(play).actions if isinstance(call, Call)}
+    made = [call for play in oracle for call in script_of(play).actions if isinstance(call, Call)]
+    usual = {call.tool: call.arguments for call in made}
     series: list[list[Call]] = []
     for tool in tools:
         others = {**empty_arguments(tool.input_schema), **usual.get(tool.name, {})}
         for name, schema in tool.input_schema.get("properties", {}).items():
-            series.append([Call(tool.name, {**others, name: value}) for value in _rare_values(schema)])
+            # What solves another task is wrong here, and plausible: errors about such values show most.
+            plausible = [call.arguments[name] for call in made if call.tool == tool.name and name in call.arguments]
+            values = [*plausible[:1], *_rare_values(schema)[:2], *plausible[1:PLAUSIBLE], *_rare_values(schema)[2:]]
+            series.append([Call(tool.name, {**others, name: value}) for value in values])
     in_turn = [call for calls in itertools.zip_longest(*series) for call in calls if call is not None]
     return in_turn[:RARE_CALLS]
 
@@ -164,10 +181,15 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
     lowered = {place: {key: dict(read.places())[place].lower() for key, read in texts.items()} for place in _PLACES}
     private: dict[str, dict[Key, str]] = {}
     field_of: dict[str, str] = {}
+    holders: defaultdict[tuple[str, str], set[Key]] = defaultdict(set)
+    sizes: Counter[tuple[str, Key]] = Counter()
     for row in target.tasks:
         for field, path, value in private_leaves(target.task(row)):
             private.setdefault(path, {})[row.split, row.id] = value
             field_of[path] = field
+            holders[field, value].add((row.split, row.id))
+            sizes[field, (row.split, row.id)] += 1
+    tables = {field for (field, _), size in sizes.items() if size >= TABLE}
     if not private and not long_secrets:
         raise NotApplicable("the tasks have no private fields")
     sought = frozenset(target.local.cls.discoverable_fields)
@@ -184,6 +206,12 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
             leaked = leaked or _encoded_leaks(
                 path, values, texts_here, lowered[place], place, SIGNIFICANCE / len(private)
             )
+            field = field_of[path]
+            if field in tables and place == "the prompt":
+                leaked = []  # a question about a table names something in it
+            leaked = [
+                one for one in leaked if not _is_vocabulary(holders, field, values[one.split or "", one.task or ""])
+            ]
             shown = [_with_episode(plays, one, values[one.split or "", one.task or ""], place) for one in leaked]
             if place != _OBSERVATION:
                 found += shown
@@ -205,6 +233,11 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
         )
 
 
+def _is_vocabulary(holders: Mapping[tuple[str, str], set[Key]], field: str, value: str) -> bool:
+    """Return whether a long value is a word of the environment's world; short ones are judged by their frequency."""
+    return is_long(value) and len(holders.get((field, value), ())) > VOCABULARY
+
+
 def _encoded_leaks(
     path: str,
     values: Mapping[Key, str],
@@ -216,6 +249,8 @@ def _encoded_leaks(
     """Return the tasks whose texts hold their private value in another notation; see `encodings`."""
     by_name: defaultdict[str, dict[Key, str]] = defaultdict(dict)
     for key, value in values.items():
+        if place in ("the prompt", "the public fields") and " " in value:
+            continue  # to decode a text may be the task
         for name, text in encodings(value).items():
             by_name[name][key] = text
     for name, encoded in by_name.items():
@@ -311,7 +346,7 @@ def _read(plays: Sequence[Trajectory]) -> _Texts:
         mistakes = {step.call_id for step in play.steps if step.error is not None}
         # The last output may reveal the answer, because the episode has ended.
         for item in outputs[: -1 if ended else None]:
-            text = _without_own_words(str(item.get("output")), said)
+            text = _without_own_words(_with_decoded(str(item.get("output"))), said)
             (errors if item.get("call_id") in mistakes else observations).append(text)
     return _Texts(
         prompt_of(plays[-1]),
@@ -319,6 +354,24 @@ def _read(plays: Sequence[Trajectory]) -> _Texts:
         "\n".join(observations),
         "\n".join(errors),
         "\n".join(text for _, text in leaves("", plays[0].task.fields)),
+    )
+
+
+def _with_decoded(text: str) -> str:
+    """Return a text with what its parts in base64 or hexadecimal say."""
+    decoded = []
+    for match in ENCODED.finditer(text):
+        for decode in (_from_base64, bytes.fromhex):
+            with contextlib.suppress(ValueError):
+                plain = decode(match[0]).decode("utf-8")
+                if plain.isprintable():
+                    decoded.append(plain)
+    return "\n".join([text, *decoded])
+
+
+def _from_base64(text: str) -> bytes:
+    return base64.b64decode(
+        text.rstrip("=").replace("-", "+").replace("_", "/") + "=" * (-len(text.rstrip("=")) % 4), validate=True
     )
 
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from typing import Final, Literal
 
-from ludus.protocol.actions import Action, Answer
+from ludus.protocol.actions import Action, Answer, Call
 from ludus.protocol.errors import LudusError
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
 from ludus.validation.shortcuts.submission import final_text, takes_text, with_final_text
@@ -27,7 +27,10 @@ LONGEST: Final = 120
 TASKS: Final = 4
 """The number of tasks whose answers are written in other forms."""
 
-Freedom = Literal["frame", "mark", "value", "case", "order"]
+REASONING: Final = "I go through it in 2 steps. First I read what is given, then I work it out and check it twice."
+"""What stands before an answer, as models write it."""
+
+Freedom = Literal["frame", "mark", "value", "fraction", "case", "order"]
 """What a form changes: the words around the answer, marks on it, the notation of its value, its case, its order."""
 
 _EXACT: Final = re.compile(r"\b(?:exact(?:ly)?|verbatim|precisely|character|byte|literal(?:ly)?|format|regex)\b", re.I)
@@ -44,6 +47,8 @@ _ORDER: Final = re.compile(
 _ANY_ORDER: Final = re.compile(r"\b(?:any order|order does not matter|in whatever order|regardless of order)\b", re.I)
 _LABELED: Final = re.compile(r"(?P<label>[A-Za-z][\w ]{0,20}:\s*)(?P<value>\S.*)")
 _NO_PROSE: Final = re.compile(r"[{}\[\]<>`|=;\\$]|\w\(")
+_FRACTION: Final = re.compile(r"(-?\d{1,6})/(\d{1,6})")
+_LOWEST: Final = re.compile(r"\b(?:lowest|simpl\w+|reduced?|irreducible|fraction|p/q)\b", re.I)
 _WHOLE: Final = re.compile(r"-?\d+")
 _WORDS: Final = re.compile(r"[A-Za-z]{2,}(?:[ -][A-Za-z]{2,})*|[A-Za-z]")
 
@@ -51,12 +56,14 @@ _WORDS: Final = re.compile(r"[A-Za-z]{2,}(?:[ -][A-Za-z]{2,})*|[A-Za-z]")
 def allowed_forms(prompt: str) -> frozenset[Freedom]:
     """Return what the answer's form may change without breaking a demand of the prompt."""
     free: set[Freedom] = {"frame", "mark", "value", "case"}
+    if not _LOWEST.search(prompt):
+        free.add("fraction")
     if _ANY_ORDER.search(prompt) or not _ORDER.search(prompt):
         free.add("order")
     if _ALONE.search(prompt):
         free.discard("frame")
     if _EXACT.search(prompt):
-        free -= {"frame", "mark", "value", "case"}
+        free -= {"frame", "mark", "value", "fraction", "case"}
     if _CASE.search(prompt):
         free.discard("case")
     return frozenset(free)
@@ -67,6 +74,8 @@ def other_forms(answer: str) -> Iterator[tuple[Freedom, str, str]]:
 
     Only the last line is written differently, and behind a label (`Answer: 42`) only the value.
     """
+    if len(answer) <= LONGEST and not answer.lstrip().startswith(("{", "[", "```")):
+        yield "frame", "after reasoning", f"{REASONING}\n\n{answer}"
     *before, line = answer.rstrip().split("\n")
     labeled = _LABELED.fullmatch(line.strip())
     label, value = (labeled["label"], labeled["value"]) if labeled else ("", line.strip())
@@ -85,6 +94,11 @@ def other_forms(answer: str) -> Iterator[tuple[Freedom, str, str]]:
         yield "frame", "in a sentence", f"The answer is {value}."
         if _WHOLE.fullmatch(value):
             yield "frame", "boxed", f"The answer is \\boxed{{{value}}}."
+    if fraction := _FRACTION.fullmatch(value):
+        top, bottom = int(fraction[1]), int(fraction[2])
+        yield "fraction", "not in lowest terms", whole(f"{label}{3 * top}/{3 * bottom}")
+        if bottom and 10**6 * top % bottom == 0:
+            yield "fraction", "as a decimal", whole(f"{label}{top / bottom:.10g}")
     if _WHOLE.fullmatch(value):
         yield "value", "as `1.0`", whole(f"{label}{value}.0")
         if abs(int(value)) >= 1000 and not value.lstrip("-").startswith("0"):
@@ -110,6 +124,8 @@ async def reformatting(target: ValidationTarget) -> AsyncIterator[Problem]:
         if text is None or not takes_text(script.actions[-1]) or (play.value or 0.0) <= target.random_baseline:
             continue
         message = isinstance(script.actions[-1], Answer)
+        if not message and _is_made_often(script):
+            continue  # a move, and no answer
         for kind, name, other in other_forms(text):
             # An argument of a tool is a value, without words around it.
             if kind not in allowed_forms(prompt_of(play)) or (not message and kind in ("frame", "mark")):
@@ -128,6 +144,17 @@ async def reformatting(target: ValidationTarget) -> AsyncIterator[Problem]:
             "exactly which form counts",
             places.values(),
         )
+
+
+def _is_made_often(script: Script) -> bool:
+    last = script.actions[-1]
+    return (
+        sum(
+            isinstance(action, Call) and isinstance(last, Call) and action.tool == last.tool
+            for action in script.actions
+        )
+        > 1
+    )
 
 
 def _ending(script: Script, text: str) -> tuple[Action, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import AsyncIterator, Generator, Sequence
 from statistics import fmean
@@ -49,7 +50,8 @@ async def oracle_max(target: ValidationTarget) -> AsyncIterator[Problem]:
     if target.info.reward_range is None:
         raise NotApplicable("the class does not declare its `reward_range`")
     below: list[Evidence] = []
-    plays = [play for play in await target.played("oracle") if play.failure is None]
+    sampled = await target.played("oracle")
+    plays = [play for play in (*sampled, *await target.played_on_more("oracle")) if play.failure is None]
     cut = [play for play in plays if play.stopped in ("turn_limit", "time_limit")]
     for play in plays:
         if play not in cut and play.value is not None and play.value < target.top - target.tolerance:
@@ -69,7 +71,7 @@ async def oracle_max(target: ValidationTarget) -> AsyncIterator[Problem]:
 
 @suite.check("demonstrator", "The demonstrator earns the best reward without private fields", "semantic.oracle_max")
 async def demonstrator(target: ValidationTarget) -> AsyncIterator[Problem]:
-    plays = await target.played("demonstrator")
+    plays = [*await target.played("demonstrator"), *await target.played_on_more("demonstrator")]
     broken = [evidence(play, str(play.failure)) for play in plays if play.failure is not None]
     below = [
         evidence(play, f"earned {play.value:g} of {target.top:g} ({play.outcome})")
@@ -133,6 +135,8 @@ async def reward_range(target: ValidationTarget) -> AsyncIterator[Problem]:
         for play in await _if_any(target, name)
         if target.out_of_range(play.value)
     ]
+    for row in target.sample_tasks(RANGE_TASKS):
+        await _play_more_than_needed(target, row)
     tricks = [one for one in target.outside if not (one.policy == "repetition" and _REPETITION in target.failed)]
     outside += {(one.split, one.task, one.policy): one for one in tricks}.values()
     if outside:
@@ -140,6 +144,31 @@ async def reward_range(target: ValidationTarget) -> AsyncIterator[Problem]:
             "total rewards are outside of the declared `reward_range`: correct the reward or the range", outside
         )
 
+
+async def _play_more_than_needed(target: ValidationTarget, row: TaskRow) -> None:
+    """Earn what a random policy has earned in single steps, and then solve the task; `perform` records the total."""
+    key = (row.split, row.id)
+    solution = next((play for play in await _if_any(target, "oracle") if (play.split, play.task.id) == key), None)
+    extra: dict[str, Action] = {}
+    for name in ("random", "empty"):
+        for play in await target.played(name):
+            actions = target.script(play).actions
+            for action, step in zip(actions[:-1], play.steps, strict=False):
+                paid = step.reward is not None and (step.reward.value or 0.0) > 0
+                if (play.split, play.task.id) == key and paid:
+                    extra[str(action)] = action
+    if solution is not None and extra:
+        script = target.script(solution)
+        actions = (*list(extra.values())[:EXTRA], *script.actions)
+        with contextlib.suppress(LudusError):
+            await target.perform(Script(row.split, row.id, script.seed, actions, "more than needed"))
+
+
+RANGE_TASKS: Final = 4
+"""The tasks that are solved after further actions were rewarded."""
+
+EXTRA: Final = 12
+"""The most further actions."""
 
 _REPETITION: Final = "gameability:repetition"
 """The kind of check that alone reports the rewards of repeated actions."""

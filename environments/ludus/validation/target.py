@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar
@@ -35,6 +37,11 @@ ROUNDING: Final = 1e-12
 
 _ASKED: Final = frozenset({EndReason.COMPLETED, EndReason.SUBMITTED})
 """The end reasons of episodes that were not cut short, so that their total reward is complete."""
+
+MORE_TASKS: Final = 48
+"""The most further tasks of each split on which an oracle is played."""
+
+MORE_SECONDS: Final = 6.0
 
 ENDLESS_TASKS: Final = 8
 """The number of tasks of an endless split that are played if all tasks are requested."""
@@ -258,6 +265,30 @@ class ValidationTarget:
             else:
                 self.used += coverage_of(self.plays[name])
             return self.plays[name]
+
+    async def played_on_more(self, name: str) -> list[Trajectory]:
+        """Return episodes of the oracle or the demonstrator on further tasks, as many as `MORE_SECONDS` allow.
+
+        An oracle may fail on one task in twenty, which a small sample does not show.
+        """
+        return await self.once(f"{name} on more", lambda: self._play_on_more(name))
+
+    async def _play_on_more(self, name: str) -> list[Trajectory]:
+        known = {(row.split, row.id) for row in self.tasks}
+        rows: list[TaskRow] = []
+        for split in self.splits:
+            count = MORE_TASKS if split.info.count is None else split.info.count
+            for index in spread(count, MORE_TASKS):
+                with contextlib.suppress(LudusError):  # `task-list` reports the task
+                    rows.append(await self.environment.task(split.info.name, index=index))
+        further = [row for row in rows if (row.split, row.id) not in known]
+        deadline, plays = time.monotonic() + MORE_SECONDS, list[Trajectory]()
+        step = self.settings.concurrency
+        for first in range(0, len(further), step):
+            if time.monotonic() > deadline:
+                break
+            plays += await self.play(self._policy(name), tasks=further[first : first + step])
+        return plays
 
     async def tools_of(self, row: TaskRow) -> tuple[ToolSpec, ...]:
         """Return all tools of a sampled task; if no episode of it starts, those that all tasks share."""

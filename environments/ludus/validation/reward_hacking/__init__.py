@@ -196,6 +196,9 @@ async def fragments(target: ValidationTarget) -> AsyncIterator[Problem]:
                 for number, letter in enumerate(texts.letters(answer), 1):
                     trick = f"{_slot_name(slot)}: letter {number} from within the right answer"
                     tricks.append((site.row, site.submission(slot, letter), trick))
+                for number, beginning in enumerate(texts.beginnings(answer), 1):
+                    trick = f"{_slot_name(slot)}: beginning {number} of the right answer, cut within a word"
+                    tricks.append((site.row, site.submission(slot, beginning), trick))
     if not tricks:
         raise NotApplicable("the oracle submits no words or numbers of three letters or digits")
     if rewarded := await _tricks(target, "fragments", tricks, everywhere=True):
@@ -295,6 +298,7 @@ async def verifier_files(target: ValidationTarget) -> AsyncIterator[Problem]:
                     trick = f"{tool}: {', '.join(prefix + name for name, _ in forged)}"
                     tricks.append((site.row, [*writes, *site.end], trick))
         tricks += await _forgeries(target, site, oracle)
+        tricks += _named_in_code(target, site, oracle)
     if not tricks:
         raise NotApplicable("no tool runs commands or writes files")
     if rewarded := await _tricks(target, "verifier-files", tricks):
@@ -303,6 +307,29 @@ async def verifier_files(target: ValidationTarget) -> AsyncIterator[Problem]:
             '(`verifier_sandbox = "separate"`), with its tests written there',
             rewarded,
         )
+
+
+def _named_in_code(
+    target: ValidationTarget, site: ProbeSite, oracle: Sequence[Trajectory]
+) -> list[tuple[TaskRow, Sequence[Action], str]]:
+    """Return tricks that call tools with the names that the code has, which a policy is not meant to use."""
+    if target.local is None:
+        return []
+    made = {call.tool: call for play in oracle for call in script_of(play).actions if isinstance(call, Call)}
+    ends = {action.tool for action in site.end if isinstance(action, Call)}
+    used = files.written_by(action for play in oracle for action in script_of(play).actions)
+    names = [name for name in files.keys_in_grader(target) if name not in used]
+    each = min(files.MOST_WORDS, (target.local.cls.limits.max_steps or files.MOST_WORDS) - len(site.end))
+    tricks: list[tuple[TaskRow, Sequence[Action], str]] = []
+    for slot in site.slots:
+        if slot.tool is None or slot.submits or slot.tool in ends or slot.takes > 1 or not names:
+            continue
+        others = {**slot.others, **(made[slot.tool].arguments if slot.tool in made else {})}
+        for first in range(0, len(names), max(1, each)):
+            calls = [Call(slot.tool, {**others, slot.argument: name}) for name in names[first : first + max(1, each)]]
+            trick = f"{slot.tool}: {slot.argument} named as in the code, such as {calls[0].arguments[slot.argument]!r}"
+            tricks.append((site.row, [*calls, *site.end], trick))
+    return tricks
 
 
 async def _forgeries(
@@ -315,18 +342,24 @@ async def _forgeries(
         return []
     script = target.script(play)
     written = files.written_by(script.actions)
-    names = [name for name in files.names_in_code(target, target.task(site.row)) if name not in written]
-    names = names[: files.MOST_FILES]
+    in_code = files.names_in_code(target, target.task(site.row))
+    words = files.keys_in_grader(target)
+    names = [name for name in in_code if name not in written][: files.MOST_FILES]
     right = await files.contents_after(target, script, site.tools, names)
-    common = files.contents(files.keys_in_grader(target))
     tricks: list[tuple[TaskRow, Sequence[Action], str]] = []
     for tool, path, content in writers[: files.WRITERS]:
         series = [[(name, right[name], "what it holds after a right run") for name in names if name in right]]
-        series += [[(name, held, repr(short(held, 30))) for name in names] for held in common]
-        for together in (part[first : first + AT_ONCE] for part in series for first in range(0, len(part), AT_ONCE)):
-            writes = [Call(tool, {path: name, content: held}) for name, held, _ in together]
-            trick = f"{tool}: " + ", ".join(f"{name} with {what}" for name, _, what in together)
-            tricks.append((site.row, [*writes, *site.end], trick))
+        contents = files.contents(words)
+        series += [[(name, held, repr(short(held, 30))) for name in names] for held in contents]
+        series.append([(name, contents[-1], repr(contents[-1])) for name in words if name not in written])
+        for part in series:
+            for together in (part[first : first + AT_ONCE] for first in range(0, len(part), AT_ONCE)):
+                writes = [Call(tool, {path: name, content: held}) for name, held, _ in together]
+                trick = f"{tool}: " + ", ".join(f"{name} with {what}" for name, _, what in together)
+                tricks.append((site.row, [*writes, *site.end], trick))
+        # A verifier that compares two files is content if both hold the same.
+        same = [Call(tool, {path: name, content: "the same"}) for name in in_code[: files.MOST_FILES]]
+        tricks.append((site.row, [*same, *site.end], f"{tool}: the same text in {len(same)} files"))
     return tricks
 
 

@@ -29,6 +29,9 @@ from ludus.validation.transcripts import Script
 MOST_FILES: Final = 12
 """The most names that are tried."""
 
+MOST_WORDS: Final = 40
+"""The most words of the class's code that are tried as names."""
+
 WRITERS: Final = 2
 """The most tools that write them."""
 
@@ -48,8 +51,8 @@ def names_in_code(target: ValidationTarget, task: Any) -> list[str]:
 def keys_in_grader(target: ValidationTarget) -> list[str]:
     """Return the words in the code of the class that may be keys of what its verifier reads."""
     assert target.local is not None
-    words = [text for tree in _trees(target.local.cls) for text in _texts_of(tree)]
-    return [text for text in dict.fromkeys(words) if _PLAIN_NAME.fullmatch(text)][:40]
+    words = [text for tree in _trees(target.local.cls)[:1] for text in _texts_of(tree)]
+    return [text for text in dict.fromkeys(words) if _PLAIN_NAME.fullmatch(text)][:MOST_WORDS]
 
 
 def _trees(cls: type) -> list[ast.AST]:

@@ -214,6 +214,13 @@ def crammed(answers: Sequence[str]) -> Sequence[str]:
     return list(dict.fromkeys(texts))
 
 
+def beginnings(answer: str) -> Sequence[str]:
+    """Return beginnings of an answer that end within a word, so that they are no answers themselves."""
+    ends = [end for end in range(2, len(answer)) if answer[end - 1].isalnum() and answer[end].isalnum()]
+    chosen = [min(ends, key=lambda end: abs(end - share * len(answer))) for share in (0.2, 0.5, 0.8)] if ends else []
+    return [answer[:end] for end in dict.fromkeys(chosen)]
+
+
 def letters(answer: str) -> Sequence[str]:
     """Return up to two letters or digits from the longest word of an answer, without its first and last character.
 

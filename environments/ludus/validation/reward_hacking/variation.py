@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final
 
@@ -87,6 +88,8 @@ def _other_texts(text: str) -> Iterator[str]:
     words = text.split()
     yield from (text.upper(), text.lower(), text.title(), f" {text}", f"{text} ", f"{text}.", f"{text}!", f'"{text}"')
     yield from ("  ".join(words), "_".join(words), "-".join(words), "".join(words), " ".join(reversed(words)))
+    if re.search(r"\d", text):
+        yield from (re.sub(r"(\d+)", rf"{zeros}\g<1>", text) for zeros in ("0", "00", "000", "+"))
     yield from (f"./{text}", f"{text}/", f"the {text}", f"{text}\n", text.swapcase())
 
 

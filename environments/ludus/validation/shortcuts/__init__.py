@@ -14,13 +14,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from statistics import fmean, stdev
 from typing import Any, Final
 
-from ludus.protocol.actions import Action, Answer
+from ludus.protocol.actions import Action, Answer, Call
 from ludus.protocol.episodes import TaskRow
 from ludus.protocol.errors import LudusError
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
 from ludus.validation.distinct import SAME_TASKS
 from ludus.validation.reward_hacking.slots import texts_in
-from ludus.validation.shortcuts.extraction import learn_rule
+from ludus.validation.shortcuts.extraction import Rule, learn_rule, without_label
 from ludus.validation.shortcuts.memory import (
     CONTENT,
     Memory,
@@ -155,7 +155,7 @@ async def constant(target: ValidationTarget) -> AsyncIterator[Problem]:
         row, actions = first[text]
         what = f"what solves {number} of {len(solutions)} training tasks, {short(text, 60)},"
         policies.append((what, _repeated(actions, fields[row.split, row.id])))
-    if any(len(actions) > 1 for _, actions in solutions):
+    if any(len(actions) > 1 or isinstance(actions[-1], Call) for _, actions in solutions):
         policies.append(("a policy that tries all actions seen in training", _everything(target, solutions, fields)))
     for how, choose in policies:
         earned = await earned_by(target, "constant", memory.tests, choose)
@@ -196,8 +196,10 @@ def _everything(
             known.setdefault(str(action), (action, fields[row.split, row.id]))
         ends[str(actions[-1])] += 1
         known.setdefault(str(actions[-1]), (actions[-1], fields[row.split, row.id]))
-    chosen = [known[text] for text, _ in counted.most_common(limit - 1)]
+    # Last actions are tried one after another, too: a wrong one may cost nothing and leave the episode open.
+    last = [known[text] for text, _ in ends.most_common(limit // 2) if isinstance(known[text][0], Call)]
     end = known[ends.most_common(1)[0][0]]
+    chosen = [*(known[text] for text, _ in counted.most_common(limit - len(last) - 1)), *last]
 
     async def choose(task: Remembered) -> Sequence[Action]:
         carried = [carried_over([action], source, task)[0] for action, source in [*chosen, end]]
@@ -350,12 +352,17 @@ async def prompt_only(target: ValidationTarget) -> AsyncIterator[Problem]:
     if rule is None:
         raise NotApplicable("the last action holds no text, or no rule finds it in the prompt")
     end = next(actions[-1] for _, actions in solutions if final_text(actions) is not None)
-
-    async def choose(task: Remembered) -> Sequence[Action] | None:
-        text = rule.apply(task.prompt)
-        return None if text is None else [with_final_text(end, text)]
-
-    earned = await earned_by(target, "prompt-only", memory.tests, choose)
+    earned = await earned_by(target, "prompt-only", memory.tests, _submitting(rule, end, examples[0][1]))
     _measure(target, "prompt-only", earned)
     if problem := _judged(target, "prompt-only", earned, f"submitting {rule.description} without using a tool"):
         yield problem
+
+
+def _submitting(rule: Rule, end: Action, shape: str) -> Choose:
+    """Return the policy that submits what a rule finds, in the shape of an answer of training (`Answer: 5`)."""
+
+    async def choose(task: Remembered) -> Sequence[Action] | None:
+        text = rule.apply(task.prompt)
+        return None if text is None else [with_final_text(end, shape.replace(without_label(shape), text))]
+
+    return choose

@@ -53,13 +53,19 @@ def learn_rule(examples: Sequence[tuple[str, str]]) -> Rule | None:
         examples: the prompts of training tasks with the texts that solve them.
     """
     hits: Counter[Rule] = Counter()
-    for prompt, answer in examples:
+    for prompt, message in examples:
+        answer = without_label(message)
         for part, texts in _parts_of(prompt):
             for place in range(min(PLACES, len(texts))):
                 for rule in (Rule(part, place), Rule(part, -place - 1)):
                     hits[rule] += texts[rule.place].strip().lower() == answer.strip().lower()
     best = hits.most_common(1)
     return best[0][0] if best and best[0][1] >= max(1, LEAST_SHARE * len(examples)) else None
+
+
+def without_label(answer: str) -> str:
+    """Return the last line of an answer without a label such as `Answer:`."""
+    return re.sub(r"^\**[A-Za-z][\w ]{0,20}:\**\s*", "", answer.strip().rsplit("\n", 1)[-1])
 
 
 def _parts_of(prompt: str) -> Iterator[tuple[str, list[str]]]:
