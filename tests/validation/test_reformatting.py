@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ludus.validation.reformatting import allowed_forms, other_forms
+from ludus.validation.reformatting import REASONING, allowed_forms, other_forms
 
 
 def forms(answer: str) -> dict[str, str]:
@@ -13,6 +13,7 @@ def forms(answer: str) -> dict[str, str]:
 
 def test_a_number_is_written_in_every_usual_form() -> None:
     assert forms("1234") == {
+        "after reasoning": f"{REASONING}\n\n1234",
         "with a period": "1234.",
         "in bold": "**1234**",
         "between blank lines": "\n\n1234\n\n",
@@ -39,7 +40,15 @@ def test_only_the_value_behind_a_label_on_the_last_line_is_written_differently()
 
 @pytest.mark.parametrize("answer", ['{"a": 1}', "```python\nx = 1\n```", "f(2)", "a = 3", "x" * 200, ""])
 def test_programs_objects_and_long_texts_are_not_written_differently(answer: str) -> None:
-    assert forms(answer) == {}
+    assert {*forms(answer)} <= {"after reasoning"}
+
+
+def test_a_fraction_is_written_as_a_decimal_and_not_in_lowest_terms_unless_the_prompt_asks_for_them() -> None:
+    assert forms("3/4")["as a decimal"] == "0.75"
+    assert forms("3/4")["not in lowest terms"] == "9/12"
+    assert "as a decimal" not in forms("1/3")
+    assert "fraction" in allowed_forms("How much is it?")
+    assert "fraction" not in allowed_forms("Answer with a fraction in lowest terms.")
 
 
 @pytest.mark.parametrize(

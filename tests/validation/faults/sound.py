@@ -44,7 +44,7 @@ def planting() -> tuple[dict[str, str], Callable[[str], Callable[[C], C]]]:
 
 def says(answer: str, right: str) -> bool:
     """Whether a message says an answer, in one of the usual forms."""
-    text = re.sub(r"\\boxed\{(.*)\}", r"\1", answer.strip().strip("*."))
+    text = re.sub(r"\\boxed\{(.*)\}", r"\1", answer.strip().rsplit("\n", 1)[-1].strip("*."))
     text = re.sub(r"(?i)^(?:the answer is|answer:)\s*", "", text).strip("*. ")
     return text.lower() == right.lower() or text.replace(",", "").removesuffix(".0") == right
 
