@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import random
+import re
 import shutil
 import struct
 import subprocess
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sandboxing import NEEDS_BUBBLEWRAP
 
-from ludus.environments._partition import SECRET_VARIABLE, split_of
+from ludus.environments._partition import SECRET_VARIABLE
 from ludus.environments._workspace.files import (
     Tree,
     directory,
@@ -47,27 +49,28 @@ from ludus.environments.terminal.templates import TEMPLATES, by_level
 from ludus.protocol import Answer, Call, EndReason, text_of
 from ludus.protocol import episodes as e
 from ludus.protocol.errors import AuthoringError, Unsupported
+from ludus.validation.shortcuts.memory import Similarity
 
 GOLDEN: dict[Difficulty, tuple[str, ...]] = {
     "easy": (
-        "git-find-commit polar-river b9f11ed2 09550861bd8d3be2 d7986e7d 1.0",
-        "sum-column maple-onion ae562002 1652e87a74ad9ca6 d7986e7d 1.0",
-        "git-count-commits narrow-stork 3a5d7311 c5f1b28ba0d4c9d3 d7986e7d 1.0",
+        "verify-checksums dawn-saddle 46662a4a 3c0d51f74793dbd6 d7986e7d 1.0",
+        "duration-script keen-lichen 0112414c bcc54d3bd820ff3f d7986e7d 1.0",
+        "process-list deep-arrow 1d599a6b aa9248a6523988fa d7986e7d 1.0",
     ),
     "medium": (
-        "git-cherry-pick cobalt-bishop c712e2a6 23d57f56d658c68b d7986e7d 1.0",
-        "verify-checksums stark-hammer 85974e2a a0e7ba287e72bc62 71b295d0 1.0",
-        "git-tag-release lively-magpie fe4ec527 670c8521006fd2ac d7986e7d 1.0",
+        "merge-logs eastern-ladder 52960029 984aabb5f3a80842 d7986e7d 1.0",
+        "compare-lists narrow-dolphin f282afb1 8bf56d3587e98de5 d7986e7d 1.0",
+        "time-window keen-ember fa9d0bc8 d2284ca29048d0ce d7986e7d 1.0",
     ),
     "hard": (
-        "json-to-csv brisk-fountain 234204c2 2e98a4ae8d42ca36 d7986e7d 1.0",
-        "repair-build frosty-cinder d67c9e45 703d9d88f3ed992d d7986e7d 1.0",
-        "git-find-commit silent-pine e2027640 6abe209e1a2032c3 d7986e7d 1.0",
+        "build-order dapper-radish fa6b5bd1 c5243f1c861cd4c6 d7986e7d 1.0",
+        "clean-text arctic-drum 3db81957 f01c65b42d674c53 d7986e7d 1.0",
+        "git-squash snowy-sparrow c30c5a12 bbdf8ad7f064fc95 8779607c 1.0",
     ),
 }
 """The first test tasks of each level: prompt, files, and what the oracle sees and earns."""
 
-EVERY_KIND = "753d5a89"
+EVERY_KIND = "47fc0222"
 """A hash of one task of each template at each level.
 
 A change of any of these raises the environment's version.
@@ -79,13 +82,14 @@ each_kind = pytest.mark.parametrize(("template", "difficulty"), ALL)
 
 
 def index_of(template: str, difficulty: Difficulty, turn: int = 0) -> int:
-    """The index of a training task of one template."""
-    kinds = by_level(difficulty)
+    """The index of a task of one template in the template's split."""
+    kinds = by_level(difficulty, TEMPLATES[template].split)
     return turn * len(kinds) + [one.name for one in kinds].index(template)
 
 
 def task_of(template: str, difficulty: Difficulty, turn: int = 0) -> TerminalTask:
-    return make_task("train", [difficulty], index_of(template, difficulty, turn))
+    split, index = TEMPLATES[template].split, index_of(template, difficulty, turn)
+    return make_task("train", [difficulty], index) if split == "train" else held_out_tasks(split, [difficulty])[index]
 
 
 def golden(task: TerminalTask) -> str:
@@ -98,11 +102,16 @@ def short_hash(*texts: str) -> str:
 
 
 def test_there_are_enough_templates_in_all_areas_and_levels() -> None:
-    assert len(TEMPLATES) >= 40
+    assert len(TEMPLATES) >= 75
     assert {one.area for one in TEMPLATES.values()} == {
         "files", "text", "logs", "git", "build", "data", "config", "archives", "scripts",
     }  # fmt: skip
-    assert all(len(by_level(difficulty)) >= 30 for difficulty in DIFFICULTIES)
+    for difficulty in DIFFICULTIES:
+        assert len(by_level(difficulty, "train")) >= 25
+        for split in ("validation", "test"):
+            kinds = by_level(difficulty, split)
+            assert len(kinds) >= 8
+            assert len({kind.area for kind in kinds}) >= 7
 
 
 def test_the_tasks_of_this_version_are_fixed() -> None:
@@ -127,12 +136,70 @@ async def golden_episodes(player: Any, difficulty: Difficulty) -> tuple[str, ...
 
 @each_difficulty
 @given(index=st.integers(0, 2**50))
-def test_the_project_is_in_every_content_and_names_its_split(difficulty: Difficulty, index: int) -> None:
+def test_a_training_task_at_any_index_is_made_from_a_training_template(difficulty: Difficulty, index: int) -> None:
     task = make_task("train", [difficulty], index)
-    assert split_of(f"terminal:{task.project}") == "train"
-    held_out = [one for split in ("validation", "test") for one in held_out_tasks(split, DIFFICULTIES)]
-    assert task.project not in {one.project for one in held_out}
-    assert pack({}, task.project) != pack({}, held_out[index % len(held_out)].project), "the folder is content, too"
+    assert TEMPLATES[task.template].split == "train"
+    assert difficulty in TEMPLATES[task.template].levels
+
+
+def test_no_template_is_in_two_splits_with_or_without_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    templates: dict[str, set[str]] = {}
+    for levels in (DIFFICULTIES, *([difficulty] for difficulty in DIFFICULTIES)):
+        tasks = {split: held_out_tasks(split, levels) for split in ("validation", "test")}
+        monkeypatch.setenv(SECRET_VARIABLE, f"a secret of twenty characters {len(levels)}")
+        tasks["fresh test"] = held_out_tasks("test", levels)
+        monkeypatch.delenv(SECRET_VARIABLE)
+        tasks["train"] = [make_task("train", levels, index) for index in range(400)]
+        for split, members in tasks.items():
+            templates.setdefault(split, set()).update(task.template for task in members)
+    assert templates["fresh test"] == templates["test"]
+    assert templates["train"].isdisjoint(templates["validation"] | templates["test"])
+    assert templates["validation"].isdisjoint(templates["test"])
+    assert templates["train"] | templates["validation"] | templates["test"] == {*TEMPLATES}, "each is used"
+
+
+def test_the_page_names_the_templates_of_each_split() -> None:
+    page = Path(inspect.getfile(Terminal)).with_name("README.md").read_text("utf-8")
+    rows = [line.split("|") for line in page.splitlines() if re.match(r"\| `\w+` \| `[a-z-]+` \(", line)]
+    for column, split in ((2, "train"), (3, "validation"), (4, "test")):
+        named = {
+            (row[1].strip(" `"), name, levels)
+            for row in rows
+            for name, levels in re.findall(r"`([a-z-]+)` \((e?m?h?)\)", row[column])
+        }
+        assert named == {
+            (kind.area, kind.name, "".join(level[0] for level in kind.levels))
+            for kind in TEMPLATES.values()
+            if kind.split == split
+        }
+
+
+def nearest_policy(difficulty: Difficulty) -> Callable[[TerminalTask], list[str]]:
+    """Return a policy that repeats what solves the training task with the most similar prompt, in its own folder."""
+    training = [make_task("train", [difficulty], index) for index in range(400)]
+    similarity = Similarity([make_problem(task).text for task in training])
+
+    def commands(task: TerminalTask) -> list[str]:
+        nearest = similarity.nearest(make_problem(task).text)
+        assert nearest is not None
+        known = training[nearest]
+        return [command.replace(known.project, task.project) for command in make_problem(known).commands]
+
+    return commands
+
+
+@pytest.mark.suite("terminal", first=1)
+@NEEDS_BUBBLEWRAP
+@each_difficulty
+async def test_the_commands_of_the_nearest_training_task_earn_nothing_on_tests(
+    player: Any, difficulty: Difficulty
+) -> None:
+    policy, tasks = nearest_policy(difficulty), held_out_tasks("test", [difficulty])
+    values = []
+    for index in range(2 * len(by_level(difficulty, "test"))):
+        outcome = await played(player, f"terminal-{difficulty}", index, *policy(tasks[index]), split="test")
+        values.append(outcome[1].value)
+    assert sum(values) <= 0.05 * len(values), values
 
 
 def test_equal_files_with_another_project_are_in_no_two_splits() -> None:
@@ -159,7 +226,7 @@ def test_a_secret_gives_other_test_tasks_with_other_ids_and_the_same_others(monk
     assert held_out_tasks("test", DIFFICULTIES) == fresh, "the same secret gives the same tasks"
     assert {task.id for task in fresh}.isdisjoint(task.id for task in public["test"])
     assert {task.draw for task in fresh}.isdisjoint(task.draw for task in public["test"])
-    assert all(split_of(f"terminal:{task.project}") == "test" for task in fresh)
+    assert all(TEMPLATES[task.template].split == "test" for task in fresh)
     assert held_out_tasks("validation", DIFFICULTIES) == public["validation"]
 
 
@@ -395,15 +462,19 @@ async def test_some_goals_earn_some_and_damage_costs_everything(player: Any) -> 
     index = index_of("split-out-backup", "easy")
     problem = make_problem(task_of("split-out-backup", "easy"))
     copy, checksum = problem.commands
-    assert (await played(player, "terminal-easy", index, copy, checksum))[1].value == 1.0
-    part = (await played(player, "terminal-easy", index, copy))[1]
+
+    async def rewarded(*commands: str) -> Any:
+        return (await played(player, "terminal-easy", index, *commands, split="validation"))[1]
+
+    assert (await rewarded(copy, checksum)).value == 1.0
+    part = await rewarded(copy)
     assert part.value == pytest.approx(0.4 * 2 / 3)
     assert part.components["complete"].value == 0.0
     source = next(path for path in problem.tree if not problem.may_change(path))
-    damaged = (await played(player, "terminal-easy", index, copy, checksum, f"echo >> {source}"))[1]
+    damaged = await rewarded(copy, checksum, f"echo >> {source}")
     assert damaged.value == 0.0
     assert damaged.components["intact"].evidence == f"damaged: {source}"
-    removed = (await played(player, "terminal-easy", index, copy, checksum, f"ln -sf /etc/passwd {source}"))[1]
+    removed = await rewarded(copy, checksum, f"ln -sf /etc/passwd {source}")
     assert removed.value == 0.0
 
 
@@ -522,10 +593,10 @@ async def test_an_exploit_earns_nothing(player: Any, exploit: str) -> None:
 
 
 async def exploited(player: Any, template: str, difficulty: Difficulty, exploit: str) -> None:
-    index = index_of(template, difficulty)
+    index, split = index_of(template, difficulty), TEMPLATES[template].split
     name = f"terminal-{difficulty}"
-    [episode] = await player.start(name, "train", index)
-    await player.play(episode.episode, Terminal.exploits(player.task(name, "train", index))[exploit])
+    [episode] = await player.start(name, split, index)
+    await player.play(episode.episode, Terminal.exploits(player.task(name, split, index))[exploit])
     assert (await player.rewards(episode.episode))[0].value == 0.0, (template, exploit)
 
 
@@ -541,7 +612,8 @@ async def test_the_oracle_of_every_template_earns_everything(
     for turn in range(2):
         problem = make_problem(task_of(template, difficulty, turn))
         index = index_of(template, difficulty, turn)
-        reward = (await played(player, f"terminal-{difficulty}", index, *problem.commands))[1]
+        split = TEMPLATES[template].split
+        reward = (await played(player, f"terminal-{difficulty}", index, *problem.commands, split=split))[1]
         assert reward.value == 1.0, reward
 
 
@@ -551,7 +623,8 @@ async def test_the_oracle_of_every_template_earns_everything(
 async def test_packed_objects_count_as_loose_ones_do(player: Any, template: str, difficulty: Difficulty) -> None:
     problem = make_problem(task_of(template, difficulty))
     commands = [*problem.commands, "git pack-refs --all; git gc -q --prune=now"]
-    reward = (await played(player, f"terminal-{difficulty}", index_of(template, difficulty), *commands))[1]
+    index, split = index_of(template, difficulty), TEMPLATES[template].split
+    reward = (await played(player, f"terminal-{difficulty}", index, *commands, split=split))[1]
     assert reward.value == 1.0, reward
 
 

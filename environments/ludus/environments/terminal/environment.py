@@ -9,7 +9,7 @@ from collections.abc import Generator, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, Final
 
-from ludus.environments._partition import SPLITS, FreshTests, SplitName, digest, draw, fresh_tests
+from ludus.environments._partition import FreshTests, SplitName, digest, fresh_tests
 from ludus.environments._workspace.files import pack, read_tree
 from ludus.environments._workspace.shell import HOME, VARIABLES, run_command
 from ludus.environments._workspace.words import ADJECTIVES, NOUNS
@@ -38,22 +38,14 @@ class TerminalTask(Task):
     area: str
     """What it is about, such as `logs`."""
     template: str
-    """The kind of problem."""
+    """The kind of problem. It determines the split."""
     difficulty: Difficulty
     project: str
-    """The name of the working folder. It determines the split."""
+    """The name of the working folder."""
     draw: Private[str]
     """What the files and the goal are drawn from."""
     goal: Private[str] = ""
     """A goal of `backward` that replaces the drawn one; empty for none."""
-
-
-def _project_of(drawn: tuple[str, str]) -> str:
-    return f"terminal:{drawn[0]}"
-
-
-def _drawn(rng: random.Random) -> tuple[str, str]:
-    return f"{rng.choice(ADJECTIVES)}-{rng.choice(NOUNS)}", f"{rng.getrandbits(64):016x}"
 
 
 def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> TerminalTask:
@@ -81,12 +73,10 @@ def _task(
     id: str, split: SplitName, stream: str, difficulties: Sequence[Difficulty], index: int
 ) -> TerminalTask:  # fmt: skip
     difficulty = difficulties[index % len(difficulties)]
-    kinds = by_level(difficulty)
-    turn = index // len(difficulties) + SPLITS.index(split) * len(kinds) // len(
-        SPLITS
-    )  # so that splits begin otherwise
-    kind = kinds[turn % len(kinds)]
-    project, seed = draw(split, f"{stream}:{difficulty}:{kind.name}", _drawn, _project_of)
+    kinds = by_level(difficulty, split)
+    kind = kinds[index // len(difficulties) % len(kinds)]
+    rng = random.Random(digest(f"{stream}:{difficulty}:{kind.name}"))
+    project, seed = f"{rng.choice(ADJECTIVES)}-{rng.choice(NOUNS)}", f"{rng.getrandbits(64):016x}"
     return TerminalTask(
         id=id, area=kind.area, template=kind.name, difficulty=difficulty, project=project, draw=seed
     )  # fmt: skip
@@ -113,7 +103,7 @@ def make_problem(task: TerminalTask) -> Problem:
 class Terminal(Environment[TerminalTask]):
     """Reach a goal with bash in a sandbox: files, text, logs, git, builds, data, archives and scripts."""
 
-    version = "0.1.0"
+    version = "0.2.0"
     splits = _splits(*DIFFICULTIES)
     variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
     reward_range = (0.0, 1.0)

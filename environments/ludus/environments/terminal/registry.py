@@ -1,4 +1,8 @@
-"""The templates of problems by name and level."""
+"""The templates of problems by name, level and split.
+
+Each template belongs to one split, so that what solves a task of one split was never needed in another one. Where the
+commands of one template would solve tasks of another, both belong to the same split.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from ludus.environments._partition import SplitName
 from ludus.environments.terminal.problem import Difficulty, Problem
 from ludus.environments.terminal.world import World
 
@@ -20,12 +25,14 @@ class Template:
         name: its name.
         area: what it is about.
         levels: the difficulties at which it exists.
+        split: the only split whose tasks are made from it.
         build: makes a problem from a world.
     """
 
     name: str
     area: str
     levels: tuple[Difficulty, ...]
+    split: SplitName
     build: Build
 
 
@@ -33,12 +40,12 @@ TEMPLATES: Final[dict[str, Template]] = {}
 """All templates, in the order of their definition."""
 
 
-def template(area: str, *levels: Difficulty) -> Callable[[Build], Build]:
-    """Register a function as a template under its own name, with hyphens."""
+def template(area: str, *levels: Difficulty, split: SplitName = "train") -> Callable[[Build], Build]:
+    """Register a function as a template of a split under its own name, with hyphens."""
 
     def register(build: Build) -> Build:
         name = build.__name__.replace("_", "-")
-        TEMPLATES[name] = Template(name, area, levels, build)
+        TEMPLATES[name] = Template(name, area, levels, split, build)
         return build
 
     return register

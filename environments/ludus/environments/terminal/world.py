@@ -1,8 +1,4 @@
-"""The words of a task, and its random choices.
-
-The name of a task's project determines its split. It is the name of the working folder and is in the prompt, so no
-content belongs to two splits.
-"""
+"""The words of a task, and its random choices."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from ludus.environments._partition import digest
+from ludus.environments._partition import SplitName, digest
 from ludus.environments.terminal.problem import Difficulty
 from ludus.environments.terminal.registry import TEMPLATES, Template
 from ludus.environments.terminal.templates import (
@@ -32,7 +32,7 @@ def template(name: str) -> Template:
 
 
 @cache
-def by_level(difficulty: Difficulty) -> tuple[Template, ...]:
-    """Return the templates that exist at a level, in an order in which the areas are mixed."""
-    found = (one for one in TEMPLATES.values() if difficulty in one.levels)
-    return tuple(sorted(found, key=lambda one: digest(f"{difficulty}:{one.name}")))
+def by_level(difficulty: Difficulty, split: SplitName) -> tuple[Template, ...]:
+    """Return the templates of a split that exist at a level, in an order in which the areas are mixed."""
+    kinds = (kind for kind in TEMPLATES.values() if difficulty in kind.levels and kind.split == split)
+    return tuple(sorted(kinds, key=lambda kind: digest(f"{difficulty}:{kind.name}")))

@@ -50,7 +50,7 @@ def archive_holds(path: str, expected: Mapping[str, bytes]) -> Goal:
     return Goal(f"{path} holds the right files", met)
 
 
-@template("archives", "easy", "medium", "hard")
+@template("archives", "easy", "medium", "hard", split="validation")
 def extract_file(w: World) -> Problem:
     """Take some files out of an archive."""
     folder, *names = w.words(9)
@@ -142,7 +142,7 @@ def _sums(text: str) -> dict[str, str] | None:
     return found
 
 
-@template("archives", "easy", "medium", "hard")
+@template("archives", "easy", "medium", "hard", split="test")
 def verify_checksums(w: World) -> Problem:
     """Find and repair files that do not have their checksum."""
     names = [f"data/{word}{w.r.choice(('', ' 2')) if w.hard else ''}.csv" for word in w.words(w.by_level(8, 12, 16))]
@@ -177,3 +177,45 @@ def verify_checksums(w: World) -> Problem:
         'if grep -qF "$s  $f" SHA256SUMS; then cat /tmp/x > "$f"; break; fi; done; done < broken.txt',
     ]
     return Problem(w.tree, text, [*goals, folder_is("data", expected)], commands, broken)
+
+
+@template("archives", "easy", "medium", "hard")
+def compare_archives(w: World) -> Problem:
+    """Find what differs between two archives."""
+    marks = ("", " 2", "'s") if w.hard else ("",)
+    names = [
+        f"{w.r.choice(('', 'lib/', 'lib/core/'))}{word}{w.r.choice(marks)}.txt"
+        for word in w.words(w.by_level(9, 14, 20))
+    ]
+    contents = {name: f"{w.prose(5)}\n".encode() for name in names}
+    added, removed, changed = (sorted(names[first::5]) for first in (0, 1, 2))
+    before = {name: content for name, content in contents.items() if name not in added}
+    after = {name: content for name, content in contents.items() if name not in removed}
+    after |= {name: w.r.choice((contents[name][:-1], contents[name].replace(b" ", b"_", 1))) for name in changed}
+    first, second = w.words(2)
+    w.file(f"{first}.tar.gz", tar_gz(before))
+    w.file(f"{second}.tar.gz", tar_gz(after))
+    text = (
+        f"Compare the files in the archives `{first}.tar.gz` (the old ones) and `{second}.tar.gz` (the new ones). Write the paths "
+        "of the files that only the new archive has into `added.txt`, one on each line, sorted with LC_ALL=C."
+    )
+    goals = [lines_are("added.txt", added)]
+    listed = " ".join(
+        f"tar -tzf {name}.tar.gz | grep -v '/$' | LC_ALL=C sort > /tmp/{name};" for name in (first, second)
+    )
+    compared = f"LC_ALL=C comm -13 /tmp/{first} /tmp/{second} > added.txt"
+    if w.level == "easy":
+        return Problem(w.tree, text, goals, [f"{listed} {compared}"])
+    text += (
+        " In the same way, write those that only the old one has into `removed.txt`, and those that both have with different "
+        "content into `changed.txt`."
+    )
+    goals += [lines_are("removed.txt", removed), lines_are("changed.txt", changed)]
+    folders = f"mkdir /tmp/o /tmp/n; tar -xzf {first}.tar.gz -C /tmp/o; tar -xzf {second}.tar.gz -C /tmp/n"
+    compared += f"; LC_ALL=C comm -23 /tmp/{first} /tmp/{second} > removed.txt; {folders}; LC_ALL=C comm -12 /tmp/{first} /tmp/{second} | "
+    compared += 'while IFS= read -r f; do cmp -s "/tmp/o/$f" "/tmp/n/$f" || echo "$f"; done > changed.txt'
+    if w.hard:
+        text += f" Make the archive `delta.tar.gz` of the files in `added.txt` and `changed.txt`, with their paths and contents in `{second}.tar.gz`."
+        goals.append(archive_holds("delta.tar.gz", {name: after[name] for name in (*added, *changed)}))
+        compared += "; cat added.txt changed.txt > /tmp/l; tar -C /tmp/n -czf delta.tar.gz -T /tmp/l"
+    return Problem(w.tree, text, goals, [f"{listed} {compared}"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ludus.environments._workspace.files import Entry, file
-from ludus.environments.terminal.problem import Case, Goal, Problem, State, lines_are
+from ludus.environments.terminal.problem import Case, Goal, Problem, State, folder_is, lines_are
 from ludus.environments.terminal.registry import template
 from ludus.environments.terminal.world import World
 
@@ -104,7 +104,7 @@ def repair_package(w: World) -> Problem:
     return Problem(w.tree, text, goals, ["\n".join(commands)], [f"{name}/*"], program=[f"{name}/*.py"])
 
 
-@template("build", "medium", "hard")
+@template("build", "medium", "hard", split="test")
 def build_order(w: World) -> Problem:
     """Order modules by what they need."""
     names = w.words(w.by_level(0, 8, 14))
@@ -153,7 +153,7 @@ def _closure(needs: dict[str, list[str]], name: str) -> set[str]:
     return found
 
 
-@template("build", "easy", "hard")
+@template("build", "easy", "hard", split="validation")
 def repair_build(w: World) -> Problem:
     """Repair a build script that puts parts together."""
     parts = w.words(w.by_level(3, 3, 5))
@@ -205,3 +205,49 @@ def repair_build(w: World) -> Problem:
     ]  # fmt: skip
     commands = [f"cat > build.sh <<'EOF'\n{good}EOF\nchmod 755 build.sh; ./build.sh"]
     return Problem(w.tree, text, goals, commands, ["build.sh"], program=["build.sh"])
+
+
+@template("build", "easy", "medium", "hard")
+def failing_checks(w: World) -> Problem:
+    """Run the checks of a project, and list those that fail."""
+    rows: list[str] = []
+    reports: dict[str, bytes] = {}
+    failing = w.r.randrange(2)  # of the first two checks, so that one fails and one does not
+    for number, name in enumerate(sorted(w.words(w.by_level(8, 12, 10)))):
+        fails = w.r.random() < 0.4 if number > 1 else number == failing
+        code, stock = w.r.randint(1, 40), w.r.randint(10, 90)
+        arguments = [w.r.choice((word, f"{word} {w.prose(1)}", f"{word}*")) for word in w.words(w.r.randint(1, 3))]
+        count = len(arguments) + (w.r.choice((-1, 1)) if fails else 0)
+        least = stock + w.r.randint(1, 9) if fails else stock - w.r.randint(0, 9)
+        test = f'[ "$#" -eq {count} ]' if w.hard else f'[ "$(cat data/{name}.txt)" -ge {least} ]'
+        output = 'printf "%s\\n" "$@"\n' if w.hard else ""
+        w.file(f"checks/{name}.sh", f"#!/bin/bash\n# A check of {name}.\n{output}{test} || exit {code}\n")
+        if w.hard:
+            w.file(f"checks/{name}.args", "".join(f"{argument}\n" for argument in arguments))
+            reports[f"{name}.txt"] = "".join(f"{argument}\n" for argument in arguments).encode()
+        else:
+            w.file(f"data/{name}.txt", f"{stock}\n")
+        if fails:
+            rows.append(name if w.level == "easy" else f"{name} {code}")
+    text = (
+        "The scripts `checks/NAME.sh` are the checks of this project; each is run with bash in the working folder, and fails "
+        "if it exits with another code than 0. "
+    )
+    run = 'bash "$f"'
+    if w.hard:
+        text += (
+            "A check gets the lines of `checks/NAME.args` as its arguments, each line as one argument (it may have spaces in "
+            "it). Write what each check prints into `reports/NAME.txt`. "
+        )
+        run = 'mapfile -t a < "checks/$n.args"; bash "$f" "${a[@]}" > "reports/$n.txt"'
+    what = "NAME" if w.level == "easy" else "NAME, a space and the exit code"
+    text += (
+        f"Run them all, and write {what} of each check that fails into `failing.txt`, one on each line, sorted by NAME."
+    )
+    line = '"$n"' if w.level == "easy" else '"$n $c"'
+    folder = "mkdir reports; " if w.hard else ""
+    commands = [
+        f'{folder}for f in checks/*.sh; do n=$(basename "$f" .sh); {run}; c=$?; [ $c -eq 0 ] || echo {line}; done > failing.txt'
+    ]
+    goals = [lines_are("failing.txt", rows)]
+    return Problem(w.tree, text, [*goals, folder_is("reports", reports)] if w.hard else goals, commands)

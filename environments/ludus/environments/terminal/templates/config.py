@@ -81,7 +81,7 @@ def due_jobs(w: World) -> Problem:
     return Problem(w.tree, text, [lines_are("due.txt", sorted(due))], [program])
 
 
-@template("config", "easy")
+@template("config", "easy", split="test")
 def process_list(w: World) -> Problem:
     """Find a process in a listing."""
     rows = ["USER       PID %CPU %MEM COMMAND"]
@@ -112,7 +112,7 @@ def process_list(w: World) -> Problem:
     )
 
 
-@template("config", "medium", "hard")
+@template("config", "medium", "hard", split="test")
 def group_members(w: World) -> Problem:
     """Answer questions about users and groups."""
     names = w.words(w.by_level(0, 10, 16))
@@ -153,7 +153,7 @@ def group_members(w: World) -> Problem:
     return Problem(w.tree, text, [lines_are("members.txt", wanted)], commands)
 
 
-@template("config", "easy", "medium")
+@template("config", "easy", "medium", split="validation")
 def version_bump(w: World) -> Problem:
     """Raise a version wherever it is written."""
     major, minor, patch = w.r.randint(1, 9), w.r.randint(0, 20), w.r.randint(0, 20)
@@ -190,7 +190,7 @@ def version_bump(w: World) -> Problem:
     return Problem(w.tree, text, goals, commands, [*changed, *(["CHANGES.md"] if w.level == "medium" else [])])
 
 
-@template("config", "medium", "hard")
+@template("config", "medium", "hard", split="validation")
 def render_template(w: World) -> Problem:
     """Fill a template with the values of environment files."""
     names = [word.upper() for word in w.words(6)]
@@ -219,3 +219,35 @@ def render_template(w: World) -> Problem:
         "open('app.conf', 'w').write(re.sub(r'\\{\\{(\\w+)\\}\\}', lambda m: v[m[1]], open('app.conf.in').read()))\nEOF"
     )
     return Problem(w.tree, text, [text_is("app.conf", "\n".join(filled))], [program])
+
+
+@template("config", "easy", "medium")
+def hosts_file(w: World) -> Problem:
+    """Change addresses and names of hosts."""
+    names = w.words(8)
+    addresses = w.addresses(10)
+    lines = ["127.0.0.1\tlocalhost", "", f"# hosts of {w.project}"]
+    lines += [f"{address}\t{name} {name}.example" for name, address in zip(names, addresses, strict=False)]
+    w.file("hosts", "\n".join(lines) + "\n")
+    moved, renamed, removed = w.some(names, 3)
+    new = addresses[9]
+
+    def line_of(name: str) -> int:
+        return next(number for number, line in enumerate(lines) if f"\t{name} " in line)
+
+    changed = list(lines)
+    changed[line_of(moved)] = f"{new}\t{moved} {moved}.example"
+    text = (
+        "Each line of `hosts` has an address, a tab, and the names of a host, separated by spaces. Change the address of the "
+        f"host `{moved}` to {new}"
+    )
+    edits = [f"s/^[0-9.]*\\t{moved} /{new}\\t{moved} /"]
+    if w.level == "medium":
+        alias = w.word()
+        changed[line_of(renamed)] += f" {alias}"
+        changed.pop(line_of(removed))
+        text += f", add the name `{alias}` at the end of the names of `{renamed}`, and delete the line of `{removed}`"
+        edits += [f"/\\t{renamed} /s/$/ {alias}/", f"/\\t{removed} /d"]
+    text += ". Change nothing else, not even spaces."
+    commands = ["sed -i " + " ".join(f"-e '{edit}'" for edit in edits) + " hosts"]
+    return Problem(w.tree, text, [data_is("hosts", ("\n".join(changed) + "\n").encode())], commands, ["hosts"])

@@ -91,7 +91,7 @@ def csv_to_json(w: World) -> Problem:
     return Problem(w.tree, text, [json_is("items.json", expected)], commands)
 
 
-@template("data", "medium", "hard")
+@template("data", "medium", "hard", split="validation")
 def json_to_csv(w: World) -> Problem:
     """Flatten JSON into CSV."""
     orders: list[dict[str, Any]] = []
@@ -127,7 +127,7 @@ def json_to_csv(w: World) -> Problem:
     return Problem(w.tree, text, [rows_are("orders.csv", expected)], commands)
 
 
-@template("data", "medium", "hard")
+@template("data", "medium", "hard", split="test")
 def latest_records(w: World) -> Problem:
     """Keep the newest record of each key."""
     keys = [f"{w.r.choice('ABCDEF')}{number}" for number in w.some(range(100, 999), w.by_level(0, 10, 18))]
@@ -168,7 +168,7 @@ def latest_records(w: World) -> Problem:
     return Problem(w.tree, text, [rows_are("latest.csv", expected)], commands)
 
 
-@template("data", "easy", "medium")
+@template("data", "easy", "medium", split="test")
 def ini_to_json(w: World) -> Problem:
     """Turn an INI file into JSON."""
     sections: dict[str, dict[str, str]] = {}
@@ -349,3 +349,134 @@ def reject_rows(w: World) -> Problem:
     ]
     goals = [rows_are("valid.csv", [header, *good]), rows_are("rejected.csv", [header, *bad])]
     return Problem(w.tree, text, goals, commands)
+
+
+@template("data", "easy", "medium", "hard")
+def json_select(w: World) -> Problem:
+    """Select records of a JSON file."""
+    tags = w.words(4)
+    year, pages, tag = w.r.randint(1970, 2000), w.r.randint(200, 500), tags[0]
+    books: list[dict[str, Any]] = []
+    for word in w.words(w.by_level(15, 25, 40)):
+        book: dict[str, Any] = {"title": f"{word.capitalize()} {w.prose(1)}", "year": w.r.randint(1950, 2024)}
+        book |= {"pages": w.r.randint(80, 900), "author": {"name": " ".join(w.person())}}
+        book["tags"] = w.some(tags, w.r.randint(0, 3))
+        if w.hard and w.r.random() < 0.3:
+            book.pop(w.r.choice(("pages", "tags", "author")))
+        books.append(book)
+    books[3] |= {"year": year, "tags": [tag], "pages": pages + 1}  # the first to count, and one just below
+    books[5] |= {"year": year - 1, "tags": [tag], "pages": pages}
+    if w.level == "easy":
+        w.file("books.json", json.dumps(books, indent=1) + "\n")
+        titles = [book["title"] for book in books if book["year"] >= year]
+        text = f"Write the titles of all books in `books.json` whose year is {year} or later into `titles.txt`, one on each line, in the order of the file."
+        program = f"for b in json.load(open('books.json')):\n    if b['year'] >= {year}: print(b['title'])"
+        return Problem(w.tree, text, [lines_are("titles.txt", titles)], [python(f"import json, sys\nsys.stdout=open('titles.txt', 'w')\n{program}")])  # fmt: skip
+    condition = f"`{tag}` is one of its tags, and it has more than {pages} pages"
+    chosen = [book for book in books if tag in book.get("tags", []) and book.get("pages", 0) > pages]
+    chosen.sort(key=lambda book: (book["year"], book["title"]))
+    select = f"'{tag}' in b.get('tags', []) and b.get('pages', 0) > {pages}"
+    if w.level == "medium":
+        w.file("books.json", json.dumps(books, indent=1) + "\n")
+        text = (
+            f"Take each book in `books.json` for which both hold: {condition}. Write them into `books.txt`, one on each line, "
+            "as `TITLE (YEAR), AUTHOR` with the name of the author, in the order of the years, and those of a year in "
+            "alphabetical order of their titles."
+        )
+        rows = [f"{book['title']} ({book['year']}), {book['author']['name']}" for book in chosen]
+        program = (
+            f"import json\nc=[b for b in json.load(open('books.json')) if {select}]\nc.sort(key=lambda b: (b['year'], b['title']))\n"
+            "with open('books.txt', 'w') as f:\n    for b in c: print(f\"{b['title']} ({b['year']}), {b['author']['name']}\", file=f)"
+        )
+        return Problem(w.tree, text, [lines_are("books.txt", rows)], [python(program)])
+    return _select_lines(w, books, tag, pages, condition)
+
+
+def _select_lines(w: World, books: Sequence[dict[str, Any]], tag: str, pages: int, condition: str) -> Problem:
+    """Return the problem of a file with an object on each line, some of which are broken."""
+    select = f"'{tag}' in b.get('tags', []) and b.get('pages', 0) > {pages}"
+    lines = [json.dumps(book) for book in books]
+    for _ in range(6):
+        line = w.r.choice(lines)
+        lines.insert(
+            w.r.randrange(len(lines)), w.r.choice(("", line[:-1], f"# {line}", line.replace('"year": ', '"year" ')))
+        )
+    broken = sum(not _is_json(line) for line in lines if line)
+    valid = [json.loads(line) for line in lines if _is_json(line)]
+    w.file("books.jsonl", "".join(f"{line}\n" for line in lines))
+    chosen = [book for book in valid if tag in book.get("tags", []) and book.get("pages", 0) > pages]
+    chosen.sort(key=lambda book: (book["year"], book["title"]))
+    text = (
+        f"`books.jsonl` should have a JSON object on each line. Take each book for which both hold: {condition}; a book "
+        "without one of these fields does not count. Write `books.json`: a list with an object for each, with the names "
+        "`title`, `year` and `author` (the name of the author, or null if it is missing), in the order of the years, and those "
+        "of a year in alphabetical order of their titles. Write the number of lines that are neither empty nor JSON into "
+        "`broken.txt`."
+    )
+    program = (
+        "import json\nc, n = [], 0\nfor line in open('books.jsonl'):\n    if not line.strip(): continue\n    try: b = json.loads(line)\n"
+        f"    except ValueError: n += 1; continue\n    if {select}: c.append(b)\nc.sort(key=lambda b: (b['year'], b['title']))\n"
+        "json.dump([dict(title=b['title'], year=b['year'], author=b.get('author', {}).get('name')) for b in c], open('books.json', 'w'))\n"
+        "print(n, file=open('broken.txt', 'w'))"
+    )
+    expected = [
+        {"title": book["title"], "year": book["year"], "author": book.get("author", {}).get("name")} for book in chosen
+    ]
+    goals = [json_is("books.json", expected), lines_are("broken.txt", [str(broken)])]
+    return Problem(w.tree, text, goals, [python(program)])
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+@template("data", "medium", "hard")
+def pivot_table(w: World) -> Problem:
+    """Turn rows into a table with a column for each value."""
+    regions = [f"{w.prose(1)}, {name}" if w.hard else name for name in w.words(w.by_level(0, 5, 7))]
+    kinds = sorted(w.words(w.by_level(0, 3, 5)))
+    amounts: defaultdict[tuple[str, str], int] = defaultdict(int)
+    rows: list[tuple[str, str, int]] = []
+    for _ in range(w.by_level(0, 30, 70)):
+        region, kind, amount = w.r.choice(regions), w.r.choice(kinds), w.r.randint(-20 if w.hard else 1, 400)
+        rows.append((region, kind, amount))
+        amounts[region, kind] += amount
+    w.file("sales.csv", table([("region", "kind", "amount"), *rows]))
+    empty = w.r.choice(("-", "none", "n/a"))
+    named = sorted({region for region, _, _ in rows})
+    columns = sorted({kind for _, kind, _ in rows})
+
+    def cells(region: str) -> list[str]:
+        return [str(amounts[region, kind]) if (region, kind) in amounts else empty for kind in columns]
+
+    expected = [["region", *columns], *([region, *cells(region)] for region in named)]
+    text = (
+        "The rows of `sales.csv` have a region, a kind and an amount. Write `table.csv`: a row for each region, sorted by "
+        "region, and after the column `region` a column for each kind, sorted by kind, with the sum of the amounts of this "
+        f"region and kind, or `{empty}` if there are no rows. The first row has the names of the columns."
+    )
+    extra = ""
+    if w.hard:
+        for row in expected[1:]:
+            row.append(str(sum(amounts[row[0], kind] for kind in columns if (row[0], kind) in amounts)))
+        expected[0].append("total")
+        sums = [sum(amount for _, other, amount in rows if other == kind) for kind in columns]
+        expected.append(["total", *map(str, sums), str(sum(sums))])
+        text += " Add the column `total` with the sum of each region, and as the last row `total` with the sum of each column. Quote fields where CSV requires it."
+        extra = (
+            "for r in out[1:]: r.append(sum(x for x in r[1:] if x != e))\nout[0].append('total')\n"
+            "out.append(['total', *(sum(r[i] for r in out[1:] if r[i] != e) for i in range(1, len(out[0])))])\n"
+        )
+    commands = [
+        python(
+            f"import csv\ne='{empty}'\nt={{}}\nfor r in csv.DictReader(open('sales.csv', newline='')):\n"
+            "    k=r['region'], r['kind']; t[k]=t.get(k, 0) + int(r['amount'])\nc=sorted({k for _, k in t})\n"
+            "out=[['region', *c], *([g, *(t.get((g, k), e) for k in c)] for g in sorted({g for g, _ in t}))]\n"
+            f"{extra}csv.writer(open('table.csv', 'w', newline='')).writerows(out)"
+        )
+    ]
+    return Problem(w.tree, text, [rows_are("table.csv", expected)], commands)

@@ -55,7 +55,7 @@ def skeleton(w: World) -> Problem:
     return Problem(w.tree, text, goals, commands)
 
 
-@template("files", "easy", "medium", "hard")
+@template("files", "easy", "medium", "hard", split="test")
 def sort_inbox(w: World) -> Problem:
     """Move files into folders by their extension."""
     extensions = w.some(["txt", "csv", "png", "pdf", "md", "log", "json", "xml"], w.by_level(2, 4, 5))
@@ -202,7 +202,7 @@ def remove_duplicates(w: World) -> Problem:
     return Problem(w.tree, text, goals, [program], extra)
 
 
-@template("files", "easy", "medium", "hard")
+@template("files", "easy", "medium", "hard", split="validation")
 def rename_photos(w: World) -> Problem:
     """Rename numbered files."""
     event, other = w.word(), w.word()
@@ -242,7 +242,7 @@ def rename_photos(w: World) -> Problem:
     return Problem(w.tree, text, goals, [program], ["photos/[Ii]*[0-9]*"])
 
 
-@template("files", "easy", "medium")
+@template("files", "easy", "medium", split="test")
 def repair_links(w: World) -> Problem:
     """Point symbolic links to where their targets are now."""
     app = w.word()
@@ -289,7 +289,7 @@ def _leads(state: State, path: str, targets: set[str]) -> bool:
     return target in targets
 
 
-@template("files", "medium", "hard")
+@template("files", "medium", "hard", split="validation")
 def delete_stale(w: World) -> Problem:
     """Delete old files."""
     limit = w.moment() // DAY * DAY
@@ -321,7 +321,7 @@ def delete_stale(w: World) -> Problem:
     return Problem(w.tree, text, goals, commands, stale)
 
 
-@template("files", "easy")
+@template("files", "easy", split="validation")
 def split_out_backup(w: World) -> Problem:
     """Copy one folder, delete another, and write a checksum."""
     source, target, old = w.words(3)
@@ -387,3 +387,80 @@ def append_entry(w: World) -> Problem:
     goals = [data_is("LIST.md", f"{before}- {added}\n".encode()), mode_is(f"tools/{script}.sh", 0o755)]
     commands = [f"echo '- {added}' >> LIST.md; chmod 755 tools/{script}.sh"]
     return Problem(w.tree, text, goals, commands, ["LIST.md"])
+
+
+@template("files", "easy", "medium", "hard")
+def flatten_folder(w: World) -> Problem:
+    """Bring the files of nested folders into one folder."""
+    source, target = w.words(2)
+    ending, other = w.some(["csv", "txt", "dat", "xml"], 2)
+    expected: dict[str, bytes] = {}
+    folders = w.words(4)
+    marks = ("", " copy", "'s", "\nb", "*") if w.hard else ("",)
+    for number, word in enumerate(w.words(w.by_level(8, 9, 14))):
+        inner = "/".join(w.r.choices(folders, k=w.r.randint(1, w.by_level(2, 3, 4))))
+        name = f"{word}{w.r.choice(marks)}.{(ending, ending, other)[number % 3]}"
+        content = f"{w.prose(5)}\n".encode()
+        w.file(f"{source}/{inner}/{name}", content)
+        if w.level != "easy":
+            expected[f"{inner}/{name}".replace("/", "__")] = content
+        elif name.endswith(ending):
+            expected[name] = content
+    if w.level == "easy":
+        text = (
+            f"Copy all `.{ending}` files below the folder `{source}`, however deep they are, into the new folder "
+            f"`{target}`, without subfolders. `{source}` stays as it is."
+        )
+        commands = [f"mkdir {target}; find {source} -name '*.{ending}' -exec cp -t {target} {{}} +"]
+        return Problem(w.tree, text, [folder_is(target, expected)], commands)
+    text = (
+        f"Move all files below the folder `{source}` into the new folder `{target}`, without subfolders. The new name of a "
+        f"file is its path in `{source}` with `__` instead of each `/`, such as `{folders[0]}__{folders[1]}__{w.word()}.{ending}`. "
+        f"Then delete `{source}`."
+    )
+    skip = ""
+    if w.hard:
+        text += " Files named `.keep` are not moved, but deleted. Names may have spaces, quotes and newlines in them."
+        skip = "! -name .keep "
+        for folder in folders[:3]:
+            w.file(f"{source}/{folder}/.keep", "")
+    commands = [
+        f'mkdir {target}; cd {source}; find . -type f {skip}-print0 | while IFS= read -r -d "" f; do p="${{f#./}}"; '
+        f'mv -- "$f" "../{target}/${{p//\\//__}}"; done; cd ..; rm -r {source}'
+    ]
+    right = folder_is(target, expected)
+    goals = [Goal("the files have moved", lambda state: right.met(state) and source not in state.tree)]
+    w.tree[source] = directory()
+    return Problem(w.tree, text, goals, commands, [f"{source}/*", source])
+
+
+@template("files", "easy", "medium")
+def folder_sizes(w: World) -> Problem:
+    """Sum the sizes of the files of folders."""
+    folders = w.words(w.by_level(3, 7, 0))
+    sizes = dict.fromkeys(folders, 0)
+    for number in range(w.by_level(9, 30, 0)):
+        folder = folders[number % len(folders)]
+        size = w.r.randint(10, 900) + number
+        inner = w.r.choice(("", f"{w.prose(1)}/", ".hidden/", f"{w.prose(1)}/deep/"))
+        w.file(f"{folder}/{inner}{w.word()}.bin", bytes(w.r.choices(range(97, 123), k=size)))
+        sizes[folder] += size
+    if w.level == "easy":
+        text = (
+            f"Write the total size of all files below the folder `{folders[0]}` in bytes into `size.txt`: the sum of the "
+            "sizes of their contents, those of hidden folders included."
+        )
+        commands = [f"find {folders[0]} -type f -printf '%s\\n' | awk '{{s+=$1}} END {{print s}}' > size.txt"]
+        return Problem(w.tree, text, [text_is("size.txt", str(sizes[folders[0]]))], commands)
+    least = sorted(sizes.values())[1]
+    ranked = sorted((folder for folder in folders if sizes[folder] >= least), key=lambda name: (-sizes[name], name))
+    text = (
+        "For each folder that is directly in the working folder, take the sum of the sizes of all files below it, in bytes, "
+        f"those of hidden folders included. Write the folders with {least} bytes or more into `sizes.txt`, the largest "
+        "first: one line for each, with the sum, a space, and the name; equal ones in alphabetical order."
+    )
+    commands = [
+        "find . -mindepth 2 -type f -printf '%s %P\\n' | awk '{split($2, p, \"/\"); s[p[1]]+=$1} "
+        f"END {{for (f in s) if (s[f] >= {least}) print s[f], f}}' | LC_ALL=C sort -k1,1nr -k2,2 > sizes.txt"
+    ]
+    return Problem(w.tree, text, [lines_are("sizes.txt", [f"{sizes[name]} {name}" for name in ranked])], commands)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ludus.environments.terminal.problem import Goal, Problem, State, data_is, text_is
+from ludus.environments.terminal.problem import Goal, Problem, State, data_is, folder_is, text_is
 from ludus.environments.terminal.registry import template
 from ludus.environments.terminal.templates.history import History, branch_is, branch_keeps, clean, encoded, prose
 from ludus.environments.terminal.world import World
 
 
-@template("git", "easy", "medium")
+@template("git", "easy", "medium", split="validation")
 def git_restore_file(w: World) -> Problem:
     """Bring back a file that was deleted."""
     h = History(w)
@@ -90,7 +90,7 @@ def git_find_commit(w: World) -> Problem:
     return Problem(w.tree, text, [text_is("commit.txt", found)], commands, keeps=[branch_is("main", h.head)])
 
 
-@template("git", "easy", "medium")
+@template("git", "easy", "medium", split="test")
 def git_tag_release(w: World) -> Problem:
     """Tag a commit and make a branch there."""
     h = History(w)
@@ -279,3 +279,41 @@ def git_count_commits(w: World) -> Problem:
     commands = [f"git log --format='%H %an' -- {path} > changes.txt"]
     goal = Goal("changes.txt is right", lambda state: state.text("changes.txt") == "\n".join(rows))
     return Problem(w.tree, text, [goal], commands, keeps=[branch_is("main", h.head)])
+
+
+@template("git", "easy", "medium")
+def git_export_version(w: World) -> Problem:
+    """Write files as they were in a tagged version."""
+    h = History(w)
+    paths = h.start(5)
+    for _ in range(3):
+        h.edit(w.r.choice(paths))
+    version = f"v{w.r.randint(1, 9)}.{w.r.randint(0, 20)}"
+    removed = paths[4]
+    tagged = h.commit(h.subject(), {paths[0]: prose(w, 4), f"docs/{w.word()}.md": prose(w, 2)})
+    h.writer.refs[f"refs/tags/{version}"] = tagged
+    sources = {path.removeprefix("src/"): h.files[path].encode() for path in paths}
+    h.commit(h.subject(), {removed: None, f"src/{w.word()}.txt": prose(w, 3)})
+    for path in (*paths[:4], paths[0]):
+        h.edit(path)
+    h.writer.refs[f"refs/tags/{version}.1"] = h.head
+    h.edit(paths[1])
+    h.checkout("main")
+    folder = w.word()
+    keeps = [branch_is("main", h.head), lambda state: state.repository.branch == "main"]
+    if w.level == "easy":
+        name = w.r.choice(paths[:4])
+        target = f"{folder}-{version}.txt"
+        text = (
+            f"Write the file `{name}` as it was in the version with the tag `{version}` into the new file `{target}`. The "
+            "branch `main` and all files in the working folder stay as they are."
+        )
+        content = sources[name.removeprefix("src/")]
+        commands = [f"git show {version}:{name} > {target}"]
+        return Problem(w.tree, text, [data_is(target, content)], commands, keeps=keeps)
+    text = (
+        f"Write all files of the folder `src` as they were in the version with the tag `{version}` into the new folder "
+        f"`{folder}`, directly and under the same names. The branch `main` and all files in the working folder stay as they are."
+    )
+    commands = [f"mkdir {folder}; git archive {version} src | tar -x -C {folder} --strip-components=1"]
+    return Problem(w.tree, text, [folder_is(folder, sources)], commands, keeps=keeps)

@@ -44,7 +44,7 @@ def git_undo(w: World) -> Problem:
     return Problem(w.tree, text, [Goal("a new commit undoes it", met)], commands, changes, [branch_keeps("main", head)])
 
 
-@template("git", "medium", "hard")
+@template("git", "medium", "hard", split="validation")
 def git_merge(w: World) -> Problem:
     """Merge a branch with conflicts by rules."""
     h = History(w)
@@ -118,7 +118,7 @@ def git_merge(w: World) -> Problem:
     return Problem(w.tree, text, goals, commands, changes, [branch_is(branch, branch_head), branch_keeps("main", main)])
 
 
-@template("git", "medium", "hard")
+@template("git", "medium", "hard", split="test")
 def git_squash(w: World) -> Problem:
     """Make one commit of several."""
     h = History(w)

@@ -6,14 +6,14 @@ from collections import Counter, defaultdict
 
 from ludus.environments._workspace.files import gzipped
 from ludus.environments._workspace.words import SERVICES
-from ludus.environments.terminal.problem import Problem, lines_are, text_is
+from ludus.environments.terminal.problem import Problem, folder_is, lines_are, text_is
 from ludus.environments.terminal.registry import template
 from ludus.environments.terminal.world import World, stamp
 
 LEVELS = ("DEBUG", "INFO", "WARN", "ERROR")
 
 
-@template("logs", "easy", "medium")
+@template("logs", "easy", "medium", split="validation")
 def count_errors(w: World) -> Problem:
     """Count the errors of a service."""
     services = w.some(SERVICES, 5)
@@ -82,7 +82,7 @@ def top_clients(w: World) -> Problem:
     return Problem(w.tree, text, [lines_are("top.txt", [f"{counts[one]} {one}" for one in ranked])], commands)
 
 
-@template("logs", "medium", "hard")
+@template("logs", "medium", "hard", split="test")
 def time_window(w: World) -> Problem:
     """Count failures between two moments, over rotated logs."""
     clients, start = w.addresses(9), w.moment()
@@ -161,7 +161,7 @@ def slow_endpoints(w: World) -> Problem:
     return Problem(w.tree, text, [lines_are("p95.txt", [f"{path} {rows[path]}" for path in ranked])], commands)
 
 
-@template("logs", "medium", "hard")
+@template("logs", "medium", "hard", split="validation")
 def exception_types(w: World) -> Problem:
     """Count exceptions in a log with traces of several lines."""
     types = [f"{word.capitalize()}Error" for word in w.words(5)]
@@ -252,7 +252,7 @@ def failed_logins(w: World) -> Problem:
     return Problem(w.tree, text, [lines_are("suspects.txt", sorted(found))], commands)
 
 
-@template("logs", "easy", "medium")
+@template("logs", "easy", "medium", split="test")
 def merge_logs(w: World) -> Problem:
     """Merge logs in the order of time."""
     services = w.some(SERVICES, w.by_level(2, 4, 0))
@@ -317,3 +317,85 @@ def longest_requests(w: World) -> Problem:
         goals.append(lines_are("open.txt", sorted(opened)))
         tail = "open('open.txt', 'w').write(''.join(f'{r}\\n' for r in sorted(b)))\n"
     return Problem(w.tree, text, goals, [f"python3 - <<'EOF'\n{program}{tail}EOF"])
+
+
+@template("logs", "easy", "medium")
+def split_by_day(w: World) -> Problem:
+    """Split a log into one file for each day."""
+    when, lines = w.moment(), []
+    for _ in range(w.by_level(80, 240, 0)):
+        when += w.r.randint(60, w.by_level(4000, 3000, 0))
+        lines.append((stamp(when)[:10], f"{stamp(when)} {w.r.choice(LEVELS)} {w.prose(3)}"))
+    w.file("events.log", "".join(f"{line}\n" for _, line in lines))
+    folder, level = w.word(), w.r.choice(LEVELS[1:])
+    if w.level == "medium":
+        lines = [(day, line) for day, line in lines if line.split()[1] == level]
+    days = {day: "".join(f"{line}\n" for other, line in lines if other == day).encode() for day, _ in lines}
+    what = "its lines" if w.level == "easy" else f"its lines of level {level}"
+    text = (
+        "Each line of `events.log` begins with a time, such as 2024-01-31T09:30:00Z, and then has a level. Make the new "
+        f"folder `{folder}` with a file for each day, named `YYYY-MM-DD.log`, that has {what} of that day in the same order"
+    )
+    test = "" if w.level == "easy" else f'$2=="{level}" '
+    split = f'mkdir {folder}; awk \'{test}{{print > ("{folder}/" substr($1, 1, 10) ".log")}}\' events.log'
+    goals = [folder_is(folder, {f"{day}.log": content for day, content in days.items()})]
+    if w.level == "easy":
+        return Problem(w.tree, text + ".", goals, [split])
+    text += (
+        "; a day without such lines gets no file. Write the days with such lines into `days.txt`: the day, a space, and the "
+        "number of these lines, one day on each line, in the order of time."
+    )
+    counts = [f"{day} {content.count(10)}" for day, content in days.items()]
+    count = f'cd {folder}; for f in *.log; do echo "${{f%.log}} $(wc -l < "$f")"; done > ../days.txt'
+    return Problem(w.tree, text, [*goals, lines_are("days.txt", counts)], [split, count])
+
+
+@template("logs", "medium", "hard")
+def silent_periods(w: World) -> Problem:
+    """Find the times in which a service wrote nothing."""
+    services = w.some(SERVICES, w.by_level(0, 1, 5))
+    limit = w.r.randint(10, 60)
+    lines: list[tuple[int, str]] = []
+    silences: list[tuple[int, int, str]] = []
+    start = w.moment()
+    for service in services:
+        when = start + w.r.randint(0, 600)
+        for _ in range(w.by_level(0, 120, 60)):
+            lines.append((when, f"{service} beat {w.r.randint(1, 99)}"))
+            gaps = (w.r.randint(5, 60 * limit), w.r.randint(60 * limit + 1, 180 * limit), 60 * limit)
+            gap = w.r.choices(gaps, (9, 2, 1))[0]
+            silences.append((when, when + gap, service))
+            when += gap
+        lines.append((when, f"{service} beat 0"))
+    lines.sort()
+    w.file("beats.log", "".join(f"{stamp(when)} {line}\n" for when, line in lines))
+    silences = [(first, last, service) for first, last, service in silences if last - first > 60 * limit]
+    silences.sort(key=lambda silence: (-(silence[1] - silence[0]), silence[0], silence[2]))
+    silences = silences if w.hard else sorted(silences)
+    rows = [
+        f"{stamp(first)} {stamp(last)} {last - first}" + (f" {service}" if w.hard else "")
+        for first, last, service in silences
+    ]
+    text = (
+        "Each line of `beats.log` has a time and the service that wrote it, in the order of time. Find the silences"
+        + (" of each service by itself" if w.hard else "")
+        + f": more than {limit} minutes between a line and the next one"
+        + (" of the same service" if w.hard else "")
+        + ". Write them into `silences.txt`, one on each line: the times of both lines, as they are in the log, and the "
+        "seconds between them"
+        + (
+            ", and the service, separated by spaces; the longest silence first, equal ones by their first time and then by "
+            "the service."
+            if w.hard
+            else ", separated by spaces, in the order of time."
+        )
+    )
+    key = "lambda s: (-s[2], s[0], s[3])" if w.hard else "lambda s: s[0]"
+    program = (
+        "import datetime as d\nlast, found = {}, []\nfor line in open('beats.log'):\n    t, service, *_ = line.split()\n"
+        "    n = d.datetime.fromisoformat(t[:-1])\n    if service in last:\n        b, m = last[service]\n"
+        f"        s = int((n - m).total_seconds())\n        if s > {60 * limit}: found.append((b, t, s, service))\n"
+        f"    last[service] = t, n\nfound.sort(key={key})\n"
+        f"open('silences.txt', 'w').write(''.join(' '.join(map(str, s[:{4 if w.hard else 3}])) + '\\n' for s in found))\n"
+    )
+    return Problem(w.tree, text, [lines_are("silences.txt", rows)], [f"python3 - <<'EOF'\n{program}EOF"])

@@ -16,7 +16,7 @@ def write(path: str, script: str) -> str:
     return f"cat > {path} <<'END'\n{script}END\nchmod 755 {path}"
 
 
-@template("scripts", "medium", "hard")
+@template("scripts", "medium", "hard", split="validation")
 def rotate_backups(w: World) -> Problem:
     """Write a script that keeps the newest backups."""
     prefix = w.word()
@@ -191,7 +191,7 @@ def safe_rename(w: World) -> Problem:
     return Problem(w.tree, text, goals, [write(name, script)], program=[name])
 
 
-@template("scripts", "medium", "hard")
+@template("scripts", "medium", "hard", split="test")
 def manifest_script(w: World) -> Problem:
     """Write a script that lists files with their checksums, and one mode that verifies them."""
     name = f"{w.word()}.sh"
@@ -314,3 +314,93 @@ def log_summary(w: World) -> Problem:
         'END {split("DEBUG INFO WARN ERROR", l, " "); for (i=1; i<=4; i++) print l[i], n[l[i]]+0}\'\n'
     )
     return Problem(w.tree, text, goals, [write(name, script)], program=[name])
+
+
+@template("scripts", "easy", "medium", split="test")
+def duration_script(w: World) -> Problem:
+    """Write a script that writes seconds as hours, minutes and seconds."""
+    name, label = f"{w.word()}.sh", w.word()
+    mark = w.r.choice((":", "-", "."))
+    w.file("README", f"{w.prose(5)}\n")
+    what = "SECONDS" if w.level == "easy" else "SECONDS..."
+    text = (
+        f"Write the bash script `{name}`. `bash {name} {what}` prints `{label} H{mark}MM{mark}SS`: the hours, minutes and seconds "
+        f"of that many seconds, minutes and seconds with two digits: for 3725 it prints `{label} 1{mark}02{mark}05`. "
+    )
+    if w.level == "medium":
+        text += (
+            f"With several arguments it prints one such line for each, in their order, and then `sum H{mark}MM{mark}SS` with "
+            "their sum; with one argument there is no sum. If there is no argument, or one is not a whole number in digits, it "
+            "prints nothing to standard output, and exits with 2. "
+        )
+    text += "It is tested with other numbers."
+
+    def line(first: str, seconds: int) -> str:
+        return f"{first} {seconds // 3600}{mark}{seconds // 60 % 60:02}{mark}{seconds % 60:02}"
+
+    numbers = [w.r.randint(0, 59), w.r.randint(60, 3599), w.r.randint(3600, 90_000), w.r.randint(360_000, 900_000), 0]
+    cases = [Case(("bash", name, str(number)), stdout=line(label, number)) for number in numbers]
+    goals = [Goal("it prints hidden durations", cases=tuple(cases))]
+    form = f"%s %d{mark}%02d{mark}%02d\\n"
+    show = f'show() {{ printf "{form}" "$1" $(($2 / 3600)) $(($2 / 60 % 60)) $(($2 % 60)); }}\n'
+    script = f'#!/bin/bash\n{show}show {label} "$1"\n'
+    if w.level == "medium":
+        several = [*numbers[:3], w.r.randint(100, 5000)]
+        arguments = ["08", *map(str, several)]
+        rows = [line(label, 8), *(line(label, number) for number in several), line("sum", 8 + sum(several))]
+        goals.append(Goal("it sums several up", cases=(Case(("bash", name, *arguments), stdout="\n".join(rows)),)))
+        wrong: list[tuple[str, ...]] = [(), ("x",), ("12", "1.5"), ("-4",), ("7", "", "8")]
+        goals.append(Goal("it rejects other arguments", cases=(
+            cases[1], *(Case(("bash", name, *arguments), stdout="", exit_code=2) for arguments in wrong),
+        )))  # fmt: skip
+        script = (
+            f'#!/bin/bash\n{show}[ $# -gt 0 ] || exit 2\nfor a in "$@"; do [[ "$a" =~ ^[0-9]+$ ]] || exit 2; done\nsum=0\n'
+            f'for a in "$@"; do n=$((10#$a)); show {label} "$n"; sum=$((sum + n)); done\nif [ $# -gt 1 ]; then show sum "$sum"; fi\n'
+        )
+    return Problem(w.tree, text, goals, [write(name, script)], program=[name])
+
+
+@template("scripts", "easy", "medium")
+def column_script(w: World) -> Problem:
+    """Write a script that lists the values of a column."""
+    name = f"{w.word()}.sh"
+    mark = w.r.choice((":", ";", "|", ","))
+    w.file("sample.txt", f"a{mark}x{mark}1\nb{mark}x{mark}2\nc{mark}w{mark}1\n")
+    text = (
+        f"Write the bash script `{name}`. `bash {name} FILE N` reads a file whose lines have columns that are separated by `{mark}`, "
+        "and prints the different values of column N (the first column is 1), sorted with LC_ALL=C, one on each line"
+    )
+    if w.level == "easy":
+        text += f". For `bash {name} sample.txt 2` it prints `w` and `x`. "
+    else:
+        text += (
+            f", each after the number of its lines and a space. For `bash {name} sample.txt 2` it prints `1 w` and `2 x`. Empty "
+            "lines and lines with fewer than N columns are skipped. If FILE does not exist or N is not a whole number above 0, it "
+            "prints nothing to standard output, and exits with 2. "
+        )
+    text += "It is tested with other files."
+    values = [[w.prose(1) for _ in range(4)] for _ in range(3)]
+    rows = [[w.r.choice(values[column]) for column in range(3)] for _ in range(25)]
+    lines = [mark.join(row) for row in rows]
+    if w.level == "medium":
+        lines[4:4] = ["", w.prose(1), f"{w.prose(1)}{mark}{w.prose(1)}"]
+    table = [line.split(mark) for line in lines if line]
+    content = {"hidden file.txt": file("\n".join(lines) + "\n")}
+
+    def case(column: int) -> Case:
+        counts = Counter(row[column - 1] for row in table if len(row) >= column)
+        expected = [value if w.level == "easy" else f"{counts[value]} {value}" for value in sorted(counts)]
+        return Case(("bash", name, "hidden file.txt", str(column)), content, stdout="\n".join(expected))
+
+    goals = [Goal("it lists the values of hidden files", cases=(case(1), case(2), case(3)))]
+    script = f'awk -F"[{mark}]" -v n="$2" \'{{print $n}}\' "$1" | LC_ALL=C sort -u\n'
+    if w.level == "medium":
+        wrong = (("no file", "1"), *(("hidden file.txt", number) for number in ("0", "x", "1.5", "-1", "")))
+        goals.append(Goal("it rejects other arguments", cases=(
+            case(2), *(Case(("bash", name, *arguments), content, stdout="", exit_code=2) for arguments in wrong),
+        )))  # fmt: skip
+        script = (
+            '[ -f "$1" ] && [[ "$2" =~ ^0*[1-9][0-9]*$ ]] || exit 2\n'
+            f'awk -F"[{mark}]" -v n="$2" \'NF >= n {{c[$n]++}} END {{for (v in c) print c[v], v}}\' "$1" | LC_ALL=C sort -k2\n'
+        )
+    return Problem(w.tree, text, goals, [write(name, f"#!/bin/bash\n{script}")], program=[name])

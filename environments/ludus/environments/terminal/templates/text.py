@@ -10,7 +10,7 @@ from ludus.environments.terminal.registry import template
 from ludus.environments.terminal.world import World
 
 
-@template("text", "easy", "medium", "hard")
+@template("text", "easy", "medium", "hard", split="validation")
 def collect_addresses(w: World) -> Problem:
     """Collect mail addresses from texts."""
     found: set[str] = set()
@@ -105,7 +105,7 @@ def sum_column(w: World) -> Problem:
     return Problem(w.tree, text, [text_is("total.txt", str(total)), lines_are("names.txt", names)], commands)
 
 
-@template("text", "medium", "hard")
+@template("text", "medium", "hard", split="validation")
 def join_tables(w: World) -> Problem:
     """Join two files by a number."""
     count = w.by_level(0, 15, 40)
@@ -176,7 +176,7 @@ def _renamed(text: str, old: str, new: str) -> str:
     return re.sub(rf"(?<!\w){old}(?!\w)", new, text)
 
 
-@template("text", "easy", "medium")
+@template("text", "easy", "medium", split="test")
 def compare_lists(w: World) -> Problem:
     """Find the lines of one list that are missing in another."""
     words = w.words(w.by_level(24, 60, 0))
@@ -200,7 +200,7 @@ def compare_lists(w: World) -> Problem:
     return Problem(w.tree, text, goals, commands)
 
 
-@template("text", "medium", "hard")
+@template("text", "medium", "hard", split="test")
 def clean_text(w: World) -> Problem:
     """Normalize line ends and spaces, and leave binary files alone."""
     changed: dict[str, bytes] = {}
@@ -318,3 +318,42 @@ def reflow_records(w: World) -> Problem:
         'o = o (i>1 ? OFS : "") ((f[i] in v) ? v[f[i]] : "-"); print o}\' cards.txt > cards.tsv'
     )
     return Problem(w.tree, text, [lines_are("cards.tsv", rows)], [program])
+
+
+@template("text", "easy", "medium")
+def pick_columns(w: World) -> Problem:
+    """Take some columns of a table, in another order."""
+    names = w.words(6)
+    number_column = w.r.randrange(6)
+    rows = [
+        [str(w.r.randint(1, 500)) if column == number_column else w.prose(1) for column in range(6)]
+        for _ in range(w.by_level(20, 50, 0))
+    ]
+    first, second, third = w.some([column for column in range(6) if column != number_column], 3)
+    if w.level == "easy":
+        w.file("table.tsv", "".join("\t".join(row) + "\n" for row in rows))
+        text = (
+            f"Each line of `table.tsv` has six columns, separated by tabs. Write the columns {first + 1}, {second + 1} and "
+            f"{third + 1} of all lines, in this order and separated by tabs, into `picked.tsv`."
+        )
+        expected = ["\t".join((row[first], row[second], row[third])) for row in rows]
+        commands = [
+            f"awk 'BEGIN {{FS=OFS=\"\\t\"}} {{print ${first + 1}, ${second + 1}, ${third + 1}}}' table.tsv > picked.tsv"
+        ]
+        return Problem(w.tree, text, [lines_are("picked.tsv", expected)], commands)
+    limit = w.r.randint(150, 350)
+    rows[7][number_column] = str(limit)
+    w.file("table.tsv", "".join("\t".join(row) + "\n" for row in [names, *rows]))
+    chosen = [names, *(row for row in rows if int(row[number_column]) > limit)]
+    expected = ["\t".join((row[second], row[number_column], row[first])) for row in chosen]
+    text = (
+        "The first line of `table.tsv` has the names of its columns, which are separated by tabs. Write the columns "
+        f"`{names[second]}`, `{names[number_column]}` and `{names[first]}`, in this order and separated by tabs, into "
+        f"`picked.tsv`: the line of names, and then all lines whose `{names[number_column]}` is greater than {limit}, in "
+        "the order of `table.tsv`."
+    )
+    columns = ", ".join(f"${column + 1}" for column in (second, number_column, first))
+    commands = [
+        f"awk 'BEGIN {{FS=OFS=\"\\t\"}} NR==1 || ${number_column + 1} > {limit} {{print {columns}}}' table.tsv > picked.tsv"
+    ]
+    return Problem(w.tree, text, [lines_are("picked.tsv", expected)], commands)
