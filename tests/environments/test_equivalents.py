@@ -15,7 +15,8 @@ NAMES = (
 )  # fmt: skip
 LEVELS = (
     "algebra-hard", "code-easy", "code-hard", "connect_four-easy", "connect_four-hard", "guess_number-tiny",
-    "guess_number-shaped", "negotiation-shared", "sql-hard", "terminal-hard", "wordle-easy", "wordle-hard", "wordle-sparse",
+    "guess_number-shaped", "negotiation-shared", "sql-hard", "terminal-hard", "wordle-easy", "wordle-hard",
+    "wordle-sparse",
 )  # fmt: skip
 
 
