@@ -155,7 +155,7 @@ async def constant(target: ValidationTarget) -> AsyncIterator[Problem]:
         row, actions = first[text]
         what = f"what solves {number} of {len(solutions)} training tasks, {short(text, 60)},"
         policies.append((what, _repeated(actions, fields[row.split, row.id])))
-    if any(len(actions) > 1 or isinstance(actions[-1], Call) for _, actions in solutions):
+    if any(isinstance(action, Call) for _, actions in solutions for action in actions):
         policies.append(("a policy that tries all actions seen in training", _everything(target, solutions, fields)))
     for how, choose in policies:
         earned = await earned_by(target, "constant", memory.tests, choose)
