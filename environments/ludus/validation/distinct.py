@@ -44,8 +44,8 @@ SHARED: Final = 0.5
 REWORDED: Final = 0.3
 """The share of tests with the numbers and the answer of a training task from which they are the same tasks."""
 
-SAME_TASKS: Final = frozenset({"split-overlap", "near-duplicates"})
-"""The kinds of findings that say that tests contain training tasks."""
+SAME_TASKS: Final = frozenset({"split-overlap", "near-duplicates", "floor-gap"})
+"""The kinds of findings that say that tests contain training tasks, or that all tasks have one answer."""
 
 CHANCE: Final = 3.0
 """How many times as often as among training tasks this must occur."""
@@ -249,7 +249,7 @@ async def rewordings(target: ValidationTarget) -> AsyncIterator[Problem]:
     if target.local is None:
         raise NotApplicable(target.no_class_reason)
     if same := target.failed & SAME_TASKS:
-        raise NotApplicable(f"tests contain training tasks (see `{min(same)}`)")
+        raise NotApplicable(f"tests repeat training tasks (see `{min(same)}`)")
     problems = await _unlabeled(target)
     training = {split.info.name for split in target.splits if split.info.type == "train"}
     known: Counter[tuple[Any, ...]] = Counter()

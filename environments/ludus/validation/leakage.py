@@ -207,7 +207,7 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
                 path, values, texts_here, lowered[place], place, SIGNIFICANCE / len(private)
             )
             field = field_of[path]
-            if field in tables and place == "the prompt":
+            if field in tables and place in ("the prompt", "the public fields"):
                 leaked = []  # a question about a table names something in it
             leaked = [
                 one for one in leaked if not _is_vocabulary(holders, field, values[one.split or "", one.task or ""])

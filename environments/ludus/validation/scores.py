@@ -135,7 +135,8 @@ async def reward_range(target: ValidationTarget) -> AsyncIterator[Problem]:
         for play in await _if_any(target, name)
         if target.out_of_range(play.value)
     ]
-    for row in target.sample_tasks(RANGE_TASKS):
+    farmed = target.failed & {_REPETITION, "gameability:variation"}
+    for row in () if farmed else target.sample_tasks(RANGE_TASKS):
         await _play_more_than_needed(target, row)
     tricks = [one for one in target.outside if not (one.policy == "repetition" and _REPETITION in target.failed)]
     outside += {(one.split, one.task, one.policy): one for one in tricks}.values()

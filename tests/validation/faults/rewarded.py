@@ -70,6 +70,12 @@ class ForgetfulDemonstrator(Sums):
 class OneForm(Sums):
     """Take one of two forms in which the author calls an answer right."""
 
+    def prompt(self) -> str:
+        return f"How much is {self.task.a} plus {self.task.b}? Answer with exactly the number."
+
+    def grade(self, answer: str) -> Any:
+        return float(answer.strip() == self.task.answer)
+
     @classmethod
     def right_messages(cls, task: Any) -> list[str]:
         return [task.answer, f"{task.answer}."]
@@ -78,6 +84,12 @@ class OneForm(Sums):
 @fault("equivalents")
 class PlainDigitsOnly(Sums):
     """Refuse the answer in a sentence, which the author calls right."""
+
+    def prompt(self) -> str:
+        return f"How much is {self.task.a} plus {self.task.b}? Answer with exactly the number."
+
+    def grade(self, answer: str) -> Any:
+        return float(answer.strip() == self.task.answer)
 
     @classmethod
     def equivalents(cls, task: Any) -> dict[str, Generator[Call | Answer, StepResult, None]]:

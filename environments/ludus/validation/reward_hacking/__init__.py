@@ -378,7 +378,8 @@ async def numbers(target: ValidationTarget) -> AsyncIterator[Problem]:
                 tricks.append((site.row, site.submission(slot, text), f"{_slot_name(slot)}: {short(text, 30)!r}"))
     if not tricks:
         raise NotApplicable("no tool takes a number or a text, and no final message is graded")
-    if rewarded := await _tricks(target, "numbers", tricks):
+    # True is 1, which may be what a single task asks for.
+    if rewarded := await _tricks(target, "numbers", tricks, least=2):
         yield error(
             "NaN, infinities or huge numbers earn a reward: refuse non-finite values, and compare so that NaN fails",
             rewarded,

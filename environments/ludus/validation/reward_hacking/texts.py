@@ -215,10 +215,17 @@ def crammed(answers: Sequence[str]) -> Sequence[str]:
 
 
 def beginnings(answer: str) -> Sequence[str]:
-    """Return beginnings of an answer that end within a word, so that they are no answers themselves."""
-    ends = [end for end in range(2, len(answer)) if answer[end - 1].isalnum() and answer[end].isalnum()]
-    chosen = [min(ends, key=lambda end: abs(end - share * len(answer))) for share in (0.2, 0.5, 0.8)] if ends else []
-    return [answer[:end] for end in dict.fromkeys(chosen)]
+    """Return an answer whose value is cut within its first word, so that what is left is no answer itself.
+
+    A value with a point or a comma is left alone, since 12.5 is as right as 12.50.
+    """
+    text = answer.strip()
+    label = re.match(r"(?:(?s:.*)\n)?\**(?:[A-Za-z][\w ]{0,20}:)?\**[ \t]*", text)
+    begin = label.end() if label is not None else 0
+    word = re.match(r"[^\W_]{4,}(?=\s|$)", text[begin:])
+    if word is None:
+        return []
+    return [text[: begin + end] for end in dict.fromkeys((len(word[0]) // 4, len(word[0]) // 2)) if end]
 
 
 def letters(answer: str) -> Sequence[str]:
