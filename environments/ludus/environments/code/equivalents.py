@@ -52,7 +52,8 @@ class _Renamed(ast.NodeTransformer):
     def __init__(self, tree: ast.AST) -> None:
         names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
         arguments = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-        self._assigned = {node.id for node in names if isinstance(node.ctx, ast.Store)} - arguments
+        definitions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        self._assigned = {node.id for node in names if isinstance(node.ctx, ast.Store)} - arguments - definitions
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
         return ast.Name(self._new(node.id), node.ctx)

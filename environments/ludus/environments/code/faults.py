@@ -17,7 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from ludus.environments.code.checks import EXAMPLES, Case
@@ -137,12 +137,21 @@ class _Maker:
     def programs(self, faults: int) -> Iterator[_Attempt]:
         """Yield programs with so many faults, as long as there are changes to try."""
         right = _Attempt(self._problem.reference, tuple(case.expected for case in self._quick), {})
-        firsts = self._with_fault(right, self._further(right))
-        while (first := _most_agreeing(firsts, FIRST_TRIED)) is not None:
+        firsts = self._with_fault(right, self._rewritings(right))
+        while (first := _most_agreeing(firsts, FIRST_TRIED) or self._first_of_tokens(right)) is not None:
             trial = first
             for _ in range(faults - 1):
-                trial = _most_agreeing(self._with_fault(trial, self._further(trial)), NEXT_TRIED) or trial
+                trial = self._next_fault(trial) or trial
             yield trial
+
+    def _first_of_tokens(self, right: _Attempt) -> _Attempt | None:
+        """Return a program with a single token changed, if no other fault was found."""
+        return None if self._added else _most_agreeing(self._with_fault(right, self._tokens(right)), FIRST_TRIED)
+
+    def _next_fault(self, before: _Attempt) -> _Attempt | None:
+        return _most_agreeing(self._with_fault(before, self._rewritings(before)), NEXT_TRIED) or _most_agreeing(
+            self._with_fault(before, self._tokens(before)), NEXT_TRIED
+        )
 
     def failing(self, trial: _Attempt) -> float:
         """Return the share of the quick cases, without the guessed ones, that a program fails."""
@@ -179,11 +188,11 @@ class _Maker:
             if len(tokens) - _common_tokens(tokens, _tokens(source)) >= MISSING_TOKENS:
                 yield source, replaced
 
-    def _further(self, before: _Attempt) -> Changed:
-        """Yield the same changes, and after them those of single tokens, in random order."""
-        tokens = [change.applied_to(before.source) for change in changes_of(before.source)]
-        self._rng.shuffle(tokens)
-        return chain(self._rewritings(before), ((source, None) for source in tokens))
+    def _tokens(self, before: _Attempt) -> Changed:
+        """Yield changes of single tokens, in random order."""
+        sources = [change.applied_to(before.source) for change in changes_of(before.source)]
+        self._rng.shuffle(sources)
+        return ((source, None) for source in sources)
 
     def _in_turns(self, first: Changed, second: Changed) -> Changed:
         left = [first, second]

@@ -2,7 +2,8 @@
 
 All parts follow from the same choices, so they cannot contradict each other. The `key` has the choices that make two
 problems different in kind (which rules, in which order), without their constants, names and wording; it decides the
-split. So a test problem never differs from a training problem in constants only.
+split. So a test problem never differs from a training problem in constants only. Where problems consist mostly of a
+text that they share, the options that change few words of it do not decide the split: see `group`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Problem:
     """One programming problem.
 
     Attributes:
-        key: the choices that decide its split.
+        key: the choices that make it different in kind.
         entry: the name of the function or class to write.
         signature: its first line, and for a class the methods.
         intro: what it is for, in a sentence or two.
@@ -32,6 +33,7 @@ class Problem:
         edges: boundary inputs; for a function a tuple of arguments, for others see `inside.perform`.
         sample: draws an input; the second argument is its size: 0 small, 1 ordinary, 2 large.
         kind: what the entry is.
+        group: the choices that decide its split, where they are not all of the key.
     """
 
     key: str
@@ -43,6 +45,12 @@ class Problem:
     edges: tuple[Any, ...]
     sample: Callable[[random.Random, int], Any]
     kind: Kind = "function"
+    group: str = ""
+
+    @property
+    def split_key(self) -> str:
+        """The choices that decide its split."""
+        return self.group or self.key
 
     @property
     def specification(self) -> str:

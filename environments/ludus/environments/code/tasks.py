@@ -54,7 +54,7 @@ def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) 
     while True:
         recipe = f"{digest(f'code:{split}:{family}:{difficulty}:{index}:{attempt}'):016x}"
         problem = drawn_problem(family, difficulty, recipe)
-        if split_of(problem.key) == split and _each_rule_counts(family, difficulty, recipe, problem):
+        if split_of(problem.split_key) == split and _each_rule_counts(family, difficulty, recipe, problem):
             return _task(f"{split}-{index}", family, difficulty, mode, recipe, problem)
         attempt += 1
 
@@ -80,7 +80,7 @@ def _made_once(split: SplitName, difficulties: Sequence[Difficulty], fresh: Fres
         recipe = f"{rng.getrandbits(64):016x}"
         problem = drawn_problem(family, difficulty, recipe)
         if (
-            split_of(problem.key) == split
+            split_of(problem.split_key) == split
             and problem.specification not in seen
             and _each_rule_counts(family, difficulty, recipe, problem)
         ):

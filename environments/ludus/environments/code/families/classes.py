@@ -120,6 +120,7 @@ def _store(rng: random.Random, difficulty: Difficulty) -> Problem:
     fixed = [["ink", 3], ["pen", 1], ["ink", 2], ["map", 9]]
     return Problem(
         key=key_of("classes-store", out, again, missing, returns, take, *sorted(extra.name for extra in extras)),
+        group=key_of("classes-store", out, *sorted(extra.name for extra in extras)),
         entry=title, signature=f"class {title}:  # with the methods {methods}",
         intro="Write a class for a store with limited room.", rules=rules, reference="\n".join(lines) + "\n",
         edges=([[1], [get, "ink"]], [[2], *([put, *one] for one in fixed), *([get, one[0]] for one in fixed)]),
@@ -256,6 +257,7 @@ def _accounts(rng: random.Random, difficulty: Difficulty) -> Problem:
     methods = ", ".join(["deposit", "withdraw", "balance", *(extra.name for extra in extras)])
     return Problem(
         key=key_of("classes-accounts", enough, unknown, charge, gift, floor < 0, *sorted(names)),
+        group=key_of("classes-accounts", *sorted(names)),
         entry=title, signature=f"class {title}:  # with the methods {methods}",
         intro="Write a class for accounts with integer amounts.", rules=rules, reference=lines,
         edges=([[], *start], [[], ["balance", "ben"], ["deposit", "ben", 50], ["withdraw", "ben", 60], ["balance", "ben"]]),

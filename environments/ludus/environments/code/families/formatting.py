@@ -76,7 +76,8 @@ def _table(rng: random.Random, difficulty: Difficulty) -> Problem:
     sides = ", ".join(f"the {number} one to the {way}" for number, way in
                       zip(("first", "second", "third"), aligned, strict=True))  # fmt: skip
     return Problem(
-        key=key_of("formatting-table", *chosen, numbers, frame, *aligned), entry=name, signature=signature,
+        key=key_of("formatting-table", *chosen, numbers, frame, *aligned),
+        group=key_of("formatting-table", *sorted(rule.name for rule in chosen), numbers, frame), entry=name, signature=signature,
         intro="Write a table. Each row has two texts and a number that is not negative, and becomes a line with three "
         "columns." + " First change the rows, in this order:" * bool(chosen),
         rules=(

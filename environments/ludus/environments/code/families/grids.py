@@ -70,7 +70,7 @@ def _regions(rng: random.Random, difficulty: Difficulty) -> Problem:
             "counts = {}\nfor region in regions:\n    y, x = region[0]\n"
             "    counts[board[y][x]] = counts.get(board[y][x], 0) + 1\nreturn counts",
         )
-    name = rng.choice(("find_regions", "map_areas", "explore_board", "survey"))
+    name = f"{rng.choice(('find', 'map', 'explore', 'survey'))}_{rng.choice(('regions', 'areas', 'patches'))}"
     signature = f"def {name}(board: list[str]) -> {result.name.partition(':')[0]}:"
     belongs = (
         f"            if (y, x) in seen or not ({alike.code}):\n" if alike.code else "            if (y, x) in seen:\n"
@@ -91,7 +91,8 @@ def _regions(rng: random.Random, difficulty: Difficulty) -> Problem:
         return (_board(rng, size, letters),)
 
     return Problem(
-        key=key_of("grids-regions", side, alike, drop, result), entry=name, signature=signature,
+        key=key_of("grids-regions", side, alike, drop, result), group=key_of("grids-regions", result),
+        entry=name, signature=signature,
         intro="A board is a list of rows, which are texts of the same length. The neighbors of a cell are "
         f"{_SIDES[side][0]}.",
         rules=tuple(rule.text for rule in (alike, drop, result) if rule.text),
@@ -115,7 +116,7 @@ def _automaton(rng: random.Random, difficulty: Difficulty) -> Problem:
         Rule("list[int]:history", "Return a list of the numbers of cells with a # in the whole board: at first, and "
              "after each step.", "return history"),
     )[: 2 if steps == 1 else 3])  # fmt: skip
-    name = rng.choice(("evolve", "grow_board", "next_board", "step_board"))
+    name = f"{rng.choice(('evolve', 'grow', 'advance', 'step'))}_{rng.choice(('board', 'cells', 'field'))}"
     signature = f"def {name}(board: list[str]) -> {result.name.partition(':')[0]}:"
     place = "board[(y + dy) % len(board)][(x + dx) % len(row)]" if wrap else "board[y + dy][x + dx]"
     condition = (
@@ -153,7 +154,8 @@ def _automaton(rng: random.Random, difficulty: Difficulty) -> Problem:
 
     sides = _SIDES[side][0].replace("up to ", "")
     return Problem(
-        key=key_of("grids-automaton", side, born, stay, wrap, age, steps > 1, result), entry=name, signature=signature,
+        key=key_of("grids-automaton", side, born, stay, wrap, age, steps > 1, result),
+        group=key_of("grids-automaton", wrap, age, result), entry=name, signature=signature,
         intro=f"A board is a list of rows, which are texts of the same length. The neighbors of a cell are {sides}.",
         rules=tuple(texts), reference=function_source(signature, body),
         edges=(([],), (["#"],), (["#.", ".#"],), (["...", "###", "..."],)), sample=sample,
@@ -197,7 +199,7 @@ def _gravity(rng: random.Random, difficulty: Difficulty) -> Problem:
         Rule("list[str]:columns", "Return the columns as a list of texts, from the first to the last, each read "
              "downward.", 'return ["".join(column) for column in zip(*board)]'),
     ))  # fmt: skip
-    name = rng.choice(("drop_stones", "settle", "tilt_board", "shake"))
+    name = f"{rng.choice(('drop', 'settle', 'tilt', 'shake'))}_{rng.choice(('stones', 'board', 'field'))}"
     signature = f"def {name}(board: list[str]) -> {result.name.partition(':')[0]}:"
     helper = (
         'def fall(line):\n    parts = [part.replace(".", "").ljust(len(part), ".") for part in line.split("#")]\n'
@@ -222,7 +224,8 @@ def _gravity(rng: random.Random, difficulty: Difficulty) -> Problem:
         return (_board(rng, size, "aaabb...." + "##" * wall),)
 
     return Problem(
-        key=key_of("grids-gravity", *moves, wall, clear, result), entry=name, signature=signature,
+        key=key_of("grids-gravity", *moves, wall, clear, result), group=key_of("grids-gravity", clear, result),
+        entry=name, signature=signature,
         intro="A board is a list of rows, which are texts of the same length, at least 1. There is at least one row.",
         rules=tuple(texts), reference=function_source(signature, *parts, result.code, imports=helper),
         edges=((["a"],), (["."],), (["a.b", "..."],), (["ab.a", "a..a", ".baa"],)), sample=sample,
@@ -253,7 +256,7 @@ def _sliding(rng: random.Random, difficulty: Difficulty) -> Problem:
              'return {"free": cells.count(0), "greatest": max(cells), "merges": merges}'),
     ))  # fmt: skip
     score = result.name.endswith("score")
-    name = rng.choice(("slide", "push_tiles", "merge_rows", "play_moves"))
+    name = f"{rng.choice(('slide', 'push', 'merge', 'move'))}_{rng.choice(('tiles', 'rows', 'board'))}"
     signature = f"def {name}(board: list[list[int]]) -> {result.name.partition(':')[0]}:"
     body = (
         f"merges = 0\n\ndef push(line):\n    {'nonlocal merges' if score else ''}\n    row, fixed = [], False\n"
@@ -293,7 +296,8 @@ def _sliding(rng: random.Random, difficulty: Difficulty) -> Problem:
         return ([[rng.choice(pool) for _ in range(width)] for _ in range(height)],)
 
     return Problem(
-        key=key_of("grids-sliding", rule, again, *moves, result), entry=name, signature=signature,
+        key=key_of("grids-sliding", rule, again, *moves, result),
+        group=key_of("grids-sliding", again, len(moves), result), entry=name, signature=signature,
         intro="A board is a list of rows of integers, all of the same length; 0 is a free cell. In a move to a side, all "
         "numbers slide to that side as far as they can, beginning with those nearest to it.",
         rules=(

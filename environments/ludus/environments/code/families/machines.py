@@ -100,6 +100,7 @@ def _robot(rng: random.Random, difficulty: Difficulty) -> Problem:
     extra = ([[1, 0]],) if walled else ()
     return Problem(
         key=key_of("machines-robot", edge, *sorted(command.name for command in commands[3:]), block, result),
+        group=key_of("machines-robot", edge, result),
         entry=name, signature=signature, intro="Steer a robot over a field.", rules=tuple(rules),
         reference=function_source(signature, body),
         edges=(("", *extra), ("FF", *extra), ("F" * 9, *extra), ("RFFLFFRF", *extra)), sample=sample,
@@ -259,6 +260,7 @@ def _registers(rng: random.Random, difficulty: Difficulty) -> Problem:
     first = [chosen[0].name, "a", 4]
     return Problem(
         key=key_of("machines-registers", *sorted(rule.name for rule in (*chosen, *jumping)), result, start),
+        group=key_of("machines-registers", result),
         entry=name, signature=signature,
         intro=f"Run a program of a machine with the registers a, b and c, which hold {start[0]}, {start[1]} and "
         f"{start[2]} at first.",

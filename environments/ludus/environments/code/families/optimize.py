@@ -79,6 +79,7 @@ def _grid(rng: random.Random, difficulty: Difficulty) -> Problem:
     ]  # fmt: skip
     return Problem(
         key=key_of("optimize-grid", *sorted(steps), goal, blocked, "" if count else toll),
+        group=key_of("optimize-grid", len(steps), count),
         entry=name, signature=signature,
         intro="A grid is a list of rows of integers, all of the same length; it has at least one cell.",
         rules=tuple(rules), reference=function_source(signature, body),
@@ -141,6 +142,7 @@ def _subsequence(rng: random.Random, difficulty: Difficulty) -> Problem:
 
     return Problem(
         key=key_of("optimize-choice", *sorted(rule.name for rule in chosen), place, goal),
+        group=key_of("optimize-choice", count, place, goal),
         entry=name, signature=signature,
         intro="Choose numbers from a list, in the order of the list. A choice is allowed if this holds for all "
         "neighbors in it: " + ", and ".join(rule.text for rule in chosen) + "." + place.text,
@@ -269,6 +271,7 @@ def _cooldown(rng: random.Random, difficulty: Difficulty) -> Problem:
     )  # fmt: skip
     return Problem(
         key=key_of("optimize-days", gain, limit, result),
+        group=key_of("optimize-days", limit, result),
         entry=name, signature=signature,
         intro="Each number of a list belongs to a day, beginning with day 0. Choose the days of work.",
         rules=(gain.text + "; numbers may be negative.", limit.text, asked),
@@ -334,7 +337,8 @@ for i in range(len(first) + 1):
         return ("".join(first), "".join(second))
 
     return Problem(
-        key=key_of("optimize-edits", same, swap, allowed, result), entry=name, signature=signature,
+        key=key_of("optimize-edits", same, swap, allowed, result),
+        group=key_of("optimize-edits", swap, result), entry=name, signature=signature,
         intro="Turn one text into another as cheaply as possible.", rules=tuple(rules),
         reference=function_source(signature, body),
         edges=(("", ""), ("abc", ""), ("", "ab"), ("ab", "ba"), ("Abe", "abi")), sample=sample,
@@ -393,6 +397,7 @@ for end in range(1, len(text) + 1):
 
     return Problem(
         key=key_of("optimize-pieces", *sorted(rule.name for rule in chosen), joiner if count == 2 else "", goal),
+        group=key_of("optimize-pieces", count, goal),
         entry=name, signature=signature,
         intro="Cut a text of lower-case letters into pieces that follow each other without a gap. A piece is allowed if "
         f"it {f' {joiner} it '.join(rule.text for rule in chosen)}.",

@@ -233,6 +233,7 @@ def _expression(rng: random.Random, difficulty: Difficulty) -> Problem:
     return Problem(
         key=key_of("parsing-expression", *(f"{''.join(sorted(one))}{'r' * two}"
                                            for one, two in zip(groups, right, strict=True)), parentheses),
+        group=key_of("parsing-expression", *map(len, groups), parentheses),
         entry=name, signature=signature,
         intro="Compute an expression of whole numbers without signs, with the operators "
         f"{', '.join(operators)}. Spaces may be anywhere between them.",
@@ -343,6 +344,7 @@ return read(0, 0)[0]{'.strip("' + separator + '")' if separator and before else 
         rules.append(f'At last, remove all "{separator}" at the start and end of the result.')
     return Problem(
         key=key_of("parsing-packed", chosen, other if second else "", lone, escape, bool(separator and before)),
+        group=key_of("parsing-packed", second, escape),
         entry=name, signature=signature, intro="Expand a packed text.", rules=tuple(rules),
         reference=function_source(signature, body),
         edges=(("",), ("ab1",), (f"{open_}ab{close}",), (f"0{open_}ab{close}c",), (f"2{open_}ab",), (close,)),

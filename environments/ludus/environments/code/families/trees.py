@@ -190,6 +190,7 @@ def _nested(rng: random.Random, difficulty: Difficulty) -> Problem:
 
     return Problem(
         key=key_of("trees-nested", *sorted(rule.name for rule in chosen), worth, result),
+        group=key_of("trees-nested", result),
         entry=name, signature=signature,
         intro="A list holds integers and lists of the same form, nested to any depth. A number directly in the "
         "outermost list has depth 1, a number in a list in it has depth 2, and so on.",
