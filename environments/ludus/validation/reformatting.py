@@ -124,13 +124,8 @@ async def reformatting(target: ValidationTarget) -> AsyncIterator[Problem]:
         if text is None or not takes_text(script.actions[-1]) or (play.value or 0.0) <= target.random_baseline:
             continue
         message = isinstance(script.actions[-1], Answer)
-<<<<<<< HEAD
-        if not message and _is_made_often(script):
-            continue  # a move, and no answer
-=======
-        if not message and "\n" in text.strip():  # a program or a document, whose last line is no answer
-            continue
->>>>>>> 639ed3b5 (Hold out groups of problems of code that share most of their text, and take multi-line arguments for programs in reformatting)
+        if not message and (_is_made_often(script) or "\n" in text.strip()):
+            continue  # a move, a program or a document, and no short answer
         for kind, name, other in other_forms(text):
             # An argument of a tool is a value, without words around it.
             if kind not in allowed_forms(prompt_of(play)) or (not message and kind in ("frame", "mark")):
