@@ -49,7 +49,7 @@ def test_no_shortcut_earns_more_than_a_tenth_where_no_baseline_is_declared() -> 
         assert shortcuts, name
         assert max(shortcuts) <= max(0.1, float(allowed)), name
         assert float(oracle) == built_in()[name].reward_range[1]
-        assert float(random_play) <= (built_in()[name].random_baseline or 0.0) + 0.1
+        assert float(random_play) <= max(0.1, float(allowed))
 
 
 @pytest.mark.parametrize("name", sorted(built_in()))

@@ -122,6 +122,7 @@ class Browser(Environment[BrowserTask]):
     splits = _splits(*LEVELS)
     variants = {level: {"splits": _splits(level)} for level in LEVELS}
     reward_range = (0.0, 1.0)
+    shortcut_bounds = {"nearest": 0.5}
     limits = EpisodeLimits(max_steps=MAX_STEPS, tool_seconds=120)
     forkable = True
     blocking = False
