@@ -69,10 +69,11 @@ DIVIDED_BY = {
     "search": ("world", "number"),
     "spreadsheet": ("goals",),
     "swe": ("template", "recipe"),
+    "terminal": ("template", "area"),
     "wordle": ("answer",),
     "workplace": ("company",),
 }
-"""The fields in which splits differ on purpose: words, companies, encyclopedias, variants of goals, repositories."""
+"""The fields in which splits differ on purpose: words, companies, worlds, kinds of goals, repositories, templates."""
 
 WITHOUT_FORKS = ("algebra", "arithmetic", "connect_four", "negotiation", "word_problems")
 """Those whose episodes cannot be forked: they have one message, or an opponent."""
