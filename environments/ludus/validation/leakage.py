@@ -104,16 +104,30 @@ def rare_arguments(tools: Sequence[ToolSpec], oracle: Sequence[Trajectory]) -> l
     """
     made = [call for play in oracle for call in script_of(play).actions if isinstance(call, Call)]
     usual = {call.tool: call.arguments for call in made}
+    judged = _judged_tools(oracle)
     series: list[list[Call]] = []
     for tool in tools:
         others = {**empty_arguments(tool.input_schema), **usual.get(tool.name, {})}
         for name, schema in tool.input_schema.get("properties", {}).items():
-            # What solves another task is wrong here, and plausible: errors about such values show most.
+            # What solves another task is wrong here, and plausible: replies about such values show most. Tools that
+            # only look something up would show what they are for.
             plausible = [call.arguments[name] for call in made if call.tool == tool.name and name in call.arguments]
+            plausible = plausible if tool.name in judged else []
             values = [*plausible[:1], *_rare_values(schema)[:2], *plausible[1:PLAUSIBLE], *_rare_values(schema)[2:]]
             series.append([Call(tool.name, {**others, name: value}) for value in values])
     in_turn = [call for calls in itertools.zip_longest(*series) for call in calls if call is not None]
     return in_turn[:RARE_CALLS]
+
+
+def _judged_tools(plays: Sequence[Trajectory]) -> set[str]:
+    """Return the names of the tools with a call that earned a reward or was the last of its episode."""
+    judged: set[str] = set()
+    for play in plays:
+        calls = {item["call_id"]: str(item["name"]) for item in play.items if item.get("type") == "function_call"}
+        rewarded = [calls[step.call_id] for step in play.steps
+                    if step.call_id in calls and step.reward is not None and step.reward.value]  # fmt: skip
+        judged.update(rewarded, list(calls.values())[-1:])
+    return judged
 
 
 def _rare_values(schema: Any) -> Sequence[Any]:
