@@ -64,6 +64,7 @@ ONLY_IN_SUITES = ("browser", "swe")
 """Those that are tested in their suite even without a level, since each of their episodes takes long."""
 
 DIVIDED_BY = {
+    "browser": ("world", "template", "sites"),
     "company": ("company",),
     "research": ("world", "number"),
     "search": ("world", "number"),

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from ludus.environments._partition import SPLITS, FreshTests, SplitName, digest, draw, fresh_tests
+from ludus.environments._partition import FreshTests, SplitName, digest, draw, fresh_tests
 from ludus.environments._store import Store
 from ludus.environments.browser.driver.chromium import chromium_settings, missing_chromium
 from ludus.environments.browser.driver.tab import KEYS, Tab
@@ -44,17 +44,17 @@ class BrowserTask(Task):
     sites: str
     """The sites that it is about: `shop`, `wiki`, `issues`, or two of them."""
     template: str
-    """The kind of errand."""
+    """The kind of errand. It determines the split."""
     difficulty: Level
     world: str
-    """The name of the company that runs the sites. It determines the split."""
+    """The name of the company that runs the sites. No company is in two splits."""
     draw: Private[str]
     """What the sites and the errand are drawn from."""
 
 
-def by_level(level: Level) -> list[Template]:
-    """Return the kinds of errands of a level."""
-    return [one for one in TEMPLATES.values() if level in one.levels]
+def by_level(level: Level, split: SplitName) -> list[Template]:
+    """Return the kinds of errands of a level that belong to a split."""
+    return [template for template in TEMPLATES.values() if level in template.levels and template.split == split]
 
 
 def _identity(drawn: tuple[str, str]) -> str:
@@ -84,9 +84,8 @@ def _made_once(split: SplitName, levels: tuple[Level, ...], fresh: FreshTests | 
 
 def _task(id: str, split: SplitName, stream: str, levels: Sequence[Level], index: int) -> BrowserTask:
     level = levels[index % len(levels)]
-    kinds = by_level(level)
-    turn = index // len(levels) + SPLITS.index(split) * len(kinds) // len(SPLITS)  # so that splits begin otherwise
-    kind = kinds[turn % len(kinds)]
+    kinds = by_level(level, split)
+    kind = kinds[index // len(levels) % len(kinds)]
     world, seed = draw(split, f"{stream}:{level}:{kind.name}", _drawn, _identity)
     return BrowserTask(id=id, sites=kind.sites, template=kind.name, difficulty=level, world=world, draw=seed)
 
@@ -118,11 +117,10 @@ def _begin(task: BrowserTask) -> tuple[World, Goal, Store]:
 class Browser(Environment[BrowserTask]):
     """Do errands in a web shop, a wiki and an issue tracker with Chromium, through the accessibility trees of pages."""
 
-    version = "0.2.0"
+    version = "0.3.0"
     splits = _splits(*LEVELS)
     variants = {level: {"splits": _splits(level)} for level in LEVELS}
     reward_range = (0.0, 1.0)
-    shortcut_bounds = {"nearest": 0.5}
     limits = EpisodeLimits(max_steps=MAX_STEPS, tool_seconds=120)
     forkable = True
     blocking = False

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from ludus.environments._partition import SplitName
 from ludus.environments.browser.sites.actions import Desk
 from ludus.environments.browser.sites.world import LEVELS, Level, World
 
@@ -68,11 +69,12 @@ class Goal:
 
 
 class Template(NamedTuple):
-    """A kind of task."""
+    """A kind of task, which belongs to one split, so that what solves a test task was never needed in training."""
 
     name: str
     sites: str
     levels: Sequence[Level]
+    split: SplitName
     build: Callable[[World], Goal]
 
 
@@ -85,12 +87,12 @@ ISSUES: Final = "http://issues.test"
 
 
 def template(
-    name: str, sites: str, levels: Sequence[Level] = LEVELS
+    name: str, sites: str, levels: Sequence[Level] = LEVELS, *, split: SplitName = "train"
 ) -> Callable[[Callable[[World], Goal]], Callable[[World], Goal]]:
-    """Register a kind of task."""
+    """Register a kind of task of a split."""
 
     def register(build: Callable[[World], Goal]) -> Callable[[World], Goal]:
-        TEMPLATES[name] = Template(name, sites, levels, build)
+        TEMPLATES[name] = Template(name, sites, levels, split, build)
         return build
 
     return register

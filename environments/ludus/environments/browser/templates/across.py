@@ -76,7 +76,7 @@ def lead(world: World) -> Goal:
     )  # fmt: skip
 
 
-@template("across-gift", "wiki, shop", ("medium", "hard"))
+@template("across-gift", "wiki, shop", ("medium", "hard"), split="test")
 def gift(world: World) -> Goal:
     """Order what the handbook recommends."""
     products = buyable(world, 3)
@@ -105,7 +105,7 @@ def gift(world: World) -> Goal:
     return Goal(f"Put {count} of {what} into the cart of the shop. Do not order.", steps, act=act)
 
 
-@template("across-told-fact", "issues, wiki", ("medium", "hard"))
+@template("across-told-fact", "issues, wiki", ("medium", "hard"), split="validation")
 def told_fact(world: World) -> Goal:
     """Bring a fact from a comment into the handbook."""
     page, issue = world.rng.choice(of_kind(world, "Suppliers")), world.rng.choice(world.issues)
@@ -148,7 +148,7 @@ def tracking(world: World) -> Goal:
     )  # fmt: skip
 
 
-@template("across-budget", "issues, wiki", ("medium", "hard"))
+@template("across-budget", "issues, wiki", ("medium", "hard"), split="test")
 def budget(world: World) -> Goal:
     """The budget of the team that keeps the component of an issue."""
     issue = world.rng.choice(world.issues)

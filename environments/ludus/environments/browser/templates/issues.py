@@ -46,7 +46,7 @@ def author(world: World) -> Goal:
                 [*find_issue(issue), see(f"row: Author | {name}")], name)  # fmt: skip
 
 
-@template("issue-oldest", "issues")
+@template("issue-oldest", "issues", split="test")
 def oldest(world: World) -> Goal:
     """The oldest open issue of a kind."""
     kinds = [
@@ -78,7 +78,7 @@ def _with(world: World, label: str, component: str) -> list[Issues]:
     return [one for one in opened(world) if label in world.labels_of(one) and component in ("", one.component)]
 
 
-@template("issue-busiest", "issues", ("medium", "hard"))
+@template("issue-busiest", "issues", ("medium", "hard"), split="validation")
 def busiest(world: World) -> Goal:
     """Who has the most open issues."""
     counts = {one.id: sum(issue.assignee == one.id for issue in opened(world)) for one in world.people}
@@ -167,7 +167,7 @@ def assign(world: World) -> Goal:
                 act=lambda desk: actions.change_issue(desk, issue.id, person.id, issue.milestone, issue.component))  # fmt: skip
 
 
-@template("issue-label", "issues", ("easy", "medium"))
+@template("issue-label", "issues", ("easy", "medium"), split="test")
 def label(world: World) -> Goal:
     """Change the labels of an issue."""
     issue = world.rng.choice([one for one in world.issues if len(world.labels_of(one)) == 1] or opened(world))
@@ -218,7 +218,7 @@ def move(world: World) -> Goal:
                 "issue tracker.", steps, act=act)  # fmt: skip
 
 
-@template("issue-reopen", "issues", ("easy", "medium"))
+@template("issue-reopen", "issues", ("easy", "medium"), split="test")
 def reopen(world: World) -> Goal:
     """Open a closed issue again."""
     issue = world.replace("issues", world.rng.choice(world.issues), state="closed", reason="completed")
@@ -258,7 +258,7 @@ def duplicate(world: World) -> Goal:
     )  # fmt: skip
 
 
-@template("issue-retitle", "issues", ("easy", "medium"))
+@template("issue-retitle", "issues", ("easy", "medium"), split="validation")
 def retitle(world: World) -> Goal:
     """Give an issue another title."""
     issue = world.rng.choice(opened(world))

@@ -83,7 +83,7 @@ def spent(world: World) -> Goal:
     )  # fmt: skip
 
 
-@template("shop-reviewer", "shop", ("easy", "medium"))
+@template("shop-reviewer", "shop", ("easy", "medium"), split="test")
 def reviewer(world: World) -> Goal:
     """Who wrote a review."""
     reviews = world.reviews if world.level == "easy" else [
@@ -142,7 +142,7 @@ def lowest_review(world: World) -> Goal:
     )
 
 
-@template("shop-tracking", "shop", ("easy", "medium"))
+@template("shop-tracking", "shop", ("easy", "medium"), split="validation")
 def tracking(world: World) -> Goal:
     """The tracking code of an order."""
     sent = [one for one in world.my_orders() if one.tracking]
@@ -158,7 +158,7 @@ def tracking(world: World) -> Goal:
                 steps, order.tracking)  # fmt: skip
 
 
-@template("shop-cart", "shop")
+@template("shop-cart", "shop", split="validation")
 def to_cart(world: World) -> Goal:
     """Put products into the cart."""
     products = buyable(world, {"easy": 1, "medium": 2, "hard": 4}[world.level])
@@ -228,7 +228,7 @@ def cancel(world: World) -> Goal:
     return Goal(f"Cancel {what} in the shop.", steps, act=lambda desk: actions.cancel_order(desk, order.id))
 
 
-@template("shop-return", "shop")
+@template("shop-return", "shop", split="test")
 def send_back(world: World) -> Goal:
     """Return something that was delivered."""
     order, product = _order_of_one(world)
@@ -272,7 +272,7 @@ def write_review(world: World) -> Goal:
                 act=lambda desk: actions.review(desk, product.id, stars, title, text))  # fmt: skip
 
 
-@template("shop-address", "shop", ("easy", "medium"))
+@template("shop-address", "shop", ("easy", "medium"), split="test")
 def change_address(world: World) -> Goal:
     """Add an address, or move one."""
     street = f"{world.rng.randrange(1, 300)} {world.rng.choice(words.STREETS)}"
@@ -291,7 +291,7 @@ def change_address(world: World) -> Goal:
                 act=lambda desk: actions.save_address(desk, id, label, street, city, postcode))  # fmt: skip
 
 
-@template("shop-wishes", "shop", ("medium", "hard"))
+@template("shop-wishes", "shop", ("medium", "hard"), split="test")
 def wishes(world: World) -> Goal:
     """Put all products of a kind on the wish list."""
     most = 3 if world.level == "medium" else 6

@@ -43,7 +43,7 @@ def fact(world: World) -> Goal:
                 [*find_page(page.title), see(f"{name}: {value}")], value)  # fmt: skip
 
 
-@template("wiki-hop", "wiki", ("medium", "hard"))
+@template("wiki-hop", "wiki", ("medium", "hard"), split="validation")
 def hop(world: World) -> Goal:
     """A fact that is several pages away."""
     start = world.rng.choice(of_kind(world, "Warehouses") + of_kind(world, "Suppliers"))
@@ -120,7 +120,7 @@ def _rewrite(world: World, page: Pages, facts: dict[str, str]) -> None:
     world.replace("pages", page, body=body)
 
 
-@template("wiki-editor", "wiki", ("easy", "medium"))
+@template("wiki-editor", "wiki", ("easy", "medium"), split="test")
 def editor(world: World) -> Goal:
     """Who changed a page."""
     pages = [one for one in world.pages if sum(row.page == one.id for row in world.revisions) > 1]
@@ -196,7 +196,7 @@ def fix(world: World) -> Goal:
     return Goal(f"Change in the wiki {said}. Leave everything else on the page as it is.", steps, act=act)
 
 
-@template("wiki-create", "wiki", ("easy", "medium"))
+@template("wiki-create", "wiki", ("easy", "medium"), split="validation")
 def create(world: World) -> Goal:
     """Create a page."""
     city = world.rng.choice([one for one in words.CITIES if f"Warehouse {one}" not in world.facts])
@@ -217,7 +217,7 @@ def create(world: World) -> Goal:
                 act=lambda desk: actions.create_page(desk, title, "Warehouses", text))  # fmt: skip
 
 
-@template("wiki-revert", "wiki", ("medium", "hard"))
+@template("wiki-revert", "wiki", ("medium", "hard"), split="test")
 def revert(world: World) -> Goal:
     """Undo the edits of a vandal."""
     page, vandal = world.rng.choice(world.pages), world.rng.choice(world.people[1:])
@@ -244,7 +244,7 @@ def revert(world: World) -> Goal:
                 act=lambda desk: actions.revert_page(desk, page.id, last))  # fmt: skip
 
 
-@template("wiki-watch", "wiki")
+@template("wiki-watch", "wiki", split="test")
 def watch(world: World) -> Goal:
     """Watch pages."""
     pages = [world.rng.choice(world.pages)]
