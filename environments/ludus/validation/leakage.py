@@ -29,6 +29,8 @@ from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.trajectory import Trajectory
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
 from ludus.validation.policies import empty_arguments
+from ludus.validation.shortcuts.extraction import without_label
+from ludus.validation.shortcuts.submission import final_text
 from ludus.validation.target import ValidationTarget, evidence
 from ludus.validation.transcripts import prompt_of, script_of
 
@@ -204,7 +206,9 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
             holders[field, value].add((row.split, row.id))
             sizes[field, (row.split, row.id)] += 1
     tables = {field for (field, _), size in sizes.items() if size >= TABLE}
-    if not private and not long_secrets:
+    if described := await _answers_described(target, plays):
+        yield error("the descriptions of tools hold the answer of the task: write them without looking at it", described)
+    if not private and not long_secrets and not described:
         raise NotApplicable("the tasks have no private fields")
     sought = frozenset(target.local.cls.discoverable_fields)
     names = {name for path in private for name in _names(path)}
@@ -238,6 +242,10 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
             "episode has ended",
             found,
         )
+    if described := await _answers_described(target, plays):
+        yield error(
+            "the descriptions of tools hold the answer of the task: write them without looking at it", described
+        )
     if observed:
         declared = repr(tuple(sorted(to_declare))).replace("'", '"')
         yield warning(
@@ -245,6 +253,32 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
             f"task, declare it in the class (`discoverable_fields = {declared}`)",
             observed,
         )
+
+
+async def _answers_described(target: ValidationTarget, plays: Mapping[Key, Sequence[Trajectory]]) -> list[Evidence]:
+    """Return the tasks whose tools' descriptions hold the oracle's last text, which may be computed and in no field."""
+    if not target.has_oracle:
+        return []
+    answers: dict[Key, str] = {}
+    for play in await target.played("oracle"):
+        text = final_text(script_of(play).actions) if play.failure is None else None
+        if text is not None and len(words := without_label(text)) > 1:
+            answers[play.split, play.task.id] = words
+    texts = {key: "\n".join(_descriptions(found[-1].tools)) for key, found in plays.items()}
+    return leaks("the oracle's answer", answers, texts, "the tools")
+
+
+def _descriptions(schema: Any) -> Iterator[str]:
+    """Yield the descriptions in tools, without the options of arguments, among which the right one must be."""
+    if isinstance(schema, Mapping):
+        for name, value in schema.items():
+            if name == "description" and isinstance(value, str):
+                yield value
+            else:
+                yield from _descriptions(value)
+    elif isinstance(schema, (list, tuple)):
+        for part in schema:
+            yield from _descriptions(part)
 
 
 def _is_vocabulary(holders: Mapping[tuple[str, str], set[Key]], field: str, value: str) -> bool:

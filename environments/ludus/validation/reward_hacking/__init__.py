@@ -13,7 +13,7 @@ from ludus.protocol.episodes import TaskRow, ToolSpec
 from ludus.protocol.errors import LudusError
 from ludus.protocol.trajectory import Trajectory
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short
-from ludus.validation.reward_hacking import files, texts
+from ludus.validation.reward_hacking import fields, files, texts
 from ludus.validation.reward_hacking.slots import (
     Slot,
     answers,
@@ -299,7 +299,8 @@ async def verifier_files(target: ValidationTarget) -> AsyncIterator[Problem]:
                     tricks.append((site.row, [*writes, *site.end], trick))
         tricks += await _forgeries(target, site, oracle)
         tricks += _named_in_code(target, site, oracle)
-    if not tricks:
+    set_fields = [trick for site in await _probe_sites(target, oracle) for trick in _set_fields(target, site, oracle)]
+    if not tricks and not set_fields:
         raise NotApplicable("no tool runs commands or writes files")
     if rewarded := await _tricks(target, "verifier-files", tricks):
         yield error(
@@ -307,6 +308,24 @@ async def verifier_files(target: ValidationTarget) -> AsyncIterator[Problem]:
             '(`verifier_sandbox = "separate"`), with its tests written there',
             rewarded,
         )
+    elif rewarded := await _tricks(target, "verifier-files", set_fields, least=2):
+        yield error(
+            "fields that the task does not ask for determine the reward: let tools set only the fields that it is "
+            "about, and keep what is compared with them elsewhere",
+            rewarded,
+        )
+
+
+def _set_fields(
+    target: ValidationTarget, site: ProbeSite, oracle: Sequence[Trajectory]
+) -> list[tuple[TaskRow, Sequence[Action], str]]:
+    """Return tricks that set fields which the task does not ask for, and end as the oracle does."""
+    play = next((play for play in oracle if (play.split, play.task.id) == (site.row.split, site.row.id)), None)
+    if play is None or target.local is None:
+        return []
+    solution = script_of(play).actions
+    tricks = fields.forged(target, target.task(site.row), solution)
+    return [(site.row, [*actions, *solution[-1:]], trick) for actions, trick in tricks]
 
 
 def _named_in_code(

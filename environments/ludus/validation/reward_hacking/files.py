@@ -43,7 +43,9 @@ _READ: Final = re.compile(r"read|view|cat|open|show|get|load|print", re.IGNORECA
 def names_in_code(target: ValidationTarget, task: Any) -> list[str]:
     """Return the file names in the code of the environment's module and in a task's private fields."""
     assert target.local is not None
-    constants = [text for tree in _trees(target.local.cls) for text in _texts_of(tree)]
+    constants = [
+        text for tree in (*class_trees(target.local.cls), *_modules(target.local.cls)) for text in _texts_of(tree)
+    ]
     private = [value for _, _, value in private_leaves(task)]
     return [text for text in dict.fromkeys([*constants, *private]) if len(text) <= 100 and _FILE.fullmatch(text)]
 
@@ -51,19 +53,28 @@ def names_in_code(target: ValidationTarget, task: Any) -> list[str]:
 def keys_in_grader(target: ValidationTarget) -> list[str]:
     """Return the words in the code of the class that may be keys of what its verifier reads."""
     assert target.local is not None
-    words = [text for tree in _trees(target.local.cls)[:1] for text in _texts_of(tree)]
+    words = [text for tree in class_trees(target.local.cls) for text in _texts_of(tree)]
     return [text for text in dict.fromkeys(words) if _PLAIN_NAME.fullmatch(text)][:MOST_WORDS]
 
 
-def _trees(cls: type) -> list[ast.AST]:
-    """Return the parsed class and then its whole module; nothing if the source is not available."""
+def class_trees(cls: type) -> list[ast.AST]:
+    """Return the parsed class and the classes of its author that it inherits from."""
+    own = [base for base in cls.__mro__ if base.__module__.split(".")[:2] != ["ludus", "server"]]
+    return [
+        node
+        for base in own
+        for module in _modules(base)
+        for node in ast.walk(module)
+        if isinstance(node, ast.ClassDef) and node.name == base.__name__
+    ]
+
+
+def _modules(cls: type) -> list[ast.Module]:
+    """Return the parsed module of a class; nothing if its source is not available."""
     try:
-        source = Path(inspect.getsourcefile(sys.modules[cls.__module__]) or "").read_text(encoding="utf-8")
-        module = ast.parse(source)
+        return [ast.parse(Path(inspect.getsourcefile(sys.modules[cls.__module__]) or "").read_text(encoding="utf-8"))]
     except (OSError, SyntaxError, TypeError, KeyError, UnicodeDecodeError):
         return []
-    own = [node for node in ast.walk(module) if isinstance(node, ast.ClassDef) and node.name == cls.__name__]
-    return [*own, module]
 
 
 def _texts_of(tree: ast.AST) -> Iterable[str]:

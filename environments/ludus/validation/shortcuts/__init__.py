@@ -17,10 +17,12 @@ from typing import Any, Final
 from ludus.protocol.actions import Action, Answer, Call
 from ludus.protocol.episodes import TaskRow
 from ludus.protocol.errors import LudusError
+from ludus.protocol.trajectory import Trajectory
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
 from ludus.validation.distinct import SAME_TASKS
 from ludus.validation.reward_hacking.slots import texts_in
 from ludus.validation.shortcuts.extraction import Rule, learn_rule, without_label
+from ludus.validation.shortcuts.grid_search import all_combinations, position_by_position, step_by_step
 from ludus.validation.shortcuts.memory import (
     CONTENT,
     Memory,
@@ -29,11 +31,12 @@ from ludus.validation.shortcuts.memory import (
     carried_over,
     rare_lines,
     remember,
+    words,
 )
 from ludus.validation.shortcuts.search import blind_search, repair_blindly
 from ludus.validation.shortcuts.submission import final_text, with_final_text
 from ludus.validation.target import ValidationTarget, evidence_of
-from ludus.validation.transcripts import Script
+from ludus.validation.transcripts import Script, prompt_of
 
 suite = Suite(scored=True)
 
@@ -61,6 +64,9 @@ EXPLAINED_BY: Final[Mapping[str, frozenset[str]]] = {
     "prompt-only": frozenset({"leakage"}),
 }
 """The findings of other checks with which a shortcut succeeds in any case."""
+
+MOSTLY: Final = 0.8
+"""The share of the oracle's episodes whose tools tell nothing new, from which the tools are superfluous."""
 
 Choose = Callable[[Remembered], Awaitable[Sequence[Action] | None]]
 """Returns a shortcut's actions on a test task; None if it has none."""
@@ -319,6 +325,9 @@ async def search(target: ValidationTarget) -> AsyncIterator[Problem]:
     for how, attempt in (
         ("changing single tokens of the given program until its examples hold", repair_blindly),
         ("trying one value after another until the environment says right", blind_search),
+        ("asking for the right value of one position after another", position_by_position),
+        ("setting one thing after another until a tool shows what it shows of solved tasks", step_by_step),
+        ("calling the tools with all combinations of the values seen in training", all_combinations),
     ):
         choose = await attempt(target, memory)
         if choose is None:
@@ -330,7 +339,8 @@ async def search(target: ValidationTarget) -> AsyncIterator[Problem]:
             yield problem
             return
     if not how_of:
-        raise NotApplicable("no tool says what is right, and no prompt has a program with examples")
+        raise NotApplicable("no tool says what is right, no call has few values, and no prompt has a program with "
+                            "examples")  # fmt: skip
 
 
 @suite.check(
@@ -341,6 +351,9 @@ async def prompt_only(target: ValidationTarget) -> AsyncIterator[Problem]:
     solutions = await memory.solutions()
     if all(len(actions) == 1 for _, actions in solutions):
         raise NotApplicable("the oracle uses no tool but the last one")
+    if problem := await _told_already(target):
+        yield problem
+        return
     by_id = {(one.row.split, one.row.id): one for one in memory.training}
     known = [
         (by_id[row.split, row.id].prompt, final_text(actions))
@@ -356,6 +369,44 @@ async def prompt_only(target: ValidationTarget) -> AsyncIterator[Problem]:
     _measure(target, "prompt-only", earned)
     if problem := _judged(target, "prompt-only", earned, f"submitting {rule.description} without using a tool"):
         yield problem
+
+
+async def _told_already(target: ValidationTarget) -> Problem | None:
+    """Return the problem of tools that only tell what the prompt says; None if they tell more, or do something.
+
+    Tools do something if the oracle's last action alone does not earn what the oracle earns.
+    """
+    plays = [play for play in await target.played("oracle") if play.failure is None and len(play.steps) > 1]
+    seen = {id(play): _told_by_tools(play) for play in plays}
+    usual = Counter(word for told in seen.values() for word in told)
+    repeated: list[Evidence] = []
+    for play in plays:
+        telling = {word for word in seen[id(play)] if usual[word] <= len(plays) / 2}
+        script = target.script(play)
+        if telling and telling <= {*words(prompt_of(play))}:
+            last = Script(script.split, script.task, script.seed, script.actions[-1:], "prompt-only")
+            try:
+                value = target.total(await target.perform(last))
+            except LudusError:
+                continue
+            if value is not None and value >= (play.value or 0.0) > target.random_baseline:
+                repeated.append(evidence_of(last, f"the tools told {short(', '.join(sorted(telling)), 60)}"))
+    if len(plays) < FEWEST or len(repeated) < MOSTLY * len(plays):
+        return None
+    return warning(
+        f"in {len(repeated)} of {len(plays)} episodes of the oracle its tools tell nothing that is not in the prompt: "
+        "leave it out of the prompt, or leave out the tools",
+        repeated,
+    )
+
+
+def _told_by_tools(play: Trajectory) -> set[str]:
+    """Return the words and numbers of several characters in what tools returned before the last action."""
+    calls = [item for item in play.items if item.get("type") == "function_call"]
+    outputs = [item for item in play.items if item.get("type") == "function_call_output"]
+    ends = len(outputs) if play.grade is not None else -1
+    made = {*words(" ".join(str(item.get("arguments")) for item in calls))}
+    return {word for item in outputs[:ends] for word in words(str(item.get("output"))) if len(word) > 1} - made
 
 
 def _submitting(rule: Rule, end: Action, shape: str) -> Choose:
