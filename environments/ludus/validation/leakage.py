@@ -207,7 +207,7 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
             sizes[field, (row.split, row.id)] += 1
     tables = {field for (field, _), size in sizes.items() if size >= TABLE}
     if described := await _answers_described(target, plays):
-        yield error("the descriptions of tools hold the answer of the task: write them without looking at it", described)
+        yield error("descriptions of tools hold the answer of the task: write them without looking at it", described)
     if not private and not long_secrets and not described:
         raise NotApplicable("the tasks have no private fields")
     sought = frozenset(target.local.cls.discoverable_fields)
@@ -241,10 +241,6 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
             "private fields are shown to the policy: keep them out of prompts, observations and messages until the "
             "episode has ended",
             found,
-        )
-    if described := await _answers_described(target, plays):
-        yield error(
-            "the descriptions of tools hold the answer of the task: write them without looking at it", described
         )
     if observed:
         declared = repr(tuple(sorted(to_declare))).replace("'", '"')
