@@ -261,6 +261,9 @@ async def _answers_described(target: ValidationTarget, plays: Mapping[Key, Seque
         if text is not None and len(words := without_label(text)) > 1:
             answers[play.split, play.task.id] = words
     texts = {key: "\n".join(_descriptions(found[-1].tools)) for key, found in plays.items()}
+    # A word that the tools of other tasks have, too, is a word of the descriptions.
+    answers = {key: answer for key, answer in answers.items()
+               if sum(contains(answer, text) for text in texts.values()) <= max(1, len(texts) / 4)}  # fmt: skip
     return leaks("the oracle's answer", answers, texts, "the tools")
 
 
