@@ -32,6 +32,9 @@ Solutions = Sequence[tuple[Any, Sequence[Action]]]
 FEW: Final = 16
 """The most values of an argument that are tried."""
 
+LONGEST: Final = 60
+"""The most characters of a value; a longer one is a text, and no choice."""
+
 MOST_CALLS: Final = 300
 """The most calls of one search."""
 
@@ -65,7 +68,7 @@ def domain_of(values: Sequence[Any], prompts: Sequence[str]) -> Domain | None:
         values: a value for each call.
         prompts: the prompt of the task of each call.
     """
-    if not values or not all(isinstance(value, str | int) for value in values):
+    if not values or not all(isinstance(value, str | int) and len(str(value)) <= LONGEST for value in values):
         return None
     counted = Counter(values)
     if len(counted) <= FEW:
