@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ssl
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import certifi
 import httpx
+import limits.storage.memory
+import limits.strategies
 import pytest
 from argon2 import PasswordHasher
 from hubs import HubProcess
@@ -17,6 +21,15 @@ from object_stores import ObjectStore
 from postgres_server import PostgresServer
 
 from ludus.hub.people import passwords
+
+
+@pytest.fixture(autouse=True)
+def _still_window_of_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no window of a rate end within a test: its beginning lies at whole minutes, and counts anew from there."""
+    moment = time.time() // 60 * 60 + 1
+    for module in (limits.strategies, limits.storage.memory):
+        monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: moment))
+
 
 DATABASES = ("sqlite", "postgres", pytest.param("s3", marks=pytest.mark.suite("hub")))
 Kind = Literal["sqlite", "postgres", "s3"]
