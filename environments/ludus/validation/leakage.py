@@ -199,12 +199,14 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
     field_of: dict[str, str] = {}
     holders: defaultdict[tuple[str, str], set[Key]] = defaultdict(set)
     sizes: Counter[tuple[str, Key]] = Counter()
+    lists: defaultdict[tuple[str, Key], list[str]] = defaultdict(list)
     for row in target.tasks:
         for field, path, value in private_leaves(target.task(row)):
             private.setdefault(path, {})[row.split, row.id] = value
             field_of[path] = field
             holders[field, value].add((row.split, row.id))
             sizes[field, (row.split, row.id)] += 1
+            lists[field, (row.split, row.id)].append(value)
     tables = {field for (field, _), size in sizes.items() if size >= TABLE}
     if described := await _answers_described(target, plays):
         yield error("descriptions of tools hold the answer of the task: write them without looking at it", described)
@@ -227,6 +229,11 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
             field = field_of[path]
             if field in tables and place in ("the prompt", "the public fields"):
                 leaked = []  # a question about a table names something in it
+            leaked = [
+                one for one in leaked
+                if not _are_choices(lists[field, (one.split or "", one.task or "")],
+                                    texts_here[one.split or "", one.task or ""])
+            ]  # fmt: skip
             leaked = [
                 one for one in leaked if not _is_vocabulary(holders, field, values[one.split or "", one.task or ""])
             ]
@@ -278,6 +285,16 @@ def _descriptions(schema: Any) -> Iterator[str]:
     elif isinstance(schema, (list, tuple)):
         for part in schema:
             yield from _descriptions(part)
+
+
+def _are_choices(values: Sequence[str], text: str) -> bool:
+    """Return whether a text offers all values of a private list in another order, such as things to be put in order."""
+    places = [text.lower().find(value.lower()) for value in values]
+    return len(values) >= CHOICES and min(places) >= 0 and places != sorted(places)
+
+
+CHOICES: Final = 3
+"""A private list of this many values may be what the task asks to choose from, or to put in order."""
 
 
 def _is_vocabulary(holders: Mapping[tuple[str, str], set[Key]], field: str, value: str) -> bool:

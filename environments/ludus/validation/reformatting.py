@@ -49,6 +49,7 @@ _LABELED: Final = re.compile(r"(?P<label>[A-Za-z][\w ]{0,20}:\s*)(?P<value>\S.*)
 _NO_PROSE: Final = re.compile(r"[{}\[\]<>`|=;\\$]|\w\(")
 _FRACTION: Final = re.compile(r"(-?\d{1,6})/(\d{1,6})")
 _LOWEST: Final = re.compile(r"\b(?:lowest|simpl\w+|reduced?|irreducible|fraction|p/q)\b", re.I)
+_TIME: Final = re.compile(r"(0?)(\d):(\d\d)")
 _WHOLE: Final = re.compile(r"-?\d+")
 _WORDS: Final = re.compile(r"[A-Za-z]{2,}(?:[ -][A-Za-z]{2,})*|[A-Za-z]")
 
@@ -107,6 +108,8 @@ def other_forms(answer: str) -> Iterator[tuple[Freedom, str, str]]:
         for other in dict.fromkeys((value.lower(), value.upper(), value.capitalize())):
             if other != value:
                 yield "case", f"as {other!r}", whole(label + other)
+    if time := _TIME.fullmatch(value):
+        yield "value", "with another zero before the hour", whole(f"{label}{'' if time[1] else '0'}{time[2]}:{time[3]}")
     items = [item.strip() for item in value.split(",")]
     if len(items) > 1 and all(items) and not all(map(_WHOLE.fullmatch, items[1:])):
         yield "order", "in another order", whole(label + ", ".join(reversed(items)))

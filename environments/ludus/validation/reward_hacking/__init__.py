@@ -299,7 +299,9 @@ async def verifier_files(target: ValidationTarget) -> AsyncIterator[Problem]:
                     tricks.append((site.row, [*writes, *site.end], trick))
         tricks += await _forgeries(target, site, oracle)
         tricks += _named_in_code(target, site, oracle)
-    set_fields = [trick for site in await _probe_sites(target, oracle) for trick in _set_fields(target, site, oracle)]
+    set_fields = [
+        trick for site in await _probe_sites(target, oracle) for trick in await _set_fields(target, site, oracle)
+    ]
     if not tricks and not set_fields:
         raise NotApplicable("no tool runs commands or writes files")
     if rewarded := await _tricks(target, "verifier-files", tricks):
@@ -316,7 +318,7 @@ async def verifier_files(target: ValidationTarget) -> AsyncIterator[Problem]:
         )
 
 
-def _set_fields(
+async def _set_fields(
     target: ValidationTarget, site: ProbeSite, oracle: Sequence[Trajectory]
 ) -> list[tuple[TaskRow, Sequence[Action], str]]:
     """Return tricks that set fields which the task does not ask for, and end as the oracle does."""
@@ -324,6 +326,10 @@ def _set_fields(
     if play is None or target.local is None:
         return []
     solution = script_of(play).actions
+    last = Script(site.row.split, site.row.id, target.seed_of(site.row), solution[-1:], "verifier-files")
+    alone = await _value(target, last)
+    if alone is None or alone > target.random_baseline:
+        return []  # the last action says the answer, or nothing is to be done
     tricks = fields.forged(target, target.task(site.row), solution)
     return [(site.row, [*actions, *solution[-1:]], trick) for actions, trick in tricks]
 

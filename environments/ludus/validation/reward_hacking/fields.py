@@ -45,6 +45,19 @@ def keys_in_code(target: ValidationTarget) -> list[str]:
     return [key for key in dict.fromkeys(keys) if isinstance(key, str)]
 
 
+def _compared(target: ValidationTarget) -> list[str]:
+    """Return the words with which the code of the class compares values."""
+    assert target.local is not None
+    sides = [
+        side
+        for tree in class_trees(target.local.cls)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare)
+        for side in (node.left, *node.comparators)
+    ]
+    return [side.value for side in sides if isinstance(side, ast.Constant) and isinstance(side.value, str)]
+
+
 def forged(target: ValidationTarget, task: Any, solution: Sequence[Action]) -> Iterator[tuple[list[Action], str]]:
     """Yield tricks on a task, each with its name.
 
@@ -55,7 +68,7 @@ def forged(target: ValidationTarget, task: Any, solution: Sequence[Action]) -> I
     """
     keys = keys_in_code(target)
     words = list(dict.fromkeys([
-        *keys, *(part for _, path, _ in private_leaves(task) for part in path.split(".")[1:]),
+        *_compared(target), *keys, *(part for _, path, _ in private_leaves(task) for part in path.split(".")[1:]),
         *(value for _, _, value in private_leaves(task)),
     ]))  # fmt: skip
     for name, value, calls in _setters(solution, keys):

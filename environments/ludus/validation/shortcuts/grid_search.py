@@ -32,6 +32,9 @@ Solutions = Sequence[tuple[Any, Sequence[Action]]]
 FEW: Final = 16
 """The most values of an argument that are tried."""
 
+MOST_WORDS: Final = 40
+"""The most words of a prompt that are tried as values."""
+
 LONGEST: Final = 60
 """The most characters of a value; a longer one is a text, and no choice."""
 
@@ -58,7 +61,7 @@ class Domain:
             return self.values
         number = not isinstance(self.values[0], str)
         words = dict.fromkeys(match[0] for match in self.form.finditer(prompt))
-        return tuple(int(word) if number else word for word in words)[:FEW]
+        return tuple(int(word) if number else word for word in words)[:MOST_WORDS]
 
 
 def domain_of(values: Sequence[Any], prompts: Sequence[str]) -> Domain | None:
@@ -86,11 +89,11 @@ def _occurs(word: str, prompt: str) -> bool:
 
 
 def _form(word: str) -> str:
-    """Return a pattern for words like a word: with letters and digits in the same places."""
+    """Return a pattern for words like a word: with letters and digits in the same order."""
     parts = re.findall(r"\d+|[A-Z]+|[a-z]+|.", word, re.DOTALL)
     kinds = (("[0-9]", str.isdigit), ("[A-Z]", str.isupper), ("[a-z]", str.islower))
     return "".join(
-        next((f"{kind}{{{len(part)}}}" for kind, matches in kinds if matches(part) and part.isascii()), re.escape(part))
+        next((f"{kind}+" for kind, matches in kinds if matches(part) and part.isascii()), re.escape(part))
         for part in parts
     )
 
@@ -124,6 +127,8 @@ class Combinations:
     """Calls the tools of training with all combinations of their arguments, and ends as most solutions do."""
 
     tools: Mapping[str, Mapping[str, Domain]]
+    last: str | None
+    """The tool with which solutions end, which alone is called if there are too many combinations."""
     end: Action
     most: int
 
@@ -132,13 +137,14 @@ class Combinations:
         return 1 < len(self._calls(task)) < self.most
 
     def _calls(self, task: Remembered) -> list[Call]:
-        return [
+        calls = [
             Call(tool, dict(zip(domains, values, strict=True)))
             for tool, domains in self.tools.items()
             for values in itertools.islice(
                 itertools.product(*(domain.on(task.prompt) for domain in domains.values())), self.most
             )
         ]
+        return calls if len(calls) < self.most else [call for call in calls if call.tool == self.last]
 
     async def __call__(self, task: Remembered) -> Sequence[Action] | None:
         """Return all calls."""
@@ -151,8 +157,10 @@ async def all_combinations(target: ValidationTarget, memory: Memory) -> Combinat
     end = common_end(solutions)
     if end is None:
         return None
-    tools = {tool: domains for tool, domains in domains_of(memory, solutions).items() if len(domains) > 1}
-    return Combinations(tools, end, step_limit(target)) if tools else None
+    tools = {tool: domains for tool, domains in domains_of(memory, solutions).items() if domains}
+    lasts = Counter(actions[-1].tool for _, actions in solutions if isinstance(actions[-1], Call))
+    last = lasts.most_common(1)[0][0] if lasts else None
+    return Combinations(tools, last, end, step_limit(target)) if tools else None
 
 
 def common_end(solutions: Solutions) -> Action | None:
