@@ -107,7 +107,10 @@ def rare_arguments(tools: Sequence[ToolSpec], oracle: Sequence[Trajectory]) -> l
     made = [call for play in oracle for call in script_of(play).actions if isinstance(call, Call)]
     usual = {call.tool: call.arguments for call in made}
     judged = _judged_tools(oracle)
+    lasts = [action for play in oracle for action in script_of(play).actions[-1:]]
+    ends = {action.tool for action in lasts if isinstance(action, Call)}
     series: list[list[Call]] = []
+    of_ends: list[list[Call]] = []
     for tool in tools:
         others = {**empty_arguments(tool.input_schema), **usual.get(tool.name, {})}
         for name, schema in tool.input_schema.get("properties", {}).items():
@@ -116,8 +119,16 @@ def rare_arguments(tools: Sequence[ToolSpec], oracle: Sequence[Trajectory]) -> l
             plausible = [call.arguments[name] for call in made if call.tool == tool.name and name in call.arguments]
             plausible = plausible if tool.name in judged else []
             values = [*plausible[:1], *_rare_values(schema)[:2], *plausible[1:PLAUSIBLE], *_rare_values(schema)[2:]]
-            series.append([Call(tool.name, {**others, name: value}) for value in values])
-    in_turn = [call for calls in itertools.zip_longest(*series) for call in calls if call is not None]
+            calls = [Call(tool.name, {**others, name: value}) for value in values]
+            (of_ends if tool.name in ends else series).append(calls)
+    # A call that ends the episode would keep the others from being tried.
+    in_turn = [
+        call
+        for part in (series, of_ends)
+        for calls in itertools.zip_longest(*part)
+        for call in calls
+        if call is not None
+    ]
     return in_turn[:RARE_CALLS]
 
 
@@ -391,9 +402,14 @@ async def _gather(target: ValidationTarget) -> dict[Key, list[Trajectory]]:
 
     rarely = [await target.play(rare(first), tasks=target.sample_tasks(RARE_TASKS), turns=each + 1)
               for first in range(0, min(RARE_CALLS, RARE_EPISODES * each), each)]  # fmt: skip
+    made_here = [*await target.play(error_policy), *[play for part in rarely for play in part]]
+    target.broken += [
+        evidence(play, f"failed: {short(play.failure.message)}")
+        for play in made_here
+        if play.failure is not None and play.failure.kind == "environment"
+    ]
     for play in [
-        *await target.played("random"), *await target.played("empty"), *await target.play(error_policy),
-        *[play for plays_of_part in rarely for play in plays_of_part],
+        *await target.played("random"), *await target.played("empty"), *made_here,
     ]:  # fmt: skip
         plays.setdefault((play.split, play.task.id), []).append(play)
     return plays

@@ -33,7 +33,7 @@ from ludus.validation.causes import Diagnosis, Found
 from ludus.validation.checks import Check, Finding, Verdict
 from ludus.validation.last_report import FORMAT, LastReport, RecordedEpisode, record
 from ludus.validation.local_environments import LocalEnvironments, is_address
-from ludus.validation.reward_hacking import variation
+from ludus.validation.reward_hacking import excess, variation
 from ludus.validation.server_process import ServerProcess, serving_measured
 from ludus.validation.settings import Settings
 from ludus.validation.surroundings import CHANGEABLE, Read, Surroundings
@@ -42,7 +42,7 @@ from ludus.validation.transcripts import Script
 
 _SUITES: Final = (
     contract.suite, repeats.suite, replays.suite, drift.suite, scores.suite, reformatting.suite, leakage.suite,
-    distinct.suite, reward_hacking.suite, variation.suite, shortcuts.suite, scores.late, resources.suite,
+    distinct.suite, reward_hacking.suite, variation.suite, excess.suite, shortcuts.suite, scores.late, resources.suite,
 )  # fmt: skip
 
 CHECKS: Final[tuple[Check, ...]] = tuple(check for suite in _SUITES for check in suite.checks)

@@ -45,7 +45,7 @@ async def variation(target: ValidationTarget) -> AsyncIterator[Problem]:
             action = script.actions[place]
             assert isinstance(action, Call)
             series: list[tuple[str, list[Action]]] = [("in other spellings", [*spellings(action)])]
-            for what, others in [*series, *_cycles(action, tools)]:
+            for what, others in [*series, *_cycles(action, tools), *_detours(script.actions, action)]:
                 if others:
                     tried = True
                     if where := await _farmed(target, script, place, others, what):
@@ -102,6 +102,16 @@ def _cycles(call: Call, tools: Sequence[ToolSpec]) -> Iterator[tuple[str, list[A
             continue
         arguments: dict[str, Any] = {name: value for name, value in call.arguments.items() if name in properties}
         yield f"after `{tool.name}`, again and again", [Call(tool.name, arguments), call] * CYCLES
+
+
+def _detours(actions: Sequence[Action], call: Call) -> Iterator[tuple[str, list[Action]]]:
+    """Yield series in which an action is undone by the same tool with another value, and done again."""
+    others = [other for other in actions if isinstance(other, Call) and other.tool == call.tool]
+    for name, value in call.arguments.items():
+        elsewhere = next((other.arguments[name] for other in others if other.arguments.get(name, value) != value), None)
+        if elsewhere is not None and len(call.arguments) > 1:
+            away = Call(call.tool, {**call.arguments, name: elsewhere})
+            yield f"after another `{name}`, again and again", [away, call] * CYCLES
 
 
 async def _farmed(
