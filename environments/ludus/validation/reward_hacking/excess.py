@@ -22,6 +22,9 @@ LEAST: Final = 3
 
 FACTOR: Final = 100
 
+WORDS: Final = 3
+"""The most words of a value of a call that is one step of several, and no message."""
+
 
 @suite.check("gameability:excess", "Far more than the right amount, or the same step for all, does not earn everything",
              "statistical.gameability_gap")  # fmt: skip
@@ -63,8 +66,12 @@ def changes(actions: Sequence[Action]) -> Iterator[tuple[str, tuple[Action, ...]
         alike = [Call(tool, {name: _alike(value) for name, value in call.arguments.items()}) for call in calls]
         if alike != calls:
             yield f"the first element in place of all in `{tool}`", _replaced(actions, tool, alike)
-        if len({str(call) for call in calls}) > 1:
+        if len({str(call) for call in calls}) > 1 and all(map(_is_step, calls)):
             yield f"one call of `{tool}` in place of all", _replaced(actions, tool, calls[:1] * len(calls))
+
+
+def _is_step(call: Call) -> bool:
+    return all(len(str(value).split()) <= WORDS for value in call.arguments.values())
 
 
 def _large(value: Any) -> Any:

@@ -23,6 +23,7 @@ from ludus.validation.distinct import SAME_TASKS
 from ludus.validation.reward_hacking.slots import texts_in
 from ludus.validation.shortcuts.extraction import Rule, learn_rule, without_label
 from ludus.validation.shortcuts.grid_search import all_combinations, position_by_position, step_by_step
+from ludus.validation.shortcuts.halving import halving
 from ludus.validation.shortcuts.memory import (
     CONTENT,
     Memory,
@@ -325,6 +326,7 @@ async def search(target: ValidationTarget) -> AsyncIterator[Problem]:
     for how, attempt in (
         ("changing single tokens of the given program until its examples hold", repair_blindly),
         ("trying one value after another until the environment says right", blind_search),
+        ("halving the range of numbers of which a tool says that they are too low or too high", halving),
         ("asking for the right value of one position after another", position_by_position),
         ("setting one thing after another until a tool shows what it shows of solved tasks", step_by_step),
         ("calling the tools with all combinations of the values seen in training", all_combinations),

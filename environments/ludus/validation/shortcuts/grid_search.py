@@ -157,7 +157,11 @@ async def all_combinations(target: ValidationTarget, memory: Memory) -> Combinat
     end = common_end(solutions)
     if end is None:
         return None
-    tools = {tool: domains for tool, domains in domains_of(memory, solutions).items() if domains}
+    tools = {
+        tool: domains
+        for tool, domains in domains_of(memory, solutions).items()
+        if len(domains) > 1 or any(domain.form is not None for domain in domains.values())
+    }
     lasts = Counter(actions[-1].tool for _, actions in solutions if isinstance(actions[-1], Call))
     last = lasts.most_common(1)[0][0] if lasts else None
     return Combinations(tools, last, end, step_limit(target)) if tools else None
@@ -211,7 +215,7 @@ class Positions:
         """Ask in an episode, and return the calls with the list that was called right."""
         made: list[Action] = []
         right: list[Any] = []
-        async with _episode(self.target, task.row) as episode:
+        async with episode_of(self.target, task.row) as episode:
             for place in range(self.first, self.first + self.length):
                 for value in self.values:
                     call = Call(self.tool, {self.place: place, self.value: value})
@@ -271,7 +275,7 @@ async def _said_of_right(
     wrong: set[str] = set()
     try:
         for row, _, _, solution in lists[:PROBED]:
-            async with _episode(target, row) as episode:
+            async with episode_of(target, row) as episode:
                 for number, element in enumerate(solution):
                     other = next((one for one in values if one != element), None)
                     for tried, said in ((element, right), (other, wrong)):
@@ -313,7 +317,7 @@ class Climb:
             lines = text_of((await episode.call(self.observer)).content).splitlines()
             return sum(a == b for a, b in zip(lines, self.solved, strict=False))
 
-        async with _episode(self.target, task.row) as episode:
+        async with episode_of(self.target, task.row) as episode:
             for choices in self.calls:
                 if len(made) + 2 * len(choices) + 2 > step_limit(self.target):
                     return None
@@ -360,7 +364,7 @@ async def _seen_when_solved(target: ValidationTarget, observer: Call, solutions:
     probed = solutions[:PROBED]
     try:
         for row, actions in probed:
-            async with _episode(target, row) as episode:
+            async with episode_of(target, row) as episode:
                 before.add(text_of((await episode.call(observer)).content))
                 for action in actions[:-1]:
                     if not isinstance(action, Call) or (await episode.call(action)).end_reason is not None:
@@ -377,7 +381,8 @@ async def _seen_when_solved(target: ValidationTarget, observer: Call, solutions:
 # ── what they share ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _episode(target: ValidationTarget, row: Any) -> Any:
+def episode_of(target: ValidationTarget, row: Any) -> Any:
+    """Start an episode of a task, which ends with the block."""
     return target.environment.episode(
         split=row.split, task=row.id, seed=target.seed_of(row), secrets=target.settings.secrets
     )
