@@ -60,8 +60,9 @@ SUITES = {
 }
 """The suites in which the variants of these environments are tested, if not in `breadth`."""
 
-ONLY_IN_SUITES = ("browser", "swe")
-"""Those that are tested in their suite even without a level, since each of their episodes takes long."""
+ONLY_IN_SUITES = ("browser", "code", "swe", "terminal")
+"""Those that are tested in their suite even without a level, since each of their episodes takes long, and whose own
+files have a sample in `make test`."""
 
 DIVIDED_BY = {
     "browser": ("world", "template", "sites"),
@@ -202,7 +203,7 @@ async def test_no_training_problem_is_held_out(player: Any, name: str) -> None:
 
 
 @NEEDS_BUBBLEWRAP
-@pytest.mark.parametrize("name", sorted({base_of(name) for name in NAMES}))
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks_of(name)) for name in NAMES if name == base_of(name)])
 async def test_a_task_does_not_tell_whether_it_is_for_training(player: Any, name: str) -> None:
     splits = player.host.catalog[name].splits
 
@@ -386,6 +387,7 @@ async def test_prompt_and_observations_never_tell_a_private_field(player: Any, n
             assert told is None or secret in rules
 
 
+@pytest.mark.suite("breadth", first=4)
 @each_environment
 async def test_a_hundred_episodes_at_once_do_not_disturb_each_other(player: Any, name: str) -> None:
     async def one(index: int) -> float | None:

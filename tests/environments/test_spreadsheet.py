@@ -107,6 +107,7 @@ def words_of(request: str) -> frozenset[str]:
     return frozenset(re.findall(r"\w+", request.lower()))
 
 
+@pytest.mark.suite("spreadsheet", first=1)
 @each_level
 def test_pasting_the_calls_of_the_nearest_training_goal_earns_nothing(level: Level) -> None:
     training = [goal for index in range(300) for goal in build(make_task("train", LEVELS, index))[1]]
@@ -528,6 +529,7 @@ def test_many_goals_have_other_right_formulas() -> None:
     assert min(kinds[what] for what in ("other functions", "whole columns", "spaces and small letters")) >= 20
 
 
+@pytest.mark.suite("spreadsheet", first=1)
 @each_level
 async def test_other_right_ways_earn_what_the_oracle_earns(player: Any, level: Level) -> None:
     for index in range(3):

@@ -152,6 +152,7 @@ def test_equal_faults_get_other_names_constants_and_inputs() -> None:
     assert {check.seed for check in one.checks}.isdisjoint(check.seed for check in other.checks)
 
 
+@pytest.mark.suite("swe", first=1)
 @each_difficulty
 def test_a_repository_is_always_the_same_and_of_the_size_that_the_readme_says(difficulty: Difficulty) -> None:
     least, most = {"easy": (12, 15), "medium": (16, 19), "hard": (24, 27)}[difficulty]
@@ -498,7 +499,7 @@ def titles(issue: str) -> list[str]:
     return re.findall(r"^## (?:Bug|Feature request)(?: \d)?: (.*)$", issue, re.MULTILINE)
 
 
-@pytest.mark.suite("swe", first=2)
+@pytest.mark.suite("swe", first=1)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("split", ["test", "validation"])
 @each_difficulty
@@ -717,6 +718,7 @@ async def test_pasting_all_edits_of_training_tasks_earns_nothing_in_an_episode(p
     assert exploit not in Swe.exploits(player.task("swe-medium", "train", 1))
 
 
+@pytest.mark.suite("swe", first=1)
 @NEEDS_BUBBLEWRAP
 @each_difficulty
 async def test_other_right_ways_earn_what_the_oracle_earns(player: Any, difficulty: Difficulty) -> None:

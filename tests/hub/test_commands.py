@@ -156,9 +156,9 @@ def test_publish_asks_before_it_validates_where_only_the_wheel_has_the_version(
 def test_the_same_wheel_is_published_again_without_an_error(user: User) -> None:
     package = f"{new_name('owner')}/{new_name()}"
     folder = project(user.folder / "coins", package)
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(user.folder), str(folder)]
-    subprocess.run(build, check=True, capture_output=True, timeout=60)
-    (wheel,) = user.folder.glob("*.whl")
+    parts = WheelParts(package.replace("/", "-"))
+    wheel = user.folder / parts.filename
+    wheel.write_bytes(parts.pack())
     for _ in range(2):
         assert f"Published {package} 1.0.0" in user.ludus("publish", folder, "--wheel", wheel, "--no-validate")
 
