@@ -163,6 +163,7 @@ def test_a_body_of_one_byte_chunks_is_one_message_for_each_read() -> None:
     assert messages[1]["body"] == b"x" * 1000
 
 
+@pytest.mark.suite("hub-endpoints", first=1)
 @pytest.mark.parametrize("query", ["", "wait"])
 async def test_a_switch_to_a_websocket_passes_its_own_headers_only(hostile: Any, query: str) -> None:
     fields = "\r\n".join(
