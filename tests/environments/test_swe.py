@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sandboxing import NEEDS_BUBBLEWRAP
+from suite_selection import whole_or_few
 
 from ludus.environments._isolated.hiding import hide_package
 from ludus.environments._partition import SECRET_VARIABLE
@@ -499,7 +500,7 @@ def titles(issue: str) -> list[str]:
     return re.findall(r"^## (?:Bug|Feature request)(?: \d)?: (.*)$", issue, re.MULTILINE)
 
 
-@pytest.mark.suite("swe", first=1)
+@pytest.mark.suite("swe", sample=True, first=1)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("split", ["test", "validation"])
 @each_difficulty
@@ -512,7 +513,7 @@ def test_pasting_the_edits_of_training_tasks_earns_nothing(difficulty: Difficult
         (set(re.findall(r"\w+", title.lower())), problem) for problem in training for title in titles(problem.issue)
     ]
     earned: list[tuple[float, float]] = []
-    for task in held_out_tasks(split, [difficulty])[:30]:
+    for task in held_out_tasks(split, [difficulty])[: whole_or_few(30, 10)]:
         problem = make_problem(task)
         nearest = [
             (repair.faulty, repair.right)
@@ -536,11 +537,11 @@ def test_no_edit_of_a_held_out_task_is_one_of_training() -> None:
             assert not {(edit.wrong, edit.right) for edit in fault_named(blueprint(template), name).edits} & every, name
 
 
-@pytest.mark.suite("swe", first=1)
+@pytest.mark.suite("swe", sample=True, first=1)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_exchanging_tokens_until_the_visible_tests_pass_earns_nothing(split: Any) -> None:
-    tasks = held_out_tasks(split, ["easy"])[:12]
+    tasks = held_out_tasks(split, ["easy"])[: whole_or_few(12, 3)]
     total = 0.0
     for task in tasks:
         problem = make_problem(task)
