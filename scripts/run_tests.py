@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import json
 import os
 import signal
@@ -104,6 +105,7 @@ def choose_files(proofs: Proofs, *, everything: bool) -> tuple[list[str], list[s
     return [name for name in names if name not in unaffected], [name for name in names if name in unaffected]
 
 
+@functools.cache
 def has_usual_tests(path: Path) -> bool:
     """Return whether a file may hold tests that are not left to a suite: false if its `pytestmark` gives it to one."""
     for node in ast.parse(path.read_text("utf-8")).body:
