@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 import subprocess
 import sys
 import time
@@ -10,9 +9,8 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Literal
 
-import certifi
 import httpx
 import limits.storage.memory
 import limits.strategies
@@ -60,20 +58,6 @@ def cheap_hashes() -> Iterator[None]:
     """Let hubs in this process hash passwords with little work; those in a process of their own do all of it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(passwords, "PasswordHasher", partial(PasswordHasher, time_cost=1, memory_cost=64, parallelism=1))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def certificates() -> Iterator[None]:
-    """Read the file of root certificates once for all clients of this process: it takes longer than most requests."""
-    create = ssl.create_default_context
-    root = create(cafile=certifi.where())
-
-    def shared(*given: Any, **named: Any) -> ssl.SSLContext:
-        return root if not given and named == {"cafile": certifi.where()} else create(*given, **named)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ssl, "create_default_context", shared)
         yield
 
 
