@@ -45,7 +45,7 @@ USUAL_SECONDS: Final = 0.5
 SHARES: Final = 8
 """A shard gets this part of what is not dealt yet: each process imports and starts much that its files share, so the
 first shards are long, and the last ones short, for an even end."""
-SHARD_SECONDS: Final = 40.0
+SHARD_SECONDS: Final = 60.0
 """No shard is closed before its files took so long together, which is worth a process."""
 END_SECONDS: Final = 20.0
 """How long a shard may take to close its fixtures before it is killed."""
