@@ -322,6 +322,7 @@ async def test_no_process_is_left_when_the_server_stops(tmp_path: Path, host: An
     assert not any(is_running(pid) for pid in pids_in(pids))
 
 
+@pytest.mark.suite("formats")
 async def test_no_process_is_left_when_the_server_is_killed(tmp_path: Path) -> None:
     target, pids = counted(tmp_path)
     spec = f"mcp:{target}#tasks={write_tasks(tmp_path, ROW)},warm=2"

@@ -203,6 +203,7 @@ async def test_a_loss_that_is_not_a_number_stops_the_run_with_the_last_checkpoin
     assert [line["step"] for line in metrics_of(config.output)] == [1, 2, 3, 4]
 
 
+@pytest.mark.suite("training")
 async def test_a_warm_up_ends_when_the_policy_earns_enough_also_after_a_resume(
     serve: Serve, tiny: Path, tmp_path: Path
 ) -> None:
