@@ -8,11 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hubs import HubProcess, WheelParts, release
 from terminal import run_ludus_here
+from waiting import block_until
 
 PASSWORD = "correct horse battery"
 
@@ -157,6 +159,8 @@ def test_the_operator_disables_an_account_and_its_tokens_stop(hub: HubProcess, t
     done = accounts("list", "--data", hub.data)
     assert "carol" in done.stdout
     assert "disabled" in done.stdout
+    show = partial(run_ludus_here, "account", "show", cwd=tmp_path, variables=carol.variables)
+    block_until(lambda: show().returncode == 3)  # a running hub looks a token up again after a second
     assert "not known to the hub" in carol.ludus("account", "show", code=3)
     refused = accounts("disable", "root", "--data", hub.data)
     assert "last administrator" in refused.stderr
