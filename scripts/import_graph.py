@@ -95,8 +95,7 @@ class ImportGraph:
     def _targets(self, path: Path) -> frozenset[Path]:
         if path not in self._edges:
             tree = ast.parse(path.read_text("utf-8"), str(path))
-            strings = set(_strings_in(tree))
-            imports = set(_imports_in(tree, self._package_of(path)))
+            imports, strings = _names_in(tree, self._package_of(path))
             names = imports | {text for text in strings if text.startswith("ludus.")}
             targets = {file for name in names for file in self._files_of(name)}
             if self.root / "tests" in path.parents:
@@ -173,20 +172,22 @@ def python_files(folder: Path) -> list[Path]:
     return [path for path in files_below(folder) if path.suffix == ".py"]
 
 
-def _imports_in(tree: ast.Module, package: str) -> Iterator[str]:
-    """Yield the full names of imported modules, and of what is imported from them, which may be modules too."""
+def _names_in(tree: ast.Module, package: str) -> tuple[set[str], set[str]]:
+    """Return the names that a file has, found in one walk, which takes longer than all else.
+
+    Returns:
+        The full names of imported modules, and of what is imported from them, which may be modules too; and every
+        string that is short enough for the name of a module, a program or an entry point.
+    """
+    imports, strings = set[str](), set[str]()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, str) and len(node.value) < 200:
+                strings.add(node.value)
+        elif isinstance(node, ast.Import):
+            imports.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             above = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
             base = ".".join([*above, node.module] if node.module else above)
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
-
-
-def _strings_in(tree: ast.Module) -> Iterator[str]:
-    """Yield every string that is short enough for the name of a module, a program or an entry point."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 200:
-            yield node.value
+            imports.update([base, *(f"{base}.{alias.name}" for alias in node.names)])
+    return imports, strings

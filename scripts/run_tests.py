@@ -8,8 +8,8 @@ How this works. Tests with the marker `suite` are left to the suites (suites.py)
 not even collected. Of the suites with `unmarked = true` (the usual tests of hub, formats and library), a file runs only
 if something that it depends on (import_graph.py) changed since the suite's green run, which the lock records.
 
-The files are dealt into shards of similar length by the seconds in `tests/seconds.json`, longest first, and a few
-processes of pytest run at a time. `--record` writes that file again. What failed is written to
+The files are dealt into shards by the seconds in `tests/seconds.json`, and a few processes of pytest run at a time: the
+longest shards first, the short ones last. `--record` writes that file again. What failed is written to
 `.pytest_cache/failed.json`, from which scripts/retry_failed.py runs each test again, alone.
 """
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import json
 import os
 import signal
@@ -41,8 +42,11 @@ SECONDS: Final = installer.ROOT / "tests" / "seconds.json"
 FAILED: Final = installer.ROOT / ".pytest_cache" / "failed.json"
 USUAL_SECONDS: Final = 0.5
 """Of a file that was never measured."""
+SHARES: Final = 8
+"""A shard gets this part of what is not dealt yet: each process imports and starts much that its files share, so the
+first shards are long, and the last ones short, for an even end."""
 SHARD_SECONDS: Final = 60.0
-"""A shard is closed when its files took so long together: long enough to be worth a process, short for an even end."""
+"""No shard is closed before its files took so long together, which is worth a process."""
 END_SECONDS: Final = 20.0
 """How long a shard may take to close its fixtures before it is killed."""
 _running: Final[set[subprocess.Popen[bytes]]] = set()
@@ -101,6 +105,7 @@ def choose_files(proofs: Proofs, *, everything: bool) -> tuple[list[str], list[s
     return [name for name in names if name not in unaffected], [name for name in names if name in unaffected]
 
 
+@functools.cache
 def has_usual_tests(path: Path) -> bool:
     """Return whether a file may hold tests that are not left to a suite: false if its `pytestmark` gives it to one."""
     for node in ast.parse(path.read_text("utf-8")).body:
@@ -115,11 +120,12 @@ def deal(files: Sequence[str], recorded: dict[str, float]) -> list[tuple[str, ..
     """Return shards of neighboring files, which share imports and fixtures; those that take longest come first."""
     shards: list[tuple[float, tuple[str, ...]]] = []
     current: list[str] = []
-    length = 0.0
+    length, left = 0.0, sum(recorded.get(file, USUAL_SECONDS) for file in files)
     for file in files:
         seconds = recorded.get(file, USUAL_SECONDS)
-        if current and length + seconds > SHARD_SECONDS:
+        if current and length + seconds > max(SHARD_SECONDS, left / SHARES):
             shards.append((length, tuple(current)))
+            left -= length
             current, length = [], 0.0
         current.append(file)
         length += seconds

@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import certifi
 import pytest
 from hypothesis import settings
 from postgres_server import PostgresServer, started_server
@@ -53,6 +55,20 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     report = yield
     report.sections = replace_surrogates(report.sections)
     return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates() -> Iterator[None]:
+    """Read the file of root certificates once for all clients of this process: it takes longer than most requests."""
+    create = ssl.create_default_context
+    root = create(cafile=certifi.where())
+
+    def shared(*given: Any, **named: Any) -> ssl.SSLContext:
+        return root if not given and named == {"cafile": certifi.where()} else create(*given, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl, "create_default_context", shared)
+        yield
 
 
 @pytest.fixture(scope="session")

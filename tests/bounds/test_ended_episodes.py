@@ -332,6 +332,7 @@ async def play_over_ors(http: aiohttp.ClientSession, number: int, *, closes: boo
         await post("/delete", {})
 
 
+@pytest.mark.suite("breadth", first=2)
 @pytest.mark.parametrize("closes", [True, False], ids=["closed", "left open"])
 @pytest.mark.parametrize("wire", ["channel", "mcp", "ors"])
 async def test_a_server_holds_as_much_after_many_episodes_as_after_few(serve: Any, wire: Any, closes: bool) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from terminal import run_ludus, serving
+from terminal import run_ludus_here, serving
 
 from ludus.protocol.episodes import TaskRow
 from ludus.protocol.rewards import Component, Reward
@@ -18,8 +18,8 @@ COINS = Path(__file__).parents[1] / "support" / "coins.py"
 
 @pytest.fixture
 def ludus(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """`ludus("calibrate", url, …)` runs the command to its end."""
-    return partial(run_ludus, cwd=tmp_path)
+    """`ludus("calibrate", url, …)` runs the command to its end in this process."""
+    return partial(run_ludus_here, cwd=tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""`ludus calibrate` in real processes, against a real server: coins whose true rates are known."""
+"""`ludus calibrate` against a real server: coins whose true rates are known."""
 
 from __future__ import annotations
 

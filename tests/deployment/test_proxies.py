@@ -228,7 +228,7 @@ async def test_events_pass_the_proxy_before_the_tool_has_ended(proxy: Any, serve
             assert b"done" in await call.read()
 
 
-@pytest.mark.suite("breadth", first=1)
+@pytest.mark.suite("breadth")
 async def test_two_servers_behind_one_proxy_have_an_address_each(proxy: Any, serve: Any, certificate: Any) -> None:
     port = free_port()
     servers = {
@@ -267,6 +267,7 @@ async def test_what_a_stranger_forwards_does_not_pass_the_documented_proxy(
     assert play["url"] == base + play["path"]
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize("wire", ["ors", "mcp"])
 async def test_a_step_is_made_once_though_nginx_has_answered_that_the_server_is_away(tmp_path: Path, wire: Any) -> None:
     server, port, folder = Process(tmp_path), free_port(), tmp_path / "nginx"

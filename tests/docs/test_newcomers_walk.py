@@ -10,6 +10,8 @@ from suite_selection import selected_suites
 from walking import ROOT, Block, Walk, WalkError, agrees, blocks_of, fault_of, make_clone
 
 PAGES = ["README.md", "docs/tutorial.md", "docs/train-your-own.md", "examples/README.md"]
+LONG = ("docs/tutorial.md", "docs/train-your-own.md")
+"""Pages whose walk takes seconds; `make test` follows the others."""
 WRITTEN = [page for page in PAGES if (ROOT / page).exists()]
 
 pytestmark = pytest.mark.timeout(900)
@@ -36,7 +38,9 @@ def test_the_clone_runs_its_own_code(clone: Path) -> None:
 
 
 @pytest.mark.suite("walk", sample=True)
-@pytest.mark.parametrize("page", WRITTEN)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.suite("walk")) if page in LONG else page for page in WRITTEN]
+)
 def test_a_newcomer_gets_what_the_page_shows(clone: Path, tmp_path: Path, page: str) -> None:
     folder = tmp_path if page.startswith("docs/") else clone
     with Walk(page, folder, clone) as walk:

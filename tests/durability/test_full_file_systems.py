@@ -137,7 +137,7 @@ async def _one_process(folder: Path, journal: Path, stack: AsyncExitStack) -> Pr
     return process
 
 
-@pytest.mark.suite("histories", first=1)
+@pytest.mark.suite("histories")
 @MOUNTS
 async def test_a_server_whose_file_system_was_full_goes_on_by_itself(tmp_path: Path, disk: SmallDisk) -> None:
     async with AsyncExitStack() as stack:

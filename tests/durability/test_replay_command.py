@@ -127,6 +127,7 @@ async def test_an_episode_that_departs_ends_with_1_and_shows_both_values(
     assert "✗ departs at " in done.stdout
 
 
+@pytest.mark.suite("histories")
 async def test_all_later_steps_run_after_a_departure(recorded: tuple[Path, str], tmp_path: Path) -> None:
     journal, name = recorded
     done = run_replay(tmp_path, journal, name, "--env", changed(tmp_path, more="(number == 2)"), "--json")
@@ -169,6 +170,7 @@ async def test_no_run_shows_what_was_recorded_without_the_environment(
     assert [call["recorded"]["reward"]["value"] for call in found["calls"]] == [1.0, 2.0, 3.0, 1.0]
 
 
+@pytest.mark.suite("histories")
 async def test_step_stops_before_the_departure(recorded: tuple[Path, str], tmp_path: Path) -> None:
     journal, name = recorded
     env = changed(tmp_path, more="(number == 3)")
@@ -329,6 +331,7 @@ async def test_bad_input_is_a_sentence_and_exit_code_2(
     assert told in said(done)
 
 
+@pytest.mark.suite("histories")
 async def test_an_episode_with_secrets_is_not_executed(served: Process, tmp_path: Path) -> None:
     (name,) = await play(served, secrets={"KEY": "hunter2-hunter2"})
     await served.end(signal.SIGKILL)

@@ -86,6 +86,7 @@ async def test_calls_after_the_last_snapshot_are_repeated(served: Process) -> No
         assert len(lines(served, "draws.txt")) == 5 + 2 + 1, "calls 4 and 5 ran again"
 
 
+@pytest.mark.suite("histories")
 async def test_the_environment_on_the_page_comes_back_and_forks(tmp_path: Path) -> None:
     served = Process(tmp_path, world=(SNIPPET, ("Dealer",)))
     try:

@@ -39,6 +39,7 @@ async def sold(shop: Any, world: str) -> str:
         return text_of((await episode.call("look")).content).split(": ")[1]
 
 
+@pytest.mark.suite("histories")
 @pytest.mark.requirement("WORLD-14")
 @pytest.mark.parametrize("wire", ["channel", pytest.param("mcp", marks=pytest.mark.suite("histories"))])
 async def test_versions_survive_kill_9_each_exactly_once(served: Process, wire: Any) -> None:

@@ -23,6 +23,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from suite_selection import selected_suites, whole_or_few
 
 from ludus.environments._isolated.inside import SIGNALS
 from ludus.environments._partition import SECRET_VARIABLE, SplitName, split_of
@@ -187,6 +188,7 @@ def test_a_guess_of_the_exploits_earns_nothing(family: str) -> None:
                     assert reward_for(task, program) == 0.0, (name, task.id)
 
 
+@pytest.mark.suite("breadth", first=4)
 @each_family
 def test_a_fault_earns_nothing_and_shows_in_hidden_cases(family: str) -> None:
     for index in range(48):
@@ -249,15 +251,16 @@ def found_by_search(task: CodeTask, tries: int) -> str:
     return given
 
 
-@pytest.mark.suite("breadth", first=1)
+@pytest.mark.suite("breadth", sample=True, first=1)
 @each_difficulty
 def test_a_repair_by_search_that_never_reads_the_specification_earns_next_to_nothing(difficulty: Difficulty) -> None:
-    tasks = repairs(difficulty, 64)
+    tasks = repairs(difficulty, whole_or_few(64, 16))
     values = [reward_without_crash(task, found_by_search(task, tries=100)) for task in tasks]
     assert sum(values) / len(values) <= 0.05
     assert sum(value == 1.0 for value in values) <= 1
 
 
+@pytest.mark.suite("breadth", first=1)
 @each_difficulty
 def test_a_program_to_repair_has_faults_that_no_single_token_repairs(difficulty: Difficulty) -> None:
     solved = 0
@@ -267,10 +270,10 @@ def test_a_program_to_repair_has_faults_that_no_single_token_repairs(difficulty:
     assert solved == 0
 
 
-@pytest.mark.suite("breadth", first=1)
+@pytest.mark.suite("breadth", sample=True, first=1)
 @each_difficulty
 def test_the_examples_of_most_repairs_hold_for_the_faulty_program(difficulty: Difficulty) -> None:
-    tasks = repairs(difficulty, 64)
+    tasks = repairs(difficulty, whole_or_few(64, 16))
     holding = 0
     for task in tasks:
         outcomes = outcomes_in(problem_of(task), broken_of(task), [case.calls for case in examples_of(task)])
@@ -354,6 +357,7 @@ def test_what_a_repair_breaks_is_subtracted() -> None:
     assert reward_of(cases, [*right[:2], wrong, wrong]).value == 0.0
 
 
+@pytest.mark.suite("breadth", first=1)
 @each_difficulty
 def test_the_tasks_of_this_version_are_fixed(difficulty: Difficulty) -> None:
     content = []
@@ -495,6 +499,7 @@ def test_the_last_block_that_defines_the_name_counts() -> None:
     assert program_in("```python\n" * 20_000, "f") is None
 
 
+@pytest.mark.suite("breadth", first=4)
 @each_family
 def test_other_right_programs_and_messages_earn_what_the_solution_earns(family: str) -> None:
     played = 0
@@ -735,10 +740,10 @@ async def test_a_final_message_with_the_program_earns_as_much(player: Any, name:
         assert info.reward.value == value
 
 
-@pytest.mark.suite("breadth", first=1)
+@pytest.mark.suite("breadth", sample=True)
 async def test_each_listed_way_to_do_it_right_earns_all(player: Any) -> None:
     played: set[str] = set()
-    for index in range(12):
+    for index in range(whole_or_few(12, 1)):
         task = player.task("code-medium", "train", index)
         for name, moves in Code.equivalents(task).items():
             if name not in played:
@@ -747,7 +752,7 @@ async def test_each_listed_way_to_do_it_right_earns_all(player: Any) -> None:
                 await player.play(episode.episode, moves)
                 total, _ = await player.rewards(episode.episode)
                 assert total.value == 1.0, name
-    assert len(played) == 19
+    assert len(played) == 19 if selected_suites() else played
 
 
 async def test_a_search_in_one_call_of_run_earns_nothing(player: Any) -> None:

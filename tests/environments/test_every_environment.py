@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from sandboxing import NEEDS_BUBBLEWRAP
 from split_features import Features, features, separability
+from suite_selection import whole_or_few
 
 from ludus.environments.browser.driver.chromium import missing_chromium
 from ludus.protocol import Answer, Call, EndReason, EpisodeStatus, StartedEpisode, StepResult, Task, ToolSpec, text_of
@@ -43,7 +44,7 @@ NAMES = (
 SEVERAL_PARAMETERS = ("browser", "company", "negotiation", "spreadsheet", "support_desk", "swe", "workplace")
 """Those whose tools take several arguments, or any text; their own tests try extreme ones."""
 SPLITS = ("train", "validation", "test")
-SAMPLE = 30
+SAMPLE = whole_or_few(30, 8)
 SMALLER = {
     "browser": 1, "code": 1, "company": 6, "research": 8, "spreadsheet": 4, "support_desk": 8, "swe": 1, "terminal": 2,
     "workplace": 6,
@@ -51,6 +52,7 @@ SMALLER = {
 """The sample of an environment whose episodes take long, such as those in a sandbox."""
 
 BREADTH = pytest.mark.suite("breadth")
+SAMPLED = pytest.mark.suite("breadth", sample=True)
 NEEDS_CHROMIUM = pytest.mark.skipif(missing_chromium() is not None, reason=str(missing_chromium()))
 SUITES = {
     "browser": pytest.mark.suite("browser"),
@@ -60,8 +62,9 @@ SUITES = {
 }
 """The suites in which the variants of these environments are tested, if not in `breadth`."""
 
-ONLY_IN_SUITES = ("browser", "swe")
-"""Those that are tested in their suite even without a level, since each of their episodes takes long."""
+ONLY_IN_SUITES = ("browser", "code", "swe", "terminal")
+"""Those that are tested in their suite even without a level, since each of their episodes takes long, and whose own
+files have a sample in `make test`."""
 
 DIVIDED_BY = {
     "browser": ("world", "template", "sites"),
@@ -104,7 +107,7 @@ def marks_of(name: str) -> list[pytest.MarkDecorator]:
     needs = [NEEDS_BUBBLEWRAP] if base in SUITES else []
     needs += [NEEDS_CHROMIUM] if base == "browser" else []
     in_every_run = name == base and base not in ONLY_IN_SUITES
-    return needs if in_every_run else [*needs, SUITES.get(base, BREADTH)]
+    return [*needs, SAMPLED if in_every_run else SUITES.get(base, BREADTH)]
 
 
 each_environment = pytest.mark.parametrize("name", [pytest.param(name, marks=marks_of(name)) for name in NAMES])
@@ -202,7 +205,7 @@ async def test_no_training_problem_is_held_out(player: Any, name: str) -> None:
 
 
 @NEEDS_BUBBLEWRAP
-@pytest.mark.parametrize("name", sorted({base_of(name) for name in NAMES}))
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks_of(name)) for name in NAMES if name == base_of(name)])
 async def test_a_task_does_not_tell_whether_it_is_for_training(player: Any, name: str) -> None:
     splits = player.host.catalog[name].splits
 
@@ -386,6 +389,7 @@ async def test_prompt_and_observations_never_tell_a_private_field(player: Any, n
             assert told is None or secret in rules
 
 
+@pytest.mark.suite("breadth", first=4)
 @each_environment
 async def test_a_hundred_episodes_at_once_do_not_disturb_each_other(player: Any, name: str) -> None:
     async def one(index: int) -> float | None:

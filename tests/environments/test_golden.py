@@ -59,12 +59,16 @@ async def test_every_built_in_environment_is_recorded(player: Any) -> None:
         assert sorted(GOLDEN) == sorted(player.host.catalog)
 
 
+SLOW = ("browser", "code")
+"""Environments whose episodes take seconds; `test_code.py` has digests of its episodes, too."""
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(bool(RECORDS), reason="the hashes are recorded")
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(one, marks=[pytest.mark.suite("breadth")] if "-" in one or one == "browser" else [])
+        pytest.param(one, marks=[pytest.mark.suite("breadth")] if "-" in one or one in SLOW else [])
         for one in sorted(GOLDEN)
     ],
 )

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from negotiators import earned, match_of, seat_of
+from suite_selection import whole_or_few
 
 from ludus.environments._partition import SECRET_VARIABLE, SplitName
 from ludus.environments.negotiation.drawing import Drawn, scenario_of
@@ -250,10 +251,11 @@ async def test_an_opponent_says_what_it_needs_only_when_it_is_asked(player: Any)
     assert "You know what I need." in await answered("Anything more?")
 
 
+@pytest.mark.suite("breadth", sample=True)
 def test_who_asks_and_meets_needs_earns_much_more_than_the_best_script() -> None:
     for kinds in (kinds_of(["easy"]), kinds_of(["medium"]), PRICES):
         earns = [
-            statistics.fmean(earned(train_task(kinds, n), turn, seed=n) for n in range(45))
+            statistics.fmean(earned(train_task(kinds, n), turn, seed=n) for n in range(whole_or_few(45, 24)))
             for turn in (negotiators.best_script, negotiators.ask_and_meet)
         ]
         assert earns[1] - earns[0] > 0.25

@@ -107,6 +107,7 @@ def words_of(request: str) -> frozenset[str]:
     return frozenset(re.findall(r"\w+", request.lower()))
 
 
+@pytest.mark.suite("spreadsheet", first=1)
 @each_level
 def test_pasting_the_calls_of_the_nearest_training_goal_earns_nothing(level: Level) -> None:
     training = [goal for index in range(300) for goal in build(make_task("train", LEVELS, index))[1]]
@@ -493,13 +494,8 @@ SLIPS = {
 OFTEN_SLIPPED = ("above_average", "record_card", "top_values", "count_by", "flag", "share", "between_dates")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(one, marks=[] if one in OFTEN_SLIPPED else [pytest.mark.suite("spreadsheet", first=2)])
-        for one in random.Random(8).sample(sorted(KINDS), len(KINDS))
-    ],
-)
+@pytest.mark.suite("spreadsheet", first=3)
+@pytest.mark.parametrize("name", [*OFTEN_SLIPPED, *sorted(KINDS.keys() - set(OFTEN_SLIPPED))])
 @pytest.mark.timeout(300)
 def test_a_range_without_an_end_and_a_limit_on_the_wrong_side_miss_the_goal(name: str) -> None:
     survivors = []
@@ -528,6 +524,7 @@ def test_many_goals_have_other_right_formulas() -> None:
     assert min(kinds[what] for what in ("other functions", "whole columns", "spaces and small letters")) >= 20
 
 
+@pytest.mark.suite("spreadsheet", first=1)
 @each_level
 async def test_other_right_ways_earn_what_the_oracle_earns(player: Any, level: Level) -> None:
     for index in range(3):
@@ -614,6 +611,7 @@ def replaced(goal: Goal, change: Callable[[str], str]) -> list[Call]:
     return found
 
 
+@pytest.mark.suite("spreadsheet", first=11)
 @pytest.mark.parametrize(
     ("name", "variant", "before", "after"),
     [

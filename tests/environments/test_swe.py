@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sandboxing import NEEDS_BUBBLEWRAP
+from suite_selection import whole_or_few
 
 from ludus.environments._isolated.hiding import hide_package
 from ludus.environments._partition import SECRET_VARIABLE
@@ -152,6 +153,7 @@ def test_equal_faults_get_other_names_constants_and_inputs() -> None:
     assert {check.seed for check in one.checks}.isdisjoint(check.seed for check in other.checks)
 
 
+@pytest.mark.suite("swe", first=1)
 @each_difficulty
 def test_a_repository_is_always_the_same_and_of_the_size_that_the_readme_says(difficulty: Difficulty) -> None:
     least, most = {"easy": (12, 15), "medium": (16, 19), "hard": (24, 27)}[difficulty]
@@ -498,20 +500,20 @@ def titles(issue: str) -> list[str]:
     return re.findall(r"^## (?:Bug|Feature request)(?: \d)?: (.*)$", issue, re.MULTILINE)
 
 
-@pytest.mark.suite("swe", first=2)
+@pytest.mark.suite("swe", sample=True, first=1)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("split", ["test", "validation"])
 @each_difficulty
 def test_pasting_the_edits_of_training_tasks_earns_nothing(difficulty: Difficulty, split: Any) -> None:
     """All edits wherever they fit, and those of the training task with the nearest title."""
-    training = [make_problem(make_task("train", DIFFICULTIES, index)) for index in range(90)]
+    training = [make_problem(make_task("train", DIFFICULTIES, index)) for index in range(whole_or_few(90, 45))]
     every = dict.fromkeys((repair.faulty, repair.right) for problem in training for repair in problem.repairs)
     constant, nearest = [*every, *training_edits()], []
     known = [
         (set(re.findall(r"\w+", title.lower())), problem) for problem in training for title in titles(problem.issue)
     ]
     earned: list[tuple[float, float]] = []
-    for task in held_out_tasks(split, [difficulty])[:30]:
+    for task in held_out_tasks(split, [difficulty])[: whole_or_few(30, 10)]:
         problem = make_problem(task)
         nearest = [
             (repair.faulty, repair.right)
@@ -535,11 +537,11 @@ def test_no_edit_of_a_held_out_task_is_one_of_training() -> None:
             assert not {(edit.wrong, edit.right) for edit in fault_named(blueprint(template), name).edits} & every, name
 
 
-@pytest.mark.suite("swe", first=1)
+@pytest.mark.suite("swe", sample=True, first=1)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_exchanging_tokens_until_the_visible_tests_pass_earns_nothing(split: Any) -> None:
-    tasks = held_out_tasks(split, ["easy"])[:12]
+    tasks = held_out_tasks(split, ["easy"])[: whole_or_few(12, 3)]
     total = 0.0
     for task in tasks:
         problem = make_problem(task)
@@ -717,6 +719,7 @@ async def test_pasting_all_edits_of_training_tasks_earns_nothing_in_an_episode(p
     assert exploit not in Swe.exploits(player.task("swe-medium", "train", 1))
 
 
+@pytest.mark.suite("swe", first=1)
 @NEEDS_BUBBLEWRAP
 @each_difficulty
 async def test_other_right_ways_earn_what_the_oracle_earns(player: Any, difficulty: Difficulty) -> None:

@@ -89,6 +89,7 @@ async def baseline(name: str) -> float:
     return max(means)
 
 
+@pytest.mark.suite("first-use", first=1)
 @pytest.mark.timeout(240)
 @each_environment
 def test_the_strict_command_finds_nothing(name: str) -> None:
@@ -96,6 +97,7 @@ def test_the_strict_command_finds_nothing(name: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.suite("first-use", first=1)
 @pytest.mark.timeout(120)
 @each_environment
 async def test_a_stock_mcp_client_plays_the_demonstration_and_earns_the_reward(name: str) -> None:
@@ -122,6 +124,7 @@ async def test_a_stock_mcp_client_plays_the_demonstration_and_earns_the_reward(n
         server.close()
 
 
+@pytest.mark.suite("first-use", first=1)
 @pytest.mark.timeout(120)
 @each_environment
 def test_demonstrations_win_and_can_be_imitated(name: str, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "ludus.cli", "serve", *arguments]
 
 
+@pytest.mark.suite("formats", first=1)
 @pytest.mark.parametrize("options", [("--port", "0"), ("--port", "0", "--workers", "1"), ("--stdio",)])
 def test_an_environment_whose_episodes_cannot_start_is_refused_with_the_hosted_error(options: tuple[str, ...]) -> None:
     spec = spec_of("gymnasium", FAULTY, make={"at_reset": "raises"})
@@ -32,6 +33,7 @@ def test_an_environment_whose_episodes_cannot_start_is_refused_with_the_hosted_e
     assert "--no-check" in last
 
 
+@pytest.mark.suite("formats", first=1)
 @pytest.mark.parametrize(("make", "options"), [({"at_reset": "raises"}, ("--no-check",)), ({}, ())])
 def test_it_is_served_without_the_check_or_if_an_episode_can_be_played(
     make: dict[str, str], options: tuple[str, ...]

@@ -95,6 +95,7 @@ def serve(folder: Path, tests: Any, options: str = "", **columns: Any) -> Any:
     return load_environment(f"dataset:{path}#grader=code,all_or_nothing=true{options}")
 
 
+@pytest.mark.suite("formats", first=4)
 @NEEDS_BUBBLEWRAP
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_right_programs_earn_1_and_wrong_programs_0(case: Case, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def golden() -> list[dict[str, Any]]:
     )
 
 
-@pytest.mark.suite("formats", first=2)
+@pytest.mark.suite("formats", first=1)
 @pytest.mark.parametrize("case", range(len(CASES)), ids=[str(case).rpartition("/")[2] for case in CASES])
 async def test_episodes_are_those_of_gymnasiums_own_loop(case: int, golden: list[dict[str, Any]]) -> None:
     target, make = CASES[case]
@@ -144,6 +144,7 @@ def pixels_of(block: Any) -> tuple[int, list[int]]:
     return color, [value for row in range(height) for value in rows[row * line + 1 : (row + 1) * line]]
 
 
+@pytest.mark.suite("formats", first=2)
 @pytest.mark.parametrize(
     ("make", "color"),
     [
@@ -169,6 +170,7 @@ async def test_an_array_of_pixels_is_an_image(make: dict[str, Any], color: int) 
             assert [block.text for block in texts if isinstance(block, TextBlock)] == expected
 
 
+@pytest.mark.suite("formats", first=2)
 @pytest.mark.parametrize(
     ("make", "options", "blocks"),
     [
@@ -250,7 +252,7 @@ def faulty() -> Any:
         yield environment
 
 
-@pytest.mark.suite("formats", first=5)
+@pytest.mark.suite("formats", first=2)
 @pytest.mark.parametrize(
     ("what", "message"),
     [
@@ -304,6 +306,7 @@ async def test_a_step_that_hangs_is_unscored_and_other_episodes_go_on(faulty: An
         assert (await other.call("act", action="go")).text == "1"
 
 
+@pytest.mark.suite("formats", first=1)
 @pytest.mark.parametrize(
     ("what", "text", "reward"),
     [("prints", "1", 1.0), ("big", "7", 0.5), ("raw", "cmF3", 0.25), ("forks", "1", 1.0)],
@@ -319,6 +322,7 @@ async def test_prints_numbers_bytes_and_forks_do_no_harm(faulty: Any, what: str,
         assert episode.end_reason == EndReason.COMPLETED
 
 
+@pytest.mark.suite("formats", first=1)
 @pytest.mark.parametrize(
     ("target", "options", "message"),
     [

@@ -165,6 +165,7 @@ async def test_a_forged_reward_and_planted_tests_count_for_nothing(serve: Callab
     assert "wrote neither" in str(reward.reason)
 
 
+@pytest.mark.suite("formats", first=1)
 @pytest.mark.parametrize(
     "command",
     [
@@ -179,6 +180,7 @@ async def test_the_agent_cannot_avoid_its_reward_by_what_it_leaves_in_the_direct
     assert (await graded(serve, f"harbor:{write_task(tmp_path)}", command)).value == 1.0
 
 
+@pytest.mark.suite("formats", first=1)
 @pytest.mark.parametrize("command", ["cd / && rm -rf /box/app", "head -c 100M /dev/zero > big"])
 async def test_an_agent_that_leaves_no_place_for_the_tests_earns_nothing(
     serve: Callable[..., Any], tmp_path: Path, command: str

@@ -96,6 +96,7 @@ async def test_an_episode_is_played_and_graded_in_hosted_code(environment: Any) 
         assert (episode.reward, episode.end_reason) == (1.5, EndReason.SUBMITTED)
 
 
+@pytest.mark.suite("formats", first=1)
 async def test_the_adapters_solution_is_the_oracle(environment: Any) -> None:
     async with play(environment) as world:
         assert (await world.oracle(index=3)).reward == 1.5
@@ -109,6 +110,7 @@ async def test_a_step_ends_the_episode_as_finished_or_as_truncated(environment: 
             assert (episode.end_reason, episode.reward) == (reason, reward)
 
 
+@pytest.mark.suite("formats", first=1)
 async def test_what_hosted_code_refuses_is_shown_and_the_episode_goes_on(environment: Any) -> None:
     async with play(environment) as world:
         episode = await world.start()
@@ -117,6 +119,7 @@ async def test_what_hosted_code_refuses_is_shown_and_the_episode_goes_on(environ
         assert (await episode.do(what="step")).text == "step 2"
 
 
+@pytest.mark.suite("formats", first=1)
 async def test_prints_reads_and_odd_values_of_hosted_code_do_no_harm(environment: Any) -> None:
     async with play(environment) as world:
         episode = await world.start()
@@ -131,7 +134,7 @@ async def test_prints_reads_and_odd_values_of_hosted_code_do_no_harm(environment
         assert (await episode.call("odd_name")).text == "odd"
 
 
-@pytest.mark.suite("formats", first=12)
+@pytest.mark.suite("formats", first=4)
 @pytest.mark.parametrize(
     ("what", "message"),
     [
@@ -159,6 +162,7 @@ async def test_what_hosted_code_breaks_is_unscored_with_its_own_message(
         assert (await other.do(what="step")).text == "step 1"
 
 
+@pytest.mark.suite("formats", first=1)
 @pytest.mark.parametrize("what", ["dies", "huge"])
 async def test_a_crash_ends_one_episode_and_no_other(foreign: Any, what: str) -> None:
     async with play(foreign) as world:
@@ -249,6 +253,7 @@ time.sleep(600)
     await wait_until(lambda: not is_running(pid))
 
 
+@pytest.mark.suite("formats", first=3)
 @pytest.mark.parametrize(
     ("target", "message"),
     [
@@ -302,6 +307,7 @@ async def test_a_start_that_raises_fails_with_the_hosted_message() -> None:
         found.process.close()
 
 
+@pytest.mark.suite("formats", first=1)
 async def test_the_catalog_shows_the_tools_and_what_is_not_promised(environment: Any) -> None:
     async with play(environment) as world:
         info = await world.remote.info()

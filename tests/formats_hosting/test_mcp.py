@@ -63,6 +63,7 @@ async def earned(episode: Episode, answer: str) -> float | None:
 # ── playing ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.suite("formats", first=1)
 @pytest.mark.parametrize("wire", ["channel", "mcp", "ors"])
 async def test_the_tools_of_a_command_are_played_and_its_final_state_is_scored(
     serve: Any, tmp_path: Path, wire: Any
@@ -153,6 +154,7 @@ async def test_the_limits_of_a_server_are_options(serve: Any, tmp_path: Path) ->
         assert "longer than 1,048,576 bytes" in text_of((await episode.call("work")).content)
 
 
+@pytest.mark.suite("formats", first=1)
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 async def test_a_stock_server_of_npm_is_played_by_a_stock_client(serve: Any, tmp_path: Path, era: Any) -> None:
     target = " ".join(node_server("server-memory"))
@@ -217,6 +219,7 @@ async def test_a_python_verifier_sees_the_task_the_calls_the_answer_and_the_serv
         assert await earned(episode, "done") == reward
 
 
+@pytest.mark.suite("formats", first=1)
 @pytest.mark.parametrize("function", ["wrong", "nothing", "hanging"])
 async def test_a_verifier_that_fails_leaves_the_episode_unscored(serve: Any, tmp_path: Path, function: str) -> None:
     (tmp_path / f"bad_{function}.py").write_text(FUNCTIONS, encoding="utf-8")
@@ -227,6 +230,7 @@ async def test_a_verifier_that_fails_leaves_the_episode_unscored(serve: Any, tmp
             await episode.grade("")
 
 
+@pytest.mark.suite("formats", first=3)
 @pytest.mark.parametrize(
     ("fields", "answer", "reward"),
     [
@@ -318,6 +322,7 @@ async def test_no_process_is_left_when_the_server_stops(tmp_path: Path, host: An
     assert not any(is_running(pid) for pid in pids_in(pids))
 
 
+@pytest.mark.suite("formats")
 async def test_no_process_is_left_when_the_server_is_killed(tmp_path: Path) -> None:
     target, pids = counted(tmp_path)
     spec = f"mcp:{target}#tasks={write_tasks(tmp_path, ROW)},warm=2"
@@ -392,6 +397,7 @@ async def test_a_call_that_hangs_is_refused_and_the_verifier_does_not_score_it(s
             await episode.grade("")
 
 
+@pytest.mark.suite("formats", first=1)
 @pytest.mark.parametrize("mode", ["garbage", "wrong-id", "twice", "stderr"])
 async def test_lines_that_are_no_mcp_do_not_disturb_an_episode(serve: Any, tmp_path: Path, mode: str) -> None:
     tasks = write_tasks(tmp_path, {"id": "one", "answer": "x"})
@@ -400,6 +406,7 @@ async def test_lines_that_are_no_mcp_do_not_disturb_an_episode(serve: Any, tmp_p
         assert text_of((await episode.call("work")).content) == "done"
 
 
+@pytest.mark.suite("formats", first=1)
 @pytest.mark.parametrize("mode", ["huge", "huge-last", "chatty"])
 async def test_a_call_with_a_large_result_or_much_progress_leaves_the_episode_scored(
     serve: Any, tmp_path: Path, mode: str
@@ -425,6 +432,7 @@ async def test_a_call_that_reports_progress_without_end_is_out_of_time(serve: An
         assert text_of(result.content) == "work did not answer within 0.5 s"
 
 
+@pytest.mark.suite("formats", first=1)
 @pytest.mark.parametrize("mode", ["closed", "crash"])
 async def test_a_server_that_ends_is_the_environments_failure(serve: Any, tmp_path: Path, mode: str) -> None:
     tasks = write_tasks(tmp_path, {"id": "one", "answer": "x"})
@@ -434,6 +442,7 @@ async def test_a_server_that_ends_is_the_environments_failure(serve: Any, tmp_pa
             await episode.call("work")
 
 
+@pytest.mark.suite("formats", first=2)
 @pytest.mark.parametrize(
     ("mode", "message"),
     [
@@ -681,6 +690,7 @@ async def web_server() -> AsyncIterator[WebServer]:
     await runner.cleanup()
 
 
+@pytest.mark.suite("formats", first=2)
 @pytest.mark.parametrize(
     ("how", "text"),
     [
@@ -712,6 +722,7 @@ async def test_a_web_server_that_answers_nothing_any_more_is_the_environments_fa
             await episode.call("do", how="gone")
 
 
+@pytest.mark.suite("formats", first=1)
 @pytest.mark.parametrize("status", [401, 503])
 async def test_a_web_server_that_refuses_the_handshake_is_named_with_its_status(
     tmp_path: Path, web_server: WebServer, status: int
@@ -734,6 +745,7 @@ async def test_resources_prompts_and_instructions_are_shown(serve: Any, tmp_path
         ]
 
 
+@pytest.mark.suite("formats", first=1)
 @pytest.mark.parametrize("ending", ["json", "toml"])
 async def test_a_file_lists_servers_with_variables(serve: Any, tmp_path: Path, ending: str) -> None:
     server = tmp_path / "server.py"

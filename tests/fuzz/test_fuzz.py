@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from suite_selection import selected_suites
 
-COUNT = int(os.environ.get("LUDUS_FUZZ", "100000" if "fuzz" in selected_suites() else "2000"))
+COUNT = int(os.environ.get("LUDUS_FUZZ", "100000" if "fuzz" in selected_suites() else "700"))
 SEED = int(os.environ.get("LUDUS_FUZZ_SEED", "1"))
 GROWTH_BLOCKS = 50_000 + 3 * COUNT
 """How many blocks of memory more than after the warm-up Python may hold: replies kept for repeats, interned rows."""

@@ -75,6 +75,7 @@ def solve(prompt: str, rng: Any) -> str:
     return "I write it." + call("bash", command=f"echo 'def f(a): return a + {number}' > answer.py")
 
 
+@pytest.mark.suite("boxed-agents")
 async def test_mini_swe_agent_plays_in_a_sandbox_and_its_tokens_are_exact(tmp_path: Path, renderer: Renderer) -> None:
     await play_coding(harness_of_mini(), solve, tmp_path, renderer, range(2), 2)
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import ssl
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Literal
 
-import certifi
 import httpx
 import limits.storage.memory
 import limits.strategies
@@ -36,7 +36,8 @@ Kind = Literal["sqlite", "postgres", "s3"]
 """Where a hub keeps what it has; `s3` is SQLite, with wheels in an object store."""
 
 OVER_POSTGRES = frozenset({"test_migrations.py", "test_publishing.py", "test_shared_rates.py", "test_processes.py"})
-"""The files all of whose tests run over PostgreSQL in `make test`, too; of the others one does."""
+"""The files all of whose tests run over PostgreSQL in `make test`, too; of the others in this folder one does, and of
+those in its folders none, since a hub and a server for one test cost more than the test."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -46,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
         is_ours = Path(__file__).parent in item.path.parents and item.path.name not in OVER_POSTGRES
         if is_ours and "postgres" in parameters.values():
-            if item.path in sampled:
+            if item.path in sampled or item.path.parent != Path(__file__).parent:
                 item.add_marker(pytest.mark.suite("hub"))
             elif not any("first" in marker.kwargs for marker in item.iter_markers("suite")):
                 sampled.add(item.path)
@@ -57,20 +58,6 @@ def cheap_hashes() -> Iterator[None]:
     """Let hubs in this process hash passwords with little work; those in a process of their own do all of it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(passwords, "PasswordHasher", partial(PasswordHasher, time_cost=1, memory_cost=64, parallelism=1))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def certificates() -> Iterator[None]:
-    """Read the file of root certificates once for all clients of this process: it takes longer than most requests."""
-    create = ssl.create_default_context
-    root = create(cafile=certifi.where())
-
-    def shared(*given: Any, **named: Any) -> ssl.SSLContext:
-        return root if not given and named == {"cafile": certifi.where()} else create(*given, **named)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ssl, "create_default_context", shared)
         yield
 
 
@@ -101,11 +88,14 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
 def hub(
     request: pytest.FixtureRequest, kind: Kind, database_url: str | None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[HubProcess]:
-    """An open hub with the built-in library."""
-    options, variables = [], None
+    """An open hub without the built-in library, which costs seconds at the start of each hub."""
+    if kind == "sqlite":
+        yield request.getfixturevalue("plain_hub")
+        return
+    options, variables = ["--no-seed"], None
     if kind == "s3":
         store: ObjectStore = request.getfixturevalue("object_store")
-        options, variables = ["--blobs", store.new_bucket()], store.variables
+        options, variables = [*options, "--blobs", store.new_bucket()], store.variables
     data = tmp_path_factory.mktemp("hub") / "data"
     process = HubProcess(data, *options, database=database_url, variables=variables)
     yield process
@@ -121,10 +111,18 @@ def client(hub: HubProcess) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="session")
 def plain_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    """An open hub over SQLite without packages, for what does not depend on the database."""
+    """An open hub over SQLite without the built-in library, for what does not depend on the database."""
     process = HubProcess(tmp_path_factory.mktemp("plain") / "data", "--no-seed")
     yield process
     assert process.stop() == 0
+
+
+@pytest.fixture(scope="session")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a virtual environment with pip, in which each test installs packages of its own."""
+    folder = tmp_path_factory.mktemp("venv") / "v"
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=60)
+    return folder / "bin" / "python"
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from hub_people import publish_private
 from hubs import OTHER_KEY, HubProcess, kind_of, new_name, publish, published, release, upload
+from terminal import run_ludus_here
 from typer.testing import CliRunner
 from waiting import block_until
 
@@ -149,9 +150,8 @@ def test_the_api_is_described_as_openapi(plain_client: httpx.Client, plain_hub: 
     assert "Warning" not in plain_hub.log()
 
 
-def test_a_command_without_a_token_names_the_option(guarded: HubProcess) -> None:
-    command = [sys.executable, "-m", "ludus.cli", "owners", "alice/coin", "--add", "bob", "--hub", guarded.url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+def test_a_command_without_a_token_names_the_option(guarded: HubProcess, tmp_path: Path) -> None:
+    done = run_ludus_here("owners", "alice/coin", "--add", "bob", "--hub", guarded.url, cwd=tmp_path)
     assert (done.returncode, "LUDUS_HUB_TOKEN" in done.stderr) == (3, True)
     assert "LUDUS_TOKEN" not in done.stderr
 
@@ -222,10 +222,7 @@ def test_a_hub_that_cannot_be_run_so_says_why(tmp_path: Path, options: list[str]
 
 @pytest.mark.parametrize("command", ["hub accounts create ada", "account login ada --hub http://127.0.0.1:1"])
 def test_without_a_terminal_a_password_must_come_from_the_input(tmp_path: Path, command: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "ludus.cli", *command.split()], capture_output=True, text=True, timeout=60,
-        stdin=subprocess.DEVNULL, cwd=tmp_path,
-    )  # fmt: skip
+    done = run_ludus_here(*command.split(), cwd=tmp_path)
     assert done.returncode == 2
     assert "--password-stdin" in done.stderr
     assert not list(tmp_path.iterdir())

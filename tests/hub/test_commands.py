@@ -1,4 +1,4 @@
-"""`ludus publish`, `search`, `info`, `versions`, `yank`, `owners`, `keys` and `install`, as processes against a hub."""
+"""`ludus publish`, `search`, `info`, `versions`, `yank`, `owners`, `keys` and `install` against a hub."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from hubs import (
     release,
     upload,
 )  # fmt: skip
+from terminal import run_ludus_here
 
 from ludus.protocol.signing import public_key
 
@@ -50,23 +51,12 @@ class User:
             "LUDUS_CONFIG_DIR": str(self.folder / "config"), "LUDUS_HUB": self.hub, "PIP_NO_CACHE_DIR": "1",
             "UV_NO_CACHE": "1", "COLUMNS": "200",
         }  # fmt: skip
-        return subprocess.run(
-            [sys.executable, "-m", "ludus.cli", *map(str, arguments)], cwd=self.folder, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=60, env={**os.environ, **settings, **variables},
-        )  # fmt: skip
+        return run_ludus_here(*arguments, cwd=self.folder, variables={**settings, **variables})
 
 
 @pytest.fixture
 def user(tmp_path: Path, plain_hub: HubProcess) -> User:
     return User(tmp_path, plain_hub.url)
-
-
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an empty virtual environment with pip."""
-    folder = tmp_path_factory.mktemp("venv") / "v"
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=60)
-    return folder / "bin" / "python"
 
 
 def installed(python: Path, distribution: str) -> str:
@@ -166,9 +156,9 @@ def test_publish_asks_before_it_validates_where_only_the_wheel_has_the_version(
 def test_the_same_wheel_is_published_again_without_an_error(user: User) -> None:
     package = f"{new_name('owner')}/{new_name()}"
     folder = project(user.folder / "coins", package)
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(user.folder), str(folder)]
-    subprocess.run(build, check=True, capture_output=True, timeout=60)
-    (wheel,) = user.folder.glob("*.whl")
+    parts = WheelParts(package.replace("/", "-"))
+    wheel = user.folder / parts.filename
+    wheel.write_bytes(parts.pack())
     for _ in range(2):
         assert f"Published {package} 1.0.0" in user.ludus("publish", folder, "--wheel", wheel, "--no-validate")
 

@@ -22,6 +22,7 @@ from hub_people import PASSWORD, PeopleHub, people_hub
 from hub_sites import as_page
 from hubs import HubProcess, new_name
 from sqlalchemy import select, update
+from terminal import run_ludus_here
 
 from ludus.hub.database.schema import METADATA
 from ludus.hub.database.sign_in_tables import DeviceSignIn
@@ -399,8 +400,8 @@ async def test_the_client_waits_no_longer_than_the_code_lasts(monkeypatch: pytes
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
     """A hub process with the account alice."""
     data = tmp_path_factory.mktemp("command") / "data"
-    create = [sys.executable, "-m", "ludus.cli", "hub", "accounts", "create", "alice", "--admin", "--password-stdin"]
-    subprocess.run([*create, "--data", str(data)], input=PASSWORD, text=True, check=True, timeout=60)
+    create = ("hub", "accounts", "create", "alice", "--admin", "--password-stdin", "--data", data)
+    assert run_ludus_here(*create, cwd=data.parent, input=PASSWORD).returncode == 0
     hub = HubProcess(data, "--no-seed")
     yield hub
     assert hub.stop() == 0

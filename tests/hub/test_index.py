@@ -29,15 +29,6 @@ def run(*command: str | Path, **variables: str) -> subprocess.CompletedProcess[s
     )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty virtual environment with pip."""
-    folder = tmp_path_factory.mktemp("venv") / "v"
-    done = run(sys.executable, "-m", "venv", folder)
-    assert done.returncode == 0, done.stderr
-    return folder / "bin" / "python"
-
-
 @pytest.fixture
 def uv() -> str:
     found = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
@@ -90,33 +81,33 @@ def test_each_owner_has_an_index_of_its_own(client: httpx.Client) -> None:
 
 
 @pytest.mark.suite("hub")
-def test_pip_and_uv_install_from_the_index_of_an_owner(client: httpx.Client, target: Path, uv: str) -> None:
+def test_pip_and_uv_install_from_the_index_of_an_owner(client: httpx.Client, python: Path, uv: str) -> None:
     name = new_name()
     published(client, release(f"alice/{name}"))
     address = f"{client.base_url}/index/alice/simple/".replace("//index", "/index")
-    done = pip(target, "--index-url", address, f"alice-{name}")
+    done = pip(python, "--index-url", address, f"alice-{name}")
     assert done.returncode == 0, done.stderr
-    assert installed(target, f"alice-{name}") == "1.0.0"
+    assert installed(python, f"alice-{name}") == "1.0.0"
     published(client, release(f"alice/{name}", "1.1.0"))
-    done = run(uv, "pip", "install", "--python", target, "--no-deps", "--default-index", address, "-U", f"alice-{name}")
+    done = run(uv, "pip", "install", "--python", python, "--no-deps", "--default-index", address, "-U", f"alice-{name}")
     assert done.returncode == 0, done.stderr
-    assert installed(target, f"alice-{name}") == "1.1.0"
+    assert installed(python, f"alice-{name}") == "1.1.0"
 
 
 @pytest.mark.suite("hub")
-def test_a_yanked_version_is_installed_only_where_it_is_pinned(client: httpx.Client, target: Path, uv: str) -> None:
+def test_a_yanked_version_is_installed_only_where_it_is_pinned(client: httpx.Client, python: Path, uv: str) -> None:
     name = new_name()
     for version in ("1.0.0", "1.1.0"):
         published(client, release(f"alice/{name}", version))
     client.post(f"/api/v1/environments/alice/{name}/versions/1.1.0/yank", json={"reason": "wrong"})
     address = f"{str(client.base_url).rstrip('/')}/index/simple/"
-    assert pip(target, "--index-url", address, f"alice-{name}").returncode == 0
-    assert installed(target, f"alice-{name}") == "1.0.0"
+    assert pip(python, "--index-url", address, f"alice-{name}").returncode == 0
+    assert installed(python, f"alice-{name}") == "1.0.0"
     done = run(
-        uv, "pip", "install", "--python", target, "--no-deps", "--default-index", address, f"alice-{name}==1.1.0"
+        uv, "pip", "install", "--python", python, "--no-deps", "--default-index", address, f"alice-{name}==1.1.0"
     )
     assert done.returncode == 0, done.stderr
-    assert installed(target, f"alice-{name}") == "1.1.0"
+    assert installed(python, f"alice-{name}") == "1.1.0"
 
 
 @pytest.fixture
@@ -132,16 +123,16 @@ def tampered(plain_hub: HubProcess, plain_client: httpx.Client) -> Iterator[Rele
 
 
 @pytest.mark.suite("hub")
-def test_pip_and_uv_refuse_a_tampered_wheel(tampered: Release, plain_hub: HubProcess, target: Path, uv: str) -> None:
+def test_pip_and_uv_refuse_a_tampered_wheel(tampered: Release, plain_hub: HubProcess, python: Path, uv: str) -> None:
     name = tampered.manifest.id.replace("/", "-")
     address = f"{plain_hub.url}/index/simple/"
     for done in (
-        pip(target, "--index-url", address, name),
-        run(uv, "pip", "install", "--python", target, "--no-deps", "--default-index", address, name),
+        pip(python, "--index-url", address, name),
+        run(uv, "pip", "install", "--python", python, "--no-deps", "--default-index", address, name),
     ):
         assert done.returncode != 0
         assert "hash" in done.stderr.lower()
-    assert installed(target, name) == ""
+    assert installed(python, name) == ""
 
 
 def wheel_file(one: Release, folder: Path) -> Path:
@@ -158,15 +149,15 @@ def twine(hub: str, wheel: Path, password: str = "none", **variables: str) -> su
 
 
 @pytest.mark.suite("hub")
-def test_twine_uploads_and_pip_installs_what_it_uploaded(client: httpx.Client, target: Path, tmp_path: Path) -> None:
+def test_twine_uploads_and_pip_installs_what_it_uploaded(client: httpx.Client, python: Path, tmp_path: Path) -> None:
     one = release(f"alice/{new_name()}", key=None)
     hub = str(client.base_url).rstrip("/")
     done = twine(hub, wheel_file(one, tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert client.get(f"/api/v1/environments/{one.manifest.id}").json()["signed"] is False
     name = one.manifest.id.replace("/", "-")
-    assert pip(target, "--index-url", f"{hub}/index/simple/", name).returncode == 0
-    assert installed(target, name) == "1.0.0"
+    assert pip(python, "--index-url", f"{hub}/index/simple/", name).returncode == 0
+    assert installed(python, name) == "1.0.0"
 
 
 def test_uv_publishes_through_the_same_address(plain_client: httpx.Client, uv: str, tmp_path: Path) -> None:
@@ -207,18 +198,18 @@ def test_a_wrong_digest_from_twine_is_refused_by_the_hub(plain_client: httpx.Cli
 
 @pytest.mark.suite("hub")
 def test_an_index_that_is_not_explicit_can_be_shadowed_and_a_hashed_address_cannot(
-    plain_client: httpx.Client, target: Path
+    plain_client: httpx.Client, python: Path
 ) -> None:
     """Two owners cannot have one distribution; a requirement with an address and a digest takes no other file."""
     one = release(f"alice/{new_name()}")
     info = published(plain_client, one)
     name = one.manifest.id.replace("/", "-")
     wrong = f"{name} @ {info['url']}#sha256={'0' * 64}"
-    assert pip(target, wrong).returncode != 0
+    assert pip(python, wrong).returncode != 0
     right = f"{name} @ {info['url']}#sha256={one.sha256}"
-    done = pip(target, right)
+    done = pip(python, right)
     assert done.returncode == 0, done.stderr
-    assert installed(target, name) == "1.0.0"
+    assert installed(python, name) == "1.0.0"
 
 
 def test_a_refused_upload_is_answered_with_a_reason_that_twine_shows(
@@ -242,7 +233,7 @@ def test_twine_shows_why_a_second_spelling_of_a_version_is_refused(plain_client:
 
 
 def test_a_yank_is_not_walked_around_by_another_spelling_of_the_version(
-    plain_client: httpx.Client, target: Path, uv: str
+    plain_client: httpx.Client, python: Path, uv: str
 ) -> None:
     name = new_name()
     for version in ("1.0", "0.9"):
@@ -252,14 +243,14 @@ def test_a_yank_is_not_walked_around_by_another_spelling_of_the_version(
     assert upload(plain_client, release(f"alice/{name}", "1", key=None)).status_code == 409
     for spelling in ("1", "1.0.0"):
         pinned = f"alice-{name}=={spelling}"
-        assert pip(target, "--index-url", address, "--force-reinstall", pinned).returncode == 0
-        assert installed(target, f"alice-{name}") == "1.0"
+        assert pip(python, "--index-url", address, "--force-reinstall", pinned).returncode == 0
+        assert installed(python, f"alice-{name}") == "1.0"
         options = ["--no-deps", "--reinstall", "--default-index", address]
-        install = [uv, "pip", "install", "--python", str(target), *options]
+        install = [uv, "pip", "install", "--python", str(python), *options]
         assert run(*install, pinned).returncode == 0
-        assert installed(target, f"alice-{name}") == "1.0"
+        assert installed(python, f"alice-{name}") == "1.0"
         assert run(*install, f"alice-{name}").returncode == 0
-        assert installed(target, f"alice-{name}") == "0.9"
+        assert installed(python, f"alice-{name}") == "0.9"
 
 
 @pytest.mark.parametrize("filename", ["a\r\nset-cookie: a=b\r\n\r\nx.whl", "ä\x00\x1b[31m\u2028.whl", "x" * 5_000])

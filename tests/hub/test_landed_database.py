@@ -164,6 +164,7 @@ def upgrade() -> None:
 '''
 
 
+@pytest.mark.suite("hub", first=2)
 @pytest.mark.parametrize(
     ("step", "lost"),
     [

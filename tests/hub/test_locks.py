@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 from hubs import HubProcess, new_name, published, release
 from package_index import PackageIndex, wheel
+from terminal import run_ludus_here
 
 from ludus.protocol.errors import InvalidParams
 from ludus.protocol.registry_errors import InstallFailed
@@ -50,10 +50,7 @@ class World:
             "LUDUS_CONFIG_DIR": str(self.folder / "config"), "LUDUS_HUB": self.hub.url, "COLUMNS": "200",
             "UV_CACHE_DIR": str(self.folder / "cache"), "PIP_NO_CACHE_DIR": "1", "LUDUS_PACKAGE_INDEX": self.index.url,
         }  # fmt: skip
-        done = subprocess.run(
-            [sys.executable, "-m", "ludus.cli", *map(str, arguments)], cwd=self.folder, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=60, env={**os.environ, **settings, **(more or {})},
-        )  # fmt: skip
+        done = run_ludus_here(*arguments, cwd=self.folder, variables={**settings, **(more or {})})
         assert done.returncode == code, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         return done.stdout if code == 0 else done.stderr

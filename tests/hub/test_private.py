@@ -236,7 +236,7 @@ def published_count(client: httpx.Client) -> list[str]:
     return [line for line in text.splitlines() if "packages" in line or "published" in line]
 
 
-@pytest.mark.suite("hub", first=1)
+@pytest.mark.suite("hub")
 def test_the_same_statements_run_for_a_private_and_an_absent_package(
     people: PeopleHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:

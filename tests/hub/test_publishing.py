@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import pytest
@@ -145,13 +146,20 @@ def test_search_has_pages_and_a_total(client: httpx.Client) -> None:
     ]  # fmt: skip
 
 
-def test_a_hub_with_nothing_configured_has_the_signed_built_in_library(client: httpx.Client) -> None:
-    for name in (name.replace("_", "-") for name in LIBRARY):
-        info = VersionInfo.model_validate(client.get(f"/api/v1/environments/ludus/{name}/versions/latest").json())
-        assert info.signature is not None
-        check_contents(info.signature, info.manifest, info.card)
-        assert info.manifest.environments[0].splits
-        assert info.manifest.environments[0].tools or info.manifest.environments[0].gradable
+@pytest.mark.suite("hub", first=1)
+def test_a_hub_with_nothing_configured_has_the_signed_built_in_library(
+    request: pytest.FixtureRequest, kind: str, tmp_path: Path
+) -> None:
+    database = request.getfixturevalue("postgres").new_url() if kind == "postgres" else None
+    hub = HubProcess(tmp_path / "data", database=database)
+    with hub.client() as client:
+        for name in (name.replace("_", "-") for name in LIBRARY):
+            info = VersionInfo.model_validate(client.get(f"/api/v1/environments/ludus/{name}/versions/latest").json())
+            assert info.signature is not None
+            check_contents(info.signature, info.manifest, info.card)
+            assert info.manifest.environments[0].splits
+            assert info.manifest.environments[0].tools or info.manifest.environments[0].gradable
+    assert hub.stop() == 0
 
 
 def test_the_first_key_of_an_owner_is_the_only_one_until_another_is_added(client: httpx.Client) -> None:

@@ -77,7 +77,7 @@ async def test_a_peer_plays_the_built_in_environments_to_the_best_reward(
     assert "over" in after["content"][0]["text"]
 
 
-@pytest.mark.suite("peers", first=1)
+@pytest.mark.suite("peers")
 async def test_a_peer_sees_content_and_errors_in_mcps_own_forms(
     player: Any, serve: Any, start_episode: Any, vault: Any
 ) -> None:
@@ -117,7 +117,7 @@ async def test_a_failing_environment_is_a_tool_error_with_an_incident(
     assert "PRIVATE" not in "".join(peer.said)
 
 
-@pytest.mark.suite("peers", first=1)
+@pytest.mark.suite("peers")
 @pytest.mark.requirement("NEG-11", "NEG-15")
 async def test_a_peer_begins_and_plays_from_the_catalog(player: Any, serve: Any, vault: Any) -> None:
     server = await serve(vault)

@@ -147,6 +147,7 @@ def test_all_five_figures_are_measured_in_both_trees(tmp_path: Path) -> None:
     assert users_of(folder) == []
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_both_sides_and_removes_their_files(tmp_path: Path, sent: signal.Signals) -> None:
     options = command("--null", "--only", "ORS call", "--rounds", "10000")

@@ -17,6 +17,9 @@ from waiting import block_until
 
 ROOT = Path(__file__).parents[2]
 
+LIGHT = ("-p", "no:hypothesispytest")
+"""Options for pytest in these tests: without them each process takes a second to import what it does not use."""
+
 
 @pytest.fixture
 def run_tests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
@@ -81,7 +84,7 @@ def test_failures_errors_and_broken_processes_fail_the_run_and_are_written_down(
     for name, source in sources.items():
         (tmp_path / name).write_text(source)
     shards = [(str(tmp_path / name),) for name in sources]
-    results = run_tests.run_shards(shards, 2, "--confcutdir", str(tmp_path), "--rootdir", str(tmp_path))
+    results = run_tests.run_shards(shards, 2, *LIGHT, "--confcutdir", str(tmp_path), "--rootdir", str(tmp_path))
     assert run_tests.summarize(results, 1.0, 0) == 1
     written = json.loads(run_tests.FAILED.read_text())
     assert [name.rpartition("/")[2] for name in written["failed"]] == [
@@ -96,7 +99,7 @@ def test_failures_errors_and_broken_processes_fail_the_run_and_are_written_down(
 
 def test_a_green_run_passes(run_tests: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "test_green.py").write_text("def test_a(): ...\n")
-    results = run_tests.run_shards([(str(tmp_path / "test_green.py"),)], 1, "--confcutdir", str(tmp_path))
+    results = run_tests.run_shards([(str(tmp_path / "test_green.py"),)], 1, *LIGHT, "--confcutdir", str(tmp_path))
     assert run_tests.summarize(results, 1.0, 0) == 0
 
 
@@ -109,7 +112,8 @@ def test_a_run_that_is_ended_leaves_no_process_and_starts_none(tmp_path: Path, n
     program = (
         f"import signal, sys; sys.path.insert(0, {str(ROOT / 'scripts')!r}); import run_tests\n"
         "signal.signal(signal.SIGTERM, run_tests.end_shards); signal.signal(signal.SIGINT, run_tests.end_shards)\n"
-        f"run_tests.run_shards([({str(tmp_path / 'test_hangs.py')!r},)] * 9, 2, '--confcutdir', {str(tmp_path)!r})\n"
+        f"options = {[*LIGHT, '--confcutdir', str(tmp_path)]!r}\n"
+        f"run_tests.run_shards([({str(tmp_path / 'test_hangs.py')!r},)] * 9, 2, *options)\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL) as process:
         block_until((tmp_path / "begun").exists, 40, "the test has begun")
@@ -129,7 +133,7 @@ def processes_about(folder: Path) -> list[str]:
 
 def test_a_run_in_which_no_test_passes_fails(run_tests: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "test_skipped.py").write_text("import pytest\ndef test_a(): pytest.skip('not here')\n")
-    results = run_tests.run_shards([(str(tmp_path / "test_skipped.py"),)], 1, "--confcutdir", str(tmp_path))
+    results = run_tests.run_shards([(str(tmp_path / "test_skipped.py"),)], 1, *LIGHT, "--confcutdir", str(tmp_path))
     assert run_tests.summarize(results, 1.0, 0) == 1
 
 

@@ -68,9 +68,11 @@ FOUND = ("root:", "uid=", "<class", "<function", "__builtins__", "environ(")
 """What a text has in it if an attack has reached something."""
 ATTACKS = {
     "nested loops": LOOPS,
+    "a huge string": "{{ 'x' * 10 ** 11 }}",
+    "classes of objects": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "globals of jinja": "{{ cycler.__init__.__globals__.os.popen('id').read() }}",
     "endless recursion": "{% macro again(n) %}{{ again(n) ~ again(n) }}{% endmacro %}{{ again(1) }}",
     "a huge range": "{{ range(10 ** 12) | list }}",
-    "a huge string": "{{ 'x' * 10 ** 11 }}",
     "a huge power": "{{ 9 ** 9 ** 9 }}",
     "a format": "{{ '%999999999999d' | format(1) }}",
     "a format method": "{{ '{0:>99999999999}'.format(1) }}",
@@ -80,10 +82,8 @@ ATTACKS = {
     "doubling text": "{% set n = namespace(t='x') %}{% for i in range(99) %}{% set n.t = n.t ~ n.t %}{% endfor %}",
     "doubling lists": "{% set ns = namespace(t=[1]) %}{% for i in range(99) %}{% set ns.t = ns.t + ns.t %}{% endfor %}",
     "lorem ipsum": "{{ lipsum(n=10 ** 9) }}",
-    "classes of objects": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
     "globals of a function": "{{ raise_exception.__globals__ }}",
     "globals by a filter": "{{ (raise_exception | attr('__globals__')) }}",
-    "globals of jinja": "{{ cycler.__init__.__globals__.os.popen('id').read() }}",
     "the template's own": "{{ self.__init__.__globals__ }}",
     "an attribute by map": "{{ [messages] | map(attribute='__class__') | list }}",
     "a namespace's class": "{% set ns = namespace() %}{{ ns.__class__.__init__.__globals__ }}",
@@ -97,6 +97,7 @@ ATTACKS = {
 }  # fmt: skip
 
 
+@pytest.mark.suite("breadth", first=5)
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_by_a_template_ends_as_its_own_error_and_reaches_nothing(name: str) -> None:
     process = bounded(ATTACKS[name] + "end", seconds=1.0, memory=256 * 2**20, characters=10**6)

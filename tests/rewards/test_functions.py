@@ -165,6 +165,7 @@ HONEST: dict[str, str] = {
 }  # fmt: skip
 
 
+@pytest.mark.suite("breadth", first=2)
 @pytest.mark.parametrize("program", HONEST)
 async def test_an_honest_program_earns_1(box: Sandbox, program: str) -> None:
     check = FunctionTests(function="add", tests=[FunctionTest([2, 3], 5)], box=lambda attempt: box)

@@ -45,6 +45,7 @@ def mistakes(style: str, every: int = 1) -> tuple[list[str], list[str], int]:
     return refused, paid, count
 
 
+@pytest.mark.suite("breadth", first=5)
 @pytest.mark.parametrize("style", STYLES)
 def test_of_a_sample_no_wrong_answer_earns_anything_and_hardly_a_right_one_refused(style: str) -> None:
     refused, paid, _ = mistakes(style, every=12)

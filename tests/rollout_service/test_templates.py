@@ -68,6 +68,7 @@ def test_another_callers_rollouts_complete_while_an_endless_template_renders_and
     assert world.service.ask("GET", "/status")["worker_deaths"] == 0
 
 
+@pytest.mark.suite("rollout-service")
 def test_a_template_that_exceeds_its_time_is_refused_by_name_before_any_episode(
     start_service: RunningService.Start, server: str, endpoint: Endpoint
 ) -> None:

@@ -42,6 +42,7 @@ class TestBubblewrap(Conformance):
             pytest.skip("this machine lets us make no control groups")
 
 
+@pytest.mark.suite("sandbox")
 class TestBubblewrapWithoutGroups(Conformance):
     __test__ = True
     provider = partial(Bubblewrap, cgroups=False)
@@ -68,6 +69,7 @@ class TestDocker(Conformance):
         monkeypatch.setenv("DOCKER_HOST", engine_address)
 
 
+@pytest.mark.suite("sandbox")
 class TestDockerWithoutPython(TestDocker):
     settings = SandboxSettings(provider="docker", image=BARE)
     cannot: ClassVar[Mapping[str, str]] = dict.fromkeys(
@@ -75,6 +77,7 @@ class TestDockerWithoutPython(TestDocker):
     )
 
 
+@pytest.mark.suite("sandbox")
 class TestPodman(Conformance):
     __test__ = True
     provider = partial(find_provider, "podman")
@@ -85,6 +88,7 @@ class TestPodman(Conformance):
         monkeypatch.setenv("CONTAINER_HOST", podman_address)
 
 
+@pytest.mark.suite("sandbox")
 class TestSandboxd(Conformance):
     __test__ = True
     provider = partial(find_provider, "sandboxd")

@@ -557,6 +557,7 @@ async def test_a_folder_is_built_once(
     assert caplog.text.count("building image") == 2
 
 
+@pytest.mark.suite("sandbox")
 async def test_two_servers_that_build_one_folder_build_it_once(
     api: Any, provider: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

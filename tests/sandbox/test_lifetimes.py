@@ -66,6 +66,7 @@ def held(monkeypatch: pytest.MonkeyPatch, point: str) -> Iterator[tuple[asyncio.
         yield there, on
 
 
+@pytest.mark.suite("sandbox", first=3)
 @pytest.mark.parametrize("point", POINTS)
 async def test_a_start_that_is_cancelled_where_it_waits_leaves_nothing(
     backend: Backend, monkeypatch: pytest.MonkeyPatch, point: str
@@ -80,6 +81,7 @@ async def test_a_start_that_is_cancelled_where_it_waits_leaves_nothing(
     assert leftovers() == []
 
 
+@pytest.mark.suite("sandbox", first=2)
 @pytest.mark.parametrize("point", POINTS)
 async def test_a_start_that_is_cancelled_again_and_again_leaves_no_box(
     backend: Backend, monkeypatch: pytest.MonkeyPatch, point: str
@@ -97,6 +99,7 @@ async def test_a_start_that_is_cancelled_again_and_again_leaves_no_box(
             on.set()  # the start goes on to its end, so that what it began is known and can be ended
 
 
+@pytest.mark.suite("sandbox", first=2)
 @pytest.mark.parametrize("point", POINTS)
 async def test_a_provider_that_closes_waits_for_the_boxes_that_start(
     backend: Backend, monkeypatch: pytest.MonkeyPatch, point: str
@@ -117,6 +120,7 @@ async def test_a_provider_that_closes_waits_for_the_boxes_that_start(
         await provider.create(settings_of(kind))
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize("passes", [1, 2, 3])
 async def test_a_box_whose_end_is_itself_cancelled_ends(backend: Backend, passes: int) -> None:
     """As when the event loop ends just then: every task is canceled, whether it has begun or not."""

@@ -151,7 +151,7 @@ UNUSABLE = {
 }  # fmt: skip
 
 
-@pytest.mark.suite("sandbox", first=3)
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize("mode", UNUSABLE)
 async def test_a_server_that_cannot_be_used_is_the_authors_error(box: Sandbox, mode: str) -> None:
     with pytest.raises(AuthoringError, match=UNUSABLE[mode]):
@@ -197,6 +197,7 @@ async def test_what_a_server_does_wrong_is_an_error_of_its_tool(box: Sandbox, mo
     assert (await box.run(["true"])).ok
 
 
+@pytest.mark.suite("sandbox", first=2)
 @pytest.mark.parametrize("mode", ["stderr", "garbage", "twice", "wrong-id", "notifies", "bad-output"])
 async def test_what_a_server_does_needlessly_changes_nothing(box: Sandbox, mode: str) -> None:
     server = await hostile(box, mode)
@@ -230,6 +231,7 @@ async def test_a_server_that_ends_at_a_question_of_newer_revisions_gets_the_hand
     assert await shown(await hostile(box, "ends-at-discover", revision="auto"), "work") == "done"
 
 
+@pytest.mark.suite("sandbox", first=2)
 @pytest.mark.parametrize(
     ("mode", "message"),
     [
@@ -280,6 +282,7 @@ async def test_a_server_that_died_is_started_again_as_often_as_allowed(box: Sand
         assert await shown(server, "work") == "1"
 
 
+@pytest.mark.suite("sandbox", first=1)
 @pytest.mark.parametrize("mode", ["regex", "refs", "endless", "remote"])
 async def test_a_schema_cannot_hold_up_the_server(box: Sandbox, mode: str) -> None:
     try:

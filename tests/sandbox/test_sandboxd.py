@@ -258,6 +258,7 @@ async def until_processes(owner: str, wanted: bool) -> None:
     await wait_until(lambda: any(one.startswith("process") for one in leftovers(owner)) is wanted)
 
 
+@pytest.mark.suite("sandbox")
 async def test_nothing_outlives_a_killed_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with sandboxd(tmp_path, "--grace-seconds", "0.5") as host:
         hosts_in(monkeypatch, host)

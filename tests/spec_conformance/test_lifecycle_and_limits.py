@@ -49,6 +49,7 @@ async def test_a_tool_that_finishes_the_task_completes_the_episode(peer: Peer) -
 # ── failures ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.suite("breadth", first=4)
 @pytest.mark.requirement("LIFE-5", "ERR-6", "LIFE-3", "REW-1", "REW-3", "CRED-12")
 @pytest.mark.parametrize("tool", ["crash", "hang", "wrong_type", "not_a_number", "infinite", "block"])
 async def test_an_environment_that_breaks_fails_its_episode_with_an_incident_of_the_log(

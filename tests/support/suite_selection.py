@@ -22,6 +22,11 @@ def selected_suites() -> frozenset[str]:
     return frozenset(name for name in os.environ.get("LUDUS_SUITES", "").split(",") if name)
 
 
+def whole_or_few(whole: int, few: int) -> int:
+    """Return how much a test with `sample=True` tries: all in a run of its suite, a few in `make test`."""
+    return whole if selected_suites() else few
+
+
 def selected(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """Return the tests that this run includes, in their order.
 

@@ -191,6 +191,7 @@ async def test_a_second_signal_exits_at_once(serve: Serve, channel: Open) -> Non
     assert "a second signal" in errors
 
 
+@pytest.mark.suite("breadth")
 async def test_a_third_signal_does_not_wait_for_what_the_second_one_holds() -> None:
     program = """
 import logging, os, signal, types
@@ -286,6 +287,7 @@ async def test_a_full_disk_at_startup_is_one_clear_line(yard_file: Path) -> None
     assert errors.decode().splitlines() == [f"ludus: {said}"]
 
 
+@pytest.mark.suite("breadth", first=1)
 @pytest.mark.parametrize("command", [("create", "--name", "x"), ("revoke", "trainer")])
 def test_a_token_file_that_cannot_be_written_is_named(
     command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -322,6 +324,7 @@ async def test_several_environments_share_a_process(serve: Serve, yard_file: Pat
         assert {"guess_number", "yard"} <= set(await answer.json())
 
 
+@pytest.mark.suite("breadth", first=4)
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -178,7 +178,7 @@ async def test_an_agent_at_its_play_url_learns_that_its_worker_died(launch: Any)
         await server.replaced("w0", pid)
 
 
-@pytest.mark.suite("workers", first=1)
+@pytest.mark.suite("workers")
 @pytest.mark.parametrize("journal", [True, False])
 async def test_a_paused_worker_is_killed_and_replaced_and_never_writes_again(launch: Any, journal: bool) -> None:
     server: WorkersServer = await launch("--unresponsive-seconds", "1", journal=journal)

@@ -26,7 +26,7 @@ FRAGMENTS = ws_frame(b"[", final=False) + ws_frame(b" ", 0, final=False) * (FREE
 BRACKETS = b"[" + b",".join([b"[]"] * (MAX_FRAME_VALUES + 1)) + b"]"
 
 
-@pytest.mark.suite("workers", first=2)
+@pytest.mark.suite("workers", first=1)
 @pytest.mark.parametrize("flood", ["chunks", "pings", "heads", "fragments", "pipeline"])
 async def test_no_worker_is_replaced_under_a_flood_and_another_client_goes_on(launch: Any, flood: str) -> None:
     """The limit on silence is far below the time that the flood's parsing in single turns would take."""
@@ -64,7 +64,7 @@ async def test_no_worker_is_replaced_under_a_flood_and_another_client_goes_on(la
     assert "takes its place" not in server.said
 
 
-@pytest.mark.suite("workers", first=1)
+@pytest.mark.suite("workers")
 async def test_two_workers_refuse_with_the_words_of_one_process(launch: Any) -> None:
     server: WorkersServer = await launch(journal=False)
     async with raw(server.url) as wire:
@@ -107,7 +107,7 @@ async def test_two_workers_refuse_with_the_words_of_one_process(launch: Any) -> 
         assert json.loads((await wire.frame())[1])["id"] == 1
 
 
-@pytest.mark.suite("workers", first=1)
+@pytest.mark.suite("workers")
 async def test_ordinary_bodies_and_messages_pass_the_gateway(launch: Any) -> None:
     server: WorkersServer = await launch(journal=False)
     body = LIST + b" " * (3 * 1024 * 1024)

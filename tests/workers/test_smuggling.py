@@ -23,7 +23,7 @@ from serving import served
 from smuggling import Front, Outcome, answered, faults_of, outcome_of, wrong
 from suite_selection import selected_suites
 
-COUNT = int(os.environ.get("LUDUS_FUZZ", "10000" if "smuggling" in selected_suites() else "300"))
+COUNT = int(os.environ.get("LUDUS_FUZZ", "10000" if "smuggling" in selected_suites() else "100"))
 SEED = int(os.environ.get("LUDUS_FUZZ_SEED", "1"))
 PATH = "/play/play_w0.echo"
 

@@ -69,6 +69,7 @@ async def test_a_call_that_runs_when_its_version_is_blocked_ends_unscored_with_t
     assert tools.server_processes() == []
 
 
+@pytest.mark.suite("hub-endpoints", first=1)
 @pytest.mark.parametrize("path", ["/health", "/list_environments", "/mcp", "/create", "/channel", "/logs"])
 async def test_nothing_of_a_blocked_version_starts_again_until_the_block_is_undone(
     hub: Any, tools: Any, path: str
@@ -89,7 +90,7 @@ async def test_nothing_of_a_blocked_version_starts_again_until_the_block_is_undo
             assert answer.status == 200
 
 
-@pytest.mark.suite("hub-endpoints", first=1)
+@pytest.mark.suite("hub-endpoints")
 async def test_a_block_at_one_process_of_a_hub_ends_the_endpoint_at_another(
     postgres: PostgresServer, tmp_path: Any
 ) -> None:

@@ -111,6 +111,7 @@ async def test_bodies_of_other_types_are_refused_with_a_typed_error_and_those_of
         assert_sandboxed(got)
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_a_body_without_a_type_a_redirect_and_an_encoding_are_refused_and_an_empty_answer_needs_no_type(
     hostile: Any,
 ) -> None:
@@ -131,6 +132,7 @@ async def test_a_body_without_a_type_a_redirect_and_an_encoding_are_refused_and_
     assert [(got.status_code, got.content) for got in empty] == [(202, b""), (204, b"")]
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_a_head_without_an_end_is_refused_and_trailers_are_dropped(hostile: Any) -> None:
     async with httpx.AsyncClient(base_url=hostile.address("hostile"), timeout=60) as client:
         begun = b"HTTP/1.1 200 OK\r\nx-long: "
@@ -163,6 +165,7 @@ def test_a_body_of_one_byte_chunks_is_one_message_for_each_read() -> None:
     assert messages[1]["body"] == b"x" * 1000
 
 
+@pytest.mark.suite("hub-endpoints", first=1)
 @pytest.mark.parametrize("query", ["", "wait"])
 async def test_a_switch_to_a_websocket_passes_its_own_headers_only(hostile: Any, query: str) -> None:
     fields = "\r\n".join(
@@ -178,6 +181,7 @@ async def test_a_switch_to_a_websocket_passes_its_own_headers_only(hostile: Any,
     assert names == {"upgrade", "connection", "sec-websocket-accept", "sec-websocket-protocol", "ludus-max-frame"}
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_a_refused_upgrade_passes_what_other_answers_may_have_and_nothing_endless(hostile: Any) -> None:
     cookie = "set-cookie: session=theirs"
     told = await upgraded(hostile, answer(JSON, cookie, "ludus-refusal: no", body='{"e":1}', status="403 Forbidden"))
@@ -220,6 +224,7 @@ async def upgraded(hub: Any, sent: bytes, query: str = "") -> bytes:
     return got
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_pages_of_a_process_that_cannot_be_read_get_a_typed_error(
     hostile: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -311,6 +311,7 @@ async def test_a_long_reason_is_cut_in_the_middle(start_hub: Any) -> None:
     assert len(message) < 3000
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_a_hub_that_stops_ends_open_requests_with_an_error_and_without_a_traceback(
     start_hub: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -44,6 +44,7 @@ async def test_a_stock_client_plays_at_the_play_url_without_seeing_rewards(hub: 
             assert "reward" not in json.dumps(said)
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_a_stock_host_starts_an_episode_over_the_control_endpoint(hub: Any) -> None:
     async with McpClient(hub.address() + "/mcp") as stock:
         started = await stock.call_tool("start_episode", {"environment": "counter"})

@@ -153,6 +153,7 @@ async def test_a_rollout_at_an_endpoint_is_one_trace(hub: HubProcess, collector:
         assert words not in collector.bodies, "spans hold no arguments, no observations and no play URLs"
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_requests_without_a_trace_begin_one_at_the_hub(hub: HubProcess, collector: Collector) -> None:
     known = {span.trace for span in collector.spans}
     await play(hub, "mcp", {})
@@ -217,6 +218,7 @@ async def test_hosted_code_can_forge_spans_of_its_own_endpoint_only(hub: HubProc
     assert "drops what this process writes as spans" in log
 
 
+@pytest.mark.suite("hub-endpoints")
 async def test_an_endpoint_that_floods_the_hub_with_spans_has_to_wait_and_displaces_no_others(
     hub: HubProcess, collector: Collector
 ) -> None:

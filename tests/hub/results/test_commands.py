@@ -200,6 +200,7 @@ async def boards_of(hub: ResultsHub, package: str) -> list[Any]:
         return boards
 
 
+@pytest.mark.suite("hub", first=2)
 @pytest.mark.parametrize("status", [200, 400, 401, 404, 501])
 async def test_a_model_that_fails_at_once_registers_no_run_and_says_why(
     hub: ResultsHub, package: str, model: ModelServer, status: int

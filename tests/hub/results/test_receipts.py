@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from results_hub import Player, ResultsHub
+from terminal import run_ludus_here
 
 from ludus.protocol.drawing import draw_seed
 from ludus.protocol.receipts import (
@@ -138,8 +138,7 @@ def test_all_changes_have_messages_of_their_own() -> None:
 
 
 def verify(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ludus.cli", "hub", "verify", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    return run_ludus_here("hub", "verify", *arguments, cwd=Path.cwd())
 
 
 async def test_the_receipt_of_a_hub_holds_for_the_rows_that_it_shows(hub: ResultsHub, package: str) -> None:
@@ -187,7 +186,6 @@ def test_a_receipt_that_two_readers_read_differently_is_refused_by_the_command(
     file = tmp_path / "receipt.json"
     for content, code in ((text, 0), (text.replace(before, after, 1), 3)):
         file.write_text(content)
-        command = [sys.executable, "-m", "ludus.cli", "hub", "verify", str(file)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = verify(str(file))
         assert done.returncode == code, done.stdout + done.stderr
     assert "not JSON that all readers read alike" in " ".join(done.stderr.split())

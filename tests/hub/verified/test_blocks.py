@@ -13,6 +13,7 @@ pytestmark = pytest.mark.timeout(180)
 REASON = "it sends prompts to a stranger"
 
 
+@pytest.mark.suite("hub", first=1)
 @pytest.mark.parametrize("what", ["locks", "looper"])
 def test_a_block_of_the_version_or_the_harness_ends_a_run_and_keeps_others_from_beginning(
     start_hub: Any, what: str

@@ -145,6 +145,7 @@ class Killer:
         return honest(*arguments, **options)
 
 
+@pytest.mark.suite("training", first=2)
 @pytest.mark.parametrize("exchanges", [True, False])
 @pytest.mark.parametrize("number", range(4))
 def test_an_export_that_is_killed_at_any_moment_leaves_a_whole_model(

@@ -114,6 +114,7 @@ class Secret(Environment[Number]):
 '''
 
 
+@pytest.mark.suite("training")
 def test_the_last_line_and_the_exit_code_of_the_command_say_that_it_did_not_learn(tmp_path: Path) -> None:
     (tmp_path / "secret.py").write_text(SECRET, encoding="utf-8")
     small = ("--sft.steps=2", "--steps=9", "--max_idle_steps=3", "--rollouts.groups=2", "--rollouts.group_size=2",

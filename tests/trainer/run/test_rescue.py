@@ -71,6 +71,7 @@ def outcome(error: pytest.ExceptionInfo[Any]) -> str:
     return "\n".join([str(error.value), *error.value.__notes__])
 
 
+@pytest.mark.suite("training", first=1)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 async def test_a_signal_during_an_evaluation_saves_and_the_evaluation_is_made_after_all(
     serve: Serve, tiny: Path, tmp_path: Path, number: signal.Signals, code: int
@@ -246,6 +247,7 @@ async def test_a_task_that_is_solved_ends_the_run_well(serve: Serve, tiny: Path,
     assert f"after step {steps} of 100" in note
 
 
+@pytest.mark.suite("training", first=1)
 @pytest.mark.parametrize("where", ["generate", "update_weights"])
 async def test_an_engine_that_fails_costs_no_step(
     serve: Serve, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str

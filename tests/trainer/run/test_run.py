@@ -86,6 +86,7 @@ async def test_own_rollouts_are_a_warm_up(serve: Serve, tiny: Path, tmp_path: Pa
     assert "warm-up: 3 batches" in (config.output / "metrics.jsonl").read_text()
 
 
+@pytest.mark.suite("training", first=1)
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's reading of it
 @pytest.mark.parametrize("lora", [None, {"rank": 2}])
 async def test_the_divergence_is_from_the_policy_that_the_warm_up_left_also_after_a_resume(
@@ -108,6 +109,7 @@ async def test_the_divergence_is_from_the_policy_that_the_warm_up_left_also_afte
     assert [line["loss/kl"] for line in metrics_of(halves)] == pytest.approx(distances, rel=1e-4)
 
 
+@pytest.mark.suite("training", first=1)
 @pytest.mark.parametrize("staleness", [0, 1])
 async def test_an_adapter_is_trained_and_merged(serve: Serve, tiny: Path, tmp_path: Path, staleness: int) -> None:
     server = await serve(Even)
@@ -201,6 +203,7 @@ async def test_a_loss_that_is_not_a_number_stops_the_run_with_the_last_checkpoin
     assert [line["step"] for line in metrics_of(config.output)] == [1, 2, 3, 4]
 
 
+@pytest.mark.suite("training")
 async def test_a_warm_up_ends_when_the_policy_earns_enough_also_after_a_resume(
     serve: Serve, tiny: Path, tmp_path: Path
 ) -> None:
