@@ -25,7 +25,7 @@ from ludus.hub.people import passwords
 
 @pytest.fixture(autouse=True)
 def _still_window_of_rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no window of a rate end within a test: its beginning lies at whole minutes, and counts anew from there."""
+    """Let no window of a rate end within a test: windows begin at whole minutes, and count from zero there."""
     moment = time.time() // 60 * 60 + 1
     for module in (limits.strategies, limits.storage.memory):
         monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: moment))

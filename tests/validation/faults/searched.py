@@ -1,4 +1,4 @@
-"""Faults that let blind trying, a field that no task asks for, or a text that nobody compares with the task solve it.
+"""Faults that let blind trying, a field that no task asks for, or a text that gives the answer away solve the task.
 
 Each class has one fault, which the finding named by `fault` must report.
 """
@@ -68,8 +68,8 @@ class TellsEachCard(Boxes):
         return f"Which colors ({', '.join(COLORS)}) have the four cards of box {self.task.box}? Submit them once."
 
     @tool
-    def hold_beside(self, card: int, color: str) -> str:
-        """Hold a color beside a card.
+    def hold_next_to(self, card: int, color: str) -> str:
+        """Hold a color next to a card.
 
         Args:
             card: its number, from 1 to 4.

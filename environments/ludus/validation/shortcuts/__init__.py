@@ -392,7 +392,7 @@ async def _told_already(target: ValidationTarget) -> Problem | None:
             except LudusError:
                 continue
             if value is not None and value >= (play.value or 0.0) > target.random_baseline:
-                repeated.append(evidence_of(last, f"the tools told {short(', '.join(sorted(telling)), 60)}"))
+                repeated.append(evidence_of(last, f"the tools showed {short(', '.join(sorted(telling)), 60)}"))
     if len(plays) < FEWEST or len(repeated) < MOSTLY * len(plays):
         return None
     return warning(
