@@ -185,7 +185,8 @@ def test_a_hub_whose_key_was_lost_starts_and_says_what_it_cannot_publish(tmp_pat
     assert hub.stop() == 0
     (tmp_path / "data" / "hub-key.pem").unlink()
     with closing(sqlite3.connect(tmp_path / "data" / "hub.sqlite")) as database, database:
-        database.execute("UPDATE versions SET version = '0.0.1', identity = '0.0.1' WHERE filename LIKE 'ludus_wordle%'")
+        change = "UPDATE versions SET version = '0.0.1', identity = '0.0.1' WHERE filename LIKE 'ludus_wordle%'"
+        database.execute(change)
     hub.start()
     try:
         with hub.client() as client:
