@@ -251,10 +251,6 @@ class Troublesome(Environment[Riddle]):
         return {1, 2, 3}
 
     @tool
-    def nothing(self) -> None:
-        """Forget the return."""
-
-    @tool
     def not_a_number(self) -> Result:
         """Reward NaN."""
         return Result("x", reward=float("nan"))

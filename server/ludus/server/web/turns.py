@@ -185,6 +185,11 @@ class FairTransport:
         return bool(self._data)
 
     @property
+    def held(self) -> bool:
+        """Whether the protocol wants no data for now."""
+        return bool(self._held)
+
+    @property
     def lingering(self) -> bool:
         """Whether what arrives is discarded until the connection closes."""
         return self._discarded is not None

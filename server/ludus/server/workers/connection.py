@@ -105,7 +105,8 @@ class ClientConnection(RequestReader, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass data to the tunnel, and otherwise read it in fair turns."""
-        if self._tunnel is not None and not self.transport.behind:
+        # A tunnel without room must not be written to: nothing else bounds what waits for its worker.
+        if self._tunnel is not None and not self.transport.behind and not self.transport.held:
             self._tunnel.transport.write(data)
         else:
             self.transport.received(data)
