@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from ludus.server.web.frame_meter import EMPTY_BURST, EMPTY_PER_SECOND, FREE_FRAGMENTS, FrameMeter, FrameRefusal
 from ludus.server.web.turns import FLOW, SHARE_COST, TURN_COST, FairTransport, Turns
+from ludus.server.workers.connection import ClientConnection
 
 LOOPS = 5_000
 
@@ -183,3 +185,21 @@ def test_an_hour_of_usual_pings_is_never_refused() -> None:
     meter, pings = FrameMeter(), ws_frame(b"ping", 9) * 5
     taken = [meter.cut(pings, 0, 10, float(second)) for second in range(3600)]
     assert taken == [(len(pings), 5)] * 3600
+
+
+async def test_a_tunnel_without_room_is_not_written_to_and_the_socket_is_not_read_meanwhile() -> None:
+    written: list[bytes] = []
+    pipe, connection = Pipe(), ClientConnection.__new__(ClientConnection)
+    connection.lost, connection._refusal = False, None
+    connection._tunnel = SimpleNamespace(transport=SimpleNamespace(write=written.append))  # type: ignore[assignment]
+    connection.transport = FairTransport(pipe, connection._piece)  # type: ignore[arg-type]
+    connection.data_received(b"first")
+    connection.transport.pause_reading()
+    connection.data_received(b"second")
+    assert (written, pipe.reads) == ([b"first"], False)
+    connection.transport.resume_reading()
+    for _ in range(LOOPS):
+        if pipe.reads:
+            break
+        await asyncio.sleep(0)
+    assert (written, pipe.reads) == ([b"first", b"second"], True)
