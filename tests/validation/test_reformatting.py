@@ -31,6 +31,12 @@ def test_a_word_is_written_in_other_cases_and_a_list_in_another_order() -> None:
     assert "in another order" not in forms("3, 4"), "two numbers may be coordinates"
 
 
+def test_a_time_is_written_with_and_without_a_zero_before_the_hour() -> None:
+    assert forms("Answer: 9:05")["with another zero before the hour"] == "Answer: 09:05"
+    assert forms("09:05")["with another zero before the hour"] == "9:05"
+    assert "with another zero before the hour" not in forms("19:05")
+
+
 def test_only_the_value_behind_a_label_on_the_last_line_is_written_differently() -> None:
     answer = "First I add.\nAnswer: 42"
     assert forms(answer)["with a period"] == "First I add.\nAnswer: 42."

@@ -86,6 +86,9 @@ PLAUSIBLE: Final = 4
 VOCABULARY: Final = 3
 """A private value of more tasks than this is a word of the environment's world, and no secret by itself."""
 
+CHOICES: Final = 3
+"""A private list of this many values may be what the task asks to choose from, or to put in order."""
+
 TABLE: Final = 20
 """From this number of values, a private field is a world that the task is about, of which a prompt names a part."""
 
@@ -238,17 +241,14 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
                 path, values, texts_here, lowered[place], place, SIGNIFICANCE / len(private)
             )
             field = field_of[path]
-            if field in tables and place in ("the prompt", "the public fields"):
-                leaked = []  # a question about a table names something in it
-            leaked = [
-                one for one in leaked
-                if not _are_choices(lists[field, (one.split or "", one.task or "")],
-                                    texts_here[one.split or "", one.task or ""])
-            ]  # fmt: skip
-            leaked = [
-                one for one in leaked if not _is_vocabulary(holders, field, values[one.split or "", one.task or ""])
-            ]
-            shown = [_with_episode(plays, one, values[one.split or "", one.task or ""], place) for one in leaked]
+            if place in ("the prompt", "the public fields"):
+                # A question about a table names something in it, and a task may offer values in another order.
+                leaked = [
+                    leak for leak in leaked if field not in tables
+                    and not _are_choices(lists[field, _key(leak)], texts_here[_key(leak)])
+                ]  # fmt: skip
+            leaked = [leak for leak in leaked if not _is_vocabulary(holders, field, values[_key(leak)])]
+            shown = [_with_episode(plays, leak, values[_key(leak)], place) for leak in leaked]
             if place != _OBSERVATION:
                 found += shown
             elif not sought & _names(path):
@@ -298,14 +298,14 @@ def _descriptions(schema: Any) -> Iterator[str]:
             yield from _descriptions(part)
 
 
+def _key(leak: Evidence) -> Key:
+    return leak.split or "", leak.task or ""
+
+
 def _are_choices(values: Sequence[str], text: str) -> bool:
     """Return whether a text offers all values of a private list in another order, such as things to be put in order."""
     places = [text.lower().find(value.lower()) for value in values]
     return len(values) >= CHOICES and min(places) >= 0 and places != sorted(places)
-
-
-CHOICES: Final = 3
-"""A private list of this many values may be what the task asks to choose from, or to put in order."""
 
 
 def _is_vocabulary(holders: Mapping[tuple[str, str], set[Key]], field: str, value: str) -> bool:
@@ -356,7 +356,7 @@ def _secrets_shown(secrets: Mapping[str, str], plays: Mapping[Key, Sequence[Traj
 def _with_episode(plays: Mapping[Key, Sequence[Trajectory]], leak: Evidence, value: str, place: str) -> Evidence:
     """Return evidence of a leak with the episode that shows it; a leak in public fields needs no episode."""
     value = next((way for way in (value, *encodings(value).values()) if repr(way) in leak.detail), value)
-    for play in plays[leak.split or "", leak.task or ""]:
+    for play in plays[_key(leak)]:
         if place != "the public fields" and contains(value, dict(_read([play]).places())[place]):
             return evidence(play, leak.detail)
     return leak

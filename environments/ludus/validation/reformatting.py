@@ -12,8 +12,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from typing import Final, Literal
 
-from ludus.protocol.actions import Action, Answer, Call
-from ludus.protocol.errors import LudusError
+from ludus.protocol.actions import Answer, Call
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
 from ludus.validation.shortcuts.submission import final_text, takes_text, with_final_text
 from ludus.validation.target import ValidationTarget, evidence_of
@@ -133,10 +132,11 @@ async def reformatting(target: ValidationTarget) -> AsyncIterator[Problem]:
             # An argument of a tool is a value, without words around it.
             if kind not in allowed_forms(prompt_of(play)) or (not message and kind in ("frame", "mark")):
                 continue
-            value = await _value(target, script, other)
+            ending = (*script.actions[:-1], with_final_text(script.actions[-1], other))
+            changed = Script(script.split, script.task, script.seed, ending, "reformatting")
+            value = await target.reward(changed)
             tried += value is not None
             if value is not None and value < (play.value or 0.0) - target.tolerance:
-                changed = Script(script.split, script.task, script.seed, _ending(script, other), "reformatting")
                 worse[kind].setdefault(name, evidence_of(changed, f"{name} ({short(other, 60)!r}): earned {value:g}"))
     if not tried:
         raise NotApplicable("the oracle ends with no short answer that can be written in another form")
@@ -158,15 +158,3 @@ def _is_made_often(script: Script) -> bool:
         )
         > 1
     )
-
-
-def _ending(script: Script, text: str) -> tuple[Action, ...]:
-    return (*script.actions[:-1], with_final_text(script.actions[-1], text))
-
-
-async def _value(target: ValidationTarget, script: Script, text: str) -> float | None:
-    changed = Script(script.split, script.task, script.seed, _ending(script, text), "reformatting")
-    try:
-        return target.total(await target.perform(changed))
-    except LudusError:
-        return None

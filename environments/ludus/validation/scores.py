@@ -257,12 +257,8 @@ async def _constant(target: ValidationTarget) -> AsyncIterator[Problem]:
         values = []
         for row in others:
             again = Script(row.split, row.id, target.seed_of(row), script.actions, "constant")
-            try:
-                total = target.total(await target.perform(again))
-            except LudusError:
-                continue
-            if total is not None:
-                values.append(total)
+            if (value := await target.reward(again)) is not None:
+                values.append(value)
         alike = sum(target.share(value) >= target.settings.margin for value in values)
         if alike > 1 and target.share(fmean(values)) >= target.settings.margin:
             yield error(

@@ -7,10 +7,12 @@ import contextlib
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar
 
 from ludus.client import Harness, Policy, RandomPolicy, RemoteEnvironment, rollout_all
+from ludus.client.episode import Episode
 from ludus.client.rollouts import episode_seed
 from ludus.protocol.episodes import EnvironmentInfo, SplitInfo, TaskRow, ToolSpec
 from ludus.protocol.errors import LudusError, NotFound
@@ -407,6 +409,19 @@ class ValidationTarget:
             last = short(str(script.actions[-1]), 60) if script.actions else "nothing"
             self.outside.append(evidence_of(script, f"earned {total['value']:g} by {last}"))
         return transcript
+
+    async def reward(self, script: Script) -> float | None:
+        """Play a script, and return its total reward; None if it is unscored, or the script cannot be played."""
+        try:
+            return self.total(await self.perform(script))
+        except LudusError:
+            return None
+
+    def episode(self, row: TaskRow) -> AbstractAsyncContextManager[Episode]:
+        """Return a context in which an episode of a task runs."""
+        return self.environment.episode(
+            split=row.split, task=row.id, seed=self.seed_of(row), secrets=self.settings.secrets
+        )
 
     async def causes_of(self, scripts: Sequence[Script]) -> Mapping[Script, Sequence[Found]]:
         """Return what the results of scripts depend on; nothing for a server at an address."""

@@ -14,7 +14,19 @@ from typing import Any, ClassVar
 from pydantic import BaseModel
 from sound import Sum, Sums, planting, says, sums
 
-from ludus.server import Answer, Call, Environment, EpisodeLimits, Noise, Private, Result, StepResult, Task, tool
+from ludus.server import (
+    Answer,
+    Call,
+    Environment,
+    EpisodeLimits,
+    Noise,
+    Private,
+    Result,
+    StepResult,
+    Task,
+    ToolError,
+    tool,
+)
 
 FAULTS, fault = planting()
 SOUND, sound = planting()
@@ -197,6 +209,158 @@ class ToBeFoundElsewhere(ToBeFound):
 
     def prompt(self) -> str:
         return f"{super().prompt()} One is {self.task.codes[0]}."
+
+
+class Stack(Task):
+    shelf: int
+    order: Private[tuple[str, ...]]
+
+
+def stacks(split: str) -> list[Stack]:
+    numbers = random.Random(f"stacks of {split}")
+    names = [f"{color} {thing}" for color in ("silver", "wooden", "golden") for thing in ("spoon", "chest", "globe")]
+    return [
+        Stack(id=f"{split}-{index}", shelf=numbers.randint(10**4, 10**5), order=tuple(numbers.sample(names, 4)))
+        for index in range(16)
+    ]
+
+
+@sound("leakage")
+class ToBeOrdered(Environment[Stack]):
+    """Offer the values of a private list in another order, since their order is the task."""
+
+    splits: ClassVar[Any] = {"train": stacks("train"), "test": stacks("test")}
+    reward_range = (0.0, 1.0)
+    limits = EpisodeLimits(max_steps=8)
+
+    def prompt(self) -> str:
+        return f"Put the things of shelf {self.task.shelf} in order: {', '.join(sorted(self.task.order))}."
+
+    @tool
+    def above(self, thing: str) -> str:
+        """Return how many things stand above another one.
+
+        Args:
+            thing: its name.
+        """
+        if thing not in self.task.order:
+            raise ToolError("there is no such thing")
+        return str(self.task.order.index(thing))
+
+    @tool(ends=True)
+    def submit(self, order: list[str]) -> Result:
+        """Submit the order.
+
+        Args:
+            order: the things from the top down.
+        """
+        return Result("Thank you.", float(tuple(order) == self.task.order), finished=True)
+
+    @classmethod
+    def oracle(cls, task: Any) -> Moves:
+        yield Call("submit", {"order": list(task.order)})
+
+
+class Hoard(Task):
+    shelf: int
+    codes: Private[tuple[str, ...]]
+
+
+def hoards(split: str) -> list[Hoard]:
+    numbers = random.Random(f"hoards of {split}")
+    return [
+        Hoard(
+            id=f"{split}-{index}",
+            shelf=numbers.randint(10**4, 10**5),
+            codes=tuple(f"{numbers.randrange(16**10):010x}" for _ in range(3)),
+        )
+        for index in range(16)
+    ]
+
+
+@fault("leakage")
+class TellsAllInAnotherOrder(Environment[Hoard]):
+    """Show all values of a private list in an error, in another order."""
+
+    splits: ClassVar[Any] = {"train": hoards("train"), "test": hoards("test")}
+    reward_range = (0.0, 1.0)
+    limits = EpisodeLimits(max_steps=8)
+
+    def prompt(self) -> str:
+        return f"Open the chest on shelf {self.task.shelf} with its first code."
+
+    @tool
+    def look(self, chest: str) -> str:
+        """Look at a chest.
+
+        Args:
+            chest: its name.
+        """
+        raise ToolError(f"no chest {chest!r} (codes: {', '.join(reversed(self.task.codes))})")
+
+    def grade(self, answer: str) -> float:
+        return float(answer.strip() == self.task.codes[0])
+
+    @classmethod
+    def oracle(cls, task: Any) -> Moves:
+        yield Answer(task.codes[0])
+
+
+class Staff(Task):
+    person: str
+    bosses: Private[dict[str, str]]
+
+
+STAFF = ("Ana", "Ben", "Cem", "Dora", "Eli", "Fay")
+
+
+def staff(split: str) -> list[Staff]:
+    numbers = random.Random(f"staff of {split}")
+    return [
+        Staff(
+            id=f"{split}-{index}",
+            person=numbers.choice(STAFF),
+            bosses={name: numbers.choice([boss for boss in STAFF if boss != name]) for name in STAFF},
+        )
+        for index in range(16)
+    ]
+
+
+@sound("leakage")
+class LooksUp(Environment[Staff]):
+    """Let a tool show of each name what it is there to show, and not only of the name in the task."""
+
+    splits: ClassVar[Any] = {"train": staff("train"), "test": staff("test")}
+    reward_range = (0.0, 1.0)
+    limits = EpisodeLimits(max_steps=8)
+
+    def prompt(self) -> str:
+        return f"Who is the boss of the boss of {self.task.person}?"
+
+    @tool
+    def boss(self, name: str) -> str:
+        """Return the boss of a person.
+
+        Args:
+            name: the person's first name.
+        """
+        return self.task.bosses.get(name, "not in the list")
+
+    @tool(ends=True)
+    def answer(self, name: str) -> Result:
+        """Answer with a name.
+
+        Args:
+            name: the boss of the boss.
+        """
+        right = self.task.bosses[self.task.bosses[self.task.person]]
+        return Result("Thank you.", float(name == right), finished=True)
+
+    @classmethod
+    def oracle(cls, task: Any) -> Moves:
+        yield Call("boss", {"name": task.person})
+        yield Call("boss", {"name": task.bosses[task.person]})
+        yield Call("answer", {"name": task.bosses[task.bosses[task.person]]})
 
 
 @fault("leakage")

@@ -404,3 +404,105 @@ class AnyAmountIsEnough(Environment[Shopping]):
         for part, count in task.missing.items():
             yield Call("order", {"part": part, "count": count})
         yield Call("send")
+
+
+class Case(Task):
+    number: int
+    code: Private[int]
+
+
+def cases(split: str, count: int = 24) -> list[Case]:
+    numbers = random.Random(f"cases of {split}")
+    return [
+        Case(id=f"{split}-{index}", number=numbers.randint(10**5, 10**6), code=numbers.randint(1000, 9999))
+        for index in range(count)
+    ]
+
+
+@fault("shortcut:search")
+class TooLowOrTooHigh(Environment[Case]):
+    """Say of a wrong code on which side the right one lies, and let the policy try again."""
+
+    splits: ClassVar[Any] = {"train": cases("train"), "test": cases("test")}
+    reward_range = (0.0, 1.0)
+    limits = EpisodeLimits(max_steps=25)
+
+    def prompt(self) -> str:
+        return f"Open case {self.task.number}. The owner knows its code."
+
+    @tool
+    def unlock(self, code: int) -> Result:
+        """Try a code.
+
+        Args:
+            code: the code.
+        """
+        if code == self.task.code:
+            return Result("It opens.", 1.0, finished=True)
+        return Result("The bolt stops before the notch." if code < self.task.code else "The bolt stops behind it.")
+
+    @classmethod
+    def oracle(cls, task: Any) -> Moves:
+        yield Call("unlock", {"code": task.code})
+
+
+@fault("gameability:variation")
+class PaidAtEachArrival(Boxes):
+    """Pay whenever a card comes to the tray of its color, also after it was taken away."""
+
+    random_baseline = 1 / len(COLORS)
+    shortcut_bounds: ClassVar[Any] = {"constant": 1.0, "search": 1.0}  # the trays may all be tried
+
+    def setup(self) -> None:
+        self.trays = ["none"] * len(self.task.colors)
+        self.paid = 0
+
+    def prompt(self) -> str:
+        return f"Put the four cards of box {self.task.box} into the trays of their colors ({', '.join(COLORS)})."
+
+    @tool
+    def put(self, card: int, tray: str) -> Result:
+        """Put a card into a tray.
+
+        Args:
+            card: its number, from 1 to 4.
+            tray: the color of the tray.
+        """
+        color = self.color(card)
+        if tray not in COLORS or self.trays[card - 1] == tray:
+            raise ToolError("the card is there already, or there is no such tray")
+        self.trays[card - 1] = tray
+        pays = tray == color and self.paid < len(self.trays)
+        self.paid += pays
+        return Result("Done.", 0.25 * pays)
+
+    @tool(ends=True)
+    def leave(self) -> Result:
+        """End the work."""
+        return Result("Goodbye.", finished=True)
+
+    @classmethod
+    def oracle(cls, task: Any) -> Moves:
+        for card, color in enumerate(task.colors, 1):
+            yield Call("put", {"card": card, "tray": color})
+        yield Call("leave")
+
+
+@fault("crash")
+class FailsAtZero(Sales):
+    """Divide by an optional argument, for which zero is allowed."""
+
+    def prompt(self) -> str:
+        return f"Report the sum of the sales of {self.task.shop}, which its book shows."
+
+    @tool
+    def per_day(self, days: float = 7.0) -> str:
+        """Return the number of entries in the book per day.
+
+        Args:
+            days: the days.
+        """
+        return f"{len(self.task.sales) / days:.2f}"
+
+    def task_tools(self) -> Sequence[Callable[..., Any]]:
+        return [_report(sum(self.task.sales), 12)]

@@ -10,7 +10,6 @@ from typing import Final
 
 from ludus.protocol.actions import Action, Answer, Call
 from ludus.protocol.episodes import TaskRow, ToolSpec
-from ludus.protocol.errors import LudusError
 from ludus.protocol.trajectory import Trajectory
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short
 from ludus.validation.reward_hacking import fields, files, texts
@@ -124,11 +123,7 @@ async def _tricks(
             target.remark = f"the time allowed for {number} of {len(all_tricks)} tricks"
             break
         script = Script(row.split, row.id, target.seed_of(row), tuple(actions), name)
-        try:
-            transcript = await target.perform(script)
-        except LudusError:
-            continue
-        if (value := target.total(transcript)) is not None:
+        if (value := await target.reward(script)) is not None:
             earned.setdefault(trick, []).append((value, evidence_of(script, f"earned {value:g} by {trick}")))
 
     def rewarded(values: Sequence[float]) -> bool:
@@ -327,7 +322,7 @@ async def _set_fields(
         return []
     solution = script_of(play).actions
     last = Script(site.row.split, site.row.id, target.seed_of(site.row), solution[-1:], "verifier-files")
-    alone = await _value(target, last)
+    alone = await target.reward(last)
     if alone is None or alone > target.random_baseline:
         return []  # the last action says the answer, or nothing is to be done
     tricks = fields.forged(target, target.task(site.row), solution)
@@ -442,13 +437,13 @@ async def _exploit_by_repetition(target: ValidationTarget, script: Script, place
         return Script(script.split, script.task, script.seed, actions, "repetition")
 
     times = AGAIN
-    once, again = await _value(target, repeated(1)), await _value(target, repeated(times))
+    once, again = await target.reward(repeated(1)), await target.reward(repeated(times))
     if once is None or again is None or again <= once:
         return None
     most = target.top + target.tolerance
     each = (again - once) / (times - 1)
     if again <= most and (needed := times + 1 + math.ceil((most - again) / each)) <= FARTHEST:
-        further = await _value(target, repeated(needed))
+        further = await target.reward(repeated(needed))
         if further is not None and further > again:
             times, again = needed, further
     # If the oracle repeats the action too, repetition is the way to solve the task and may earn the best reward.
@@ -457,13 +452,6 @@ async def _exploit_by_repetition(target: ValidationTarget, script: Script, place
         tool = getattr(script.actions[place], "tool", "")
         return evidence_of(repeated(times), f"{tool} earned {once:g} for one call and {again:g} for {times} calls")
     return None
-
-
-async def _value(target: ValidationTarget, script: Script) -> float | None:
-    try:
-        return target.total(await target.perform(script))
-    except LudusError:
-        return None
 
 
 @suite.check("gameability:early-exit", "Giving up earns no reward", "semantic.floor_gap")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from ludus.protocol.actions import Action, Call
-from ludus.protocol.errors import LudusError
 from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, warning
 from ludus.validation.target import ValidationTarget, evidence_of
 from ludus.validation.transcripts import Script
@@ -30,44 +30,45 @@ WORDS: Final = 3
              "statistical.gameability_gap")  # fmt: skip
 async def excess(target: ValidationTarget) -> AsyncIterator[Problem]:
     plays = [play for play in await target.played("oracle") if play.failure is None and play.value is not None][:PLAYS]
-    tried: dict[str, int] = {}
+    tried: Counter[str] = Counter()
     same: dict[str, list[Evidence]] = {}
     for play in plays:
         script = target.script(play)
-        for what, changed in changes(script.actions):
-            needed = await _needed(target, script, what, play.value or 0.0)
-            if not needed:
+        least = (play.value or 0.0) - target.tolerance
+        for tool in dict.fromkeys(action.tool for action in script.actions if isinstance(action, Call)):
+            if not await _is_needed(target, script, tool, least):
                 continue
-            value = await _value(target, replace(script, actions=changed, origin="excess"))
-            if value is None:
-                continue
-            tried[what] = tried.get(what, 0) + 1
-            if value >= (play.value or 0.0) - target.tolerance:
-                where = replace(script, actions=changed, origin="excess")
-                same.setdefault(what, []).append(evidence_of(where, f"earned {value:g} with {what}"))
+            for change, actions in changes(script.actions, tool):
+                changed = replace(script, actions=actions, origin="excess")
+                if (value := await target.reward(changed)) is None:
+                    continue
+                tried[change] += 1
+                if value >= least:
+                    same.setdefault(change, []).append(evidence_of(changed, f"earned {value:g} with {change}"))
     if not tried:
         raise NotApplicable("the oracle calls no tool several times or with an amount, on which its reward depends")
-    for what, places in same.items():
-        if len(places) >= LEAST and 2 * len(places) > tried[what]:
+    for change, places in same.items():
+        if len(places) >= LEAST and 2 * len(places) > tried[change]:
             yield warning(
-                f"solutions with {what} earn as much: compare all that was done with what is right, not only whether "
+                f"solutions with {change} earn as much: compare all that was done with what is right, not only whether "
                 "it is enough",
                 places,
             )
 
 
-def changes(actions: Sequence[Action]) -> Iterator[tuple[str, tuple[Action, ...]]]:
-    """Yield solutions with other amounts, and with the same step instead of different ones, each with its name."""
-    for tool in dict.fromkeys(action.tool for action in actions if isinstance(action, Call)):
-        calls = [action for action in actions if isinstance(action, Call) and action.tool == tool]
-        large = [Call(tool, {name: _large(value) for name, value in call.arguments.items()}) for call in calls]
-        if large != calls:
-            yield f"{FACTOR} times the amounts of `{tool}`", _replaced(actions, tool, large)
-        alike = [Call(tool, {name: _alike(value) for name, value in call.arguments.items()}) for call in calls]
-        if alike != calls:
-            yield f"the first element in place of all in `{tool}`", _replaced(actions, tool, alike)
-        if len({str(call) for call in calls}) > 1 and all(map(_is_step, calls)):
-            yield f"one call of `{tool}` in place of all", _replaced(actions, tool, calls[:1] * len(calls))
+def changes(actions: Sequence[Action], tool: str) -> Iterator[tuple[str, tuple[Action, ...]]]:
+    """Yield solutions in which a tool gets other amounts, or the same step in place of different ones, with names."""
+    calls = [action for action in actions if isinstance(action, Call) and action.tool == tool]
+    large = [Call(tool, {name: _large(value) for name, value in call.arguments.items()}) for call in calls]
+    alike = [Call(tool, {name: _alike(value) for name, value in call.arguments.items()}) for call in calls]
+    first = calls[:1] * len(calls) if all(map(_is_step, calls)) else calls
+    for change, others in (
+        (f"{FACTOR} times the amounts of `{tool}`", large),
+        (f"the first element in place of all in `{tool}`", alike),
+        (f"one call of `{tool}` in place of all", first),
+    ):
+        if others != calls:
+            yield change, _replaced(actions, tool, others)
 
 
 def _is_step(call: Call) -> bool:
@@ -91,18 +92,8 @@ def _replaced(actions: Sequence[Action], tool: str, calls: Sequence[Call]) -> tu
     return tuple(next(others) if isinstance(action, Call) and action.tool == tool else action for action in actions)
 
 
-async def _needed(target: ValidationTarget, script: Script, what: str, earned: float) -> bool:
-    """Return whether the reward depends on the calls that a change replaces, and they do not only show something."""
-    tool = what.split("`")[1]
+async def _is_needed(target: ValidationTarget, script: Script, tool: str, least: float) -> bool:
+    """Return whether a solution earns less without the calls of a tool; if not, the tool may only show something."""
     kept = tuple(action for action in script.actions if not (isinstance(action, Call) and action.tool == tool))
-    if not kept:
-        return True
-    value = await _value(target, replace(script, actions=kept, origin="excess"))
-    return value is None or value < earned - target.tolerance
-
-
-async def _value(target: ValidationTarget, script: Script) -> float | None:
-    try:
-        return target.total(await target.perform(script))
-    except LudusError:
-        return None
+    value = await target.reward(replace(script, actions=kept, origin="excess")) if kept else None
+    return value is None or value < least

@@ -8,6 +8,7 @@ environment's own tools. Files that the oracle writes itself are the work that t
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import json
 import re
@@ -21,6 +22,7 @@ from ludus.protocol.actions import Action, Call
 from ludus.protocol.content import text_of
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import LudusError
+from ludus.server import Environment
 from ludus.validation.policies import empty_arguments
 from ludus.validation.reward_hacking.slots import texts_in
 from ludus.validation.target import ValidationTarget
@@ -44,7 +46,9 @@ def names_in_code(target: ValidationTarget, task: Any) -> list[str]:
     """Return the file names in the code of the environment's module and in a task's private fields."""
     assert target.local is not None
     constants = [
-        text for tree in (*class_trees(target.local.cls), *_modules(target.local.cls)) for text in _texts_of(tree)
+        text
+        for tree in (*class_trees(target.local.cls), *_modules(target.local.cls.__module__))
+        for text in _texts_of(tree)
     ]
     private = [value for _, _, value in private_leaves(task)]
     return [text for text in dict.fromkeys([*constants, *private]) if len(text) <= 100 and _FILE.fullmatch(text)]
@@ -57,22 +61,24 @@ def keys_in_grader(target: ValidationTarget) -> list[str]:
     return [text for text in dict.fromkeys(words) if _PLAIN_NAME.fullmatch(text)][:MOST_WORDS]
 
 
+@functools.cache
 def class_trees(cls: type) -> list[ast.AST]:
     """Return the parsed class and the classes of its author that it inherits from."""
-    own = [base for base in cls.__mro__ if base.__module__.split(".")[:2] != ["ludus", "server"]]
     return [
         node
-        for base in own
-        for module in _modules(base)
+        for base in cls.__mro__
+        if issubclass(base, Environment) and base.__module__.split(".")[:2] != ["ludus", "server"]
+        for module in _modules(base.__module__)
         for node in ast.walk(module)
         if isinstance(node, ast.ClassDef) and node.name == base.__name__
     ]
 
 
-def _modules(cls: type) -> list[ast.Module]:
-    """Return the parsed module of a class; nothing if its source is not available."""
+@functools.cache
+def _modules(name: str) -> list[ast.Module]:
+    """Return the parsed module of a name; nothing if its source is not available."""
     try:
-        return [ast.parse(Path(inspect.getsourcefile(sys.modules[cls.__module__]) or "").read_text(encoding="utf-8"))]
+        return [ast.parse(Path(inspect.getsourcefile(sys.modules[name]) or "").read_text(encoding="utf-8"))]
     except (OSError, SyntaxError, TypeError, KeyError, UnicodeDecodeError):
         return []
 

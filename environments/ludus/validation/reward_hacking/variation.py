@@ -134,10 +134,10 @@ async def _farmed(
     if place == len(script.actions) - 1:
         return None
     # The grade at the end may count what was done.
-    without, with_it = await _total(target, series(end)), await _total(target, series(action, end))
+    without, with_it = await target.reward(series(end)), await target.reward(series(action, end))
     if without is None or with_it is None or with_it <= without + target.tolerance:
         return None
-    farmed = await _total(target, series(action, *others, end))
+    farmed = await target.reward(series(action, *others, end))
     if farmed is None or farmed - with_it < FARMED * (with_it - without) - target.tolerance:
         return None
     tool = getattr(action, "tool", "")
@@ -145,13 +145,6 @@ async def _farmed(
         series(action, *others, end),
         f"`{tool}` is worth {with_it - without:g}, and {farmed - without:g} if repeated {what}",
     )
-
-
-async def _total(target: ValidationTarget, script: Script) -> float | None:
-    try:
-        return target.total(await target.perform(script))
-    except LudusError:
-        return None
 
 
 async def _steps_paid(target: ValidationTarget, script: Script) -> list[float] | None:

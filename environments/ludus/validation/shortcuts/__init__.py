@@ -95,9 +95,9 @@ async def earned_by(target: ValidationTarget, name: str, tasks: Sequence[Remembe
             try:
                 actions = await choose(task)
                 script = Script(task.row.split, task.row.id, target.seed_of(task.row), tuple(actions or ()), name)
-                value = target.total(await target.perform(script))
             except LudusError:
                 return None
+            value = await target.reward(script)
             return None if value is None else (value, evidence_of(script, f"earned {value:g}"))
 
     return [outcome for outcome in await asyncio.gather(*(play(task) for task in tasks)) if outcome is not None]
@@ -353,7 +353,7 @@ async def prompt_only(target: ValidationTarget) -> AsyncIterator[Problem]:
     solutions = await memory.solutions()
     if all(len(actions) == 1 for _, actions in solutions):
         raise NotApplicable("the oracle uses no tool but the last one")
-    if problem := await _told_already(target):
+    if problem := await _superfluous_tools(target):
         yield problem
         return
     by_id = {(one.row.split, one.row.id): one for one in memory.training}
@@ -373,24 +373,21 @@ async def prompt_only(target: ValidationTarget) -> AsyncIterator[Problem]:
         yield problem
 
 
-async def _told_already(target: ValidationTarget) -> Problem | None:
+async def _superfluous_tools(target: ValidationTarget) -> Problem | None:
     """Return the problem of tools that only tell what the prompt says; None if they tell more, or do something.
 
     Tools do something if the oracle's last action alone does not earn what the oracle earns.
     """
     plays = [play for play in await target.played("oracle") if play.failure is None and len(play.steps) > 1]
-    seen = {id(play): _told_by_tools(play) for play in plays}
-    usual = Counter(word for told in seen.values() for word in told)
+    seen = {id(play): _shown_by_tools(play) for play in plays}
+    usual = Counter(word for shown in seen.values() for word in shown)
     repeated: list[Evidence] = []
     for play in plays:
         telling = {word for word in seen[id(play)] if usual[word] <= len(plays) / 2}
         script = target.script(play)
         if telling and telling <= {*words(prompt_of(play))}:
             last = Script(script.split, script.task, script.seed, script.actions[-1:], "prompt-only")
-            try:
-                value = target.total(await target.perform(last))
-            except LudusError:
-                continue
+            value = await target.reward(last)
             if value is not None and value >= (play.value or 0.0) > target.random_baseline:
                 repeated.append(evidence_of(last, f"the tools showed {short(', '.join(sorted(telling)), 60)}"))
     if len(plays) < FEWEST or len(repeated) < MOSTLY * len(plays):
@@ -402,7 +399,7 @@ async def _told_already(target: ValidationTarget) -> Problem | None:
     )
 
 
-def _told_by_tools(play: Trajectory) -> set[str]:
+def _shown_by_tools(play: Trajectory) -> set[str]:
     """Return the words and numbers of several characters in what tools returned before the last action."""
     calls = [item for item in play.items if item.get("type") == "function_call"]
     outputs = [item for item in play.items if item.get("type") == "function_call_output"]

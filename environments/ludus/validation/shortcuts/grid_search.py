@@ -22,9 +22,9 @@ from typing import Any, Final
 from ludus.client import Episode
 from ludus.protocol.actions import Action, Answer, Call
 from ludus.protocol.content import text_of
-from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import LudusError
 from ludus.validation.shortcuts.memory import Memory, Remembered
+from ludus.validation.shortcuts.search import PROBED, reply
 from ludus.validation.target import ValidationTarget
 
 Solutions = Sequence[tuple[Any, Sequence[Action]]]
@@ -43,9 +43,6 @@ MOST_CALLS: Final = 300
 
 SHARE: Final = 0.8
 """The share of training tasks on which what was learned must hold."""
-
-PROBED: Final = 6
-"""The training tasks on which it is learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,14 +212,14 @@ class Positions:
         """Ask in an episode, and return the calls with the list that was called right."""
         made: list[Action] = []
         right: list[Any] = []
-        async with episode_of(self.target, task.row) as episode:
+        async with self.target.episode(task.row) as episode:
             for place in range(self.first, self.first + self.length):
                 for value in self.values:
                     call = Call(self.tool, {self.place: place, self.value: value})
                     made.append(call)
                     if len(made) >= step_limit(self.target):
                         return None
-                    if reply(await episode.call(call), call) in self.right:
+                    if reply(await episode.call(call), *call.arguments.values()) in self.right:
                         right.append(value)
                         break
         return [*made, Call(self.end.tool, {**self.end.arguments, self.list_argument: right})]
@@ -275,15 +272,15 @@ async def _said_of_right(
     wrong: set[str] = set()
     try:
         for row, _, _, solution in lists[:PROBED]:
-            async with episode_of(target, row) as episode:
+            async with target.episode(row) as episode:
                 for number, element in enumerate(solution):
-                    other = next((one for one in values if one != element), None)
+                    other = next((value for value in values if value != element), None)
                     for tried, said in ((element, right), (other, wrong)):
                         call = Call(tool, {place: number + first, value: tried})
                         result = await episode.call(call)
                         if result.error is not None or result.end_reason is not None:
                             return frozenset()
-                        said.add(reply(result, call))
+                        said.add(reply(result, *call.arguments.values()))
     except LudusError:
         return frozenset()
     return frozenset() if right & wrong or len(right) > len(lists[0][3]) else frozenset(right)
@@ -317,7 +314,7 @@ class Climb:
             lines = text_of((await episode.call(self.observer)).content).splitlines()
             return sum(a == b for a, b in zip(lines, self.solved, strict=False))
 
-        async with episode_of(self.target, task.row) as episode:
+        async with self.target.episode(task.row) as episode:
             for choices in self.calls:
                 if len(made) + 2 * len(choices) + 2 > step_limit(self.target):
                     return None
@@ -364,7 +361,7 @@ async def _seen_when_solved(target: ValidationTarget, observer: Call, solutions:
     probed = solutions[:PROBED]
     try:
         for row, actions in probed:
-            async with episode_of(target, row) as episode:
+            async with target.episode(row) as episode:
                 before.add(text_of((await episode.call(observer)).content))
                 for action in actions[:-1]:
                     if not isinstance(action, Call) or (await episode.call(action)).end_reason is not None:
@@ -376,21 +373,3 @@ async def _seen_when_solved(target: ValidationTarget, observer: Call, solutions:
     if not text or number < SHARE * len(probed) or text in before:
         return None
     return text.splitlines()
-
-
-# ── what they share ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def episode_of(target: ValidationTarget, row: Any) -> Any:
-    """Start an episode of a task, which ends with the block."""
-    return target.environment.episode(
-        split=row.split, task=row.id, seed=target.seed_of(row), secrets=target.settings.secrets
-    )
-
-
-def reply(result: StepResult, call: Call) -> str:
-    """Return the text of a result without the arguments of its call and without numbers, so that replies compare."""
-    text = text_of(result.content) + (f" {result.error.code}" if result.error is not None else "")
-    for value in call.arguments.values():
-        text = text.replace(str(value), "")
-    return re.sub(r"\d+", "#", text).strip().lower()

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from ludus.protocol.actions import Action, Call
 from ludus.protocol.errors import LudusError
-from ludus.validation.shortcuts.grid_search import PROBED, episode_of, reply, step_limit
+from ludus.validation.shortcuts.grid_search import step_limit
 from ludus.validation.shortcuts.memory import Memory, Remembered
+from ludus.validation.shortcuts.search import PROBED, reply
 from ludus.validation.shortcuts.submission import final_text, with_final_text
 from ludus.validation.target import ValidationTarget
 
@@ -39,7 +40,7 @@ class Halving:
         """Halve the range in an episode, and return the calls with the number that is left."""
         least, most = self.least, self.most
         made: list[Action] = []
-        async with episode_of(self.target, task.row) as episode:
+        async with self.target.episode(task.row) as episode:
             while least <= most and len(made) < step_limit(self.target) - 1:
                 middle = (least + most) // 2
                 call = Call(self.tool, {self.argument: middle})
@@ -47,7 +48,7 @@ class Halving:
                 result = await episode.call(call)
                 if result.end_reason is not None:
                     return made
-                said = reply(result, call)
+                said = reply(result, middle)
                 if said in self.low:
                     least = middle + 1
                 elif said in self.high:
@@ -85,7 +86,7 @@ async def _sides(
     try:
         for row, actions in solutions[:PROBED]:
             right = int(final_text(actions) or "0")
-            async with episode_of(target, row) as episode:
+            async with target.episode(row) as episode:
                 for distance in DISTANCES:
                     for number, side in ((right - distance, low), (right + distance, high)):
                         call = Call(tool, {argument: number})
@@ -93,7 +94,7 @@ async def _sides(
                         if result.end_reason is not None:
                             return None
                         if result.error is None:
-                            side.add(reply(result, call))
+                            side.add(reply(result, number))
     except LudusError:
         return None
     return None if not low or not high or low & high else (frozenset(low), frozenset(high))

@@ -191,9 +191,7 @@ async def _with_prompts(target: ValidationTarget, rows: Sequence[TaskRow]) -> li
             if time.monotonic() > deadline:
                 return None
             try:
-                async with target.environment.episode(
-                    split=row.split, task=row.id, seed=target.seed_of(row), secrets=target.settings.secrets
-                ) as episode:
+                async with target.episode(row) as episode:
                     prompt = "\n".join(text_of(message.content) for message in episode.prompt)
                     return Remembered(row, prompt, target.task(row).public())
             except LudusError:

@@ -149,16 +149,13 @@ class _BlindSearch:
     async def __call__(self, task: Remembered) -> Sequence[Action] | None:
         """Try values in an episode, and return the calls that were made with the value that was called right."""
         made: list[Action] = []
-        async with self.target.environment.episode(
-            split=task.row.split, task=task.row.id, seed=self.target.seed_of(task.row),
-            secrets=self.target.settings.secrets,
-        ) as episode:  # fmt: skip
+        async with self.target.episode(task.row) as episode:
             for value in self.candidates:
                 made.append(self.teller.call(value))
                 result = await episode.call(made[-1])  # type: ignore[arg-type]
                 if result.end_reason is not None:
                     return made
-                if _said(result, value) in self.teller.right:
+                if reply(result, value) in self.teller.right:
                     return made if self.teller.submits else [*made, with_final_text(self.end, value)]
         return made
 
@@ -220,16 +217,14 @@ async def _learned(
         try:
             outcomes = []
             for tried in (false, value):
-                async with target.environment.episode(
-                    split=row.split, task=row.id, seed=target.seed_of(row), secrets=target.settings.secrets
-                ) as episode:
+                async with target.episode(row) as episode:
                     outcomes.append(await episode.call(probe.call(tried)))
         except LudusError:
             return None
         if outcomes[0].end_reason is not None or outcomes[0].error is not None:
             return None  # a wrong value ends the episode, or is refused
-        wrong.add(_said(outcomes[0], false))
-        right.add(_said(outcomes[1], value))
+        wrong.add(reply(outcomes[0], false))
+        right.add(reply(outcomes[1], value))
         submits = submits or outcomes[1].end_reason is not None
     if not right or right & wrong or len(right) > PROBED / 2:
         return None
@@ -252,10 +247,12 @@ def _other_arguments(tool: ToolSpec, argument: str, solutions: Sequence[Sequence
     return None
 
 
-def _said(result: StepResult, value: str) -> str:
-    """Return the text of a result without the value and without numbers, so that results of other tasks are alike."""
+def reply(result: StepResult, *values: Any) -> str:
+    """Return the text of a result without the values of its call and without numbers, so that replies compare."""
     text = text_of(result.content) + (f" {result.error.code}" if result.error is not None else "")
-    return re.sub(r"\d+", "#", text.replace(value, "")).strip().lower()
+    for value in values:
+        text = text.replace(str(value), "")
+    return re.sub(r"\d+", "#", text).strip().lower()
 
 
 def _number(text: str) -> int | float | None:
