@@ -103,20 +103,18 @@ def domains_of(memory: Memory, solutions: Solutions) -> dict[str, dict[str, Doma
         for action in actions:
             if isinstance(action, Call):
                 calls.setdefault(action.tool, []).append((action, prompts.get((row.split, row.id), "")))
-    known: dict[str, dict[str, Domain]] = {}
+    tools: dict[str, dict[str, Domain]] = {}
     for tool, made in calls.items():
-        names = {name for call, _ in made for name in call.arguments}
-        domains = {
-            name: domain_of(
-                [call.arguments[name] for call, _ in made if name in call.arguments],
-                [prompt for call, prompt in made if name in call.arguments],
-            )
-            for name in names
-        }
-        found = {name: domain for name, domain in domains.items() if domain is not None}
-        if len(found) == len(names):
-            known[tool] = found
-    return known
+        domains: dict[str, Domain] = {}
+        for name in dict.fromkeys(name for call, _ in made for name in call.arguments):
+            with_it = [(call.arguments[name], prompt) for call, prompt in made if name in call.arguments]
+            domain = domain_of([value for value, _ in with_it], [prompt for _, prompt in with_it])
+            if domain is None:
+                break
+            domains[name] = domain
+        else:
+            tools[tool] = domains
+    return tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +247,7 @@ async def position_by_position(target: ValidationTarget, memory: Memory) -> Posi
         place = numbers[0]
         value = next(name for name in properties if name != place)
         for first in (1, 0):
-            right = await _said_of_right(target, (tool.name, place, value, first), lists, domain.values)
+            right = await _replies_to_right(target, (tool.name, place, value, first), lists, domain.values)
             if right:
                 return Positions(target, tool.name, place, value, first, right, domain.values, length, end,
                                  list_argument)  # fmt: skip
@@ -260,7 +258,7 @@ def _type(schema: Any) -> str | None:
     return schema.get("type") if isinstance(schema, dict) else None
 
 
-async def _said_of_right(
+async def _replies_to_right(
     target: ValidationTarget,
     how: tuple[str, str, str, int],
     lists: Sequence[tuple[Any, Call, str, list[Any]]],
@@ -275,12 +273,12 @@ async def _said_of_right(
             async with target.episode(row) as episode:
                 for number, element in enumerate(solution):
                     other = next((value for value in values if value != element), None)
-                    for tried, said in ((element, right), (other, wrong)):
+                    for tried, replies in ((element, right), (other, wrong)):
                         call = Call(tool, {place: number + first, value: tried})
                         result = await episode.call(call)
                         if result.error is not None or result.end_reason is not None:
                             return frozenset()
-                        said.add(reply(result, *call.arguments.values()))
+                        replies.add(reply(result, *call.arguments.values()))
     except LudusError:
         return frozenset()
     return frozenset() if right & wrong or len(right) > len(lists[0][3]) else frozenset(right)

@@ -48,10 +48,10 @@ class Halving:
                 result = await episode.call(call)
                 if result.end_reason is not None:
                     return made
-                said = reply(result, middle)
-                if said in self.low:
+                text = reply(result, middle)
+                if text in self.low:
                     least = middle + 1
-                elif said in self.high:
+                elif text in self.high:
                     most = middle - 1
                 else:
                     return [*made, with_final_text(self.end, str(middle))]
