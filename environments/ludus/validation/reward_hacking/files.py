@@ -22,7 +22,6 @@ from ludus.protocol.actions import Action, Call
 from ludus.protocol.content import text_of
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import LudusError
-from ludus.server import Environment
 from ludus.validation.policies import empty_arguments
 from ludus.validation.reward_hacking.slots import texts_in
 from ludus.validation.target import ValidationTarget
@@ -64,6 +63,8 @@ def keys_in_grader(target: ValidationTarget) -> list[str]:
 @functools.cache
 def class_trees(cls: type) -> list[ast.AST]:
     """Return the parsed class and the classes of its author that it inherits from."""
+    from ludus.server import Environment  # the extra `server` is installed, since the class was loaded
+
     return [
         node
         for base in cls.__mro__
